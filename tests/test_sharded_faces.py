@@ -173,6 +173,6 @@ def test_what_is_not_known_of_single_cells_is_said(tmp_path):
     assert alone in stored._repr_html_()
     assert alone not in whole()._repr_html_()
     _, text = run("check", tmp_path / "values", "--max-harmful", "100%")
-    assert f"are harmful ({alone}), the limit is" in text
+    assert f"are harmful ({alone}), at most" in text
     page = report.render(report.summarize(stored, None, cells=False))
     assert "errors of sampling alone; validation errors of single cells are unknown" in page

@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, name, c
         ({"target": "nobody"}, "--target is 'nobody'"),
         ({"target": "label", "row_id": "nobody"}, "--id is 'nobody'"),
         ({"target": "label", "drop": ["nobody"]}, "--drop is 'nobody'"),
-        ({"target": "label", "drop": ["id", "age", "town"]}, "no columns besides 'label'"),
+        ({"target": "label", "drop": ["id", "age", "town"]}, "no column besides 'label'"),
         ({"target": "label", "row_id": "town"}, "has missing values"),
     ],
 )

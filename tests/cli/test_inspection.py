@@ -15,7 +15,6 @@ import pytest
 
 from cellworth import explain_row, load, suspect_cells
 from cellworth.cli.input_files import read_input
-from cellworth.cli.inspection import shares_harmful
 from cellworth.diagnostics import anomaly_scores
 from shell import cellworth, fine
 
@@ -65,10 +64,9 @@ def test_rows_without_names_go_by_number(home, tmp_path):
 def test_harmful_cells_are_below_zero_beyond_their_error(home):
     valuation = load(home.values)
     upper = valuation.values + 1.96 * np.hypot(valuation.sampling_se, valuation.validation_se)
-    share = np.mean(upper < 0)
-    assert shares_harmful(valuation) == (pytest.approx(share, abs=1e-3), 0.0)
     found = json.loads(fine("check", home.values, "--max-harmful", "100%", "--json"))
-    assert found["checks"][0]["found"] == shares_harmful(valuation)[0]
+    assert found["checks"][0]["found"] == pytest.approx(np.mean(upper < 0), abs=1e-3)
+    assert found["checks"][0]["sentence"].endswith("are harmful, at most 100.00% allowed")
     assert found["checks"][0]["unknown"] == 0
 
 
@@ -77,6 +75,7 @@ def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
     kept = cellworth("check", home.values, "--min-total", repr(total))
     assert kept.code == 0
     assert "neighbor agreement (K = 3), baseline 0." in kept.out
+    assert kept.out.endswith(f"), at least {total:.4g} required\n")
     assert cellworth("check", home.values, "--min-total", repr(total + 1e-9)).code == 1
     suspicion = anomaly_scores(read.X, read.y)
     above, count = 3.0, int((suspicion > 3.0).sum())
@@ -86,6 +85,10 @@ def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
     done = cellworth(*asked, count - 1, "--min-total", "-1")
     assert done.code == 1
     assert done.out.count("FAIL") == 1
+    assert (
+        f"FAIL  {count} cells have an anomaly score above 3, at most {count - 1} allowed"
+        in done.out
+    )
     assert done.out.count("ok  ") == 1
 
 

@@ -230,7 +230,7 @@ def test_values_that_nobody_is_sure_of_do_not_pass(asked, tmp_path):
     assert found["unknown"] == 1.0
     assert found["found"] == 1.0
     assert found["sentence"] == (
-        "0.00% of the cells are harmful and 100.00% are unknown, the limit is 50.00%"
+        "0.00% of the cells are harmful and 100.00% are unknown, at most 50.00% allowed"
     )
 
 

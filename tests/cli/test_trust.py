@@ -68,8 +68,8 @@ def test_a_model_that_only_a_folder_names_is_not_run(handed_over, line, folder):
     refused = cellworth(*line.split())
     assert refused.code == 2
     assert (
-        f"{folder} asks to import and run 'naughty:make'; if you trust it, give --model "
-        "naughty:make." in refused.err
+        f"{folder} needs the code of 'naughty:make'; if you trust it, give --model "
+        "naughty:make to execute it." in refused.err
     )
     other = cellworth(*line.split(), "--model", "knn")
     assert other.code == 2

@@ -411,4 +411,4 @@ def test_a_request_of_other_types_is_refused(home, tmp_path, name, given):
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: given}))
     done = cellworth("suspects", tmp_path / "v")
     assert done.code == 2
-    assert f"has {name}: {json.dumps(given)}, which cellworth never writes" in done.err
+    assert f"was changed ({name} is {json.dumps(given)})" in done.err

@@ -170,7 +170,7 @@ def test_each_mistake_gets_one_sentence(ranking, wrong, sentence):
 
 
 def test_what_is_no_ranking_and_no_mask_is_refused():
-    with pytest.raises(TypeError, match="wrong holds int64; give True or False for every cell"):
+    with pytest.raises(TypeError, match="wrong must be True or False for every cell, got int64"):
         detection_curve(SUSPICION, WRONG.astype(int))
     with pytest.raises(TypeError, match="ranking must be a Valuation or an array of numbers"):
         detection_curve([["a", "b"]], [[True, False]])

@@ -156,7 +156,7 @@ def test_a_mask_may_be_a_list_of_rows():
     table = pd.DataFrame([[1.0, 2.0], [3.0, 4.0]])
     mask = [[False, True], [False, False]]
     assert repair_cells(table, mask, how="missing").isna().to_numpy().tolist() == mask
-    with pytest.raises(ValueError, match="give one entry per cell"):
+    with pytest.raises(ValueError, match="must have one entry per cell"):
         repair_cells(table, mask[:1], how="missing")
 
 
@@ -272,8 +272,8 @@ SMALL = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", None]})
 @pytest.mark.parametrize(
     ("cells", "settings", "sentence"),
     [
-        ([(9, "a")], {"how": "draw"}, "names the row 9, which X does not have"),
-        ([(0, "c")], {"how": "draw"}, "names the column 'c', which X does not have"),
+        ([(9, "a")], {"how": "draw"}, "cells must name rows of X, got 9"),
+        ([(0, "c")], {"how": "draw"}, "cells must name columns of X, got 'c'"),
         ([(0, "a")], {"how": "mend"}, "how must be one of .*, got 'mend'"),
         ([(0, "a"), (1, "a"), (2, "a")], {"how": "draw"}, "some known cell of column 'a'"),
         ([(0, "b"), (1, "b")], {"how": "neighbors"}, "some known cell of column 'b'"),
@@ -282,7 +282,7 @@ SMALL = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", None]})
         ([(0, "a")], {"how": "values"}, "with how='values', and only then, .* values None"),
         ([(0, "a")], {"how": "draw", "values": [1]}, "got how='draw' and values given"),
         ([(0, "a")], {"how": "values", "values": [1, 2]}, "one entry for each of 1 cells, got 2"),
-        ([(0, "a")], {"how": "values", "values": "right"}, "one value per cell, or a column .*, got 'right'"),
+        ([(0, "a")], {"how": "values", "values": "right"}, "or a column of .*, got 'right'"),
         ([(0, "a")] * 2, {"how": "values", "values": [1, 2]}, "once .*, got 2 names of 1 cells"),
     ],
 )  # fmt: skip
@@ -374,7 +374,7 @@ def test_a_list_of_suspects_that_was_saved_and_edited_is_read_back(library, tmp_
 @pytest.mark.parametrize("value", ["9 ", "nine", "nan", "1_000", "inf", np.inf])
 def test_only_text_that_is_exactly_a_number_is_a_number(table, value):
     name = "a" if hasattr(table, "columns") else "x0"
-    with pytest.raises(ValueError, match=f"for column '{name}'"):
+    with pytest.raises(ValueError, match=f"column '{name}'"):
         repair_cells(table, [(0, name)], how="values", values=[value])
     for text, number in (("9", 9), ("-31.5", -31.5), ("2e3", 2000)):
         repaired = repair_cells(table, [(0, name)], how="values", values=[text])

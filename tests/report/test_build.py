@@ -208,7 +208,7 @@ def test_a_table_with_other_cells_is_refused_whatever_else_is_alike():
     valuation, X, y = flowers()
     other = X.assign(size=X["size"] + 1.0)
     for cells in (True, False):
-        with pytest.raises(ValueError, match="other cells than the table that was valued"):
+        with pytest.raises(ValueError, match="X must have the cells of the table that was valued"):
             report.summarize(valuation, other, y, cells=cells)
 
 

@@ -56,13 +56,13 @@ PATH = _LocalPath(path_type=Path)
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def remember_json(context: click.Context, _: click.Parameter, given: bool) -> None:
+def _remember_json(context: click.Context, _: click.Parameter, given: bool) -> None:
     """Remember whether ``--json`` was given."""
     context.meta[_JSON] = given
 
 
 json_output: Decorator = click.option(
-    "--json", is_flag=True, expose_value=False, callback=remember_json,
+    "--json", is_flag=True, expose_value=False, callback=_remember_json,
     help="Print one JSON document.",
 )  # fmt: skip
 quiet: Decorator = click.option(
@@ -139,7 +139,7 @@ method_options: Decorator = join_options(
 
 
 def duration(text: str) -> float:
-    """Return the seconds of 90s, 10m or 2h."""
+    """Parse a duration such as 90s, 10m or 2h; return seconds."""
     found = re.fullmatch(r"(\d+\.?\d*)\s*([smhd])", text.strip())
     if not found or float(found[1]) == 0:
         raise click.BadParameter(f"{text!r} is not a duration; give one such as 90s, 10m or 2h.")
@@ -251,16 +251,16 @@ def _open_closed_streams() -> None:
 def _as_click_error(error: BaseException) -> click.ClickException:
     """Distinguish mistakes of the user from internal errors."""
     if isinstance(error, _MISTAKES):
-        return _MistakeError(_sentence(error))
+        return _MistakeError(_format_error(error))
     if isinstance(error, SystemExit):
         return _MistakeError(f"your code ended the program (SystemExit: {error}).")
-    what = f"{type(error).__name__}: {_sentence(error)}"
+    what = f"{type(error).__name__}: {_format_error(error)}"
     return _BugError(
         f"internal error ({what}); please report it, with the traceback that --debug shows."
     )
 
 
-def _sentence(error: BaseException) -> str:
+def _format_error(error: BaseException) -> str:
     """Return the message of an error on one line."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename is not None else ""
@@ -290,7 +290,7 @@ def _warnings_as_lines() -> Iterator[None]:
 
 
 def wants_json() -> bool:
-    """Tell whether ``--json`` was given."""
+    """Return whether ``--json`` was given."""
     return bool(click.get_current_context().meta.get(_JSON))
 
 
@@ -326,7 +326,7 @@ def cut_to_terminal(lines: Iterable[str]) -> Iterable[str]:
 
 
 def shows_progress(quiet: bool) -> bool:
-    """Tell whether a progress bar is shown: not with ``--quiet``, and only in a terminal."""
+    """Return whether to show a progress bar: not with ``--quiet``, and only in a terminal."""
     return not quiet and sys.stderr.isatty()
 
 

@@ -36,13 +36,7 @@ _IN_PYTHON = {
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A valuation and its request.
-
-    Parameters
-    ----------
-    valuation : Valuation
-    request : Request
-    """
+    """A valuation and its request."""
 
     valuation: Valuation
     request: RunRequest
@@ -55,25 +49,25 @@ class Result:
         if is_sharded_result(folder):
             raise ValueError(
                 f"{folder} holds values of a sharded table, which are used from Python: "
-                f"valuation = cellworth.load({str(folder)!r}), then {_in_python()}."
+                f"valuation = cellworth.load({str(folder)!r}), then {_get_python_call()}."
             )
         if not (folder / FILE).exists():
             raise FileNotFoundError(
-                f"{folder} holds values but no {FILE} with the settings; value the table again "
-                "with --force, or copy the file from where the values came from."
+                f"{folder} holds values but no {FILE} with their settings; value the table again "
+                "with --force, or copy the file from the original folder."
             )
         return cls(load(folder), RunRequest.load(folder).with_paths(table, val))
 
     @cached_property
     def loaded(self) -> LoadedRequest:
-        """The request with its files read, after a check that they were valued."""
+        """The request with its files, which must be those that were valued."""
         loaded = LoadedRequest.from_request(self.request)
         valued = self.valuation.provenance.problem_spec.get("data_sha256", {}).get("X")
         given = drop_group_column(loaded.data()["X"], self.valuation)
         if valued not in (None, given.sha256()):
             raise ValueError(
-                f"the values are not of {self.request.table}, which {FILE} beside them names (the "
-                "sha256 of the cells differs); value that table again with --force."
+                f"the values are not those of {self.request.table}, the table in {FILE} (the "
+                "sha256 of the cells differs); value the table again with --force."
             )
         return loaded
 
@@ -85,7 +79,7 @@ def is_sharded_result(folder: Path) -> bool:
     return bool((read_manifest_of(folder) or {}).get("sharded"))
 
 
-def _in_python() -> str:
+def _get_python_call() -> str:
     """Return what to call in Python in place of the running command."""
     context = click.get_current_context(silent=True)
     return _IN_PYTHON.get(context.info_name or "" if context else "", "its methods")
@@ -107,7 +101,8 @@ def _is_of_shards(manifest: dict[str, Any]) -> bool:
 
 
 def save_result(valuation: Valuation, request: RunRequest, folder: Path) -> None:
-    """Write values and their request; a killed process never leaves values with another request."""
+    """Write values and their request."""
+    # First of all: a killed process must not leave values with the request of others.
     (folder / FILE).unlink(missing_ok=True)
     valuation.save(folder)
     request.save(folder)
@@ -124,7 +119,7 @@ def folder_format(folder: Path) -> str | None:
 
 
 def read_manifest_of(folder: Path) -> dict[str, Any] | None:
-    """Read the manifest of a folder, whatever it describes."""
+    """Read the manifest of a folder of any format."""
     path = folder / _MANIFEST
     if not path.is_file():
         return None
@@ -144,10 +139,7 @@ def resume_line(folder: Path, model: str) -> str:
 
 
 def check_output_folder(folder: Path, *, force: bool, request: RunRequest | None = None) -> None:
-    """Check that a folder is free, or holds a result that may be replaced.
-
-    With ``force`` that is any result, otherwise only a result of the same request.
-    """
+    """Check that a folder is free, or holds a result: any with ``force``, else of the request."""
     check_writable(folder)
     if is_free(folder):
         return
@@ -180,7 +172,7 @@ def check_output_file(path: Path | None, *, force: bool) -> None:
 def check_writable(folder: Path) -> None:
     """Check, before anything is computed, that a folder can be created or written to."""
     at = folder.absolute()
-    there = next(position for position in (at, *at.parents) if position.exists())
+    there = next(path for path in (at, *at.parents) if path.exists())
     if not there.is_dir():
         what = "is a file" if there == at else f"lies under {there}, which is a file"
         raise NotADirectoryError(f"{folder} {what}; give the name of a folder.")

@@ -37,14 +37,7 @@ _REGRESSION = "neg_mean_squared_error"
 
 @dataclass(frozen=True, eq=False)
 class InputTable:
-    """A table and its labels.
-
-    Parameters
-    ----------
-    X : Table
-        Arrow columns, with the user's row ids.
-    y : array of shape (n_rows,)
-    """
+    """A table of Arrow columns with the user's row ids, and its labels."""
 
     X: Table
     y: NDArray[Any]
@@ -72,22 +65,9 @@ def read_input(
 ) -> InputTable:
     """Read a file, and separate labels and row ids from the other columns.
 
-    Parameters
-    ----------
-    path : path
-    target : str
-        Column that holds the labels.
-    row_id : str or None
-        Column of row ids; None: 0, 1, 2, ...
-    drop : sequence of str
-        Columns to leave out.
-    missing : sequence of str
-        Strings that mark a missing value in a text file, besides an empty field.
-    categorical : sequence of str
-        Columns of categories; in a text file they are read as strings, with leading zeros.
-    like : InputTable or None
-        The training table, if this is the validation file. Columns get its types; the columns of
-        row ids and dropped columns may be absent.
+    The arguments are the options of the command line. ``like`` is the training table, if this is
+    the validation file: columns get its types, and columns of row ids and dropped ones may be
+    absent.
     """
     check_roles(target, row_id, drop)
     names_of_rows = () if row_id is None else (row_id,)
@@ -104,7 +84,7 @@ def read_input(
     ids = row_id if row_id in names else _PANDAS_INDEX if _PANDAS_INDEX in names else None
     rest = [name for name in names if name not in {target, ids, row_id, *drop}]
     if not rest:
-        raise ValueError(f"{path} has no columns besides {target!r} to be valued; drop fewer.")
+        raise ValueError(f"{path} has no column besides {target!r} to value; drop fewer columns.")
     X = Table(
         nw.from_native(_cast_columns(table.select(rest), like), eager_only=True),
         label_array(rest, what="column"),
@@ -122,10 +102,7 @@ def read_table(
     as_text: Sequence[str] = (),
     checked: Sequence[str] | None = None,
 ) -> Any:
-    """Read a file as an Arrow table.
-
-    ``checked`` are the columns in which typos among numbers are reported; None: all of them.
-    """
+    """Read a file as an Arrow table; warn of typos among the numbers of ``checked`` columns."""
     check_is_file(path)
     kind = _kind(path)
     if kind in _DELIMITERS:
@@ -253,7 +230,7 @@ def _warn_of_typos(table: Any, path: Path, checked: Sequence[str]) -> None:
 
 
 def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None:
-    """Warn of columns of integers that are too long for 64 bits and lost digits."""
+    """Warn of columns of integers that lost digits because they do not fit into 64 bits."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -270,9 +247,9 @@ def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None
         is_integer = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
         if pc.all(is_integer).as_py():
             warnings.warn(
-                f"column {name!r} of {path} holds integers with too many digits, so that different "
-                f"ones may become equal; if they are categories, give --categorical {name} (or "
-                f"--id, or --drop).",
+                f"column {name!r} of {path} holds integers with too many digits, so different ones "
+                f"may become equal; if they are categories, give --categorical {name} (or --id, or "
+                "--drop).",
                 stacklevel=2,
             )
 
@@ -442,6 +419,6 @@ def check_class_sizes(y: NDArray[Any], target: str, folds: int, scoring: str | N
     if y.dtype.kind in "iuf":
         hint = f"for a numeric target give --scoring {_REGRESSION}, else --val or a smaller --cv."
     raise ValueError(
-        f"the labels in {target!r} are taken for {len(found)} classes, none of which has the "
+        f"the labels in {target!r} are treated as {len(found)} classes, none of which has the "
         f"{folds} rows that --cv {folds} needs; {hint}"
     )

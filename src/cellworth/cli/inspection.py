@@ -72,13 +72,13 @@ def show_folder(folder: Path) -> None:
     kind = folder_format(folder) if sharded is None else CHECKPOINT
     if kind not in (VALUATION, CHECKPOINT, AUDIT):
         raise ValueError(
-            f"{folder} was not written by cellworth: it has no manifest; give another folder."
+            f"{folder} was not written by cellworth (it has no manifest); give another folder."
         )
-    asked = _settings_of(RunRequest.load(folder)) if (folder / FILE).exists() else None
+    settings = _settings_of(RunRequest.load(folder)) if (folder / FILE).exists() else None
     document: InfoDocument = {
         "folder": str(folder),
         "holds": cast("Holds", kind),
-        "request": cast("RunSettings | None", asked and vars(asked)),
+        "request": cast("RunSettings | None", settings and vars(settings)),
         "created": None,
         "versions": None,
         "values": None,
@@ -97,9 +97,10 @@ def show_folder(folder: Path) -> None:
         if valuation.column_info is not None:
             lines += ["", repr(valuation.column_info), ""]
     else:
-        model = KNN if asked is None else asked.model
-        lines += _describe_sharded_run(sharded) if sharded else [_resume_hint(folder, model)]
-    print_result("info", document, [*lines, *_settings_lines(asked)])
+        model = KNN if settings is None else settings.model
+        resume = f"  resume with {resume_line(folder, model)}"
+        lines += _describe_sharded_run(sharded) if sharded else [resume]
+    print_result("info", document, [*lines, *_format_settings(settings)])
 
 
 def list_suspects(
@@ -127,14 +128,14 @@ def list_suspects(
         column_types=loaded.column_types,
         backend="pyarrow",
     )
-    cells = [_cell(line) for line in found.to_pylist()]
+    cells = [_make_suspect(line) for line in found.to_pylist()]
     if output is not None:
-        _write(output, found, cells)
+        _write_suspects(output, found, cells)
         note(f"{len(cells)} cells are in {short_path(output.absolute())}.")
         if not wants_json():
             return
     document: SuspectsDocument = {"by": by, "cells": cells}
-    print_result("suspects", document, cut_to_terminal(_lines(cells)))
+    print_result("suspects", document, cut_to_terminal(_format_suspects(cells)))
 
 
 def explain_value(
@@ -152,10 +153,10 @@ def explain_value(
     result = Result.load(folder, table=table, val=val)
     blocks = result.valuation.blocks
     if column is not None:
-        label = _label(blocks.columns, column, "column")
+        label = _find_label(blocks.columns, column, "column")
         found = explain_column(result.valuation, label, n_similar=similar)
     else:
-        label = _label(blocks.rows, str(row), "row")
+        label = _find_label(blocks.rows, str(row), "row")
         X = None if blocks.rows.grouped else result.loaded.data()["X"]
         found = explain_row(result.valuation, label, X=X, n_similar=similar)
     parts = list_values(found.parts)
@@ -187,9 +188,9 @@ def write_report(
     check_output_file(output, force=force)
     if find_spec("jinja2") is None:
         raise ImportError("a report needs jinja2; pip install 'cellworth[report]'.")
-    shown_of: dict[str, Any] = {"k": n_cells, "title": title, "cells": not no_cells}
+    options: dict[str, Any] = {"k": n_cells, "title": title, "cells": not no_cells}
     if is_sharded_result(folder) and table is None and val is None:
-        reports.save(output, load(folder), None, **shown_of)
+        reports.save(output, load(folder), None, **options)
     else:
         result = Result.load(folder, table=table, val=val)
         loaded = result.loaded
@@ -201,7 +202,7 @@ def write_report(
             owners=loaded.owners(),
             rounds=result.request.rounds,
             column_types=loaded.column_types,
-            **shown_of,
+            **options,
         )
     document: ReportDocument = {
         "output": short_path(output.absolute()),
@@ -235,11 +236,11 @@ def check_limits(
         result = Result.load(folder, table=table, val=val)
         valuation = result.valuation
     checks = [
-        *_of_status(valuation, allow_interrupted),
-        *_of_values(valuation, max_harmful, min_total),
+        *_check_status(valuation, allow_interrupted),
+        *_check_values(valuation, max_harmful, min_total),
     ]
     if max_suspects is not None and anomaly_above is not None:
-        checks.append(_of_suspects(result, max_suspects, anomaly_above))
+        checks.append(_check_suspects(result, max_suspects, anomaly_above))
     passed = all(one["passed"] for one in checks)
     lines = [f"{'ok  ' if one['passed'] else 'FAIL'}  {one['sentence']}" for one in checks]
     document: CheckDocument = {"passed": passed, "checks": checks}
@@ -264,20 +265,6 @@ def merge_folders(*, folders: tuple[Path, ...], output: Path, force: bool) -> No
         )
 
 
-def shares_harmful(valuation: Valuation) -> tuple[float, float]:
-    """Return the shares of harmful and of unknown blocks.
-
-    A block is harmful if its value is below zero by more than its error, and unknown if its value
-    or its error is.
-    """
-    signs = valuation.sign_counts()
-    return signs.negative / signs.total, signs.unknown / signs.total
-
-
-def _resume_hint(folder: Path, model: str) -> str:
-    return f"  resume with {resume_line(folder, model)}"
-
-
 def _describe_sharded_run(folder: Path) -> Iterator[str]:
     """Describe the checkpoint of a run over a sharded table."""
     yield "  of          a sharded table"
@@ -293,18 +280,16 @@ def _settings_of(request: RunRequest) -> RunSettings:
     )
 
 
-def _settings_lines(asked: RunSettings | None) -> list[str]:
-    if asked is None:
-        return []
-    given = {name: value for name, value in vars(asked).items() if value not in (None, (), False)}
+def _format_settings(settings: RunSettings | None) -> list[str]:
     return [
         f"  {name.replace('_', '-'):<16}{', '.join(value) if isinstance(value, tuple) else value}"
-        for name, value in given.items()
+        for name, value in (vars(settings) if settings else {}).items()
+        if value not in (None, (), False)
     ]
 
 
-def _label(axis: Axis, given: str, what: str) -> Any:
-    """Return the label that is written like this, here or in a report."""
+def _find_label(axis: Axis, given: str, what: str) -> Any:
+    """Return the label with this text, as printed here or in a report."""
     labels = axis.labels.tolist()
     found = [label for label in labels if given in (str(label), text_of(label))]
     if not found:
@@ -318,16 +303,16 @@ def _label(axis: Axis, given: str, what: str) -> Any:
     return found[0]
 
 
-def _cell(line: Mapping[str, Any]) -> SuspectDocument:
+def _make_suspect(line: Mapping[str, Any]) -> SuspectDocument:
     errors = {name: line.get(name) for name in ("value", "sampling_se", "validation_se")}
     rest = {name: line[name] for name in line if name not in ("reason", *errors)}
     cell: SuspectDocument = jsonable(rest | errors | {"reason": line["reason"]})
     return cell
 
 
-def _lines(cells: list[SuspectDocument]) -> list[str]:
+def _format_suspects(cells: list[SuspectDocument]) -> list[str]:
     columns: dict[str, list[Any]] = {
-        name: [visible_text(_text(cell[name])) for cell in cells]
+        name: [visible_text(_format_entry(cell[name])) for cell in cells]
         for name in ("rank", "row", "column", "cell", "typical", "anomaly_score", "value")
     }
     lines = table_lines(columns)
@@ -335,13 +320,13 @@ def _lines(cells: list[SuspectDocument]) -> list[str]:
     return [f"{line}  {reason}" for line, reason in zip(lines, reasons, strict=True)]
 
 
-def _text(entry: Any) -> str:
+def _format_entry(entry: Any) -> str:
     if entry is None:
         return ""
     return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
 
 
-def _write(path: Path, found: Any, cells: list[SuspectDocument]) -> None:
+def _write_suspects(path: Path, found: Any, cells: list[SuspectDocument]) -> None:
     with write_atomically(path) as file:
         if path.suffix == ".json":
             file.write(json.dumps(cells, indent=1, ensure_ascii=False).encode())
@@ -352,10 +337,10 @@ def _write(path: Path, found: Any, cells: list[SuspectDocument]) -> None:
         else:
             import pyarrow.csv as pc
 
-            pc.write_csv(_without_formulas(found), file)
+            pc.write_csv(_escape_formulas(found), file)
 
 
-def _without_formulas(found: Any) -> Any:
+def _escape_formulas(found: Any) -> Any:
     """Escape text that a spreadsheet would run as a formula."""
     import pyarrow as pa
 
@@ -366,37 +351,38 @@ def _without_formulas(found: Any) -> Any:
     return found
 
 
-def _of_status(valuation: Valuation, allowed: bool) -> Iterator[LimitDocument]:
+def _check_status(valuation: Valuation, allowed: bool) -> Iterator[LimitDocument]:
     """Check that the run was not interrupted."""
     if valuation.status != "interrupted":
         return
     scores = valuation.scores
     done = f" ({scores.scored_on})" if scores is not None else ""
     advice = "allowed" if allowed else "continue with cellworth resume, or give --allow-interrupted"
-    yield _limit(
-        "interrupted", 1.0, float(allowed), allowed, f"the run was interrupted{done}; {advice}"
-    )
+    sentence = f"the run was interrupted{done}; {advice}"
+    yield _make_limit("interrupted", 1.0, float(allowed), allowed, sentence)
 
 
-def _of_values(
+def _check_values(
     valuation: Valuation, max_harmful: float | None, min_total: float | None
 ) -> Iterator[LimitDocument]:
     if max_harmful is not None:
-        harmful, unknown = shares_harmful(valuation)
+        signs = valuation.sign_counts()
+        harmful, unknown = signs.negative / signs.total, signs.unknown / signs.total
         # Unknown cells count as harmful.
         share = harmful + unknown
         sentence = f"{harmful:.2%} of the cells are harmful"
         sentence += f" and {unknown:.2%} are unknown" if unknown else ""
         sentence += f" ({SAMPLING_ALONE})" if valuation.validation_se_only_for_sums else ""
-        sentence += f", the limit is {max_harmful:.2%}"
-        yield _limit(
-            "max_harmful", share, max_harmful, share <= max_harmful, sentence, unknown=unknown
-        )
+        sentence += f", at most {max_harmful:.2%} allowed"
+        passed = share <= max_harmful
+        yield _make_limit("max_harmful", share, max_harmful, passed, sentence, unknown=unknown)
     if min_total is not None:
         total = valuation.total
         scored = _describe_score(valuation)
-        sentence = f"the sum of all values is {total:.4g}{scored}, the limit is {min_total:.4g}"
-        yield _limit("min_total", total, min_total, total >= min_total, sentence)
+        sentence = (
+            f"the sum of all values is {total:.4g}{scored}, at least {min_total:.4g} required"
+        )
+        yield _make_limit("min_total", total, min_total, total >= min_total, sentence)
 
 
 def _describe_score(valuation: Valuation) -> str:
@@ -405,15 +391,15 @@ def _describe_score(valuation: Valuation) -> str:
     return f" (score {format_score(valuation)}, baseline {valuation.baseline:.4g})"
 
 
-def _of_suspects(result: Result, most: int, above: float) -> LimitDocument:
+def _check_suspects(result: Result, most: int, above: float) -> LimitDocument:
     loaded = result.loaded
     scores = anomaly_scores(loaded.X, loaded.y, column_types=loaded.column_types)
     count = int((scores > above).sum())
-    sentence = f"{count} cells have an anomaly score above {above:g}, the limit is {most}"
-    return _limit("max_suspects", count, most, count <= most, sentence)
+    sentence = f"{count} cells have an anomaly score above {above:g}, at most {most} allowed"
+    return _make_limit("max_suspects", count, most, count <= most, sentence)
 
 
-def _limit(
+def _make_limit(
     name: Literal["interrupted", "max_harmful", "min_total", "max_suspects"],
     found: float,
     limit: float,
@@ -422,14 +408,9 @@ def _limit(
     *,
     unknown: float | None = None,
 ) -> LimitDocument:
-    return {
-        "name": name,
-        "found": found,
-        "limit": limit,
-        "passed": passed,
-        "sentence": sentence,
-        "unknown": unknown,
-    }
+    return LimitDocument(
+        name=name, found=found, limit=limit, passed=passed, sentence=sentence, unknown=unknown
+    )
 
 
 def _merge_partitions(folders: tuple[Path, ...], output: Path) -> None:
@@ -439,9 +420,9 @@ def _merge_partitions(folders: tuple[Path, ...], output: Path) -> None:
     merge_partitions(folders, output)
     if request is not None:
         request.save(output)
-    document = _merge_document(output, CHECKPOINT, None)
-    way_on = resume_line(output, KNN if request is None else request.model)
-    line = f"The partitions are in {output}; {way_on} computes the values."
+    document = _make_merge_document(output, CHECKPOINT, None)
+    resume = resume_line(output, KNN if request is None else request.model)
+    line = f"The partitions are in {output}; {resume} computes the values."
     print_result("merge", document, [line])
 
 
@@ -453,11 +434,11 @@ def _merge_values(folders: tuple[Path, ...], output: Path, force: bool) -> None:
     merged = functools.reduce(Valuation.merge, (result.valuation for result in results))
     # The rounds of one run do not describe the merged values.
     save_result(merged, replace(results[0].request, rounds=()), output)
-    document = _merge_document(output, VALUATION, summarize_valuation(merged))
+    document = _make_merge_document(output, VALUATION, summarize_valuation(merged))
     print_result("merge", document, [repr(merged)])
 
 
-def _merge_document(output: Path, holds: str, values: ValuesDocument | None) -> MergeDocument:
+def _make_merge_document(output: Path, holds: str, values: ValuesDocument | None) -> MergeDocument:
     return {
         "output": short_path(output.absolute()),
         "holds": cast("Holds", holds),

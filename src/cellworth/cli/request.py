@@ -54,18 +54,12 @@ _HOW = ("table", "val", "output", "passes", "budget", "deadline", "error", "roun
 
 @dataclass(frozen=True)
 class RunRequest(RunSettings):
-    """The settings of a command, as later commands need them.
+    """The settings of a command, which later commands read."""
 
-    Parameters
-    ----------
-    owners, agreement : str or None
-        Contents of the files of owners and of the agreement.
-    rounds : tuple of dict
-        How the run converged: tasks, seconds, error and total after each round.
-    """
-
+    # Contents of the files.
     owners: str | None = None
     agreement: str | None = None
+    # How the run converged.
     rounds: tuple[Round, ...] = ()
 
     @classmethod
@@ -108,7 +102,7 @@ class RunRequest(RunSettings):
         plain = {"format": FORMAT, "version": VERSION, **asdict(self)}
         for name in _PATHS:
             if plain[name] is not None:
-                plain[name] = _seen_from(folder, plain[name])
+                plain[name] = _relative_to(folder, plain[name])
         folder.mkdir(parents=True, exist_ok=True)
         with write_atomically(folder / FILE) as file:
             file.write(json.dumps(plain, indent=1).encode())
@@ -153,14 +147,7 @@ def check_same_request(folder: Path, request: RunRequest) -> None:
 
 @dataclass(frozen=True, eq=False)
 class LoadedRequest:
-    """A request with its files read.
-
-    Parameters
-    ----------
-    request : Request
-    train : InputTable
-    val : InputTable or None
-    """
+    """A request with its files read."""
 
     request: RunRequest
     train: InputTable
@@ -190,18 +177,19 @@ class LoadedRequest:
 
     @property
     def column_types(self) -> dict[str, Any] | None:
-        """Columns that are categories whatever their type."""
+        """Columns to treat as categories, for any type."""
         return dict.fromkeys(self.request.categorical, "categorical") or None
 
     def data(self) -> dict[str, Any]:
         """Return the arguments of ``fit``, except owners."""
-        as_given = _keep_table if self.request.model == KNN else _for_models
-        given: dict[str, Any] = {"X": as_given(self.train.X), "y": self.train.y}
+        is_knn = self.request.model == KNN
+        given: dict[str, Any] = {"X": self.X if is_knn else _for_models(self.X), "y": self.y}
         if self.val is not None:
-            given |= {"X_val": as_given(self.val.X), "y_val": self.val.y}
+            X_val = self.val.X if is_knn else _for_models(self.val.X)
+            given |= {"X_val": X_val, "y_val": self.val.y}
         else:
             given["cv"] = self.request.cv
-        if self.request.model == KNN:
+        if is_knn:
             given["value_labels"] = self.request.labels
         more = {
             "row_groups": self.request.row_groups,
@@ -222,19 +210,18 @@ class LoadedRequest:
     def valuer(self, *, n_jobs: int | None = None, runtime: Runtime | None = None) -> Any:
         """Return the unfitted valuer of the request."""
         if self.request.model == KNN:
-            valuer = _knn_valuer(self.request)
+            valuer = _make_knn_valuer(self.request)
         else:
-            valuer = _model_valuer(self.request, self._n_players())
+            valuer = _make_model_valuer(self.request, self._count_players())
         return valuer.set_params(n_jobs=n_jobs, runtime=runtime)
 
-    def _n_players(self) -> int:
-        request, n_columns = self.request, len(self.X.names)
-        rows = len(self.X.row_ids)
-        if request.row_groups is not None and request.row_groups in self.X.names.tolist():
-            position = self.X.names.tolist().index(request.row_groups)
-            rows = len(set(self.X.column(position).tolist()))
+    def _count_players(self) -> int:
+        request, (n_rows, n_columns) = self.request, self.X.shape
+        names = self.X.names.tolist()
+        if request.row_groups is not None and request.row_groups in names:
+            n_rows = len(set(self.X.column(names.index(request.row_groups)).tolist()))
             n_columns -= 1
-        return rows + (len(request.column_groups) if request.column_groups else n_columns)
+        return n_rows + (len(request.column_groups) if request.column_groups else n_columns)
 
 
 def parse_agreement(text: str) -> Agreement:
@@ -251,11 +238,11 @@ def parse_toml(text: str, called: str) -> dict[str, Any]:
 
 
 def check_model_trusted(request: RunRequest, model: str | None, folder: Path) -> None:
-    """Check that the user named the model: a folder may come from anyone, and its code is run."""
+    """Check that the user named the model: a folder from anyone may name code to execute."""
     if model is None and request.model != KNN:
         raise ValueError(
-            f"{folder} asks to import and run {request.model!r}; if you trust it, give --model "
-            f"{request.model}."
+            f"{folder} needs the code of {request.model!r}; if you trust it, give --model "
+            f"{request.model} to execute it."
         )
     if model is not None and model != request.model:
         raise ValueError(
@@ -294,12 +281,11 @@ def _check_types(asked: Mapping[str, Any], path: Path) -> None:
     for name, given in asked.items():
         if not fits_type(hints[name], given):
             raise ValueError(
-                f"{path} has {name}: {json.dumps(given)[:80]}, which cellworth never writes; "
-                "restore the file from a copy."
+                f"{path} was changed ({name} is {json.dumps(given)[:80]}); restore it from a copy."
             )
 
 
-def _seen_from(folder: Path, path: str) -> str:
+def _relative_to(folder: Path, path: str) -> str:
     # Links are resolved first, because ".." of a link leads elsewhere.
     parent, name = os.path.split(path)
     try:
@@ -320,7 +306,7 @@ def _difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | No
     return None
 
 
-def _knn_valuer(request: RunRequest) -> KNNValuer:
+def _make_knn_valuer(request: RunRequest) -> KNNValuer:
     if request.budget is not None:
         raise ValueError("--budget counts fits of a model; give --passes with --model knn.")
     scoring = request.scoring
@@ -328,18 +314,18 @@ def _knn_valuer(request: RunRequest) -> KNNValuer:
         request.neighbors,
         scoring=None if scoring is None else check_scoring(scoring, "--scoring"),
         n_passes=request.passes,
-        stop=_stop(request),
+        stop=_make_stopping_rule(request),
         random_state=request.seed,
     )
 
 
-def _model_valuer(request: RunRequest, n_players: int) -> Any:
+def _make_model_valuer(request: RunRequest, n_players: int) -> Any:
     unfit = {"passes": request.passes, "labels": request.labels, "categorical": request.categorical}
     for name, given in unfit.items():
         if given:
             raise ValueError(f"--{name} is for --model knn; leave it out for your own model.")
     _check_scoring(request.scoring)
-    model, stop = load_model(request.model), _stop(request)
+    model, stop = load_model(request.model), _make_stopping_rule(request)
     if stop is None and n_players <= _MOST_EXACT_PLAYERS:
         return ExactValuer(model, scoring=request.scoring)
     return MonteCarloValuer(model, scoring=request.scoring, stop=stop, random_state=request.seed)
@@ -356,7 +342,7 @@ def _check_scoring(scoring: str | None) -> None:
         )
 
 
-def _stop(request: RunRequest) -> StoppingRule | None:
+def _make_stopping_rule(request: RunRequest) -> StoppingRule | None:
     rules: list[StoppingRule] = []
     if request.budget is not None:
         rules.append(MaxUtilities(request.budget))
@@ -380,10 +366,10 @@ def load_model(name: str) -> Any:
         sys.path.append(here)
     try:
         found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"--model {name!r} cannot be imported ({error}).") from error
     except (Exception, SystemExit) as error:
-        raise ValueError(f"--model {name!r} cannot be imported ({_name_error(error)}).") from error
+        plain = isinstance(error, ImportError | AttributeError)
+        reason = error if plain else _name_error(error)
+        raise ValueError(f"--model {name!r} cannot be imported ({reason}).") from error
     if inspect.isclass(found) or not hasattr(found, "fit"):
         found = _call_factory(found, name)
     if not hasattr(found, "fit"):
@@ -401,26 +387,19 @@ def _call_factory(factory: Any, name: str) -> Any:
         )
     try:
         return factory()
-    except TypeError as error:
-        raise ValueError(
-            f"--model {name!r} cannot be called without arguments ({error})."
-        ) from error
     except (Exception, SystemExit) as error:
-        raise ValueError(
-            f"--model {name!r} fails when it is called ({_name_error(error)})."
-        ) from error
+        problem = f"fails when it is called ({_name_error(error)})"
+        if isinstance(error, TypeError):
+            problem = f"cannot be called without arguments ({error})"
+        raise ValueError(f"--model {name!r} {problem}.") from error
 
 
 def _name_error(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _keep_table(table: Table) -> Table:
-    return table
-
-
 def _check_decimals(arrow: Any) -> None:
-    """Check for decimals that polars cannot hold, which would end the program."""
+    """Check for decimals that would make polars abort."""
     from pyarrow import types
 
     for field in arrow.schema:
@@ -438,8 +417,7 @@ def _for_models(table: Table) -> Any:
         if importlib.util.find_spec(library):
             if library == "polars":
                 _check_decimals(arrow)
-            frame = nw.from_arrow(arrow, backend=library)
-            return replace(table, data=frame)
+            return replace(table, data=nw.from_arrow(arrow, backend=library))
     try:
         return replace(table, data=table.numbers(called="the table"))
     except TypeError as error:

@@ -126,7 +126,7 @@ def _nothing_about_others(owner: str) -> Iterator[None]:
             yield
         except (ValueError, KeyError) as error:
             raise ValueError(
-                f"nothing can be split, so there is no statement for {owner!r}; leave out "
+                f"the amount cannot be split, so there is no statement for {owner!r}; leave out "
                 "--statement to see why."
             ) from error
 
@@ -160,7 +160,7 @@ def _check_is_audit(folder: Path) -> None:
 
 
 def _other_agreement(audit: Path, then: str | None) -> str | None:
-    """Describe how the agreement of an audit differs from that of its values."""
+    """Describe how the agreement of an audit differs from that of its values; else None."""
     path = audit / AGREEMENT
     if then is None:
         if path.exists():
@@ -228,28 +228,10 @@ def _payout(result: Result, given: dict[str, Any]) -> Payout:
 
 
 def _payout_document(payout: Payout, output: Path | None, digest: str | None) -> SplitDocument:
-    lines = zip(
-        payout.owners,
-        payout.values.tolist(),
-        payout.intervals.tolist(),
-        payout.shares.tolist(),
-        payout.amounts,
-        strict=True,
-    )
     return {
         "amount": str(payout.amount),
         "currency": payout.currency,
-        "owners": [
-            {
-                "owner": name,
-                "value": value,
-                "low": low,
-                "high": high,
-                "share": share,
-                "amount": str(amount),
-            }
-            for name, value, (low, high), share, amount in lines
-        ],
+        "owners": payout.to_frame("pyarrow").to_pylist(),
         "unassigned": payout.unassigned,
         "carried": dict(payout.carried),
         "undecided": list(payout.undecided),

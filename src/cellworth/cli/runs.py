@@ -55,19 +55,7 @@ _SECONDS_TO_ANSWER = 20
 
 @dataclass(frozen=True)
 class Execution:
-    """Where a run is executed, and its checkpoint.
-
-    Parameters
-    ----------
-    checkpoint : path or None
-        Folder of the checkpoint.
-    partition : tuple of int or None
-    jobs : int or None
-        Workers on this machine.
-    dask : str or None
-        Address of a scheduler.
-    quiet : bool
-    """
+    """The options of where and how a run is executed."""
 
     checkpoint: Path | None = None
     partition: tuple[int, int] | None = None
@@ -87,7 +75,7 @@ class Execution:
         if self.dask is None:
             yield where
             return
-        with _client(self.dask) as client:
+        with _connect(self.dask) as client:
             yield replace(where, executor=Dask(client))
 
 
@@ -171,8 +159,8 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
         # Only resume may replace a result of the same request.
         check_output_folder(output, force=force, request=request if command == "resume" else None)
     loaded = LoadedRequest.from_request(request)
-    lines: list[Round] = list(request.rounds)
-    with execution.runtime(lambda progress: _add_line(lines, progress)) as runtime:
+    rounds: list[Round] = list(request.rounds)
+    with execution.runtime(lambda progress: _add_round(rounds, progress)) as runtime:
         valuer = loaded.valuer(n_jobs=execution.jobs, runtime=runtime)
         check_agreement(loaded, valuer)
         with _keep_request(request, execution):
@@ -184,7 +172,7 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
         return
     assert valuation is not None and output is not None  # noqa: S101, PT018 (only partitions lack them)
     _check_any_task(valuation, request, execution)
-    request = replace(request, rounds=tuple(lines))
+    request = replace(request, rounds=tuple(rounds))
     if execution.checkpoint is not None:
         request.save(execution.checkpoint)
     output = _choose_output(output, valuation)
@@ -193,7 +181,7 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
     if not execution.quiet:
         note(f"The values are in {short_path(output)}.")
     if valuation.status == "interrupted":
-        raise InterruptedRunError(_way_on(request, execution))
+        raise InterruptedRunError(_describe_interruption(request, execution))
 
 
 def make_request(
@@ -238,7 +226,7 @@ def make_request(
 def read_text(path: Path, called: str) -> str:
     """Read the text file of an option."""
     if not path.is_file():
-        raise FileNotFoundError(f"--{called} is {path}, which is not a file.")
+        raise FileNotFoundError(f"--{called} must be a file, got {path}.")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -250,10 +238,12 @@ def _check_any_task(valuation: Valuation, request: RunRequest, execution: Execut
     n_tasks = sum(session.tasks for session in valuation.provenance.sessions)
     if n_tasks > 0 or valuation.status == "exact":
         return
-    way = "give a larger --budget or --deadline."
+    advice = "give a larger --budget or --deadline."
     if execution.checkpoint is not None:
-        way = f"resume it, for longer, with: {resume_line(execution.checkpoint, request.model)}"
-    raise InterruptedRunError(f"The run ended before its first task, so nothing was written; {way}")
+        advice = f"resume it with: {resume_line(execution.checkpoint, request.model)}"
+    raise InterruptedRunError(
+        f"The run ended before its first task, so nothing was written; {advice}"
+    )
 
 
 def _choose_output(output: Path, valuation: Valuation) -> Path:
@@ -266,7 +256,7 @@ def _choose_output(output: Path, valuation: Valuation) -> Path:
 
 
 def _may_be_replaced(folder: Path) -> bool:
-    """Tell whether a folder is free or holds the values of an interrupted run."""
+    """Return whether a folder is free or holds the values of an interrupted run."""
     if is_free(folder):
         return True
     is_result = folder.is_dir() and folder_format(folder) == VALUATION
@@ -320,14 +310,14 @@ def _check_separate_folders(output: Path | None, checkpoint: Path | None) -> Non
     run = checkpoint.resolve()
     if output.resolve() in (run, *run.parents):
         raise ValueError(
-            f"-o is {short_path(output)} and --checkpoint is {checkpoint}; give the values a "
-            "folder that does not hold the run."
+            f"-o must not contain the checkpoint, got {short_path(output)} and --checkpoint "
+            f"{checkpoint}; give another folder for the values."
         )
 
 
-def _add_line(lines: list[Round], progress: Progress) -> None:
-    if not lines or progress.tasks > lines[-1]["tasks"]:
-        lines.append(cast("Round", round_line(progress)))
+def _add_round(rounds: list[Round], progress: Progress) -> None:
+    if not rounds or progress.tasks > rounds[-1]["tasks"]:
+        rounds.append(cast("Round", round_line(progress)))
 
 
 def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation | None:
@@ -339,7 +329,7 @@ def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation 
         # Before the run has begun there is nothing to resume.
         if execution.checkpoint is None or folder_format(execution.checkpoint) is None:
             raise
-        raise InterruptedRunError(_way_on(loaded.request, execution)) from error
+        raise InterruptedRunError(_describe_interruption(loaded.request, execution)) from error
     if execution.partition is not None:
         return None
     valuation: Valuation = valuer.valuation_
@@ -382,14 +372,14 @@ def _print_partition(request: RunRequest, folder: Path, partition: tuple[int, in
     print_result("partition", document, [line])
 
 
-def _way_on(request: RunRequest, execution: Execution) -> str:
+def _describe_interruption(request: RunRequest, execution: Execution) -> str:
     if execution.checkpoint is None:
         return "Interrupted: these values are based on the tasks completed so far."
     return f"Interrupted; resume with: {resume_line(execution.checkpoint, request.model)}"
 
 
 @contextmanager
-def _client(address: str) -> Iterator[Any]:
+def _connect(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError as error:

@@ -262,7 +262,7 @@ def check_rows(valuation: Valuation, table: Table) -> None:
     if not np.array_equal(ids, table.row_ids):
         raise ValueError(
             f"X must have the {len(ids)} rows of the valuation ({some(ids)}), got "
-            f"{len(table.row_ids)} ({some(table.row_ids)}); pass the table that was valued."
+            f"{len(table.row_ids)} ({some(table.row_ids)}); give the table that was valued."
         )
 
 
@@ -329,6 +329,6 @@ def _match_columns(valuation: Valuation, table: Table) -> tuple[list[Any], list[
     if missing or new:
         came = f"no column {missing[0]!r}" if missing else f"a column {new[0]!r} as well"
         raise ValueError(
-            f"X must have the columns of the valuation, got {came}; pass the table that was valued."
+            f"X must have the columns of the valuation, got {came}; give the table that was valued."
         )
     return names, ids

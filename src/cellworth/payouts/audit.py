@@ -311,7 +311,7 @@ def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], curre
 def _compare_same_agreement(path: Path, saved: Mapping[str, Any], own: bytes | None) -> None:
     if own is not None:
         if not (path / AGREEMENT).exists():
-            raise DifferenceError("the audit has no agreement, but one was given.")
+            raise DifferenceError("the audit holds no agreement, but one was given.")
         if (path / AGREEMENT).read_bytes() != own:
             raise DifferenceError("the agreement of the audit differs from the given one.")
     file = path / AGREEMENT
