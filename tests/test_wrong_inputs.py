@@ -146,7 +146,7 @@ MISTAKES = {
     ),
     # the labels
     "y is missing": (lambda: fit(y=None), ["y is None", "one label per row"]),
-    "y is too short": (lambda: fit(y=["no", "yes"]), ["2 labels", "4 rows", "one label per row"]),
+    "y is too short": (lambda: fit(y=["no", "yes"]), ["one label", "4 rows of X, got 2"]),
     "moments with and without a time zone in one column": (
         lambda: KNNValuer(1).fit(make_mixed_moments(), Y, X_val=make_mixed_moments(), y_val=Y),
         ["'when'", "with a time zone and moments without one", "or none"],
@@ -157,23 +157,23 @@ MISTAKES = {
     ),
     "y is too large to be squared": (
         lambda: fit_regressor(y=[1.0, 2.0, 3e155, 4.0]),
-        ["y holds 3.0e+155", "infinite or 0", "another unit"],
+        ["y must be between", "got 3.0e+155", "infinite or 0", "another unit"],
     ),
     "y_val is too large to be squared": (
         lambda: fit_regressor(y_val=[1.0, 2.0, 3.0, -1e80]),
-        ["y_val holds 1.0e+80", "infinite or 0", "another unit"],
+        ["y_val must be between", "got 1.0e+80", "infinite or 0", "another unit"],
     ),
     "y is too small to be squared": (
         lambda: fit_regressor(y=[1e-160, 2e-160, 3e-160, 4e-160]),
-        ["y holds targets 3.0e-160 apart", "infinite or 0", "another unit"],
+        ["y must be between", "got targets 3.0e-160 apart", "infinite or 0", "another unit"],
     ),
     "y is too large for nearest neighbours": (
         lambda: KNNValuer(1).fit(X, [1e155, 2e155, 3.5e155, 1e200], X_val=X, y_val=[1.0] * 4),
-        ["y holds 1.0e+200", "infinite or 0", "another unit"],
+        ["y must be between", "got 1.0e+200", "infinite or 0", "another unit"],
     ),
     "y is too large for models out of the bag": (
         lambda: out_of_bag(y=[1e155, 2e155, 3.5e155, 1e200]),
-        ["y holds 1.0e+200", "infinite or 0", "another unit"],
+        ["y must be between", "got 1.0e+200", "infinite or 0", "another unit"],
     ),
     "y has two columns": (lambda: fit(y=np.ones((4, 2))), ["(4, 2)", "one-dimensional"]),
     "y has a NaN": (lambda: fit_regressor(y=[1, 2, np.nan, 4]), ["NaN", "position 2", "drop"]),
@@ -184,11 +184,11 @@ MISTAKES = {
     ),
     "y is in another order": (
         lambda: fit(y=pd.Series(Y, index=[3, 2, 1, 0])),
-        ["y has the row ids of X in another order", "y.loc[X.index]", "y.to_numpy()"],
+        ["y must have the row ids of X in the same order", "y.loc[X.index]", "y.to_numpy()"],
     ),
     "row_groups are in another order": (
         lambda: fit(row_groups=pd.Series(["a", "a", "b", "b"], index=[3, 2, 1, 0])),
-        ["row_groups has the row ids of X in another order", "row_groups.loc[X.index]"],
+        ["row_groups must have the row ids of X in the same order", "row_groups.loc[X.index]"],
     ),
     "y is masked": (
         lambda: fit(y=np.ma.masked_equal([0, 0, 1, 1], 0)),
@@ -196,7 +196,7 @@ MISTAKES = {
     ),
     "y is a frame in another order": (
         lambda: fit(y=pd.DataFrame({"y": Y}, index=[3, 2, 1, 0])),
-        ["in another order", "y.loc[X.index]"],
+        ["another order", "y.loc[X.index]"],
     ),
     "y is infinite": (lambda: fit_regressor(y=[1, 2, 3, np.inf]), ["inf", "position 3", "finite"]),
     "y is text for a regressor": (
@@ -207,30 +207,33 @@ MISTAKES = {
         lambda: fit(y=[0.1, 0.2, 0.3, 0.4]),
         ["continuous", "0.1", "use a regressor"],
     ),
-    "y has one class": (lambda: fit(y=["no"] * 4), ["one class only", "'no'", "two classes"]),
+    "y has one class": (lambda: fit(y=["no"] * 4), ["one class", "'no'", "two classes"]),
     "y mixes kinds": (lambda: fit(y=["no", 1, "no", 1]), ["int and str", "one type"]),
     "y is complex": (lambda: fit(y=np.ones(4) * 1j), ["Complex data not supported"]),
     # the validation set
     "X_val without y_val": (
         lambda: fit(y_val=None),
-        ["X_val was given without y_val", "give both"],
+        ["X_val needs y_val", "pass both"],
     ),
     "y_val without X_val": (
         lambda: fit(X_val=None),
-        ["y_val was given without X_val", "give both"],
+        ["y_val needs X_val", "pass both"],
     ),
     "y_val is too long": (
         lambda: fit(y_val=["no", "yes"] * 3),
-        ["y_val has 6 labels", "X_val has 4 rows"],
+        ["y_val must have one label", "4 rows of X_val, got 6"],
     ),
     "y_val has a missing value": (
         lambda: fit(y_val=["no", "yes", None, "no"]),
         ["y_val", "position 2", "drop"],
     ),
-    "y_val has one class": (lambda: fit(y_val=["yes"] * 4), ["y_val holds one class only", "yes"]),
+    "y_val has one class": (
+        lambda: fit(y_val=["yes"] * 4),
+        ["y_val must have at least two classes", "yes"],
+    ),
     "y_val spells a class otherwise": (
         lambda: fit(y_val=["no.", "no", "yes", "yes"]),
-        ["'no.'", "y does not have", "Spell labels alike"],
+        ["y_val must have classes of y", "got 'no.'", "Spell labels alike"],
     ),
     "X_val lacks a column": (lambda: fit(X_val=X[["age"]]), ["lacks", "'pay'", "same columns"]),
     "X_val has a column more": (
@@ -251,41 +254,41 @@ MISTAKES = {
     ),
     "cv without folds": (
         lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=[]),
-        ["gives 0 folds", "a splitter"],
+        ["at least one fold", "0 folds came", "a splitter"],
     ),
     "cv beyond the table": (
         lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=[([0, 1], [2, 9])]),
-        ["cv names row 9", "rows 0 to 3", "positions in X"],
+        ["positions from 0 to 3", "got 2 to 9"],
     ),
     "cv that scores a row on itself": (
         lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=[([0, 1, 2], [2, 3])]),
-        ["share rows", "separate positions"],
+        ["separate training and validation rows", "separate positions"],
     ),
     # groups
     "too few row groups": (
         lambda: fit(row_groups=["a", "b"]),
-        ["row_groups has 2 entries", "4 rows", "one group per row"],
+        ["row_groups must have one entry", "4 rows of X, got 2"],
     ),
-    "too few column groups": (lambda: fit(column_groups=["a"]), ["1 entries", "2 columns"]),
+    "too few column groups": (lambda: fit(column_groups=["a"]), ["2 columns of X, got 1"]),
     "a row without a group": (
         lambda: fit(row_groups=["a", "a", np.nan, "b"]),
-        ["no label at position 2", "give every row a group"],
+        ["must give every row a group", "none at position 2"],
     ),
     "groups in a column": (
         lambda: fit(row_groups=np.array([["a"], ["a"], ["b"], ["b"]])),
-        ["row_groups holds", "one number, string or date per group"],
+        ["row_groups must hold numbers, strings or dates"],
     ),
     "groups that are lists": (
         lambda: fit(row_groups=[["a"], ["a"], ["b"], ["b"]]),
-        ["row_groups holds ['a']", "one number, string or date"],
+        ["row_groups must hold numbers, strings or dates", "got ['a']"],
     ),
     "a row whose group is NA": (
         lambda: fit(row_groups=pd.array(["a", pd.NA, "a", "b"])),
-        ["no label at position 1", "give every row a group"],
+        ["must give every row a group", "none at position 1"],
     ),
     "an unknown row id": (
         lambda: fit(row_groups={"a": [0, 1], "b": [2, 77]}),
-        ["names 77", "does not have", "0, 1, 2"],
+        ["must name rows of X", "got 77", "0, 1, 2"],
     ),
     "an unknown column name": (
         lambda: fit(column_groups={"a": ["age"], "b": ["wage"]}),
@@ -293,7 +296,7 @@ MISTAKES = {
     ),
     "a row in two groups": (
         lambda: fit(row_groups={"a": [0, 1, 2], "b": [2, 3]}),
-        ["names 2 twice", "one group"],
+        ["must name each row once", "got 2 twice"],
     ),
     "a row in no group": (
         lambda: fit(row_groups={"a": [0, 1], "b": [2]}),
@@ -301,25 +304,25 @@ MISTAKES = {
     ),
     "an empty group": (
         lambda: fit(row_groups={"a": [0, 1, 2, 3], "b": []}),
-        ["row_groups['b'] is empty", "leave it out"],
+        ["row_groups['b'] must not be empty", "leave it out"],
     ),
     "a group that is no list": (
         lambda: fit(column_groups={"a": "age", "b": ["pay"]}),
-        ["'age'", "give a list", "['age']"],
+        ["got 'age'", "must be a list", "['age']"],
     ),
     "row_groups names no column": (
         lambda: fit(row_groups="bank"),
-        ["'bank'", "no column of X", "'age', 'pay'"],
+        ["got 'bank'", "must be a column of X", "'age', 'pay'"],
     ),
     "row_groups names the only column": (
         lambda: fit(X=X[["age"]], row_groups="age"),
-        ["no column besides 'age'"],
+        ["must have a column besides 'age'"],
     ),
     "column_groups is a name": (
         lambda: fit(column_groups="age"),
         ["'age'", "one label per column"],
     ),
-    "row_groups is a number": (lambda: fit(row_groups=3), ["row_groups is 3", "one label per row"]),
+    "row_groups is a number": (lambda: fit(row_groups=3), ["got 3", "one label per row"]),
     # the model and its score
     "no model": (lambda: ExactValuer().fit(X, Y), ["got None", "DecisionTreeClassifier()"]),
     "a class for a model": (
@@ -389,15 +392,15 @@ MISTAKES = {
     "no repeats": (lambda: fit_with(n_repeats=0), ["n_repeats must be", "at least 1", "got 0"]),
     "weights for other rows": (
         lambda: fit(sample_weight=[1.0, 2.0]),
-        ["sample_weight has 2 entries", "4 rows", "one weight per row"],
+        ["sample_weight must have one weight", "4 rows of X, got 2"],
     ),
     "a negative weight": (
         lambda: fit(sample_weight=[1.0, 2.0, -3.0, 1.0]),
-        ["sample_weight holds -3.0 at position 2", "at least 0"],
+        ["sample_weight must be finite and at least 0", "got -3.0 at position 2"],
     ),
     "a missing weight": (
         lambda: fit(sample_weight=[1.0, np.nan, 1.0, 1.0]),
-        ["sample_weight holds nan at position 1", "finite"],
+        ["sample_weight must be finite", "got nan at position 1"],
     ),
     "weights in words": (
         lambda: fit(sample_weight=["a", "b", "c", "d"]),
@@ -407,10 +410,13 @@ MISTAKES = {
         lambda: fit(sample_weight="pay"),
         ["sample_weight must have one entry", "'pay'"],
     ),
-    "weights of nothing": (lambda: fit(sample_weight=np.zeros(4)), ["is zero for every row"]),
+    "weights of nothing": (
+        lambda: fit(sample_weight=np.zeros(4)),
+        ["above 0 for some row", "got 0 for all"],
+    ),
     "weights in another order": (
         lambda: fit(sample_weight=pd.Series([1.0, 2.0, 3.0, 4.0], index=[3, 2, 1, 0])),
-        ["sample_weight has the row ids of X in another order"],
+        ["sample_weight must have the row ids of X in the same order"],
     ),
     "weights for a model that does not weigh": (
         lambda: fit(KNeighborsClassifier(1), sample_weight=np.ones(4)),
@@ -567,15 +573,15 @@ MISTAKES = {
     ),
     "a numeric target of integers": (
         lambda: KNNValuer(1).fit(X, [1, 2, 3, 4], X_val=X, y_val=[1, 2, 3, 5]),
-        ["the class 5", "numeric target", "neg_mean_squared_error"],
+        ["classes of y", "got 5", "numeric target", "neg_mean_squared_error"],
     ),
     "groups with a validation set": (
         lambda: KNNValuer(1).fit(**GOOD, groups=[1, 1, 2, 2]),
-        ["groups and X_val were both given", "cross-validation"],
+        ["groups must be None if X_val is given", "cross-validation"],
     ),
     "a column that groups rows among the columns": (
         lambda: KNNValuer(1).fit(**GOOD, row_groups="age", column_groups={"all": ["age", "pay"]}),
-        ["names 'age', which holds the row groups", "leave it out"],
+        ["must not name 'age', the column of row groups", "leave it out"],
     ),
     "labels by name": (
         lambda: KNNValuer(1).fit(X, "pay"),
@@ -591,7 +597,7 @@ MISTAKES = {
     ),
     "a fold with nothing to train on": (
         lambda: KNNValuer().fit(X, Y, cv=[([], [0, 1, 2, 3])]),
-        ["gives 1 folds", "empty ones"],
+        ["1 folds came", "none empty"],
     ),
     "a design by its class": (
         lambda: KNNValuer(sampler=ExhaustiveSampler).fit(**GOOD),
@@ -630,7 +636,7 @@ MISTAKES = {
     ),
     "groups for other rows": (
         lambda: KNNValuer().fit(X, Y, groups=[1, 2], cv=GroupKFold(2)),
-        ["groups has 2 entries", "one per row"],
+        ["groups must have one entry", "got 2"],
     ),
     "a splitter without its groups": (
         lambda: KNNValuer().fit(X, Y, cv=GroupKFold(2)),
@@ -673,17 +679,17 @@ MISTAKES = {
     ),
     "trees with a validation set": (
         lambda: out_of_bag(fit={"X_val": X, "y_val": Y}),
-        ["X_val and y_val are not used here", "leave them out"],
+        ["X_val and y_val must be None here", "leave them out"],
     ),
     "trees with groups for cv": (
         lambda: out_of_bag(fit={"groups": [1, 1, 2, 2]}),
-        ["groups are used only", "leave them out"],
+        ["groups must be None here", "leave them out"],
     ),
     "trees for one row": (
         lambda: out_of_bag(X[:1], [1.5]),
         ["n_samples=1", "in every bag", "at least 2 rows"],
     ),
-    "trees for one class": (lambda: out_of_bag(y=["no"] * 4), ["one class only ('no')"]),
+    "trees for one class": (lambda: out_of_bag(y=["no"] * 4), ["one class ('no')"]),
     "no trees": (lambda: out_of_bag(n_trees=0), ["n_trees must be an integer", "got 0"]),
     "half a tree": (lambda: out_of_bag(n_trees=0.5), ["n_trees must be an integer", "got 0.5"]),
     "no columns for a tree": (
@@ -756,14 +762,17 @@ MISTAKES = {
         lambda: fit().valuation_.to_frame(backend="excel"),
         ["'excel'", "'pandas', 'polars' or 'pyarrow'"],
     ),
-    "labels on two levels": (lambda: Blocks.cut([[1, 2]], ["a"]), ["levels", "one label per row"]),
+    "labels on two levels": (
+        lambda: Blocks.cut([[1, 2]], ["a"]),
+        ["levels", "one number, string or date per row"],
+    ),
     "labels that are pairs": (
         lambda: Blocks.cut([(1, "a"), (1, "b")], ["a"]),
-        ["2 levels", "one label per row"],
+        ["2 levels", "one number, string or date per row"],
     ),
     "dates finer than microseconds": (
         lambda: Blocks.cut(np.array([1], dtype="M8[ns]"), ["a"]),
-        ["finer than a microsecond", "round them"],
+        ["dates in microseconds", "got finer ones", "round them"],
     ),
     "labels of no kind": (lambda: Blocks.cut([object()], ["a"]), ["object", "one type"]),
 }

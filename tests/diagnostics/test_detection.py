@@ -174,7 +174,7 @@ def test_what_is_no_ranking_and_no_mask_is_refused():
         detection_curve(SUSPICION, WRONG.astype(int))
     with pytest.raises(TypeError, match="ranking must be a Valuation or an array of numbers"):
         detection_curve([["a", "b"]], [[True, False]])
-    with pytest.raises(ValueError, match="order is 'worst'"):
+    with pytest.raises(ValueError, match="order must be one of 'highest', 'lowest', got 'worst'"):
         detection_curve(SUSPICION, WRONG, order="worst")
     with pytest.raises(ValueError, match="n must be an integer from 1 to 3"):
         detection_curve(SUSPICION, WRONG).cells_to_find(4)

@@ -157,9 +157,9 @@ WRONG = {
     HEAD + "policy = 5\n" + TERMS + SOMEBODY: r"\[policy\] of .* must have only .*, got 5",
     HEAD + TERMS + SOMEBODY + "[policy]\nnegative = 'no'": "negative must be 'floor' .*, got 'no'",
     HEAD + TERMS + SOMEBODY + "[policy]\nunit = 0.01": "unit must be a string, .*, got 0.01; pass",
-    HEAD + TERMS: "names no owners; give at least one",
-    HEAD + "owners = 5\n" + TERMS: "names no owners; give at least one",
-    HEAD + "owners = [5]\n" + TERMS: "has 5 among its owners; write",
+    HEAD + TERMS: "must have at least one",
+    HEAD + "owners = 5\n" + TERMS: "must have at least one",
+    HEAD + "owners = [5]\n" + TERMS: "tables, got 5",
     HEAD + TERMS + "valuer = 'knn'\n" + SOMEBODY: "must be a table, got 'knn'; add",
     "[": "is not valid TOML",
 }
@@ -187,7 +187,7 @@ def test_wrong_arguments_get_one_sentence():
         drafted(data={})
     with pytest.raises(FileNotFoundError, match=r"there is no file nope\.toml; give the path of"):
         Agreement.from_toml("nope.toml")
-    with pytest.raises(ValueError, match="the table of the owners has other cells"):
+    with pytest.raises(ValueError, match="owners must have the cells of the table that is valued"):
         drafted().split(valued(), X[:60].assign(alcohol=1.0), amount="1")
 
 

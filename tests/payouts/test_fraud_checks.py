@@ -272,7 +272,7 @@ def test_the_gate_cannot_be_shown_another_table():
         lambda: check_owners(Owners(other).assign("a"), valuation),
         lambda: KNNValuer(3, n_passes=1).fit(**data, owners=Owners(other).assign("a")),
     ):
-        with pytest.raises(ValueError, match="other cells than the table that is valued"):
+        with pytest.raises(ValueError, match="the cells of the table that is valued"):
             refused()
     assert split_revenue(
         valuation, Owners(pl.from_pandas(WINE[:120])).assign("a"), amount="1"

@@ -134,7 +134,9 @@ def test_owners_of_another_table_are_refused(tmp_path):
     other = held(Elsewhere((50, 4), "other"))
     with pytest.raises(ValueError, match="sha256"):
         split_revenue(stored, other, amount="10.00", policy=Policy(gate="off"))
-    with pytest.raises(ValueError, match=r"51 rows \(0, 1, 2, ...\), but the valuation has 50"):
+    with pytest.raises(
+        ValueError, match=r"the 50 rows of the valuation .*, got 51 \(0, 1, 2, ...\)"
+    ):
         Owners(Elsewhere((51, 4))).assign("ann").on(stored.blocks)
 
 
@@ -143,9 +145,9 @@ def test_owners_of_another_table_are_refused(tmp_path):
     [
         ({"rows": ["a"]}, "must be positions for a sharded table"),
         ({"rows": [50]}, "names 50; give positions from 0 to 49"),
-        ({"rows": slice(4, 4)}, "selects no row"),
-        ({"rows": slice(4, 51)}, "give positions up to 50"),
-        ({"cells": X == 0}, "cells of owner 'ann' cannot be used for a sharded table"),
+        ({"rows": slice(4, 4)}, "must select some row"),
+        ({"rows": slice(4, 51)}, "must be positions up to 50"),
+        ({"cells": X == 0}, "cells of owner 'ann' must be None for a sharded table"),
         ({"columns": "age"}, "which X does not have"),
     ],
 )
@@ -159,7 +161,7 @@ def test_what_needs_the_table_is_refused(given, words):
     [
         (
             {"column": "c0", "is": 1},
-            "but the cells of a sharded table are not read; give positions",
+            "must be positions for a sharded table, whose cells are not read",
         ),
         ({"from": 4, "to": 51}, "0 <= from < to <= 50"),
     ],

@@ -20,20 +20,13 @@ _NAMED_IN_ERRORS = 3
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """The players along one side of the table, and the ids that each of them holds.
+    """The players along one side of the table, and the ids that each of them holds."""
 
-    Parameters
-    ----------
-    labels : array of shape (n_players,)
-        Names of the players.
-    ids : array of shape (n,)
-        The user's row ids or column names, in the table's order.
-    codes : array of shape (n,)
-        Position of the player that holds each id.
-    """
-
+    # Names of the players.
     labels: Labels
+    # The user's row ids or column names, in the table's order.
     ids: Labels
+    # Position of the player that holds each id.
     codes: Positions
 
     @classmethod
@@ -44,10 +37,7 @@ class Axis:
 
     @classmethod
     def from_groups(cls, ids: Iterable[Any], groups: Groups, *, what: str) -> Axis:
-        """Make groups the players: one label per id, or a mapping from group to its ids.
-
-        Groups are in order of first appearance.
-        """
+        """Make groups the players, in order of first appearance; without groups, every id."""
         if groups is None:
             return cls.from_ids(ids, what=what)
         array = label_array(ids, what=what)
@@ -104,7 +94,7 @@ class Axis:
 
 
 class NumberedAxis(Axis):
-    """Players labeled 0, 1, 2, ...; arrays of the length of the axis are made on access only."""
+    """Players labeled 0, 1, 2, ...; arrays are created on access only."""
 
     n_players: int
 
@@ -208,16 +198,13 @@ class Blocks:
 
 
 def label_array(labels: Iterable[Any], *, what: str) -> Labels:
-    """Return labels as an array of one type: integers, floats, strings or dates.
-
-    Strings stay Python objects, so that a saved result is read back unchanged.
-    """
+    """Return labels as an array of integers, floats, dates or strings (as Python objects)."""
     labels = labels if hasattr(labels, "__array__") else list(labels)
     array = np.asarray(labels)
     if array.ndim != 1:
         raise ValueError(
-            f"{what} labels have {max(array.ndim, 2)} levels; give one label per {what}, "
-            "such as a number, a string or a date."
+            f"{what} labels must be one number, string or date per {what}, got "
+            f"{max(array.ndim, 2)} levels."
         )
     if array.dtype.kind == "M":
         return _microseconds(array, what)
@@ -226,12 +213,12 @@ def label_array(labels: Iterable[Any], *, what: str) -> Labels:
 
 
 def _microseconds(dates: Labels, what: str) -> Labels:
-    # Finer units turn into bare integers where they become Python objects.
+    # NumPy returns finer units as integers.
     array = dates.astype("datetime64[us]")
     if np.array_equal(array, dates, equal_nan=True):
         return array
     raise TypeError(
-        f"{what} labels are dates finer than a microsecond; round them or use integers."
+        f"{what} labels must be dates in microseconds, got finer ones; round them or use integers."
     )
 
 
@@ -252,26 +239,25 @@ def _text_or_dates(labels: list[Any], what: str) -> Labels:
 def _from_labels(ids: Labels, groups: Any, what: str) -> Axis:
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         raise TypeError(
-            f"{what}_groups is {groups!r}; give one label per {what} or a mapping "
-            f"{{group: [{what} ids]}}."
+            f"{what}_groups must be one label per {what} or a mapping {{group: [{what} ids]}}, got "
+            f"{groups!r}."
         )
     labels = np.asarray(groups).tolist() if hasattr(groups, "__array__") else list(groups)
     odd = next((label for label in labels if not isinstance(label, Hashable)), None)
     if odd is not None:
         raise TypeError(
-            f"{what}_groups holds {odd!r} for one {what}; give one number, string or date per "
-            "group."
+            f"{what}_groups must hold numbers, strings or dates, got {odd!r} for one {what}."
         )
     if len(labels) != len(ids):
         raise ValueError(
-            f"{what}_groups has {len(labels)} entries but X has {len(ids)} {what}s; "
-            f"give one group per {what}."
+            f"{what}_groups must have one entry for each of {len(ids)} {what}s of X, got "
+            f"{len(labels)}."
         )
     missing = [position for position, label in enumerate(labels) if is_missing(label)]
     if missing:
         raise ValueError(
-            f"{what}_groups has no label at position {missing[0]} ({len(missing)} missing in all); "
-            f"give every {what} a group."
+            f"{what}_groups must give every {what} a group, got none at position {missing[0]} "
+            f"({len(missing)} in all)."
         )
     order = {label: code for code, label in enumerate(dict.fromkeys(labels))}
     codes = np.fromiter((order[label] for label in labels), dtype=np.intp, count=len(labels))
@@ -286,34 +272,28 @@ def _from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -
     for code, (group, members) in enumerate(groups.items()):
         if isinstance(members, str) or not isinstance(members, Iterable):
             raise TypeError(
-                f"{what}_groups[{group!r}] is {members!r}; give a list of {what} ids, "
-                f"such as [{members!r}]."
+                f"{what}_groups[{group!r}] must be a list of {what} ids, such as [{members!r}], "
+                f"got {members!r}."
             )
         for key in label_array(members, what=what).tolist():
             if key not in positions:
                 raise ValueError(
-                    f"{what}_groups[{group!r}] names {key!r}, which X does not have; "
-                    f"its {what}s are {some(ids)}."
+                    f"{what}_groups[{group!r}] must name {what}s of X, got {key!r}; its {what}s "
+                    f"are {some(ids)}."
                 )
             if codes[positions[key][0]] >= 0:
-                raise ValueError(
-                    f"{what}_groups names {key!r} twice; each {what} belongs to one group."
-                )
+                raise ValueError(f"{what}_groups must name each {what} once, got {key!r} twice.")
             codes[positions[key]] = code
         if not (codes == code).any():
             raise ValueError(
-                f"{what}_groups[{group!r}] is empty; give it a {what} or leave it out."
+                f"{what}_groups[{group!r}] must not be empty; give it a {what} or leave it out."
             )
-    _check_grouped(ids[codes < 0], what)
-    return Axis(label_array(list(groups), what=f"{what} group"), ids, codes)
-
-
-def _check_grouped(left: Labels, what: str) -> None:
-    if len(left):
+    if len(left_out := ids[codes < 0]):
         raise ValueError(
-            f"{what}_groups leaves out {len(left)} {what}s: {some(left)}; "
-            f"put every {what} of X into a group."
+            f"{what}_groups must name every {what} of X, but leaves out {len(left_out)} {what}s: "
+            f"{some(left_out)}."
         )
+    return Axis(label_array(list(groups), what=f"{what} group"), ids, codes)
 
 
 def _check_shape(shape: Any) -> tuple[int, int]:

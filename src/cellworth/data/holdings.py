@@ -1,4 +1,4 @@
-"""Holdings: the owners of every block, also as intervals of rows where a table is in shards."""
+"""Holdings: the owners of every block; for a sharded table, as intervals of rows."""
 
 from __future__ import annotations
 
@@ -20,17 +20,11 @@ Ends = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Stretches:
-    """A set of rows as intervals, indexed like a mask.
+    """A set of rows as intervals, indexed like a mask."""
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows of the whole table.
-    ends : array of shape (n_stretches, 2)
-        First row of each interval, and the first row behind it; sorted, and not adjacent.
-    """
-
+    # Number of rows of the whole table.
     n_rows: int
+    # First row of each interval, and the first row after it; sorted, and not adjacent.
     ends: Ends
 
     @classmethod
@@ -47,7 +41,7 @@ class Stretches:
         return cls(n_rows, np.column_stack([rows[begins], rows[ends] + 1]))
 
     def __getitem__(self, key: Any) -> Mask:
-        """Return whether each of some rows is in the set; the key is what a mask would take."""
+        """Return whether each of some rows is in the set; the key is that of a mask."""
         rows, *more = key if isinstance(key, tuple) else (key,)
         before = np.searchsorted(self.ends.ravel(), rows, side="right")
         return np.asarray(before % 2 == 1)[(..., *more)]
@@ -105,15 +99,9 @@ class Claim:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """One code per row, stored once for each run of equal codes.
+    """One code per row, stored once for each run of equal codes."""
 
-    Parameters
-    ----------
-    ends : array of shape (n_runs,)
-        First row behind each run.
-    codes : array of shape (n_runs,)
-    """
-
+    # First row after each run.
     ends: Ends
     codes: Codes
 
@@ -136,23 +124,14 @@ class Runs:
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
-    """Owners of each block; rows with the same owners share one line.
-
-    Parameters
-    ----------
-    names : tuple of str
-        The owners.
-    row_lines : array of shape (n_rows,), or Runs
-        Line of ``lines`` with the owners of each row's blocks.
-    lines : array of shape (n_lines, n_columns)
-        Line of ``claims`` with the owners of a block.
-    claims : array of shape (n_sets, n_owners)
-        Whether each owner has a claim; owners of the same block have equal shares.
-    """
+    """Owners of each block; rows with the same owners share one line."""
 
     names: tuple[str, ...]
+    # Line of ``lines`` of each row; shape (n_rows,).
     row_lines: Codes | Runs
+    # Line of ``claims`` of each block; shape (n_lines, n_columns).
     lines: Codes
+    # Whether each owner has a claim; shape (n_sets, n_owners). Owners of a block share it equally.
     claims: Mask
 
     @classmethod
@@ -165,10 +144,7 @@ class Holdings:
         first_wins: bool,
         in_runs: bool,
     ) -> Holdings:
-        """Resolve claims on the cells of a table; with ``first_wins``, the first claim counts.
-
-        ``in_runs`` is for sharded tables, whose claims are intervals of rows.
-        """
+        """Resolve claims on the cells of a table; ``in_runs`` if their rows are intervals."""
         first, patterns = (_find_runs if in_runs else _find_patterns)(claims, shape[0])
         claimed = _mark_claimed(names, claims, first, shape[1], first_wins=first_wins)
         # Not -1: without owners, NumPy cannot infer the size.
@@ -195,11 +171,11 @@ class Holdings:
         rows = blocks.rows
         if not rows.grouped:
             return replace(self, lines=lines[:, first])
-        of_players = self.row_lines[_find_first(rows)]
-        split = np.flatnonzero(np.asarray(self.row_lines[:]) != of_players[rows.codes])
+        group_lines = self.row_lines[_find_first(rows)]
+        split = np.flatnonzero(np.asarray(self.row_lines[:]) != group_lines[rows.codes])
         if len(split):
             raise _make_split_error("row", rows.labels[rows.codes[split[0]]])
-        return replace(self, row_lines=of_players, lines=lines[:, first])
+        return replace(self, row_lines=group_lines, lines=lines[:, first])
 
     def codes(self, rows: slice = slice(None)) -> Codes:
         """Return the line of ``claims`` for each block of some rows."""
@@ -235,7 +211,7 @@ class Holdings:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Hash of the cells of each owner; the name does not count."""
+        """Hash of the cells of each owner, independent of its name."""
         return tuple(self._key(owner) for owner in range(len(self.names)))
 
     def _key(self, owner: int) -> str:
@@ -319,6 +295,6 @@ def _find_first(axis: Axis) -> NDArray[np.intp]:
 
 def _make_split_error(what: str, label: Any) -> ValueError:
     return ValueError(
-        f"the {what} group {label!r} of the valuation is divided among several owners; choose "
-        f"groups within one owner's cells, or value single {what}s."
+        f"the {what} group {label!r} must belong to one owner, got several; choose groups within "
+        f"one owner's cells, or value single {what}s."
     )

@@ -54,7 +54,9 @@ class Owners:
             AbsentTable(X) if is_absent(X) else Table.from_data(X, called="X")
         )
         if LABEL in self.table.names.tolist():
-            raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
+            raise ValueError(
+                f"X must not have a column {LABEL!r}, which is the name of the labels; rename it."
+            )
         self.overlaps = overlaps
         self._claims: tuple[Claim, ...] = ()
 
@@ -197,8 +199,8 @@ class Owners:
         # The hash of a sharded table may be unknown.
         if sha256 is not None and self.table.sha256() not in (sha256, ""):
             raise ValueError(
-                "the table of the owners has other cells than the table that is valued (their "
-                "sha256 differ); pass the same table to Owners and to fit."
+                "owners must have the cells of the table that is valued, got others (the sha256 "
+                "differs); pass the same table to Owners and to fit."
             )
 
     def to_plain(self) -> list[dict[str, Any]]:
@@ -255,24 +257,24 @@ class Owners:
 
     def _get_position(self, name: str) -> int:
         if name not in self.names:
-            raise KeyError(f"no owner is called {name!r}; owners are {some(self.names)}.")
+            raise KeyError(f"name must be an owner, got {name!r}; owners are {some(self.names)}.")
         return self.names.index(name)
 
     def _read_cells(self, name: str, cells: Any) -> Claim:
         called = f"cells of owner {name!r}"
         if not self.sees_cells:
             raise ValueError(
-                f"{called} cannot be used for a sharded table; give rows by position, and columns."
+                f"{called} must be None for a sharded table; give rows by position, and columns."
             )
         marked = entries_per_cell(cells, self.table.names, self.table.row_ids, called=called)
         if marked.dtype.kind != "b" or marked.shape != self.shape:
             raise ValueError(
-                f"cells of owner {name!r} is an array of {marked.dtype} of shape {marked.shape}; "
-                f"give True or False for each cell, shape {self.shape}."
+                f"{called} must be True or False for each cell, shape {self.shape}, got "
+                f"{marked.dtype} of shape {marked.shape}."
             )
         marked = np.pad(marked, ((0, 0), (0, 1)))
         if not marked.any():
-            raise ValueError(f"cells of owner {name!r} marks no cell; leave the owner out.")
+            raise ValueError(f"{called} must mark some cell, got none; leave the owner out.")
         rows, columns = (np.asarray(marked.any(axis=axis)) for axis in (1, 0))
         return Claim(name, rows, columns, marked)
 
@@ -294,8 +296,8 @@ class Owners:
             if listed.dtype.kind == "b":
                 if listed.shape != (n_rows,):
                     raise ValueError(
-                        f"{what} is a mask of shape {listed.shape}; give one entry per row, "
-                        f"{n_rows} in all."
+                        f"{what} must have one entry for each of {n_rows} rows, got a mask of "
+                        f"shape {listed.shape}."
                     )
                 self._check_order(what, rows)
                 found = listed
@@ -307,7 +309,7 @@ class Owners:
             else:
                 found = Stretches.from_positions(_check_positions(what, listed, n_rows), n_rows)
         if not found.any():
-            raise ValueError(f"{what} selects no row of X; leave the owner out.")
+            raise ValueError(f"{what} must select some row of X, got none; leave the owner out.")
         return found
 
     def _read_slice(self, what: str, rows: slice) -> Mask | Stretches:
@@ -315,8 +317,8 @@ class Owners:
         ends = [end for end in (rows.start, rows.stop) if end is not None]
         if any(not is_integer(end) or not -n_rows <= end <= n_rows for end in ends):
             raise ValueError(
-                f"{what} go from {rows.start!r} to {rows.stop!r}; give positions up to {n_rows}, "
-                "the number of rows."
+                f"{what} must be positions up to {n_rows}, the number of rows, got "
+                f"{rows.start!r} to {rows.stop!r}."
             )
         if not self.sees_cells and rows.step in (None, 1):
             return Stretches.from_range(*rows.indices(n_rows)[:2], n_rows)
@@ -335,19 +337,19 @@ class Owners:
             start, end = rows["from"], rows["to"]
             if not (is_integer(start) and is_integer(end) and 0 <= start < end <= n_rows):
                 raise ValueError(
-                    f"{what} go from {start!r} to {end!r}; give positions with "
-                    f"0 <= from < to <= {n_rows}, the number of rows."
+                    f"{what} must be positions with 0 <= from < to <= {n_rows}, the number of "
+                    f"rows, got {start!r} to {end!r}."
                 )
             return slice(start, end)
         if set(rows) != {"column", "is"} or rows["column"] not in names:
             raise ValueError(
-                f"{what} is {dict(rows)!r}; give {{column = ..., is = ...}} with a "
-                f"column of X ({some(names)}) or {{from = ..., to = ...}}."
+                f"{what} must be {{column = ..., is = ...}} with a column of X ({some(names)}) or "
+                f"{{from = ..., to = ...}}, got {dict(rows)!r}."
             )
         if not self.sees_cells:
             raise ValueError(
-                f"{what} is {dict(rows)!r}, but the cells of a sharded table are not read; give "
-                "positions, as in {from = ..., to = ...}."
+                f"{what} must be positions for a sharded table, whose cells are not read, got "
+                f"{dict(rows)!r}; use {{from = ..., to = ...}}."
             )
         return self._find_rows(what, rows["column"], rows["is"])
 
@@ -356,14 +358,14 @@ class Owners:
         wanted = list(values) if isinstance(values, list | tuple) else [values]
         column = self.table.column(self.table.names.tolist().index(name))
         if column.dtype.kind == "M":
-            # Finer units turn into bare integers where they become Python objects.
+            # NumPy returns finer units as integers.
             column, wanted = column.astype("M8[us]"), label_array(wanted, what="row").tolist()
         cells = [None if is_missing(cell) else cell for cell in column.tolist()]
         unseen = [value for value in wanted if value not in cells or value is None]
         if unseen:
             raise ValueError(
-                f"{what} are those where {name!r} is {unseen[0]!r}, but no row has this value; "
-                "give values that the column holds."
+                f"{what} must be given by values of column {name!r}, got {unseen[0]!r}, which no "
+                "row has."
             )
         return np.array([cell in wanted for cell in cells])
 
@@ -374,24 +376,23 @@ class Owners:
             return
         if not np.array_equal(label_array(index, what="row"), self.table.row_ids):
             raise ValueError(
-                f"{what} is a mask whose row ids are not those of X in the same "
-                "order; give a mask made from X itself, or row ids."
+                f"{what} must have the row ids of X in the same order, got others; make the mask "
+                "from X itself, or pass row ids."
             )
 
     def _read_columns(self, name: str, columns: Any) -> Mask:
-        names = self.table.names
+        names, what = self.table.names, f"columns of owner {name!r}"
         if columns is None:
             return np.append(np.ones(len(names), dtype=bool), False)
         listed = [columns] if _is_single(columns) else list(columns)
         if not listed:
-            raise ValueError(f"columns of owner {name!r} is empty; leave the owner out.")
+            raise ValueError(f"{what} must name some column, got none; leave the owner out.")
         # True equals 1, and would select the second column.
         if any(isinstance(column, bool | np.bool_) for column in listed):
-            raise TypeError(f"columns of owner {name!r} is a mask; give names of columns.")
-        labels = [column for column in listed if isinstance(column, str) and column == LABEL]
+            raise TypeError(f"{what} must be names of columns, got a mask.")
         others = [column for column in listed if not (isinstance(column, str) and column == LABEL)]
-        known = _find_named(names, others, f"columns of owner {name!r}", "column")
-        return np.append(known, bool(labels))
+        known = _find_named(names, others, what, "column")
+        return np.append(known, len(others) < len(listed))
 
     def _check_overlap(self, claim: Claim) -> None:
         if self.overlaps != "refuse":
@@ -411,15 +412,14 @@ class Owners:
         own = self.table.names.tolist()
         if columns != own and columns != [str(name) for name in own]:
             raise ValueError(
-                f"the table of the owners has the columns {some(own)}, but the valuation has "
-                f"{some(columns)}; give Owners the table that was valued."
+                f"owners must have the columns of the valuation ({some(columns)}), got "
+                f"{some(own)}; give Owners the table that was valued."
             )
         if not self._has_rows_of(blocks.rows):
             mine, others = self.table.row_ids, blocks.rows.ids
             raise ValueError(
-                f"the table of the owners has {len(mine)} rows ({some(mine[:4])}), but the "
-                f"valuation has {len(others)} ({some(others[:4])}); give Owners the table that was "
-                "valued."
+                f"owners must have the {len(others)} rows of the valuation ({some(others[:4])}), "
+                f"got {len(mine)} ({some(mine[:4])}); give Owners the table that was valued."
             )
 
     def _has_rows_of(self, rows: Axis) -> bool:
@@ -429,10 +429,10 @@ class Owners:
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a TOML file; raise an error with one sentence if it cannot be read."""
+    """Read a TOML file."""
     file = local_path(path, "path")
     if not file.is_file():
-        raise FileNotFoundError(f"there is no file {path}; give the path of a TOML file.")
+        raise FileNotFoundError(f"path must be a TOML file, but {path} does not exist.")
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -442,14 +442,14 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 def check_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
     """Check the owners of a TOML file: name, rows and columns of each holding."""
     if not isinstance(listed, list) or not listed:
-        raise ValueError(f"{called} names no owners; give at least one [[owners]].")
+        raise ValueError(f"{called} must have at least one [[owners]], got none.")
     for entry in listed:
         if not isinstance(entry, Mapping):
-            raise ValueError(f"{called} has {entry!r} among its owners; write [[owners]] tables.")
+            raise ValueError(f"the owners of {called} must be [[owners]] tables, got {entry!r}.")
         if "name" not in entry or set(entry) - {"name", "rows", "columns"}:
             raise ValueError(
-                f"an owner in {called} has {', '.join(sorted(entry)) or 'nothing'}; give name, "
-                "rows and columns."
+                f"an owner in {called} must have name, rows and columns, got "
+                f"{', '.join(sorted(entry)) or 'nothing'}."
             )
     return listed
 
@@ -474,7 +474,7 @@ def _check_positions(what: str, rows: NDArray[Any], n_rows: int) -> NDArray[np.i
             f"{rows!r}."
         )
     if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
-        raise ValueError(f"{what} names {outside[0]}; give positions from 0 to {n_rows - 1}.")
+        raise ValueError(f"{what} must be from 0 to {n_rows - 1}, got {outside[0]}.")
     return rows.astype(np.int64)
 
 
@@ -489,8 +489,8 @@ def _find_named(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> M
     missing = set(keys) - set(known)
     if missing:
         raise ValueError(
-            f"{called} names {some(sorted(missing, key=str))}, which X does not have; its {what}s "
-            f"are {some(known)}."
+            f"{called} must be {what}s of X, got {some(sorted(missing, key=str))}; its {what}s are "
+            f"{some(known)}."
         )
     kept = set(keys)
     return np.fromiter((key in kept for key in known), dtype=bool, count=len(known))

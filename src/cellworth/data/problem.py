@@ -31,22 +31,13 @@ _LARGEST_TARGET = 1e75
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Validation rows, and the training rows that go with them.
+    """Validation rows, and the training rows that go with them."""
 
-    Parameters
-    ----------
-    may_train : array of shape (n_rows,)
-        True for rows of the training table that are no validation rows of this fold.
-    table : Table
-        Validation rows.
-    target : array of shape (n_validation_rows,)
-    rows : array or None
-        Positions of the validation rows in the training table; None for a validation set.
-    """
-
+    # Mask of the rows of the training table that are not validation rows of this fold.
     may_train: Mask
     table: Table
     target: NDArray[Any]
+    # Positions of the validation rows in the training table; None for a validation set.
     rows: Positions | None = None
 
 
@@ -60,27 +51,17 @@ class GroupedFolds:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A checked supervised learning problem, cut into blocks.
+    """A checked supervised learning problem, cut into blocks."""
 
-    Parameters
-    ----------
-    table : Table
-        Training rows.
-    target : array of shape (n_rows,)
-    classes : array or None
-        Class labels in sorted order; None for a numeric target.
-    folds : tuple of Fold
-        One for a validation set, several for cross-validation, none without validation.
-    blocks : Blocks
-    target_name : str or None
-        Name of the user's column of labels, if it has one.
-    """
-
+    # Training rows.
     table: Table
     target: NDArray[Any]
+    # Class labels in sorted order; None for a numeric target.
     classes: NDArray[Any] | None
+    # One for a validation set, several for cross-validation, none without validation.
     folds: tuple[Fold, ...]
     blocks: Blocks
+    # Name of the user's column of labels, if it has one.
     target_name: str | None = None
 
     @classmethod
@@ -100,10 +81,9 @@ class Problem:
     ) -> Problem:
         """Check the arguments of ``fit`` and create the problem.
 
-        If ``classification`` is None, the labels decide: numbers with a fraction, or more than 50
-        distinct numbers, are a numeric target, and all others are classes. ``allow_one_class``
-        allows validation rows of one class. Without ``with_validation`` there are no folds, and a
-        validation set raises ValueError.
+        If ``classification`` is None, the labels decide, as in :func:`read_target`.
+        ``allow_one_class`` allows validation rows of one class. Without ``with_validation`` there
+        are no folds, and a validation set raises ValueError.
         """
         table = Table.from_data(X, called="X")
         if y is None:
@@ -127,11 +107,11 @@ class Problem:
         if (X_val is None) != (y_val is None):
             given, missing = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
             raise ValueError(
-                f"{given} was given without {missing}; give both, or neither for cross-validation."
+                f"{given} needs {missing}; pass both, or neither for cross-validation."
             )
         if X_val is not None and isinstance(cv, GroupedFolds):
             raise ValueError(
-                "groups and X_val were both given; groups are for cross-validation, without X_val."
+                "groups must be None if X_val is given; groups are for cross-validation only."
             )
         folds: tuple[Fold, ...] = ()
         if not with_validation:
@@ -178,7 +158,7 @@ def read_target(y: Any, table: Table) -> tuple[NDArray[Any], NDArray[Any] | None
     enough here, because no model is scored.
     """
     if y is None:
-        raise ValueError("y is None; give one label per row of X.")
+        raise ValueError("y must not be None; give one label per row of X.")
     target = _target(y, table, "y", "X")
     if _is_measured(target):
         return _numeric(target, "y"), None
@@ -192,8 +172,8 @@ def check_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
     array = _one_dimensional(sample_weight, called)
     if len(array) != len(table.row_ids):
         raise ValueError(
-            f"sample_weight has {len(array)} entries but X has {len(table.row_ids)} rows; "
-            "give one weight per row."
+            f"sample_weight must have one weight for each of {len(table.row_ids)} rows of X, got "
+            f"{len(array)}."
         )
     try:
         weights: NDArray[np.float64] = array.astype(np.float64)
@@ -204,11 +184,11 @@ def check_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
     wrong = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
     if len(wrong):
         raise ValueError(
-            f"sample_weight holds {array.tolist()[wrong[0]]} at position {wrong[0]}; "
-            "give finite weights of at least 0."
+            f"sample_weight must be finite and at least 0, got {array.tolist()[wrong[0]]} at "
+            f"position {wrong[0]}."
         )
     if not weights.any():
-        raise ValueError("sample_weight is zero for every row; give some row a weight above 0.")
+        raise ValueError("sample_weight must be above 0 for some row, got 0 for all.")
     return weights
 
 
@@ -221,12 +201,12 @@ def _describe_validation(n_folds: int) -> str:
 def _check_validation(X_val: Any, cv: Any) -> None:
     if X_val is not None:
         raise ValueError(
-            "X_val and y_val are not used here: every row is scored by models that were not "
-            "trained on it; leave them out."
+            "X_val and y_val must be None here: models that were not trained on a row score it; "
+            "leave them out."
         )
     if isinstance(cv, GroupedFolds):
         raise ValueError(
-            "groups are used only for cross-validation, which is not done here; leave them out."
+            "groups must be None here, where there is no cross-validation; leave them out."
         )
 
 
@@ -235,13 +215,13 @@ def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
     names = table.names.tolist()
     if name not in names:
         raise ValueError(
-            f"row_groups is {name!r}, which is no column of X; its columns are {some(names)}. "
-            "Give one group per row instead."
+            f"row_groups must be a column of X or one group per row, got {name!r}; the columns are "
+            f"{some(names)}."
         )
     position = names.index(name)
     rest = np.delete(np.arange(len(names)), position)
     if len(rest) == 0:
-        raise ValueError(f"X has no column besides {name!r}, which names the row groups.")
+        raise ValueError(f"X must have a column besides {name!r}, the column of row groups.")
     return table.only(rest), table.column(position)
 
 
@@ -272,8 +252,7 @@ def _hold_out(
                 advice += " Is this a numeric target? Use a regressor; KNNValuer takes scoring="
                 advice += "'neg_mean_squared_error'."
             raise ValueError(
-                f"y_val has the class {unknown[0]!r}, which y does not have; classes of y are "
-                f"{some(classes)}. {advice}"
+                f"y_val must have classes of y ({some(classes)}), got {unknown[0]!r}. {advice}"
             )
     return Fold(np.ones(table.shape[0], dtype=bool), val, target)
 
@@ -297,8 +276,8 @@ def _check_row_groups(name: str, column_groups: Groups) -> None:
         for group, members in column_groups.items():
             if not isinstance(members, str) and name in list(members):
                 raise ValueError(
-                    f"column_groups[{group!r}] names {name!r}, which holds the row groups and is "
-                    "not valued; leave it out."
+                    f"column_groups[{group!r}] must not name {name!r}, the column of row groups, "
+                    "which is not valued; leave it out."
                 )
 
 
@@ -317,7 +296,7 @@ def _cross_validation(
         groups = _one_dimensional(groups, "groups")
         if len(groups) != n_rows:
             raise ValueError(
-                f"groups has {len(groups)} entries but X has {n_rows} rows; give one per row."
+                f"groups must have one entry for each of {n_rows} rows of X, got {len(groups)}."
             )
     try:
         splitter = check_cv(cv, target, classifier=classes is not None)
@@ -332,8 +311,9 @@ def _cross_validation(
         len(val) == 0 or len(train) == 0 or np.isin(val, train).any() for train, val in splits
     ):
         raise ValueError(
-            f"cv={cv!r} gives {len(splits)} folds: none, empty ones, or some that share rows with "
-            "their training side; give an integer, a splitter or separate positions."
+            f"cv={cv!r} must give at least one fold, each with separate training and validation "
+            f"rows and none empty ({len(splits)} folds came); give an integer, a splitter or "
+            "separate positions."
         )
     columns = np.arange(n_columns)
     folds = []
@@ -351,8 +331,8 @@ def _positions(side: Any, n_rows: int) -> Positions:
     positions = np.flatnonzero(array) if array.dtype.kind == "b" else array.astype(np.intp)
     if len(positions) and not (positions.min() >= 0 and positions.max() < n_rows):
         raise ValueError(
-            f"cv names row {positions.max()} or {positions.min()}, but X has rows 0 to "
-            f"{n_rows - 1}; give positions in X."
+            f"cv must give positions from 0 to {n_rows - 1}, got {positions.min()} to "
+            f"{positions.max()}."
         )
     return positions
 
@@ -362,23 +342,21 @@ def _target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
     array = _one_dimensional(y, called)
     if len(array) != len(table.row_ids):
         raise ValueError(
-            f"{called} has {len(array)} labels but {of} has {len(table.row_ids)} rows; "
-            "give one label per row."
+            f"{called} must have one label for each of {len(table.row_ids)} rows of {of}, got "
+            f"{len(array)}."
         )
     missing = np.flatnonzero([is_missing(label) for label in array.tolist()])
     if len(missing):
         raise ValueError(
-            f"{called} has no label (NaN or None) at position {missing[0]} ({len(missing)} in "
-            "all); drop the rows without a label."
+            f"{called} must have a label for every row, got NaN or None at position {missing[0]} "
+            f"({len(missing)} in all); drop the rows without a label."
         )
     return array
 
 
 def _check_order(column: Any, table: Table, called: str, of: str) -> None:
-    """Check that a pandas Series does not have the table's row ids in another order.
-
-    Rows are matched by position, as in scikit-learn, which would mix up the rows here.
-    """
+    """Check that a pandas Series does not have the table's row ids in another order."""
+    # Rows are matched by position, as in scikit-learn.
     labels = nw.from_native(column, allow_series=True, pass_through=True)
     if not isinstance(labels, nw.Series | nw.DataFrame) or isinstance(table.data, np.ndarray):
         return
@@ -387,8 +365,8 @@ def _check_order(column: Any, table: Table, called: str, of: str) -> None:
         return
     if len(own) == len(ids) and set(own) == set(ids):
         raise ValueError(
-            f"{called} has the row ids of {of} in another order; if ids match, pass "
-            f"{called}.loc[{of}.index], if positions do, pass {called}.to_numpy()."
+            f"{called} must have the row ids of {of} in the same order, got another order; to "
+            f"match by id pass {called}.loc[{of}.index], to match by position {called}.to_numpy()."
         )
 
 
@@ -431,8 +409,8 @@ def _numeric(array: NDArray[Any], called: str) -> NDArray[np.float64]:
         ) from error
     if not np.isfinite(numbers).all():
         raise ValueError(
-            f"{called} holds an infinite target (inf) at position "
-            f"{np.flatnonzero(~np.isfinite(numbers))[0]}; targets must be finite."
+            f"{called} must be finite, got inf at position "
+            f"{np.flatnonzero(~np.isfinite(numbers))[0]}."
         )
     return numbers
 
@@ -446,9 +424,8 @@ def _measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
     if largest > _LARGEST_TARGET or 0 < reach < smallest:
         came = f"{largest:.1e}" if reach > smallest else f"targets {reach:.1e} apart"
         raise ValueError(
-            f"{called} holds {came}, whose squared errors would be infinite or 0; give targets "
-            f"between {smallest:.0e} and {_LARGEST_TARGET:.0e} in size, in another unit or as "
-            "logarithms."
+            f"{called} must be between {smallest:.0e} and {_LARGEST_TARGET:.0e} in size, got "
+            f"{came}: squared errors would be infinite or 0; use another unit, or logarithms."
         )
     return numbers
 
@@ -467,8 +444,8 @@ def _classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[Any]:
     classes = np.unique(target)
     if len(classes) < least:
         raise ValueError(
-            f"{called} holds one class only ({classes.tolist()[0]!r}), n_samples={len(target)}; "
-            "a classifier needs at least two classes."
+            f"{called} must have at least two classes for a classifier, got one class "
+            f"({classes.tolist()[0]!r}), n_samples={len(target)}."
         )
     return classes
 

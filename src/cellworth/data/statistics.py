@@ -29,35 +29,23 @@ _LOW = 2**32 - 1
 
 @dataclass(frozen=True, eq=False)
 class NumberSummary:
-    """Summary of the numbers of a column, and the number of missing values.
+    """Summary of the numbers of a column, and the number of missing values."""
 
-    Parameters
-    ----------
-    integral : bool
-        Whether numbers are integers, such as microseconds, or floats.
-    count, n_missing : int
-        Numbers of known and of missing values.
-    total, squares : int
-        Exact sums of the numbers and of their squares, in units of the smallest float and of its
-        square; in units of 1 for integers.
-    ends : tuple
-        Smallest and largest number; (0, 0) if there is none.
-    narrow : bool
-        Whether all numbers are exact as float32.
-    shift : int
-        Low bits of keys dropped: the fewest that leave at most 65,536 distinct keys.
-    keys, counts : arrays
-        Sorted distinct keys, and how often each occurs. Keys have the order of the numbers.
-    """
-
+    # Whether numbers are integers, such as microseconds, or floats.
     integral: bool
     count: int
     n_missing: int
+    # Exact sums of the numbers and of their squares, in units of 1 for integers, else of the
+    # smallest float and of its square.
     total: int
     squares: int
+    # Smallest and largest number; (0, 0) if there is none.
     ends: tuple[float, float]
+    # Whether all numbers are exact as float32.
     narrow: bool
+    # Low bits dropped from keys: the fewest that leave at most 65,536 distinct keys.
     shift: int
+    # Sorted distinct keys, in the order of the numbers, and how often each occurs.
     keys: Integers
     counts: Integers
 
@@ -104,11 +92,9 @@ class NumberSummary:
         """Return a percentile, with linear interpolation.
 
         Up to 65,536 distinct numbers, the result equals ``np.percentile`` to the last bit. Beyond
-        that, low bits are dropped and the numbers of one key are assumed to be evenly spaced. The
-        interquartile range of a million draws (normal, lognormal, heavy tails, timestamps) is then
-        exact to 3 in 100,000. Numbers closer than the width of a key are not distinguished, such as
-        numbers 1 apart at 1e9 in a column that reaches 1e12. Integers are counted from the
-        smallest.
+        that, the numbers of one key are assumed to be evenly spaced: the interquartile range of a
+        million draws (normal, lognormal, heavy tails, timestamps) is exact to 3 in 100,000.
+        Integers are counted from the smallest.
         """
         position = (self.count - 1) * (percent / 100)
         before = math.floor(position)
@@ -136,17 +122,9 @@ class NumberSummary:
 
 @dataclass(frozen=True, eq=False)
 class CategorySummary:
-    """Distinct cells of a column, and the number of missing values.
+    """Distinct cells of a column, and the number of missing values."""
 
-    Parameters
-    ----------
-    counts : dict
-        How often each cell occurs.
-    firsts : dict
-        Where each cell occurs first.
-    n_missing : int
-    """
-
+    # How often, and where first, each cell occurs.
     counts: dict[Any, int]
     firsts: dict[Any, int]
     n_missing: int
@@ -171,13 +149,7 @@ class CategorySummary:
 
 
 class NumberSummarizer:
-    """Summarize numbers part by part, in bounded memory.
-
-    Parameters
-    ----------
-    integral : bool
-        Whether numbers are integers, such as microseconds, or floats.
-    """
+    """Summarize integers (``integral``) or floats part by part, in bounded memory."""
 
     def __init__(self, *, integral: bool) -> None:
         self._waiting: list[NDArray[Any]] = []
