@@ -217,7 +217,7 @@ TOML = {
     "[[owners]]\nname = 'a'\nrows = {from = true, to = 2}": "must be positions .*, got True to 2",
     "[[owners]]\nname = 'a'\nrows = {column = 'size', is = 1}": "is = ...} with a column of X",
     "[[owners]]\nname = 'a'\nrows = {column = 'region'}": "is = ...} with a column of X",
-    "[[owners]]\nname = 'a'\nrows = {column = 'region', is = ['n', 'w']}": "values of column 'region', got 'w'",
+    "[[owners]]\nname = 'a'\nrows = {column = 'region', is = ['n', 'w']}": "got 'w'",
 }
 
 
