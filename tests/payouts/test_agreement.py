@@ -185,7 +185,7 @@ def test_wrong_arguments_get_one_sentence():
         drafted(policy="floor")
     with pytest.raises(ValueError, match="X and y must not be None; pass the arguments of fit"):
         drafted(data={})
-    with pytest.raises(FileNotFoundError, match=r"there is no file nope\.toml; give the path of"):
+    with pytest.raises(FileNotFoundError, match=r"but nope\.toml does not exist"):
         Agreement.from_toml("nope.toml")
     with pytest.raises(ValueError, match="owners must have the cells of the table that is valued"):
         drafted().split(valued(), X[:60].assign(alcohol=1.0), amount="1")
