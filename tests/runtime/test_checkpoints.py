@@ -538,7 +538,7 @@ def test_a_damaged_cache_beside_the_run_is_done_without(tmp_path, damage, caplog
     path = tmp_path / CACHE
     damage(path)
     assert bits(monte_carlo(tmp_path).valuation_) == reference
-    assert f"going on without a cache: {path}" in caplog.text
+    assert f"continuing without a cache: {path}" in caplog.text
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -55,10 +55,10 @@ from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition
 
 # Utilities of a game, beside the checkpoint of a run.
 CACHE_FILE = "utilities.sqlite"
-# Room for the deviations of all utilities. Where it is too little, validation rows share groups.
+# Memory for the deviations of all utilities; beyond it, validation rows are grouped.
 MOST_BYTES_OF_DEVIATIONS = 2**28
 _BYTES_PER_DEVIATION = 4
-# A run that only a clock or its errors end is taken to look at so many.
+# Assumed number of utilities of a run that is limited only by time or errors.
 _UTILITIES_WITHOUT_END = 2**20
 _ROUNDS = 100
 _log = logging.getLogger(__name__)
@@ -67,64 +67,38 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Method:
-    """How values are computed: which tasks, what each adds, and when they suffice.
-
-    Parameters
-    ----------
-    name : str
-        For the provenance and the progress bar.
-    design : Design
-        Names task number t.
-    stop : StoppingRule
-        When the run is long enough.
-    seed : int or None
-        What the design draws its tasks from; None where nothing is drawn.
-    tasks_per_round : int
-        How often the stopping rule is asked.
-    estimate : callable or None
-        What the utilities of all tasks tell, where tasks are pairs of coalitions; see
-        :class:`cellworth.estimates.looks.Looks`.
-    answer : callable or None
-        What a worker makes of a task, where it is more than utilities to look at; a pure function
-        of the task.
-    planner : Planner or None
-        What such answers add.
-    describe : callable
-        What stands behind the progress bar.
-    has_errors : bool
-        Whether spreads between tasks tell standard errors.
-    shrink : bool
-        Whether values are drawn towards equal shares as far as noise may explain them.
-    merges : bool
-        Whether two runs with different seeds can be joined by averaging what they saw.
-    errors_from : int
-        Observations below which no standard errors are reported.
-    exact_after : float
-        Tasks that look at all coalitions: with these, values are exact.
-    observes_sums : bool
-        Whether every task observes all blocks, so that any sum of blocks has its own spread. The
-        estimate then takes the sums to be observed as a third argument.
-    """
+    """How values are computed: which tasks, what each contributes, and when to stop."""
 
     name: str
     design: TaskSampler
     stop: StoppingRule
+    # None: nothing is drawn.
     seed: int | None
     tasks_per_round: int
+    # Computes moments from the utilities of all tasks, if tasks are pairs of coalitions. Otherwise
+    # workers compute ``answer`` for each task, a pure function, and the planner adds up answers.
     estimate: Estimate | None = None
     answer: Callable[[Any], Any] | None = None
     planner: Planner | None = None
+    # Returns the text behind the progress bar.
     describe: Callable[[Progress], str] = count_tasks
+    # Whether the variance between tasks gives standard errors.
     has_errors: bool = True
+    # Whether values are shrunk towards equal shares, as far as noise explains their differences.
     shrink: bool = False
+    # Whether two runs with different seeds can be averaged.
     merges: bool = True
+    # Observations below which no standard errors are reported.
     errors_from: int = 2
+    # Tasks after which all coalitions are evaluated, so that values are exact.
     exact_after: float = math.inf
+    # Whether every task observes all blocks, so that any sum of blocks has its own variance. The
+    # estimate then takes the sums to be observed as a third argument.
     observes_sums: bool = False
 
     @classmethod
     def of_all_tasks(cls, name: str, design: FiniteSampler, estimate: Estimate) -> Method:
-        """Look at all that a design has, where nothing is drawn."""
+        """Return the method that runs all tasks of a design; nothing is drawn."""
         n_tasks = design.n_tasks
         return cls(
             name=name,
@@ -140,23 +114,13 @@ class Method:
 
 @dataclass(frozen=True)
 class Corners:
-    """Utilities of everything and of nothing, which fix what all values add up to.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Row players and column players.
-    utilities : tuple of float
-        h(N, M), h(N, 0), h(0, M) and h(0, 0), with deviations where the game knows them.
-    tally : Tally
-        The four utilities that were looked at.
-    seconds : float
-        Time that the first of them took.
-    """
+    """Utilities of full and empty coalitions, which determine the sum of all values."""
 
     shape: tuple[int, int]
+    # h(N, M), h(N, 0), h(0, M) and h(0, 0), with deviations if the game knows them.
     utilities: tuple[float, ...]
     tally: Tally
+    # Time of the first.
     seconds: float
 
     @property
@@ -178,7 +142,7 @@ class Corners:
 
     @property
     def totals(self) -> Floats:
-        """The total, and behind it its deviations where the game knows them."""
+        """The total, followed by its deviations if the game knows them."""
         known = [each.deviations for each in self.known.values() if each.deviations is not None]
         if len(known) < len(self.utilities):
             return np.array([self.total])
@@ -187,7 +151,7 @@ class Corners:
 
 
 def corners(game: Game, shape: tuple[int, int]) -> Corners:
-    """Look at the four corners of a game; a model that fails on the whole table ends here."""
+    """Compute the four corners of a game; raise if a model fails on the whole table."""
     pairs = _corner_pairs(shape)
     # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
     with threadpool_limits(1):
@@ -218,20 +182,20 @@ def value_blocks(
     ends: Corners,
     holdings: Holdings | None = None,
 ) -> Valuation | None:
-    """Run a method on a game and write down what came out; None for a partition of the run."""
+    """Run a method on a game and return the Valuation; None for a partition of the run."""
     problem_spec = settings.problem_spec(game)
     settings_of_tasks = {
         "method": method.name,
         "design": describe(method.design),
         "shape": list(blocks.shape),
         "seed": method.seed,
-        # It tells games apart whose settings cannot be spelled out, such as a lambda; its last
-        # digits may differ between machines.
+        # It distinguishes games whose settings have no repr, such as a lambda; its last digits may
+        # differ between machines.
         "total": f"{ends.total:.9g}",
     }
     identity = run_identity(problem_spec, game, settings_of_tasks)
     if settings.checkpoint is not None:
-        # Before anything is put beside it.
+        # Before a cache is created beside it.
         settings.checkpoint.open(identity)
     book, work = _book(game, problem_spec, method, settings, ends)
     n_utilities = _most_utilities(method)
@@ -258,18 +222,10 @@ def value_blocks(
     estimated = _estimate_errors(added, method, ends, shares, exact=exact)
     tally = ends.tally.merge(added.tally)
     _warn(outcome, tally)
-    provenance = Provenance.now(
-        problem_spec,
-        {
-            "name": method.name,
-            "stop": describe(method.stop),
-            "merges": method.merges,
-            "errors_from": method.errors_from,
-        },
-        Session(method.seed, outcome.tasks),
-        tally,
-        outcome.seconds,
-    )
+    how: dict[str, Any] = {"name": method.name, "stop": describe(method.stop)}
+    how |= {"merges": method.merges, "errors_from": method.errors_from}
+    session = Session(method.seed, outcome.tasks)
+    provenance = Provenance.now(problem_spec, how, session, tally, outcome.seconds)
     valuation = Valuation(
         blocks,
         _exact(estimated.moments, blocks.shape) if exact else estimated.moments,
@@ -287,15 +243,14 @@ def value_blocks(
     scored = hasattr(game, "detailed_value") and isinstance(getattr(game, "problem", None), Problem)
     if scored and outcome.tasks and estimated.errors is None:
         warnings.warn(
-            "validation errors are not known: the scoring gives no score for some draws of the "
-            "validation rows; give more of them, or a scoring name of scikit-learn.",
+            "validation errors are not known: the scoring gives no score for some resamples of the "
+            "validation rows; give more validation rows, or a scoring name of scikit-learn.",
             stacklevel=2,
         )
     if holdings is None or shares is None:
         return valuation
-    return replace(
-        valuation, owned=_sum_by_owner(valuation, added, method, estimated, holdings, shares=shares)
-    )
+    owned = _sum_by_owner(valuation, added, method, estimated, holdings, shares=shares)
+    return replace(valuation, owned=owned)
 
 
 def _estimate_errors(
@@ -312,7 +267,7 @@ def _estimate_errors(
 
 
 def shares_of(holdings: Holdings) -> Floats:
-    """Share of each owner in each block, shape (n_owners, n_rows, n_columns)."""
+    """Return the share of each owner in each block, shape (n_owners, n_rows, n_columns)."""
     claims = holdings.claims
     shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
     return np.moveaxis(shares[holdings.codes()], -1, 0)
@@ -327,7 +282,7 @@ def _sum_by_owner(
     *,
     shares: Floats,
 ) -> OwnerSums:
-    """What owners' blocks are worth together, with errors of their own."""
+    """Return the sums of the owners' blocks, with their own errors."""
     values = np.tensordot(shares, valuation.values, axes=2)
     count = np.full(len(values), max(int(valuation.moments.count.min()), 2), dtype=np.int64)
     if valuation.shrink:
@@ -347,7 +302,7 @@ def _sum_by_owner(
 
 
 def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
-    """Moments without spread: tasks differ, but their sum is not a matter of chance."""
+    """Return moments without variance: tasks differ, but their sum is not random."""
     marginals = 1 << (sum(shape) - 2)
     return replace(
         moments, count=np.full_like(moments.count, marginals), sum_sq=np.zeros_like(moments.sum_sq)
@@ -357,7 +312,7 @@ def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
 def run_identity(
     problem_spec: dict[str, Any], game: Any, method: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All that decides the tasks of a run and what each adds, to the bit."""
+    """Return everything that determines the tasks of a run and their results, to the bit."""
     return {
         "problem_spec": problem_spec,
         "types": _types(game),
@@ -370,18 +325,15 @@ def run_identity(
 def _book(
     game: Game, problem_spec: dict[str, Any], method: Method, settings: Settings, ends: Corners
 ) -> tuple[Planner, Callable[[Any], Any]]:
-    """Who keeps the books of a run, and what its workers do."""
+    """Return the planner of a run and the task function of its workers."""
     if method.estimate is None:
         if method.answer is None or method.planner is None:
             raise ValueError(f"the method {method.name!r} has no estimate and no planner.")
         return method.planner, Work(method.design, method.answer)
     name, known = "", ends.known
-    # An empty cache is one, too.
-    cache = (
-        _cache_beside(settings, problem_spec)
-        if settings.runtime.cache is None
-        else settings.runtime.cache
-    )
+    cache = settings.runtime.cache
+    if cache is None:
+        cache = _cache_beside(settings, problem_spec)
     if cache is not None:
         name = _cache_name(game, problem_spec, ends.shape)
         _check_same_game(cache, name, known)
@@ -400,20 +352,20 @@ def _book(
 
 
 def _most_utilities(method: Method) -> float:
-    """Utilities that a run looks at, at most."""
+    """Return the largest number of utilities that a run may need."""
     stop = method.stop
     return min(stop.most_utilities, stop.most_tasks * method.design.utilities_per_task)
 
 
 def _most_deviations(n_utilities: float) -> int:
-    """How many deviations of each utility there is room for."""
+    """Return the number of deviations of each utility that fit into memory."""
     known = min(n_utilities, _UTILITIES_WITHOUT_END)
     return int(max(MOST_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * known), 1))
 
 
 def _cache_beside(settings: Settings, problem_spec: dict[str, Any]) -> Cache | None:
-    """A cache in the folder of the checkpoint, for other runs of the same game."""
-    # Partitions may be on many machines, and SQLite is for one; some games no cache can name.
+    """Return a cache in the folder of the checkpoint, for other runs of the same game."""
+    # Partitions may be on many machines, and SQLite is for one. Some games cannot be identified.
     if (
         not isinstance(settings.checkpoint, DirectoryCheckpoint)
         or settings.runtime.partition is not None
@@ -424,53 +376,53 @@ def _cache_beside(settings: Settings, problem_spec: dict[str, Any]) -> Cache | N
     try:
         cache.find("", [])
     except (OSError, ValueError) as error:
-        # Not every shared folder can lock a database, and it may be damaged; the run itself does
-        # not need it.
-        _log.warning("going on without a cache: %s", error)
+        # Some shared folders cannot lock a database, and it may be damaged. The run does not need
+        # it.
+        _log.warning("continuing without a cache: %s", error)
         return None
     return cache
 
 
 def _check_same_game(cache: Cache, name: str, known: dict[bytes, Known]) -> None:
-    """Compare what was just computed with what the cache holds: equal settings can mislead."""
+    """Compare new utilities with those in the cache: games with equal settings may differ."""
     for coalition, stored in cache.find(name, known).items():
         fresh = known[coalition].utility
         if not math.isclose(stored, fresh, rel_tol=1e-9, abs_tol=1e-12):
             raise ValueError(
-                f"the cache holds {stored:.9g} for a utility that is now {fresh:.9g}: the "
-                "model or the scoring has changed in a way that its parameters do not show, or is "
-                "random; use a new cache, or set the model's random_state."
+                f"the cache holds {stored:.9g} for a utility that is now {fresh:.9g}: the model or "
+                "the scoring is random, or has changed in a way that its parameters do not show; "
+                "use a new cache, or set the model's random_state."
             )
 
 
 def _cache_name(game: Game, problem_spec: dict[str, Any], shape: tuple[int, int]) -> str:
-    """Name a game for a cache: all that its utilities depend on, the code of its parts included."""
-    # Utilities are the same however coalitions are weighed.
+    """Return the hash of everything that the utilities of a game depend on, code included."""
+    # Utilities do not depend on semivalues.
     weighing = ("row_semivalue", "column_semivalue")
     game_spec = {name: problem_spec[name] for name in problem_spec if name not in weighing}
     if game_spec.get("content", "") is None:
         raise ValueError(
             f"a {type(game).__name__} cannot be distinguished from others of its type, so no cache "
-            "can keep its utilities; give it a method problem_spec() -> dict that names all that "
-            "decides them."
+            "can keep its utilities; give it a method problem_spec() -> dict that returns "
+            "everything they depend on."
         )
     code = [code_sha256(part) for part in _parts(game)]
     return hash_json(game_spec, list(shape), _types(game), code, ALGORITHM_VERSION)
 
 
 def _parts(game: Any) -> list[Any]:
-    """What a game is made of, code of the user's included."""
+    """Return the parts of a game, including the user's code."""
     return list(game.parts()) if hasattr(game, "parts") else [game]
 
 
 def _types(game: Any) -> dict[str, Any]:
-    """Types of a table's columns: single precision, say, gives other bits."""
+    """Return the types of a table's columns: single precision, for example, gives other bits."""
     problem = getattr(game, "problem", None)
     return problem.types() if isinstance(problem, Problem) else {}
 
 
 def _nothing(shape: tuple[int, int]) -> Contribution:
-    """What a run adds whose budget ended before its first task."""
+    """Return the contribution of a run whose budget ended before its first task."""
     zeros = np.zeros((shape[0] + 1, shape[1] + 1))
     return Contribution(Moments(zeros.astype(np.int64), zeros, zeros))
 
@@ -515,8 +467,8 @@ def _warn(outcome: Outcome, tally: Tally) -> None:
         )
     if outcome.contribution is None:
         warnings.warn(
-            "the budget ended before the first task was done, so that nothing is known but the "
-            "total; give more utilities or seconds (plan() tells what a task takes), or cut the "
+            "the budget ended before the first task was done, so that only the total is known; "
+            "give more utilities or seconds (plan() estimates the cost of a task), or divide the "
             "table into fewer blocks.",
             stacklevel=2,
         )
@@ -538,71 +490,54 @@ def scores_of_queries(
     n_tasks: int,
     seen: PassSums,
 ) -> Scores:
-    """Scores of the queries that a run over nearest neighbors has asked.
+    """Return the scores of the queries of the finished tasks of a nearest-neighbor run.
 
-    Parameters
-    ----------
-    schedule : Questions
-    scoring : str
-    targets : sequence of arrays
-        Codes of classes or targets of all queries, by fold.
-    class_counts : sequence of arrays of shape (n_classes,) or None
-        Training rows of each class, by fold; None for a numeric target.
-    n_tasks : int
-        How many tasks were done.
-    seen : PassSums
-        What they added.
+    By fold, ``targets`` are codes of classes or targets of all queries, and ``class_counts`` are
+    the training rows of each class, or None for a numeric target. ``seen`` are the sums of the
+    ``n_tasks`` finished tasks.
     """
-    schedule_queries = schedule.queries
+    all_queries = schedule.queries
     asked = [
         (piece.fold, piece.queries) for part in schedule.parts[:n_tasks] for piece in part.pieces
     ]
     labels = [targets[fold][queries] for fold, queries in asked]
-    common: dict[str, Any] = {
-        "scoring": scoring,
-        "n_validation_rows": sum(map(len, labels)),
-        "n_planned_rows": schedule_queries.n_queries,
-        "n_folds": len(schedule_queries.labels),
-    }
+    figures = {"accuracy": seen.accuracy}
     if class_counts is None:
         figures = _of_squared_error(seen.score, float(np.var(np.concatenate(labels))))
-        return Scores(n_classes=None, **common, **figures)
-    weights = [schedule_queries.weights[fold][queries] for fold, queries in asked]
-    counts = [class_counts[fold] for fold, _ in asked]
+    else:
+        weights = [all_queries.weights[fold][queries] for fold, queries in asked]
+        figures["majority"] = _majority([class_counts[fold] for fold, _ in asked], labels, weights)
     return Scores(
-        n_classes=len(class_counts[0]),
-        **common,
-        accuracy=seen.accuracy,
-        majority=_majority(counts, labels, weights),
+        scoring,
+        None if class_counts is None else len(class_counts[0]),
+        sum(map(len, labels)),
+        all_queries.n_queries,
+        len(all_queries.labels),
+        **figures,
     )
 
 
 def scores_of_game(game: Any, score: float) -> Scores | None:
-    """Scores of a game whose model is scored on validation rows; None of other games."""
+    """Return the scores of a game with a model and validation rows; None for other games."""
     problem, scoring = getattr(game, "problem", None), getattr(game, "scoring", None)
     if not isinstance(problem, Problem) or not isinstance(scoring, str) or not problem.folds:
         return None
-    n_rows = sum(len(fold.target) for fold in problem.folds)
-    common: dict[str, Any] = {
-        "scoring": scoring,
-        "n_validation_rows": n_rows,
-        "n_planned_rows": n_rows,
-        "n_folds": len(problem.folds),
-    }
+    figures: dict[str, float] = {}
     if problem.classes is not None:
-        majority = _majority_of_folds(problem, problem.classes, "balanced" in scoring)
-        accuracy = score if scoring in ("accuracy", "balanced_accuracy") else math.nan
-        return Scores(
-            n_classes=len(problem.classes), **common, accuracy=accuracy, majority=majority
-        )
-    figures: dict[str, Any] = {"r2": score} if scoring == "r2" else {}
-    if scoring == "neg_mean_squared_error":
+        figures["majority"] = _majority_of_folds(problem, problem.classes, "balanced" in scoring)
+        if scoring in ("accuracy", "balanced_accuracy"):
+            figures["accuracy"] = score
+    elif scoring == "neg_mean_squared_error":
         figures = _of_squared_error(score, _variance(problem))
-    return Scores(n_classes=None, **common, **figures)
+    elif scoring == "r2":
+        figures["r2"] = score
+    n_rows = sum(len(fold.target) for fold in problem.folds)
+    n_classes = None if problem.classes is None else len(problem.classes)
+    return Scores(scoring, n_classes, n_rows, n_rows, len(problem.folds), **figures)
 
 
-def _of_squared_error(score: float, variance: float) -> dict[str, Any]:
-    """R squared and root mean squared error, of minus a mean squared error."""
+def _of_squared_error(score: float, variance: float) -> dict[str, float]:
+    """Return R squared and root mean squared error for a negative mean squared error."""
     r2 = 1.0 + score / variance if variance > 0 else math.nan
     return {"r2": r2, "rmse": math.nan if math.isnan(score) else math.sqrt(max(-score, 0.0))}
 
@@ -610,7 +545,7 @@ def _of_squared_error(score: float, variance: float) -> dict[str, Any]:
 def _majority(
     class_counts: Sequence[Counts], labels: Sequence[Floats], weights: Sequence[Floats]
 ) -> float:
-    """How often the most frequent class is right, or any of those that tie; part by part."""
+    """Return the weighted accuracy of the most frequent class, averaged over ties, by part."""
     right = 0.0
     for counts, asked, count in zip(class_counts, labels, weights, strict=True):
         best = np.flatnonzero(counts == counts.max())
@@ -619,7 +554,7 @@ def _majority(
 
 
 def _majority_of_folds(problem: Problem, classes: NDArray[Any], balanced: bool) -> float:
-    """The same for a model, whose score is the mean over folds."""
+    """Return the same for a model, whose score is the mean over folds."""
     codes = np.searchsorted(classes, problem.target)
     counts = [np.bincount(codes[fold.may_train], minlength=len(classes)) for fold in problem.folds]
     labels = [np.searchsorted(classes, fold.target).astype(np.float64) for fold in problem.folds]
@@ -628,6 +563,6 @@ def _majority_of_folds(problem: Problem, classes: NDArray[Any], balanced: bool) 
 
 
 def _variance(problem: Problem) -> float:
-    """Mean squared distance of validation targets to their mean, each fold counted the same."""
+    """Return the variance of validation targets; all folds have the same weight."""
     mean = float(np.mean(np.concatenate([fold.target for fold in problem.folds])))
     return float(np.mean([np.mean((fold.target - mean) ** 2) for fold in problem.folds]))
