@@ -27,6 +27,7 @@ import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9))
 import pyarrow.parquet
 from cellworth import Owners, load, report
+from cellworth.data.tables import AbsentTable
 from cellworth.payouts import Policy, split_revenue
 
 def peak():
@@ -42,7 +43,7 @@ class Table:
         return ""
 
 n = valuation.shape[0]
-owners = Owners(Table()).assign("ann", rows=slice(0, n // 3))
+owners = Owners(AbsentTable(Table())).assign("ann", rows=slice(0, n // 3))
 owners = owners.assign("bob", rows=slice(n // 3, n), columns=["c0", "c7"])
 payout = split_revenue(
     valuation, owners, amount="1000.00", policy=Policy(gate="off")

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import Owners, ShardedKNNValuer, ShardedTable, load
+from cellworth.data.tables import AbsentTable
 from cellworth.knn import algorithms as shard_phases
 from cellworth.payouts import Policy, check_owners, split_revenue
 from cellworth.valuation import sharded_valuation as stored_moments
@@ -25,7 +26,7 @@ class Elsewhere:
         return self._sha256
 
 
-TABLE = Elsewhere((50, 4))
+TABLE = AbsentTable(Elsewhere((50, 4)))
 X = np.zeros((50, 4))
 
 
@@ -37,7 +38,7 @@ def groups_of_four_rows(monkeypatch):
 
 def held(table, overlaps="equal"):
     """Rectangles that meet, a hole, and rows in several stretches."""
-    names = ["c0", "c1", "c2", "c3"] if isinstance(table, Elsewhere) else ["x0", "x1", "x2", "x3"]
+    names = ["c0", "c1", "c2", "c3"] if isinstance(table, AbsentTable) else ["x0", "x1", "x2", "x3"]
     owners = Owners(table, overlaps=overlaps)
     owners = owners.assign("ann", rows=slice(0, 20), columns=names[:2])
     owners = owners.assign("bob", rows=slice(10, 40), columns=names[1:3])
@@ -131,13 +132,13 @@ def test_owners_of_another_table_are_refused(tmp_path):
     problem_spec = SHAPLEY | {"data_sha256": {"X": "abc"}}
     stored = in_shards(whole(problem_spec=problem_spec), tmp_path)
     split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="off"))
-    other = held(Elsewhere((50, 4), "other"))
+    other = held(AbsentTable(Elsewhere((50, 4), "other")))
     with pytest.raises(ValueError, match="sha256"):
         split_revenue(stored, other, amount="10.00", policy=Policy(gate="off"))
     with pytest.raises(
         ValueError, match=r"the 50 rows of the valuation .*, got 51 \(0, 1, 2, ...\)"
     ):
-        Owners(Elsewhere((51, 4))).assign("ann").on(stored.blocks)
+        Owners(AbsentTable(Elsewhere((51, 4)))).assign("ann").on(stored.blocks)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -19,9 +19,33 @@ MISSING = -1
 # Column type, user-defined squared distance of two cells, and the unit of numeric columns.
 Kind = Literal["numeric", "categorical"]
 Distance = Callable[[Any, Any], float]
-ColumnTypes = Mapping[Any, Kind | Distance]
 Scale = Literal["robust", "std"] | None
+# Mapping is invariant in its keys: only Any takes dictionaries of names of every type.
+ColumnTypes: TypeAlias = Mapping[Any, Kind | Distance]
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
+
+
+class Model(Protocol):
+    """A scikit-learn classifier or regressor."""
+
+    def fit(self, X: Any, y: Any, /) -> Any:
+        """Train the model."""
+
+    def get_params(self, deep: bool = ...) -> Mapping[str, Any]:
+        """Return the parameters of the constructor."""
+
+
+class Splitter(Protocol):
+    """A scikit-learn cross-validation splitter."""
+
+    def split(self, X: Any, y: Any, groups: Any, /) -> Iterable[tuple[Any, Any]]:
+        """Yield the positions of training rows and of validation rows, fold by fold."""
+
+
+# Name of a scikit-learn score, function of a fitted model, a table and labels, or the default.
+Scoring: TypeAlias = str | Callable[[Any, Any, Any], float] | None
+# A number of folds, a splitter, or positions of training and of validation rows, fold by fold.
+CrossValidation: TypeAlias = int | Splitter | Iterable[tuple[ArrayLike, ArrayLike]]
 
 
 def is_integer(number: Any) -> bool:

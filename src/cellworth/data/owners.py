@@ -16,7 +16,8 @@ from cellworth.data.arguments import Codes, Labels, Mask, is_integer
 from cellworth.data.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing, label_array, some
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
-from cellworth.data.tables import AbsentTable, Table, entries_per_cell, is_absent
+from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.tables import AbsentTable, Table, TableLike, entries_per_cell
 
 Overlaps = Literal["refuse", "equal", "first"]
 # Printed in place of an owner's name.
@@ -47,11 +48,11 @@ class Owners:
       unassigned  1 cell
     """
 
-    def __init__(self, X: Any, *, overlaps: Overlaps = "refuse") -> None:
+    def __init__(self, X: TableLike | ShardedTable, *, overlaps: Overlaps = "refuse") -> None:
         if overlaps not in get_args(Overlaps):
             raise ValueError(f"overlaps must be 'refuse', 'equal' or 'first', got {overlaps!r}.")
         self.table: AbsentTable | Table = (
-            AbsentTable(X) if is_absent(X) else Table.from_data(X, called="X")
+            AbsentTable(X) if isinstance(X, ShardedTable) else Table.from_data(X, called="X")
         )
         if LABEL in self.table.names.tolist():
             raise ValueError(
@@ -61,7 +62,7 @@ class Owners:
         self._claims: tuple[Claim, ...] = ()
 
     @classmethod
-    def from_toml(cls, path: str | os.PathLike[str], X: Any) -> Owners:
+    def from_toml(cls, path: str | os.PathLike[str], X: TableLike | ShardedTable) -> Owners:
         """Read owners from a TOML file: a list ``[[owners]]`` with name, rows and columns.
 
         ``rows`` is a list of row ids, ``{from = 0, to = 500}`` (positions, the end not included)
@@ -84,7 +85,9 @@ class Owners:
         return cls.from_plain(read_toml(path), X, called=str(path))
 
     @classmethod
-    def from_plain(cls, plain: Mapping[str, Any], X: Any, *, called: str) -> Owners:
+    def from_plain(
+        cls, plain: Mapping[str, Any], X: TableLike | ShardedTable, *, called: str
+    ) -> Owners:
         """Create owners from the content of a TOML file."""
         owners = cls(X, overlaps=plain.get("overlaps", "refuse"))
         for entry in check_entries(plain.get("owners"), called):

@@ -15,10 +15,17 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
-from cellworth.data.arguments import Mask, Positions, is_integer
+from cellworth.data.arguments import CrossValidation, Mask, Positions, is_integer
 from cellworth.data.blocks import Blocks, Groups, is_missing, some
 from cellworth.data.io import hash_json
-from cellworth.data.tables import Table, array_as_given, column_sha256, series_array
+from cellworth.data.tables import (
+    Table,
+    TableLike,
+    VectorLike,
+    array_as_given,
+    column_sha256,
+    series_array,
+)
 
 # Numbers without a fraction are read as classes up to this many different ones.
 _MOST_NUMBERS_AS_CLASSES = 50
@@ -45,8 +52,8 @@ class Fold:
 class GroupedFolds:
     """A splitter with the groups of rows that it keeps together."""
 
-    cv: Any
-    groups: Any
+    cv: CrossValidation
+    groups: VectorLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,15 +74,15 @@ class Problem:
     @classmethod
     def from_data(
         cls,
-        X: Any,
-        y: Any,
-        X_val: Any = None,
-        y_val: Any = None,
+        X: TableLike,
+        y: VectorLike | None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
         *,
         classification: bool | None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        cv: Any = 5,
+        cv: CrossValidation | GroupedFolds = 5,
         allow_one_class: bool = False,
         with_validation: bool = True,
     ) -> Problem:
@@ -151,7 +158,7 @@ class Problem:
         return {"X": self.table.types, "validation": validation}
 
 
-def read_target(y: Any, table: Table) -> tuple[NDArray[Any], NDArray[Any] | None]:
+def read_target(y: VectorLike, table: Table) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Return the labels of a table's rows and their classes; None for a numeric target.
 
     Numbers with a fraction, or more than 50 distinct numbers, are a numeric target. One class is
@@ -165,7 +172,7 @@ def read_target(y: Any, table: Table) -> tuple[NDArray[Any], NDArray[Any] | None
     return target, _classes(target, "y", least=1)
 
 
-def check_weights(sample_weight: Any, table: Table) -> NDArray[np.float64]:
+def check_weights(sample_weight: VectorLike, table: Table) -> NDArray[np.float64]:
     """Return one weight per training row: finite, none below 0, not all 0."""
     called = "sample_weight"
     _check_order(sample_weight, table, called, "X")
@@ -198,7 +205,7 @@ def _describe_validation(n_folds: int) -> str:
     return f"{n_folds} folds" if n_folds > 1 else "held out"
 
 
-def _check_validation(X_val: Any, cv: Any) -> None:
+def _check_validation(X_val: TableLike | None, cv: CrossValidation | GroupedFolds) -> None:
     if X_val is not None:
         raise ValueError(
             "X_val and y_val must be None here: models that were not trained on a row score it; "
@@ -225,7 +232,7 @@ def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
     return table.only(rest), table.column(position)
 
 
-def _without_column(X_val: Any, name: str, table: Table) -> Any:
+def _without_column(X_val: TableLike | None, name: str, table: Table) -> Table | None:
     """Drop the column of row groups from the validation table, if it has one."""
     if X_val is None:
         return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from numpy.typing import NDArray
+from narwhals.stable.v2.typing import IntoDataFrame, IntoSeries
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cellworth.data.arguments import Labels, Positions
@@ -56,7 +57,7 @@ class Table:
     row_ids: Labels
 
     @classmethod
-    def from_data(cls, X: Any, *, called: str) -> Table:
+    def from_data(cls, X: TableLike, *, called: str) -> Table:
         """Read a pandas, polars or Arrow table, a NumPy array or a list of rows."""
         if isinstance(X, cls):
             return X
@@ -154,6 +155,11 @@ class Table:
             digest.update(_add_length(str(name).encode()))
             digest.update(column_sha256(self.column(position)))
         return digest.hexdigest()
+
+
+# A pandas, polars or Arrow table, an array, a list of rows or a Table; and a column of labels.
+TableLike: TypeAlias = IntoDataFrame | ArrayLike | Sequence[object] | Table
+VectorLike: TypeAlias = IntoSeries | ArrayLike | Sequence[object]
 
 
 def array_as_given(data: Any) -> NDArray[Any]:
@@ -366,10 +372,3 @@ class AbsentTable(Table):
     def sha256(self) -> str:
         """Return the hash of names and cells from the source; empty if it has none."""
         return str(self._source.sha256()) if hasattr(self._source, "sha256") else ""
-
-
-def is_absent(X: Any) -> bool:
-    """Return whether X is a sharded table: it has names and a shape, but no cells."""
-    if isinstance(X, Table) or any(hasattr(X, cells) for cells in ("__array__", "columns")):
-        return False
-    return hasattr(X, "names") and hasattr(X, "shape")

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 
 from cellworth.data.arguments import ColumnTypes, Floats, Mask
 from cellworth.data.problem import read_target, target_groups
-from cellworth.data.tables import Table
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.diagnostics.features import (
     FeatureColumn,
     Features,
@@ -50,7 +50,9 @@ FARTHEST = 1e12
 _DIGITS = 9
 
 
-def anomaly_scores(X: Any, y: Any, *, column_types: ColumnTypes | None = None) -> Floats:
+def anomaly_scores(
+    X: TableLike, y: VectorLike, *, column_types: ColumnTypes | None = None
+) -> Floats:
     """Score how unlikely every cell is, given its row's label and the other cells of its row.
 
     Each cell is left out of its own score, which combines two ranks. How common is its content in
@@ -115,7 +117,7 @@ class Evidence:
     isolation: Floats
 
     @classmethod
-    def of(cls, table: Table, y: Any, column_types: ColumnTypes | None) -> Evidence:
+    def of(cls, table: Table, y: VectorLike, column_types: ColumnTypes | None) -> Evidence:
         """Compute the evidence for all cells of a table."""
         target, classes = read_target(y, table)
         columns = read_columns(table, column_types)

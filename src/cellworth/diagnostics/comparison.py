@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import (
     Floats,
     Mask,
+    Model,
     Positions,
     RandomState,
+    Scoring,
     check_count,
     check_random_state,
 )
 from cellworth.data.blocks import is_missing
-from cellworth.data.tables import Table, frame
+from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.diagnostics.held_out import (
     HeldOutRows,
     PredictionRecorder,
@@ -165,14 +167,14 @@ class Comparison:
 
 
 def compare_models(
-    model: Any,
-    X: Any,
-    y: Any,
+    model: Model,
+    X: TableLike,
+    y: VectorLike,
     *,
-    X_repaired: Any,
-    X_test: Any,
-    y_test: Any,
-    scoring: Any = None,
+    X_repaired: TableLike,
+    X_test: TableLike,
+    y_test: VectorLike,
+    scoring: Scoring = None,
     n_repeats: int = 10,
     random_state: RandomState = 0,
     progress: bool = True,
@@ -353,7 +355,7 @@ def _find_changed_cells(table: Table, repaired: Table) -> Mask:
     return changed
 
 
-def _read_repaired(X_repaired: Any, table: Table) -> Table:
+def _read_repaired(X_repaired: TableLike, table: Table) -> Table:
     repaired = Table.from_data(X_repaired, called="X_repaired").align_to(table, called="X_repaired")
     if repaired.shape[0] != table.shape[0]:
         raise ValueError(

@@ -18,13 +18,15 @@ from cellworth.data.arguments import (
     Floats,
     Labels,
     Mask,
+    Model,
     RandomState,
+    Scoring,
     check_count,
     check_random_state,
     is_integer,
 )
 from cellworth.data.blocks import LABEL
-from cellworth.data.tables import Table, entries_per_cell, frame
+from cellworth.data.tables import Table, TableLike, VectorLike, entries_per_cell, frame
 from cellworth.diagnostics.cells import check_mask, check_scores, read_cell_scores
 from cellworth.diagnostics.held_out import (
     check_held_out_rows,
@@ -165,17 +167,17 @@ class RemovalCurve:
 
 
 def removal_curve(
-    model: Any,
-    X: Any,
-    y: Any,
+    model: Model,
+    X: TableLike,
+    y: VectorLike,
     *,
     ranking: Any,
-    X_test: Any,
-    y_test: Any,
+    X_test: TableLike,
+    y_test: VectorLike,
     order: Order = "highest",
     shares: Sequence[float] = SHARES,
     fill: Fill = "draw",
-    scoring: Any = None,
+    scoring: Scoring = None,
     n_repeats: int = 5,
     random_state: RandomState = 0,
 ) -> RemovalCurve:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cellworth.data.arguments import Floats, Positions, is_integer
 from cellworth.data.blocks import LABEL
-from cellworth.data.tables import Table, default_backend
+from cellworth.data.tables import Table, TableLike, default_backend
 from cellworth.diagnostics.cells import (
     check_cells,
     check_rows,
@@ -125,7 +125,7 @@ class Explanation:
 
 
 def explain_row(
-    valuation: Valuation, row: Any, *, X: Any = None, n_similar: int = 3
+    valuation: Valuation, row: Any, *, X: TableLike | None = None, n_similar: int = 3
 ) -> Explanation:
     """Decompose the value of a row into those of its cells.
 
@@ -279,7 +279,7 @@ def _sort_by_distance(table: Table, position: int, order: Positions) -> Position
     return nearest
 
 
-def _check_table(X: Any, valuation: Valuation) -> Table:
+def _check_table(X: TableLike, valuation: Valuation) -> Table:
     table = Table.from_data(X, called="X")
     if valuation.blocks.rows.grouped:
         raise ValueError(

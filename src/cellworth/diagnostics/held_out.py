@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Mask, Positions
+from cellworth.data.arguments import Floats, Mask, Model, Positions, Scoring
 from cellworth.data.blocks import is_missing
-from cellworth.data.tables import Table
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.games.game import one_line
 from cellworth.games.model import ModelGame, scoring_name
 from cellworth.games.scoring import Recorded, RowScores, row_scores
@@ -36,7 +36,14 @@ SAFETY = 0.15
 
 
 def make_held_out_game(
-    model: Any, X: Any, y: Any, X_test: Any, y_test: Any, *, scoring: Any, n_repeats: int = 1
+    model: Model,
+    X: TableLike,
+    y: VectorLike,
+    X_test: TableLike,
+    y_test: VectorLike,
+    *,
+    scoring: Scoring,
+    n_repeats: int = 1,
 ) -> ModelGame:
     """Make the game that trains on all rows and columns and scores on held-out rows."""
     if X_test is None or y_test is None:
@@ -59,12 +66,14 @@ def describe_cause(error: RuntimeError) -> str:
     return one_line(cause if isinstance(cause, Exception) else error)
 
 
-def name_scoring(scoring: Any, game: ModelGame) -> str:
+def name_scoring(scoring: Scoring, game: ModelGame) -> str:
     """Name a scoring for a caption."""
     return scoring_name(scoring, game.problem.classes is not None)
 
 
-def check_held_out_rows(X_test: Any, tables: dict[str, Any], test_labels: Any, labels: Any) -> None:
+def check_held_out_rows(
+    X_test: TableLike, tables: dict[str, Any], test_labels: Any, labels: Any
+) -> None:
     """Raise ValueError if the held-out rows are the training rows; warn if some of them are."""
     test = Table.from_data(X_test, called="X_test")
     shared = {}
@@ -99,7 +108,7 @@ class PredictionRecorder:
     def __init__(self) -> None:
         self.seen: list[Recorded] = []
 
-    def __call__(self, fitted: Any, X: Any, y: Any) -> float:
+    def __call__(self, fitted: Any, X: TableLike, y: VectorLike) -> float:
         """Record a fitted model with the rows to predict, and return 0."""
         self.seen.append(Recorded(fitted, X))
         return 0.0

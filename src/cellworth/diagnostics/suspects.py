@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cellworth.data.arguments import ColumnTypes, Floats, Positions, check_count
-from cellworth.data.tables import Table, default_backend, frame
+from cellworth.data.tables import Table, TableLike, VectorLike, default_backend, frame
 from cellworth.diagnostics.anomaly import DIGITS, Evidence
 from cellworth.diagnostics.cells import (
     CellValues,
@@ -36,8 +36,8 @@ _LEFTWARD = {"R", "AL", "RLE", "RLO", "RLI"}
 
 
 def suspect_cells(
-    X: Any,
-    y: Any,
+    X: TableLike,
+    y: VectorLike,
     *,
     valuation: Valuation | None = None,
     k: int = 100,
@@ -128,7 +128,7 @@ def suspect_cells(
     return frame(listed, name)
 
 
-def _check_arguments(X: Any, y: Any, valuation: Any) -> None:
+def _check_arguments(X: TableLike, y: VectorLike, valuation: Any) -> None:
     for called, given in {"X": X, "y": y}.items():
         if isinstance(given, Valuation):
             raise TypeError(

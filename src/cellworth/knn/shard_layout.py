@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
@@ -16,7 +15,7 @@ from cellworth.data.arrow import NO_TIME, READERS, Coder, Encoding, choose_encod
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.statistics import CategorySummary, NumberSummarizer, NumberSummary
-from cellworth.data.tables import LARGEST_EXACT, Table
+from cellworth.data.tables import LARGEST_EXACT, Table, TableLike, VectorLike
 from cellworth.knn.columns import (
     CategoricalColumn,
     NumericColumn,
@@ -166,8 +165,8 @@ class Layout:
         cls,
         table: ShardedTable,
         summary: TableSummary,
-        X_val: Any,
-        y_val: Any,
+        X_val: TableLike,
+        y_val: VectorLike,
         *,
         column_types: ColumnTypes | None = None,
         scale: Scale = "robust",
@@ -243,7 +242,7 @@ class Layout:
         return digest.hexdigest()
 
 
-def check_validation_rows(X_val: Any, y_val: Any) -> None:
+def check_validation_rows(X_val: TableLike, y_val: VectorLike) -> None:
     """Refuse a table in shards without validation rows, before any shard is read."""
     if X_val is None or y_val is None:
         raise ValueError(
@@ -277,7 +276,11 @@ def _read_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, Any]:
 
 
 def _problem(
-    table: ShardedTable, labels: list[Any], X_val: Any, y_val: Any, classification: bool | None
+    table: ShardedTable,
+    labels: list[Any],
+    X_val: TableLike,
+    y_val: VectorLike,
+    classification: bool | None,
 ) -> tuple[Problem, NDArray[Any]]:
     """Check labels and validation rows as for a table in memory, with a few rows of each class."""
     import pyarrow as pa
@@ -390,9 +393,7 @@ def summarize_shard(
     )
 
 
-def check_sharded_types(
-    column_types: Mapping[Any, Any] | None, table: ShardedTable
-) -> dict[Any, Kind]:
+def check_sharded_types(column_types: ColumnTypes | None, table: ShardedTable) -> dict[Any, Kind]:
     """Kinds that the user gives; a distance of one's own is refused."""
     column_type = check_column_types(column_types, table.names)
     for name, kind in column_type.items():

@@ -11,7 +11,8 @@ from typing import Any
 from cellworth.data.arguments import is_integer
 from cellworth.data.io import local_path, write_atomically
 from cellworth.data.owners import Owners, check_entries, read_toml
-from cellworth.data.tables import is_absent
+from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.tables import TableLike
 from cellworth.payouts.allocation import check_owners_type
 from cellworth.payouts.payout import Payout, split_revenue
 from cellworth.payouts.policy import Policy, check_policy
@@ -143,7 +144,7 @@ class Agreement:
         with write_atomically(local_path(path, "path")) as file:
             file.write(self.text.encode())
 
-    def owners_of(self, X: Any) -> Owners:
+    def owners_of(self, X: TableLike | ShardedTable) -> Owners:
         """Return the owners of the delivered table."""
         plain = {"owners": list(self.owners), "overlaps": self.overlaps}
         return Owners.from_plain(plain, X, called="the agreement")
@@ -167,7 +168,7 @@ class Agreement:
     def split(
         self,
         valuation: Valuation,
-        X: Any,
+        X: TableLike | ShardedTable,
         *,
         amount: str | int | Decimal,
         carried: Mapping[str, float] | None = None,
@@ -200,7 +201,7 @@ def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
 
 
 def _check_data(data: Mapping[str, Any]) -> None:
-    needed = ("X",) if is_absent(data.get("X")) else ("X", "y")
+    needed = ("X",) if isinstance(data.get("X"), ShardedTable) else ("X", "y")
     missing = [name for name in needed if data.get(name) is None]
     if missing:
         raise ValueError(

@@ -20,7 +20,8 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.io import local_path, read_manifest
 from cellworth.data.owners import Owners
 from cellworth.data.problem import Problem
-from cellworth.data.tables import AbsentTable, Table, is_absent
+from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.tables import AbsentTable, Table, TableLike
 from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.allocation import allocate, compute_owner_errors
 from cellworth.payouts.bundle import (
@@ -186,7 +187,7 @@ def _check_data(data: Any) -> None:
             f"data must be a mapping, got {type(data).__name__}; pass {{'X': X, 'y': y, ...}}."
         )
     came = ", ".join(map(str, data)) or "nothing"
-    if is_absent(data.get("X")):
+    if isinstance(data.get("X"), ShardedTable):
         if set(data) - _SHARDED:
             raise ValueError(
                 "data of a sharded table must be the arguments of fit (X, X_val, y_val), got "
@@ -330,7 +331,7 @@ def _compare_agreement(
 
 def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     """Compare hashes of the data; return the table whose columns were valued."""
-    if is_absent(data["X"]):
+    if isinstance(data["X"], ShardedTable):
         return compare_sharded_data(data, valuation)
     if "table" in valuation.provenance.problem_spec["data_sha256"]:
         raise DifferenceError("X is a table in memory, but a sharded table was valued.")
@@ -373,7 +374,7 @@ def _compare_findings(found: list[dict[str, Any]], saved: list[dict[str, Any]]) 
             check_equal(now, then, "the findings of the gate")
 
 
-def _restore_owners(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
+def _restore_owners(X: TableLike, holdings: Holdings, valuation: Valuation) -> Owners:
     """Restore the owners of a table from the holdings of its blocks."""
     if isinstance(X, AbsentTable):
         return restore_sharded_owners(X, holdings, valuation)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import MISSING, Floats, Mask, Positions
+from cellworth.data.arguments import MISSING, Floats, Mask, Model, Positions, Scoring
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners
-from cellworth.data.tables import Table
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.comparison import Comparison, compare_models
 from cellworth.diagnostics.repair import repair_cells
@@ -87,11 +87,11 @@ def check_owners(
     owners: Owners,
     valuation: Valuation | None = None,
     *,
-    model: Any = None,
-    y: Any = None,
-    X_val: Any = None,
-    y_val: Any = None,
-    scoring: Any = None,
+    model: Model | None = None,
+    y: VectorLike | None = None,
+    X_val: TableLike | None = None,
+    y_val: VectorLike | None = None,
+    scoring: Scoring = None,
 ) -> list[Finding]:
     """Look for problems that make a split unfair.
 
@@ -141,10 +141,10 @@ def check_owners(
         check_same_table(owners, valuation)
         holdings = owners.on(valuation.blocks)
     findings = run_checks(owners, valuation, holdings)
-    if _check_model_arguments(model, {"y": y, "X_val": X_val, "y_val": y_val}, scoring):
-        compared = compare_without_each_owner(
-            owners, model, y=y, X_val=X_val, y_val=y_val, scoring=scoring
-        )
+    data: dict[str, Any] = {"y": y, "X_val": X_val, "y_val": y_val}
+    _check_model_arguments(model, data, scoring)
+    if model is not None:
+        compared = compare_without_each_owner(owners, model, **data, scoring=scoring)
         findings += _check_harmful_owners(compared)
     return findings
 
@@ -181,7 +181,7 @@ def _report_not_checked(owners: Owners) -> Finding:
     )
 
 
-def _check_model_arguments(model: Any, data: Mapping[str, Any], scoring: Any) -> bool:
+def _check_model_arguments(model: Model | None, data: Mapping[str, Any], scoring: Scoring) -> None:
     given = [name for name, part in data.items() if part is not None]
     if model is None and (given or scoring is not None):
         raise ValueError(
@@ -194,7 +194,6 @@ def _check_model_arguments(model: Any, data: Mapping[str, Any], scoring: Any) ->
             f"model needs {join_names(missing)}; pass the labels of the owners' table as y, and "
             "rows to score on as X_val and y_val."
         )
-    return model is not None
 
 
 class _Cells:
@@ -403,7 +402,13 @@ def _check_harmful_owners(compared: Iterable[tuple[str, Comparison]]) -> Iterato
 
 
 def compare_without_each_owner(
-    owners: Owners, model: Any, *, y: Any, X_val: Any, y_val: Any, scoring: Any = None
+    owners: Owners,
+    model: Model,
+    *,
+    y: VectorLike,
+    X_val: TableLike,
+    y_val: VectorLike,
+    scoring: Scoring = None,
 ) -> Iterator[tuple[str, Comparison]]:
     """Compare a model before and after each owner's cells are shuffled within their columns."""
     table = owners.table

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from cellworth.data.arguments import Scoring
 from cellworth.diagnostics.curves import Band
 from cellworth.plots.style import (
     DASHES,
@@ -258,7 +259,7 @@ def _common_scoring(curves: Sequence[Any]) -> str:
     return next(iter(names))
 
 
-def _scoring_name(scoring: Any) -> str:
+def _scoring_name(scoring: Scoring) -> str:
     if scoring is None or isinstance(scoring, str):
         return text_of(str(scoring or "").replace("_", " "), 60)
     return text_of(getattr(scoring, "__name__", type(scoring).__name__), 60)

@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 
 from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import LABEL, some
-from cellworth.data.tables import Table
+from cellworth.data.tables import Table, TableLike
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.knn.columns import NumericColumn, read_column
 from cellworth.plots.style import (
@@ -289,7 +289,7 @@ def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]], lanes: Sequence[
 def beeswarm(
     valuation: Valuation,
     *,
-    X: Any = None,
+    X: TableLike | None = None,
     max_points: int = 2_000,
     max_columns: int = 20,
     ax: Axes | None = None,
@@ -348,7 +348,7 @@ def beeswarm(
     return ax
 
 
-def _contents(X: Any, valuation: Valuation) -> list[Floats | None]:
+def _contents(X: TableLike, valuation: Valuation) -> list[Floats | None]:
     """Return the rank of every cell within its column; None for columns without numbers."""
     if valuation.blocks.rows.grouped or valuation.blocks.columns.grouped:
         raise ValueError(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import ColumnTypes, check_count
 from cellworth.data.io import hash_json, local_path, write_atomically
 from cellworth.data.owners import Owners
+from cellworth.data.tables import TableLike, VectorLike
 from cellworth.payouts.payout import Payout
 from cellworth.report.heatmap_data import MOST_CELLS, QUANTILE, pack_cells
 from cellworth.report.page import render
@@ -37,8 +38,8 @@ _ROUNDING = 1e-12
 def save(
     path: str | os.PathLike[str],
     valuation: Valuation,
-    X: Any,
-    y: Any = None,
+    X: TableLike | None,
+    y: VectorLike | None = None,
     *,
     owners: Owners | None = None,
     payout: Payout | None = None,
@@ -109,8 +110,8 @@ def save(
 
 def summarize(
     valuation: Valuation,
-    X: Any,
-    y: Any = None,
+    X: TableLike | None,
+    y: VectorLike | None = None,
     *,
     owners: Owners | None = None,
     payout: Payout | None = None,

@@ -18,7 +18,7 @@ from cellworth.data.blocks import LABEL, NumberedAxis
 from cellworth.data.io import jsonable
 from cellworth.data.owners import Owners
 from cellworth.data.problem import read_target
-from cellworth.data.tables import Table
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.diagnostics.cells import CellValues, check_cells, check_valuation, drop_group_column
 from cellworth.diagnostics.suspects import suspect_cells
 from cellworth.payouts.payout import Payout
@@ -78,7 +78,7 @@ class Subject:
     classes: list[str]
 
     @classmethod
-    def from_table(cls, valuation: Valuation, X: Any, y: Any) -> Subject:
+    def from_table(cls, valuation: Valuation, X: TableLike | None, y: VectorLike | None) -> Subject:
         """Check that this table was valued."""
         check_valuation(valuation)
         if X is None:
@@ -144,18 +144,20 @@ def list_columns(valuation: Valuation) -> list[dict[str, Any]]:
 def list_cells(subject: Subject, k: int, column_types: ColumnTypes | None = None) -> dict[str, Any]:
     """List the cells of highest anomaly score, or without labels those of lowest value."""
     if subject.target is not None and subject.table is not None:
-        found = _suspects(subject, subject.table, k, column_types)
+        found = _suspects(subject, subject.table, subject.target, k, column_types)
         return {"ranked_by": "anomaly_score", "cells": found}
     return {"ranked_by": "value", "cells": _lowest(subject, k)}
 
 
 def _suspects(
-    subject: Subject, table: Table, k: int, column_types: ColumnTypes | None
+    subject: Subject,
+    table: Table,
+    target: NDArray[Any],
+    k: int,
+    column_types: ColumnTypes | None,
 ) -> list[dict[str, Any]]:
     valuation, table = _number_rows(subject.valuation, table)
-    found = suspect_cells(
-        table, subject.target, valuation=valuation, k=k, column_types=column_types
-    )
+    found = suspect_cells(table, target, valuation=valuation, k=k, column_types=column_types)
     lines = nw.from_native(found, eager_only=True).rows(named=True)
     ids, types = subject.valuation.blocks.rows.ids.tolist(), _array_types(table)
     return [

@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Mask, Positions, RandomState
+from cellworth.data.arguments import (
+    Floats,
+    Mask,
+    Model,
+    Positions,
+    RandomState,
+    Scoring,
+)
 from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.data.problem import Problem
@@ -86,9 +93,9 @@ class LeaveOneOutValuer(ModelValuer):
 
     def __init__(
         self,
-        model: Any = None,
+        model: Model | None = None,
         *,
-        scoring: Any = None,
+        scoring: Scoring = None,
         empty: EmptyPolicy = "prior",
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
@@ -329,9 +336,9 @@ class FlattenedValuer(ModelValuer):
 
     def __init__(
         self,
-        model: Any = None,
+        model: Model | None = None,
         *,
-        scoring: Any = None,
+        scoring: Scoring = None,
         stop: StoppingRule | None = None,
         random_state: RandomState = None,
         n_jobs: int | None = None,

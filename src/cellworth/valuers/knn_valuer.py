@@ -11,10 +11,12 @@ import numpy as np
 
 from cellworth.data.arguments import (
     ColumnTypes,
+    CrossValidation,
     Floats,
     Mask,
     RandomState,
     Scale,
+    Scoring,
     check_count,
     check_random_state,
 )
@@ -22,6 +24,7 @@ from cellworth.data.blocks import LABEL, Axis, Blocks, Groups, label_array
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
+from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks
@@ -177,13 +180,13 @@ class KNNValuer(TableValuer):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: TableLike,
+        y: VectorLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        cv: Any = 5,
-        groups: Any = None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        cv: CrossValidation = 5,
+        groups: VectorLike | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
@@ -235,13 +238,13 @@ class KNNValuer(TableValuer):
 
     def problem_spec(
         self,
-        X: Any,
-        y: Any = None,
+        X: TableLike,
+        y: VectorLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        cv: Any = 5,
-        groups: Any = None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        cv: CrossValidation = 5,
+        groups: VectorLike | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
@@ -259,13 +262,13 @@ class KNNValuer(TableValuer):
 
     def plan(
         self,
-        X: Any,
-        y: Any = None,
+        X: TableLike,
+        y: VectorLike | None = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        cv: Any = 5,
-        groups: Any = None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        cv: CrossValidation = 5,
+        groups: VectorLike | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
@@ -463,7 +466,7 @@ def _stop(n_passes: int | None, parts_per_pass: int, rule: Any) -> StoppingRule:
     return limit if rule is None else limit | check_stop(rule)
 
 
-def make_knn_advice(scoring: Any, column_types: ColumnTypes | None) -> DataAdvice:
+def make_knn_advice(scoring: Scoring, column_types: ColumnTypes | None) -> DataAdvice:
     """Return how a user fixes the data that a nearest-neighbor valuer warns of."""
     guessed = scoring is None
     return DataAdvice(

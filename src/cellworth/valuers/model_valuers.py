@@ -10,7 +10,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Mask, RandomState, is_integer
+from cellworth.data.arguments import (
+    Floats,
+    Mask,
+    Model,
+    RandomState,
+    Scoring,
+    is_integer,
+)
 from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.games.game import EmptyPolicy, Game
@@ -120,9 +127,9 @@ class MonteCarloValuer(ModelValuer):
 
     def __init__(
         self,
-        model: Any = None,
+        model: Model | None = None,
         *,
-        scoring: Any = None,
+        scoring: Scoring = None,
         empty: EmptyPolicy = "prior",
         semivalue: Semivalues = None,
         estimator: Estimator | None = None,
@@ -354,9 +361,9 @@ class ExactValuer(ModelValuer):
 
     def __init__(
         self,
-        model: Any = None,
+        model: Model | None = None,
         *,
-        scoring: Any = None,
+        scoring: Scoring = None,
         empty: EmptyPolicy = "prior",
         semivalue: Semivalues = None,
         n_jobs: int | None = None,

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from threadpoolctl import threadpool_limits
 
-from cellworth.data.arguments import MISSING, Floats, Mask, Positions, RandomState, check_count
+from cellworth.data.arguments import (
+    MISSING,
+    Floats,
+    Mask,
+    Model,
+    Positions,
+    RandomState,
+    check_count,
+)
 from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Problem, target_groups
 from cellworth.data.tables import Table
@@ -169,7 +177,7 @@ class Lessons:
     """
 
     problem: Problem
-    model: Any
+    model: Model
     table: Table
     distances: ClassDistances | None = None
 
@@ -352,7 +360,7 @@ class OutOfBagValuer(TableValuer):
 
     def __init__(
         self,
-        model: Any = None,
+        model: Model | None = None,
         *,
         n_trees: int = 1000,
         column_share: float = 0.5,

@@ -19,6 +19,7 @@ from cellworth.data.arguments import ColumnTypes, Labels, RandomState, Scale
 from cellworth.data.blocks import Blocks, Groups, NumberedAxis
 from cellworth.data.io import describe, local_path
 from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy
 from cellworth.knn.algorithms import KNNShardAlgorithm
 from cellworth.knn.binned import BinnedRanks, Ranker, sample_positions
@@ -69,8 +70,8 @@ class ShardedData:
     """The arguments of ``fit`` that describe the data."""
 
     X: ShardedTable
-    X_val: Any
-    y_val: Any
+    X_val: TableLike
+    y_val: VectorLike
     column_groups: Groups
     column_types: ColumnTypes | None
     value_labels: bool
@@ -170,8 +171,8 @@ class ShardedKNNValuer(Valuer):
         self,
         X: ShardedTable,
         *,
-        X_val: Any,
-        y_val: Any,
+        X_val: TableLike,
+        y_val: VectorLike,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
@@ -220,8 +221,8 @@ class ShardedKNNValuer(Valuer):
         self,
         X: ShardedTable,
         *,
-        X_val: Any,
-        y_val: Any,
+        X_val: TableLike,
+        y_val: VectorLike,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
@@ -234,8 +235,8 @@ class ShardedKNNValuer(Valuer):
         self,
         X: ShardedTable,
         *,
-        X_val: Any,
-        y_val: Any,
+        X_val: TableLike,
+        y_val: VectorLike,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,

@@ -11,12 +11,13 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from cellworth.data.arguments import ColumnTypes, Floats, Labels
+from cellworth.data.arguments import ColumnTypes, CrossValidation, Floats, Labels
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
 from cellworth.data.problem import GroupedFolds, Problem
+from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.games.model import ModelGame
 from cellworth.knn.knn_game import KNNGame
@@ -50,18 +51,18 @@ _SETTINGS = ("n_jobs", "runtime")
 class FitData:
     """The arguments of ``fit`` that describe the data."""
 
-    X: Any
-    y: Any
-    X_val: Any = None
-    y_val: Any = None
-    cv: Any = 5
-    groups: Any = None
+    X: TableLike
+    y: VectorLike | None
+    X_val: TableLike | None = None
+    y_val: VectorLike | None = None
+    cv: CrossValidation = 5
+    groups: VectorLike | None = None
     row_groups: Groups | str = None
     column_groups: Groups = None
-    sample_weight: Any = None
+    sample_weight: VectorLike | None = None
     column_types: ColumnTypes | None = None
 
-    def folds(self) -> Any:
+    def folds(self) -> CrossValidation | GroupedFolds:
         """Return ``cv`` with the groups that it keeps together."""
         return self.cv if self.groups is None else GroupedFolds(self.cv, self.groups)
 
@@ -148,12 +149,12 @@ class TableValuer(Valuer):
 
     def fit(
         self,
-        X: Any,
-        y: Any,
+        X: TableLike,
+        y: VectorLike,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        groups: Any = None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        groups: VectorLike | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
     ) -> Self:
@@ -184,12 +185,12 @@ class TableValuer(Valuer):
 
     def problem_spec(
         self,
-        X: Any,
-        y: Any,
+        X: TableLike,
+        y: VectorLike,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        groups: Any = None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        groups: VectorLike | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
     ) -> dict[str, Any]:
@@ -254,16 +255,16 @@ class ModelValuer(TableValuer):
 
     def fit(
         self,
-        X: Any,
-        y: Any,
+        X: TableLike,
+        y: VectorLike,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        cv: Any = 5,
-        groups: Any = None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        cv: CrossValidation = 5,
+        groups: VectorLike | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        sample_weight: Any = None,
+        sample_weight: VectorLike | None = None,
         owners: Owners | None = None,
     ) -> Self:
         """Value the blocks of a training table.
@@ -306,16 +307,16 @@ class ModelValuer(TableValuer):
 
     def problem_spec(
         self,
-        X: Any,
-        y: Any,
+        X: TableLike,
+        y: VectorLike,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        cv: Any = 5,
-        groups: Any = None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        cv: CrossValidation = 5,
+        groups: VectorLike | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        sample_weight: Any = None,
+        sample_weight: VectorLike | None = None,
     ) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves, without solving it.
 
@@ -330,16 +331,16 @@ class ModelValuer(TableValuer):
 
     def plan(
         self,
-        X: Any,
-        y: Any,
+        X: TableLike,
+        y: VectorLike,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        cv: Any = 5,
-        groups: Any = None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        cv: CrossValidation = 5,
+        groups: VectorLike | None = None,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
-        sample_weight: Any = None,
+        sample_weight: VectorLike | None = None,
     ) -> Plan:
         """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
         game = self._game(
