@@ -41,7 +41,7 @@ SETTINGS = Settings.checked(runtime=Runtime(Serial(), progress=False))
 STOPS = (3, 5, 8, 12, 20)
 WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
-    "centred grids": {"stop": MaxUtilities(150)},
+    "antithetic permutations": {"stop": MaxUtilities(150)},
     "stopped early": {},
     "gaussian process": {"stop": MaxUtilities(200), "estimator": GaussianProcess()},
 }

@@ -365,19 +365,19 @@ MISTAKES = {
     ),
     "a design by its name": (
         lambda: monte_carlo(estimator="grids"),
-        ["estimator is 'grids'", "AntitheticPermutations()", "GaussianProcess()"],
+        ["got 'grids'", "AntitheticPermutations()", "GaussianProcess()"],
     ),
     "an estimator's class": (
         lambda: monte_carlo(estimator=GaussianProcess),
-        ["estimator is <class", "GaussianProcess()"],
+        ["got <class", "GaussianProcess()"],
     ),
     "a design over columns for a model": (
         lambda: monte_carlo(estimator=ExhaustiveSampler()),
-        ["estimator is ExhaustiveSampler()", "AntitheticPermutations()"],
+        ["got ExhaustiveSampler()", "AntitheticPermutations()"],
     ),
     "grids for Banzhaf values": (
         lambda: monte_carlo(estimator=AntitheticPermutations(), semivalue=(Banzhaf(), None)),
-        ["AntitheticPermutations estimates Shapley values, not Banzhaf()", "GaussianProcess()"],
+        ["AntitheticPermutations estimates Shapley values, got Banzhaf()", "GaussianProcess()"],
     ),
     "a path for a cache": (
         lambda: monte_carlo(runtime=Runtime(cache="fits.sqlite")),

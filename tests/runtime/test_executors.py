@@ -192,7 +192,7 @@ def test_processes_live_on_after_a_run_that_used_up_its_tasks():
 
 
 def test_tasks_have_meaningful_names_on_the_dashboard(client):
-    with Dask(client).start(lambda task: task, "centred grids") as pool:
+    with Dask(client).start(lambda task: task, "antithetic permutations") as pool:
         for number in range(3):
             pool.submit(number, number)
         while pool.in_flight:

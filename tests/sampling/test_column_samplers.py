@@ -25,7 +25,7 @@ FITS = (LeverageSampler, QuadratureSampler)
 
 
 def estimate(coalitions, utilities):
-    """Values from the utilities of a design's coalitions, by number."""
+    """Return values from coalitions and utilities by number of the coalition."""
     numbers = coalitions.members @ (1 << np.arange(coalitions.members.shape[1]))
     return coalitions.weights.T @ utilities[numbers] + coalitions.nothing * utilities[0]
 
@@ -37,7 +37,7 @@ def rng():
 
 @pytest.mark.parametrize("n_players", range(1, 7))
 @pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
-def test_all_subsets_give_the_values_by_definition(n_players, semivalue, rng):
+def test_exhaustive_sampling_gives_the_values_by_definition(n_players, semivalue, rng):
     utilities = rng.normal(size=1 << n_players)
     drawn = ExhaustiveSampler().draw(n_players, semivalue, rng)
     truth = line_values(utilities, n_players, semivalue)
@@ -45,7 +45,7 @@ def test_all_subsets_give_the_values_by_definition(n_players, semivalue, rng):
 
 
 @pytest.mark.parametrize("n_players", [3, 14, 400])
-def test_leaving_one_out_takes_one_coalition_more_than_there_are_players(n_players, rng):
+def test_leave_one_out_needs_one_coalition_more_than_there_are_players(n_players, rng):
     drawn = ExhaustiveSampler().draw(n_players, LeaveOneOut(), rng)
     assert len(drawn.members) == ExhaustiveSampler().n_coalitions(n_players, LeaveOneOut())
     assert len(drawn.members) == n_players + 1
@@ -58,13 +58,13 @@ def test_leaving_one_out_takes_one_coalition_more_than_there_are_players(n_playe
 
 
 class SizesUpToTwo:
-    """Whoever joins finds nobody, one or two others there."""
+    """A semivalue in which players join coalitions of at most two others."""
 
     def size_probabilities(self, n_players):
         return np.append(np.full(3, 1 / 3), np.zeros(n_players - 3))
 
 
-def test_coalitions_that_count_for_nobody_are_not_listed(rng):
+def test_coalitions_without_weight_are_not_listed(rng):
     drawn = ExhaustiveSampler().draw(6, SizesUpToTwo(), rng)
     sizes = drawn.members.sum(axis=1)
     assert np.bincount(sizes).tolist() == [0, 6, 15, 20, 0, 0, 1]
@@ -75,7 +75,7 @@ def test_coalitions_that_count_for_nobody_are_not_listed(rng):
 
 
 @pytest.mark.parametrize("n_players", range(1, 8))
-def test_all_subsets_follow_each_other_by_one_player(n_players, rng):
+def test_successive_coalitions_differ_in_one_player(n_players, rng):
     members = ExhaustiveSampler().draw(n_players, Shapley(), rng).members
     assert len(np.unique(members, axis=0)) == len(members) == 2**n_players - 1
     assert members[-1].all()
@@ -92,12 +92,12 @@ def test_leverage_with_all_coalitions_is_exact(n_players, rng):
     np.testing.assert_allclose(estimate(drawn, utilities), exact, atol=1e-12)
 
 
-@pytest.mark.parametrize("design", [*(fit(16) for fit in FITS), PermutationSampler(1)], ids=repr)
-def test_over_all_ways_to_rename_the_players_estimates_are_exact_in_the_mean(design, rng):
+@pytest.mark.parametrize("sampler", [*(fit(16) for fit in FITS), PermutationSampler(1)], ids=repr)
+def test_estimates_are_exact_in_the_mean_over_all_permutations_of_the_players(sampler, rng):
     n_players = 5
     utilities = rng.normal(size=1 << n_players)
     truth = line_values(utilities, n_players, Shapley())
-    drawn = design.draw(n_players, Shapley(), rng)
+    drawn = sampler.draw(n_players, Shapley(), rng)
     total = np.zeros(n_players)
     for order in permutations(range(n_players)):
         # Coalitions of the names 0, 1, ... when player order[name] bears each name.
@@ -110,7 +110,7 @@ def test_over_all_ways_to_rename_the_players_estimates_are_exact_in_the_mean(des
 
 @pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
 @pytest.mark.parametrize("orders", [1, 2, 5])
-def test_permutations_are_right_in_the_mean_for_every_semivalue(orders, semivalue, rng):
+def test_permutations_are_unbiased_for_every_semivalue(orders, semivalue, rng):
     utilities = rng.normal(size=1 << 4)
     truth = line_values(utilities, 4, semivalue)
     seen = np.array(
@@ -123,12 +123,12 @@ def test_permutations_are_right_in_the_mean_for_every_semivalue(orders, semivalu
     assert (np.abs(seen.mean(axis=0) - truth) < 4.5 * error + 1e-12).all()
 
 
-@pytest.mark.parametrize("design", [*(fit(40) for fit in FITS), PermutationSampler(3)], ids=repr)
+@pytest.mark.parametrize("sampler", [*(fit(40) for fit in FITS), PermutationSampler(3)], ids=repr)
 @pytest.mark.parametrize("n_players", [2, 7, 12])
-def test_estimates_add_up(design, n_players, rng):
+def test_estimates_add_up_to_the_total(sampler, n_players, rng):
     utilities = rng.normal(size=1 << n_players)
     for _ in range(5):
-        values = estimate(design.draw(n_players, Shapley(), rng), utilities)
+        values = estimate(sampler.draw(n_players, Shapley(), rng), utilities)
         assert values.sum() == pytest.approx(utilities[-1] - utilities[0], abs=1e-12)
 
 
@@ -180,29 +180,29 @@ def test_orthogonal_orders_err_less_than_independent_ones(rng):
     assert error(together) < 0.8 * error(apart)
 
 
-def test_a_fit_beats_orders_on_a_smooth_game(rng):
+def test_a_fit_beats_permutations_on_a_smooth_game(rng):
     weights = rng.normal(size=12)
     members = (np.arange(4096)[:, None] >> np.arange(12)) & 1
     utilities = np.tanh(members @ weights / 2)
     truth = estimate(ExhaustiveSampler().draw(12, Shapley(), rng), utilities)
     errors = {}
-    for design in (PermutationSampler(8), LeverageSampler(96), QuadratureSampler(96)):
-        seen = [estimate(design.draw(12, Shapley(), rng), utilities) for _ in range(100)]
-        errors[type(design)] = np.mean((np.array(seen) - truth) ** 2)
+    for sampler in (PermutationSampler(8), LeverageSampler(96), QuadratureSampler(96)):
+        seen = [estimate(sampler.draw(12, Shapley(), rng), utilities) for _ in range(100)]
+        errors[type(sampler)] = np.mean((np.array(seen) - truth) ** 2)
     assert errors[LeverageSampler] < errors[PermutationSampler]
     assert errors[QuadratureSampler] < errors[PermutationSampler]
 
 
-def test_a_last_player_who_is_needed_leaves_half_of_the_coalitions(rng):
+def test_a_required_last_player_halves_the_coalitions(rng):
     drawn = ExhaustiveSampler().draw(4, Shapley(), rng).with_last_player()
     assert drawn.members.shape == (7, 3)
     utilities = rng.normal(size=8)
-    whole = np.concatenate([np.zeros(8), utilities])
-    truth = line_values(whole, 4, Shapley())
+    all_utilities = np.concatenate([np.zeros(8), utilities])
+    truth = line_values(all_utilities, 4, Shapley())
     np.testing.assert_allclose(estimate(drawn, utilities), truth, atol=1e-13)
 
 
-def test_all_subsets_of_many_columns_are_refused(rng):
+def test_exhaustive_sampling_of_many_columns_is_an_error(rng):
     with pytest.raises(ValueError, match=r"of 21 columns.*at most 20 column_groups"):
         ExhaustiveSampler().draw(21, Shapley(), rng)
 
@@ -219,7 +219,7 @@ def test_a_thousand_columns_and_more_can_be_sampled(rng):
 
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("n_players", [5, 12, 20, 40])
-def test_the_smallest_designs_that_are_allowed_are_stable(fit, n_players):
+def test_the_smallest_allowed_samples_are_stable(fit, n_players):
     least = (3 if fit is LeverageSampler else 2) * n_players
     for seed in range(20):
         weights = fit(least).draw(n_players, Shapley(), generator(seed, 0)).weights

@@ -29,27 +29,27 @@ ALL_ORDERS = [
 ]
 
 
-def looked_at(tasks, game=GAME):
+def evaluate(tasks, game=GAME):
     return tasks, [utilities(game, task)[0] for task in tasks]
 
 
-def test_plain_grids_are_right_in_the_mean_over_all_orders():
+def test_plain_permutations_are_exact_in_the_mean_over_all_orders():
     tasks = [OrderPairs(task.pairs[:1]) for task in ALL_ORDERS]
     np.testing.assert_allclose(
-        average_differences(*looked_at(tasks)).mean[:-1, :-1], EXACT, atol=1e-12
+        average_differences(*evaluate(tasks)).mean[:-1, :-1], EXACT, atol=1e-12
     )
 
 
-def test_centred_grids_are_right_in_the_mean_over_all_pairs_of_tasks():
+def test_antithetic_permutations_are_exact_in_the_mean_over_all_pairs_of_tasks():
     """Each task is centred by the other: no bias, however few there are."""
     means = [
-        average_centered_differences(*looked_at([one, other])).mean[:-1, :-1]
+        average_centered_differences(*evaluate([one, other])).mean[:-1, :-1]
         for one, other in product(ALL_ORDERS, repeat=2)
     ]
     np.testing.assert_allclose(np.mean(means, axis=0), EXACT, atol=1e-12)
 
 
-def test_what_depends_on_sizes_alone_leaves_no_trace():
+def test_a_function_of_sizes_alone_does_not_change_estimates():
     class OfSizes:
         def value(self, rows, columns):
             return float(rows.sum() ** 3 * np.sqrt(columns.sum()))
@@ -63,7 +63,7 @@ def test_what_depends_on_sizes_alone_leaves_no_trace():
     np.testing.assert_allclose(more.moments.sum_sq, plain.moments.sum_sq, rtol=1e-6, atol=1e-9)
 
 
-def test_plain_grids_report_errors_from_two_hundred_tasks_on():
+def test_plain_permutations_report_errors_from_200_tasks_on():
     def run(n_tasks, seed):
         return value_game(
             GAME, estimator=PlainPermutations(), stop=MaxTasks(n_tasks), random_state=seed
@@ -76,17 +76,17 @@ def test_plain_grids_report_errors_from_two_hundred_tasks_on():
 
 
 def test_every_run_adds_up_to_the_total():
-    for design, n_tasks in product((AntitheticPermutations(), PlainPermutations()), (1, 2, 5)):
-        seen = value_game(GAME, estimator=design, stop=MaxTasks(n_tasks), random_state=0)
+    for estimator, n_tasks in product((AntitheticPermutations(), PlainPermutations()), (1, 2, 5)):
+        seen = value_game(GAME, estimator=estimator, stop=MaxTasks(n_tasks), random_state=0)
         assert abs(seen.efficiency_residual) < 1e-12
 
 
-def test_contrasts_are_banzhaf_values_in_the_mean_over_all_coalitions():
-    """Over uniformly drawn tasks, judged by their own errors."""
+def test_banzhaf_sampling_is_unbiased():
+    """Estimates are within their own errors of the exact values."""
     pair = {"semivalue": Banzhaf()}
     exact = value_game(GAME, **pair)
     seen = value_game(GAME, **pair, stop=MaxTasks(500), random_state=0)
-    assert seen.provenance.method["name"] == "banzhaf contrasts"
+    assert seen.provenance.method["name"] == "banzhaf sampling"
     z = (seen.values - exact.values) / seen.sampling_se
     assert np.abs(z).max() < 4.5
     for side in ("rows", "columns"):
@@ -94,14 +94,14 @@ def test_contrasts_are_banzhaf_values_in_the_mean_over_all_coalitions():
         assert (np.abs(sums.values - truth.values) < 4.5 * sums.sampling_se).all()
 
 
-def test_every_fit_serves_every_block():
+def test_every_utility_contributes_to_every_block():
     pair = {"semivalue": Banzhaf()}
     seen = value_game(GAME, **pair, stop=MaxUtilities(20), random_state=0)
     assert (seen.counts == seen.counts[0, 0]).all()
     assert not np.isnan(seen.values).any()
 
 
-def test_a_contrast_is_four_utilities_with_signs():
+def test_an_observation_is_a_signed_sum_of_four_utilities():
     rows = np.array([[True, False], [True, False], [False, True], [False, True]])
     columns = np.array([[True], [False], [True], [False]])
     seen = average_quads([CoalitionPairs(rows, columns)], [np.array([5.0, 1.0, 2.0, 4.0])])
@@ -111,7 +111,7 @@ def test_a_contrast_is_four_utilities_with_signs():
 
 @pytest.mark.parametrize("n_rows", [2, 3])
 def test_errors_of_two_or_three_rows_are_never_too_small(n_rows):
-    """Pairs of opposite orders leave hardly any chance there, but what is left must be told."""
+    """An order and its reverse leave little randomness; errors must still include it."""
     z = []
     for seed in range(40):
         game = TableGame(np.random.default_rng(seed).normal(size=(1 << n_rows, 8)))

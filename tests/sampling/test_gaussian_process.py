@@ -19,10 +19,10 @@ from cellworth.sampling.samplers import coalition_masks
 class Growing:
     """A game like a learning curve: more rows and more columns help less and less."""
 
-    worth = np.random.default_rng(3).uniform(0.2, 2.0, size=(6, 5))
+    effects = np.random.default_rng(3).uniform(0.2, 2.0, size=(6, 5))
 
     def value(self, rows, columns):
-        return float(1 - np.exp(-(self.worth[np.ix_(rows, columns)]).sum() / 4))
+        return float(1 - np.exp(-(self.effects[np.ix_(rows, columns)]).sum() / 4))
 
 
 GAME = TableGame.from_game(Growing(), (6, 5))
@@ -33,11 +33,11 @@ def estimate(budget=300, game=GAME, seed=0, **semivalues):
     return value_game(game, estimator=GaussianProcess(), stop=rule, random_state=seed, **semivalues)
 
 
-def test_few_utilities_come_near_the_values():
+def test_few_utilities_suffice_for_close_estimates():
     exact = value_game(GAME).values
     for budget, least in ((150, 0.6), (400, 0.95)):
-        gap = np.mean((estimate(budget).values - exact) ** 2) / np.var(exact)
-        assert 1 - gap > least
+        error = np.mean((estimate(budget).values - exact) ** 2) / np.var(exact)
+        assert 1 - error > least
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_few_utilities_come_near_the_values():
     [(Banzhaf(), Banzhaf()), (Shapley(), Beta(4, 1)), (LeaveOneOut(), Shapley())],
     ids=str,
 )
-def test_every_semivalue_is_served(pair):
+def test_every_semivalue_is_estimated(pair):
     semivalues = {"semivalue": (pair[0], pair[1])}
     exact = value_game(GAME, **semivalues)
     ours = estimate(400, **semivalues)
@@ -69,33 +69,33 @@ def test_all_utilities_give_the_exact_values():
     assert seen.sampling_se.max() < 1e-3
 
 
-def test_errors_come_with_ten_utilities_a_block():
+def test_errors_are_reported_from_ten_utilities_per_block_on():
     assert np.isnan(estimate(250).sampling_se).all()
     assert not np.isnan(estimate(400).sampling_se).any()
 
 
 @pytest.mark.slow
-def test_errors_hold_on_games_of_learning_curves():
+def test_intervals_cover_the_values_of_learning_curves():
     inside = []
     for seed in range(12):
         game = Growing()
-        game.worth = np.random.default_rng(seed).uniform(0.0, 2.0, size=(6, 5))
+        game.effects = np.random.default_rng(seed).uniform(0.0, 2.0, size=(6, 5))
         table = TableGame.from_game(game, (6, 5))
         seen = estimate(400, table, seed)
         inside.append(np.abs(seen.values - value_game(table).values) < 1.96 * seen.sampling_se)
     assert 0.85 <= np.mean(inside) <= 1.0
 
 
-def test_the_posterior_is_that_of_the_formula():
-    """Against the covariance of all utilities, written out in full."""
+def test_the_posterior_equals_the_textbook_formula():
+    """Compare with the full covariance matrix of all utilities."""
     rng = np.random.default_rng(1)
     process = Process.of_logs(_USUAL + rng.normal(scale=0.3, size=9))
-    everyone = [coalition_masks(np.arange(1, 1 << n), n) for n in (3, 2)]
-    sides = [Side(members, Shapley()) for members in everyone]
-    kernel = np.kron(sides[0].kernel(process.row_shape), sides[1].kernel(process.column_shape))
+    coalitions = [coalition_masks(np.arange(1, 1 << n), n) for n in (3, 2)]
+    sides = [Side(members, Shapley()) for members in coalitions]
+    kernel = np.kron(sides[0].kernel(process.rows), sides[1].kernel(process.columns))
     kernel += process.rough * np.eye(len(kernel))
     weights = np.kron(sides[0].rough_values(), sides[1].rough_values())
-    # The last pair is everybody with everybody, which would tell the total.
+    # Leave out the last pair, all rows with all columns, which would determine the total.
     seen = rng.permutation(20)[:9]
     amounts = rng.normal(size=9)
     inverse = np.linalg.inv(kernel[np.ix_(seen, seen)])
@@ -103,7 +103,7 @@ def test_the_posterior_is_that_of_the_formula():
     known = weights.T @ kernel[:, seen]
     values = known @ inverse @ amounts
     covariance = scale * (weights.T @ kernel @ weights - known @ inverse @ known.T)
-    rows, columns = everyone[0][seen // 3], everyone[1][seen % 3]
+    rows, columns = coalitions[0][seen // 3], coalitions[1][seen % 3]
     ours = posterior(process, Side(rows, Shapley()), Side(columns, Shapley()), amounts, None)
     np.testing.assert_allclose(ours[0][:-1, :-1].ravel(), values, atol=1e-9)
     np.testing.assert_allclose(ours[1][:-1, :-1].ravel() ** 2, np.diag(covariance), atol=1e-9)
@@ -112,19 +112,19 @@ def test_the_posterior_is_that_of_the_formula():
     np.testing.assert_allclose(ours[1][:-1, -1] ** 2, row_variances, atol=1e-9)
     # The total is known: condition on it.
     to_total, total = covariance.sum(axis=1), 0.7
-    gain = to_total / to_total.sum()
+    share = to_total / to_total.sum()
     given = posterior(process, Side(rows, Shapley()), Side(columns, Shapley()), amounts, total)
     np.testing.assert_allclose(
-        given[0][:-1, :-1].ravel(), values + gain * (total - values.sum()), atol=1e-9
+        given[0][:-1, :-1].ravel(), values + share * (total - values.sum()), atol=1e-9
     )
     np.testing.assert_allclose(
         given[1][:-1, :-1].ravel() ** 2,
-        np.diag(covariance - np.outer(gain, to_total)),
+        np.diag(covariance - np.outer(share, to_total)),
         atol=1e-9,
     )
 
 
-def test_the_misfit_has_the_slopes_that_it_tells():
+def test_the_derivatives_of_the_likelihood_are_correct():
     rng = np.random.default_rng(2)
     members = [rng.random((25, n)) < 0.6 for n in (5, 4)]
     for side in members:
@@ -145,7 +145,7 @@ def test_the_unit_of_the_game_does_not_matter(scale):
 
 
 @pytest.mark.parametrize("table", [np.zeros((16, 8)), np.ones((16, 8))], ids=["zero", "constant"])
-def test_a_game_in_which_nothing_matters_is_worth_nothing(table):
+def test_a_constant_game_has_values_of_zero(table):
     seen = value_game(
         TableGame(table), estimator=GaussianProcess(), stop=MaxUtilities(60), random_state=0
     )
@@ -153,38 +153,41 @@ def test_a_game_in_which_nothing_matters_is_worth_nothing(table):
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (4, 1)])
-def test_single_players_are_no_trouble(shape):
+def test_single_rows_and_columns_work(shape):
     game = TableGame(np.random.default_rng(0).normal(size=tuple(1 << n for n in shape)))
     seen = value_game(game, estimator=GaussianProcess(), stop=MaxTasks(20), random_state=0)
     np.testing.assert_allclose(seen.values, value_game(game).values, atol=1e-5)
 
 
-def test_gains_take_off_what_one_side_has_alone():
+def test_interactions_do_not_depend_on_effects_of_one_side_alone():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(8, 4))
     alone = table + rng.normal(size=(8, 1)) + rng.normal(size=(1, 4))
-    design = GaussianProcess().make_sampler((3, 2), (Shapley(), Shapley()), 0)
-    tasks = [design(number) for number in range(3)]
-    gains = [
+    sampler = GaussianProcess().make_sampler((3, 2), (Shapley(), Shapley()), 0)
+    tasks = [sampler(number) for number in range(3)]
+    interactions = [
         Interactions.of(
             tasks, [np.array([TableGame(t).value(*pair) for pair in task]) for task in tasks]
         )
         for t in (table, alone)
     ]
-    np.testing.assert_allclose(gains[0].amounts, gains[1].amounts, atol=1e-12)
+    np.testing.assert_allclose(interactions[0].amounts, interactions[1].amounts, atol=1e-12)
     pairs = {
-        (r.tobytes(), c.tobytes()) for r, c in zip(gains[0].rows, gains[0].columns, strict=True)
+        (r.tobytes(), c.tobytes())
+        for r, c in zip(interactions[0].rows, interactions[0].columns, strict=True)
     }
-    assert len(pairs) == len(gains[0])
+    assert len(pairs) == len(interactions[0])
 
 
-def test_too_many_players_are_refused():
-    with pytest.raises(ValueError, match=r"up to 300 players a side and 3,000 blocks, not 301 x 2"):
+def test_too_many_players_are_an_error():
+    with pytest.raises(
+        ValueError, match=r"at most 300 row groups .* at most 3,000 blocks, got 301 x 2"
+    ):
         value_game(Growing(), (301, 2), estimator=GaussianProcess(), stop=MaxUtilities(10))
 
 
-def test_sums_that_are_known_up_to_rounding_have_errors_of_rounding():
-    """All pairs behind a sum were seen: a difference of equal variances is no error of 0."""
+def test_exact_sums_have_rounding_errors():
+    """A difference of equal variances must not be reported as an error of 0."""
     rng = np.random.default_rng(3)
     rows, columns = (coalition_masks(np.arange(16), 4) for _ in range(2))
     growth = [np.prod(1 + side * rng.gamma(1, size=4), axis=1) for side in (rows, columns)]

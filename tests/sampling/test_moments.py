@@ -14,7 +14,7 @@ observations = hnp.arrays(
 )
 
 
-def folded(rows):
+def fold(rows):
     moments = Moments.of(rows[0])
     for row in rows[1:]:
         moments = moments.merge(Moments.of(row))
@@ -22,8 +22,8 @@ def folded(rows):
 
 
 @given(observations)
-def test_moments_are_those_of_the_observations_that_were_seen(seen):
-    moments = folded(seen)
+def test_moments_equal_those_of_the_observations(seen):
+    moments = fold(seen)
     for j, column in enumerate(seen.T):
         known = column[~np.isnan(column)]
         assert moments.count[j] == len(known)
@@ -39,13 +39,13 @@ def test_moments_are_those_of_the_observations_that_were_seen(seen):
 
 
 @given(observations, st.data())
-def test_merging_parts_gives_the_moments_of_the_whole(seen, data):
+def test_merged_moments_equal_those_of_all_observations(seen, data):
     cut = data.draw(st.integers(1, len(seen) - 1))
-    joined = folded(seen[:cut]).merge(folded(seen[cut:]))
-    whole = folded(seen)
-    np.testing.assert_array_equal(joined.count, whole.count)
-    np.testing.assert_allclose(joined.mean, whole.mean, atol=1e-9)
-    np.testing.assert_allclose(joined.sum_sq, whole.sum_sq, rtol=1e-9, atol=1e-6)
+    joined = fold(seen[:cut]).merge(fold(seen[cut:]))
+    together = fold(seen)
+    np.testing.assert_array_equal(joined.count, together.count)
+    np.testing.assert_allclose(joined.mean, together.mean, atol=1e-9)
+    np.testing.assert_allclose(joined.sum_sq, together.sum_sq, rtol=1e-9, atol=1e-6)
 
 
 def test_moments_cannot_be_changed():
@@ -54,12 +54,12 @@ def test_moments_cannot_be_changed():
         moments.mean[0] = 2.0
 
 
-def test_margins_are_sums_of_rows_of_columns_and_of_all():
+def test_margins_are_row_sums_column_sums_and_the_total():
     margins = append_margins(np.array([[1.0, 2.0], [3.0, 4.0]]))
     np.testing.assert_array_equal(margins, [[1, 2, 3], [3, 4, 7], [4, 6, 10]])
 
 
-def test_unknown_margins_count_as_unvisited():
+def test_unknown_margins_count_as_unobserved():
     moments = Moments.of(append_unknown_margins(np.array([[1.0, np.nan]])))
     np.testing.assert_array_equal(moments.count, [[1, 0, 0], [0, 0, 0]])
 
@@ -70,7 +70,7 @@ def test_moments_leave_the_callers_arrays_alone():
     mean[0] = 2.0
 
 
-def test_a_sum_with_an_unvisited_block_counts_as_unvisited():
+def test_a_sum_with_an_unobserved_block_counts_as_unobserved():
     moments = Moments.of(append_margins(np.array([[1.0, np.nan], [3.0, 4.0]])))
     np.testing.assert_array_equal(moments.count, [[1, 0, 0], [1, 1, 1], [1, 0, 0]])
 
@@ -83,7 +83,7 @@ def test_a_tally_keeps_counts_and_the_first_distinct_messages():
     assert tally.messages == tuple(f"reason {number}" for number in range(5))
 
 
-def test_contributions_merge_both_parts():
+def test_contributions_merge_moments_and_tally():
     one = Contribution(Moments.of(np.array([1.0])), Tally(1))
     both = one.merge(Contribution(Moments.of(np.array([3.0])), Tally(2)))
     assert both.moments.values == [2.0]

@@ -11,21 +11,21 @@ from cellworth.sampling.samplers import (
 )
 
 
-def test_a_task_is_the_same_for_whoever_asks():
-    design = PermutationTasks((6, 5), seed=4)
-    late = design(1_000_000)
+def test_a_task_is_a_function_of_seed_and_number():
+    sampler = PermutationTasks((6, 5), seed=4)
+    late = sampler(1_000_000)
     again = PermutationTasks((6, 5), 4)(1_000_000)
     np.testing.assert_array_equal(late.pairs[0].row_order, again.pairs[0].row_order)
 
 
-def test_tasks_and_seeds_have_numbers_of_their_own():
+def test_tasks_and_seeds_differ():
     draws = {generator(seed, task).random() for seed in range(10) for task in range(10)}
     assert len(draws) == 100
 
 
 def test_every_order_is_equally_likely():
-    design = PermutationTasks((3, 1), seed=0)
-    orders = [tuple(design(task).pairs[0].row_order) for task in range(6000)]
+    sampler = PermutationTasks((3, 1), seed=0)
+    orders = [tuple(sampler(task).pairs[0].row_order) for task in range(6000)]
     counts = np.array([orders.count(order) for order in set(orders)])
     assert len(counts) == 6
     # Each count is binomial(6000, 1/6) with standard deviation 28.9.
@@ -33,9 +33,9 @@ def test_every_order_is_equally_likely():
 
 
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut()], ids=repr)
-def test_whoever_joins_meets_sizes_as_the_semivalue_asks(semivalue):
-    design = MarginalTasks((5, 1), (semivalue, Shapley()), seed=3)
-    coalitions = [design(task).rows for task in range(8000)]
+def test_players_join_sizes_with_the_semivalues_probabilities(semivalue):
+    sampler = MarginalTasks((5, 1), (semivalue, Shapley()), seed=3)
+    coalitions = [sampler(task).rows for task in range(8000)]
     for player in (0, 4):
         sizes = [rows.sum() for rows in coalitions if not rows[player]]
         found = np.bincount(sizes, minlength=5) / len(sizes)
@@ -44,7 +44,7 @@ def test_whoever_joins_meets_sizes_as_the_semivalue_asks(semivalue):
         assert (np.abs(found - expected) <= 4.5 * error + 1e-12).all()
 
 
-def test_everyone_outside_joins_in_turn():
+def test_every_player_outside_joins_in_turn():
     joins = MarginalTask(np.array([True, False, False]), np.array([False, True]))
     pairs = [(rows.tolist(), columns.tolist()) for rows, columns in joins]
     assert len(pairs) == 3 * 2
@@ -53,17 +53,17 @@ def test_everyone_outside_joins_in_turn():
 
 
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), LeaveOneOut()], ids=repr)
-def test_a_design_knows_what_its_tasks_cost(semivalue):
-    design = MarginalTasks((6, 4), (semivalue, semivalue), seed=0)
-    costs = [len(list(design(task))) for task in range(4000)]
-    assert design.utilities_per_task == pytest.approx(np.mean(costs), rel=0.05)
+def test_utilities_per_task_is_the_mean_number(semivalue):
+    sampler = MarginalTasks((6, 4), (semivalue, semivalue), seed=0)
+    costs = [len(list(sampler(task))) for task in range(4000)]
+    assert sampler.utilities_per_task == pytest.approx(np.mean(costs), rel=0.05)
     assert PermutationTasks((6, 4), 0).utilities_per_task == len(
         list(PermutationTasks((6, 4), 0)(0))
     )
     assert ExhaustiveTasks((2, 1)).utilities_per_task == 8
 
 
-def test_a_grid_lists_all_pairs_of_prefixes():
+def test_a_pair_of_orders_lists_all_pairs_of_prefixes():
     (grid,) = PermutationTasks((3, 2), seed=1)(0).pairs
     pairs = list(grid)
     assert [(rows.sum(), columns.sum()) for rows, columns in pairs] == [
@@ -74,11 +74,11 @@ def test_a_grid_lists_all_pairs_of_prefixes():
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (4, 4)])
-def test_all_coalitions_are_visited_once(shape):
-    design = ExhaustiveTasks(shape)
+def test_all_coalitions_are_listed_once(shape):
+    sampler = ExhaustiveTasks(shape)
     pairs = [
         (rows.tobytes(), columns.tobytes())
-        for task in range(design.n_tasks)
-        for rows, columns in design(task)
+        for task in range(sampler.n_tasks)
+        for rows, columns in sampler(task)
     ]
-    assert len(pairs) == len(set(pairs)) == design.n_pairs == 2 ** sum(shape)
+    assert len(pairs) == len(set(pairs)) == sampler.n_pairs == 2 ** sum(shape)

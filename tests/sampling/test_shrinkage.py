@@ -6,7 +6,7 @@ from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
 from cellworth.sampling import AntitheticPermutations, Moments, PlainPermutations
 from cellworth.sampling.moments import append_margins
-from cellworth.sampling.shrinkage import shrunk
+from cellworth.sampling.shrinkage import shrink_values
 
 
 def moments_of(values, noise, n_tasks, seed=0):
@@ -24,23 +24,23 @@ EQUAL = np.full((8, 6), VALUES.mean())
 
 
 def test_noise_alone_leaves_equal_shares():
-    values, _ = shrunk(moments_of(EQUAL, noise=1.0, n_tasks=5), VALUES.sum())
+    values, _ = shrink_values(moments_of(EQUAL, noise=1.0, n_tasks=5), VALUES.sum())
     assert np.abs(values[:-1, :-1] - EQUAL).max() < 0.1
 
 
-def test_values_without_noise_are_kept_as_they_are():
+def test_values_without_noise_are_not_shrunk():
     moments = moments_of(VALUES, noise=0.0, n_tasks=5)
-    values, errors = shrunk(moments, VALUES.sum())
+    values, errors = shrink_values(moments, VALUES.sum())
     np.testing.assert_allclose(values, moments.mean, atol=1e-12)
     np.testing.assert_allclose(errors, 0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("noise", [0.5, 2.0, 8.0])
-def test_shrunk_values_are_nearer_than_the_means_and_than_equal_shares(noise):
+def test_shrunk_values_are_closer_to_the_truth_than_means_and_equal_shares(noise):
     gaps = []
     for seed in range(20):
         moments = moments_of(VALUES, noise, n_tasks=10, seed=seed)
-        values, _ = shrunk(moments, VALUES.sum())
+        values, _ = shrink_values(moments, VALUES.sum())
         means = moments.mean[:-1, :-1]
         gaps.append([np.mean((each - VALUES) ** 2) for each in (values[:-1, :-1], means, EQUAL)])
     ours, of_means, of_equal = np.median(gaps, axis=0)
@@ -49,19 +49,19 @@ def test_shrunk_values_are_nearer_than_the_means_and_than_equal_shares(noise):
 
 def test_values_still_add_up_and_sums_are_sums():
     moments = moments_of(VALUES, noise=2.0, n_tasks=6)
-    values, _ = shrunk(moments, VALUES.sum())
+    values, _ = shrink_values(moments, VALUES.sum())
     assert values[-1, -1] == pytest.approx(VALUES.sum(), abs=1e-12)
     np.testing.assert_allclose(values, append_margins(values[:-1, :-1]), atol=1e-12)
 
 
 @pytest.mark.parametrize("n_tasks", [3, 10, 100])
-def test_errors_hold_for_blocks_and_for_sums(n_tasks):
+def test_intervals_cover_the_values_of_blocks_and_sums(n_tasks):
     inside = {"blocks": [], "rows": [], "columns": []}
     for seed in range(60):
         rng = np.random.default_rng(1000 + seed)
         truth = append_margins(rng.normal(size=(8, 6)))
         moments = moments_of(truth[:-1, :-1], noise=3.0, n_tasks=n_tasks, seed=seed)
-        values, errors = shrunk(moments, truth[-1, -1])
+        values, errors = shrink_values(moments, truth[-1, -1])
         covered = np.abs(values - truth) <= 1.96 * errors
         inside["blocks"].append(covered[:-1, :-1].mean())
         inside["rows"].append(covered[:-1, -1].mean())
@@ -70,17 +70,17 @@ def test_errors_hold_for_blocks_and_for_sums(n_tasks):
         assert 0.9 <= np.mean(shares) <= 1.0
 
 
-def test_a_single_observation_tells_nothing_but_equal_shares():
+def test_a_single_observation_gives_equal_shares():
     moments = moments_of(VALUES, noise=1.0, n_tasks=1)
-    values, errors = shrunk(moments, VALUES.sum())
+    values, errors = shrink_values(moments, VALUES.sum())
     np.testing.assert_allclose(values[:-1, :-1], EQUAL)
     assert np.isnan(errors).all()
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (3, 1)])
-def test_a_single_row_or_column_is_no_trouble(shape):
+def test_a_single_row_or_column_works(shape):
     truth = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape)
-    values, errors = shrunk(moments_of(truth, noise=0.01, n_tasks=50), truth.sum())
+    values, errors = shrink_values(moments_of(truth, noise=0.01, n_tasks=50), truth.sum())
     np.testing.assert_allclose(values[:-1, :-1], truth, atol=0.05)
     assert not np.isnan(errors).any()
 
@@ -102,7 +102,7 @@ def test_many_short_runs_merge_into_the_values_of_a_long_one():
     assert np.corrcoef(merged.values.ravel(), exact.ravel())[0, 1] > 0.97
 
 
-def test_a_shrunk_valuation_is_saved_and_loaded_as_it_is(tmp_path):
+def test_a_shrunk_valuation_survives_saving_and_loading(tmp_path):
     valuation = value_game(
         GAME, estimator=AntitheticPermutations(), stop=MaxTasks(5), random_state=0
     )
@@ -114,7 +114,7 @@ def test_a_shrunk_valuation_is_saved_and_loaded_as_it_is(tmp_path):
     np.testing.assert_array_equal(loaded.rows().sampling_se, valuation.rows().sampling_se)
 
 
-def test_plain_grids_are_not_shrunk():
+def test_plain_permutations_are_not_shrunk():
     valuation = value_game(GAME, estimator=PlainPermutations(), stop=MaxTasks(5), random_state=0)
     assert not valuation.shrink
     np.testing.assert_array_equal(valuation.values, valuation.moments.mean[:-1, :-1])

@@ -117,7 +117,7 @@ def test_a_short_run_is_told_to_take_a_larger_budget(valuation):
 def test_values_that_are_not_known_do_not_break_the_view(valuation):
     moments = replace(valuation.moments, count=np.zeros_like(valuation.moments.count))
     unknown = replace(valuation, moments=moments, baseline=math.nan, validation=None)
-    assert "445 (100.0%) value or error is not known" in unknown._repr_html_()
+    assert "the value or error of 445 (100.0%) is not known" in unknown._repr_html_()
 
 
 # What can be told from zero -------------------------------------------------------------------

@@ -256,18 +256,18 @@ DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6
     [
         (
             MonteCarloValuer(GaussianNB(), stop=MaxUtilities(63 * 15 - 1)),
-            "centred grids", 63 * 15 - 1, 2 * 7 * 5,
+            "antithetic permutations", 63 * 15 - 1, 2 * 7 * 5,
         ),
         # 50 utilities for each of 24 blocks cover all coalitions.
-        (MonteCarloValuer(GaussianNB()), "centred grids, then all", 63 * 15, 70),
+        (MonteCarloValuer(GaussianNB()), "antithetic permutations, then all", 63 * 15, 70),
         (
             MonteCarloValuer(GaussianNB(), estimator=GaussianProcess(), stop=MaxUtilities(10**6)),
             "gaussian process, then all", 63 * 15, 32,
         ),
-        (MonteCarloValuer(GaussianNB(), stop=MaxTasks(10)), "centred grids", 700, 70),
+        (MonteCarloValuer(GaussianNB(), stop=MaxTasks(10)), "antithetic permutations", 700, 70),
         (
             MonteCarloValuer(GaussianNB(), stop=TargetStandardError(0.1)),
-            "centred grids", np.inf, 70,
+            "antithetic permutations", np.inf, 70,
         ),
         (ExactValuer(GaussianNB()), "exact values", 2**10, 64),
         (LeaveOneOutValuer(GaussianNB()), "leave one out", 7 * 5, 5),

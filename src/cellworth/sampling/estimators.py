@@ -1,10 +1,10 @@
-"""Estimators: which coalitions a model game needs, and how values follow from utilities."""
+"""Estimators: which coalitions to evaluate, and how to compute values from their utilities."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, ClassVar
@@ -31,6 +31,7 @@ from cellworth.sampling.samplers import (
 )
 from cellworth.sampling.semivalues import Banzhaf, Semivalue, Shapley, size_probabilities
 
+# Of rows and of columns.
 Semivalues = tuple[Semivalue, Semivalue]
 Shape = tuple[int, int]
 _SHAPLEY = (Shapley(), Shapley())
@@ -41,45 +42,45 @@ _SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 
 
 class Estimator(ABC):
-    """A way to estimate values: a design of tasks, and what their utilities tell."""
+    """Base class of estimators: a sampler of tasks, and a function from utilities to values."""
 
     name: ClassVar[str]
-    # Whether short runs are drawn towards equal shares.
+    # Whether values of short runs are shrunk towards equal shares.
     shrink: ClassVar[bool] = False
-    # Whether runs join by averaging.
+    # Whether runs can be merged by averaging.
     merges: ClassVar[bool] = True
-    # Whether every task observes all blocks, so that any sum of blocks has its own spread.
+    # Whether every task observes all blocks, so that the variance of any sum of blocks is known.
     observes_sums: ClassVar[bool] = False
-    # Tasks below which the spread between them is no guide to the error.
+    # With fewer tasks, the variance between tasks is no guide to the error.
     errors_from: ClassVar[int] = 2
     most_utilities: ClassVar[float] = math.inf
 
     @abstractmethod
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
-        """Name the tasks; refuse games that this way does not suit."""
+        """Return the sampler of tasks; raise an error if the estimator does not suit the game."""
 
     @abstractmethod
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Return what turns tasks and their utilities into Moments.
+        """Return a function from tasks and their utilities to Moments.
 
-        Utilities of a task are an array of shape (n_pairs,), or (n_pairs, k) where their deviations
-        come along; Moments then have a last axis of length k. ``total`` is what Shapley values
-        add up to, for each of these columns.
+        The utilities of a task have shape (n_pairs,), or (n_pairs, k) if deviations are included;
+        the Moments then have a last axis of length k. ``total`` is the sum of the Shapley values
+        for each of these k columns.
         """
 
 
 @dataclass(frozen=True)
 class AntitheticPermutations(Estimator):
-    """Random orders in pairs of opposites, less what sizes alone explain; the safe choice.
+    """Estimate Shapley values from random orders and their reverses; the safe choice.
 
-    A task draws one order of the rows and one of the columns and looks at every pair of their
-    prefixes, and again with both orders reversed. From each utility the mean of those with as many
-    rows and columns is taken before second differences are formed: a function of sizes gives all
-    blocks the same value, and so only noise is lost. Observations are unbiased and independent but
-    for that mean.
+    A task draws one order of the rows and one of the columns and evaluates every pair of their
+    prefixes, then does the same with both orders reversed. The mean utility of all coalitions of
+    the same sizes is subtracted before second differences are formed. A function of the sizes gives
+    all blocks the same value, so only noise is removed. Apart from that mean, observations are
+    independent; all are unbiased.
 
-    While differences between blocks may be noise, values are drawn towards equal shares, so that a
-    short run is no worse than dividing the total by the number of blocks. Shapley values only.
+    As long as differences between blocks may be noise, values are shrunk towards equal shares. A
+    short run is therefore no worse than dividing the total by the number of blocks.
 
     Examples
     --------
@@ -94,28 +95,27 @@ class AntitheticPermutations(Estimator):
     True
     """
 
-    name: ClassVar[str] = "centred grids"
+    name: ClassVar[str] = "antithetic permutations"
     shrink: ClassVar[bool] = True
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
-        """Pairs of opposite orders."""
+        """Return a sampler of random orders and their reverses."""
         _require_shapley(self, semivalues)
         return PermutationTasks(shape, seed, antithetic=True)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Second differences, centred by size."""
+        """Return the mean of second differences, centered by size."""
         return average_centered_differences
 
 
 @dataclass(frozen=True)
 class PlainPermutations(Estimator):
-    """Random orders of rows and columns, as in the paper; for comparison.
+    """Estimate Shapley values from random orders of rows and columns, as in the paper.
 
-    Unbiased, but ten to hundreds of times more utilities are needed than with
-    :class:`~cellworth.sampling.AntitheticPermutations` or
-    :class:`~cellworth.sampling.GaussianProcess`. What a task tells is skewed,
-    so that variances of few tasks promise too much: standard errors come
-    with 200 tasks. Shapley values only.
+    This estimator is for comparison. It is unbiased, but it needs ten to hundreds of times more
+    utilities than :class:`~cellworth.sampling.AntitheticPermutations` or
+    :class:`~cellworth.sampling.GaussianProcess`. Observations are skewed, so the variance of few
+    tasks is too small. Standard errors are given from 200 tasks on.
 
     References
     ----------
@@ -135,30 +135,32 @@ class PlainPermutations(Estimator):
     (True, False)
     """
 
-    name: ClassVar[str] = "plain grids"
+    name: ClassVar[str] = "plain permutations"
     observes_sums: ClassVar[bool] = True
     errors_from: ClassVar[int] = 200
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
-        """One order of rows and one of columns a task."""
+        """Return a sampler of one order of rows and one of columns per task."""
         _require_shapley(self, semivalues)
         return PermutationTasks(shape, seed)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Second differences."""
+        """Return the mean of second differences."""
         return average_differences
 
 
 @dataclass(frozen=True)
 class GaussianProcess(Estimator):
-    """A Gaussian process over pairs of coalitions: the fewest fits, for up to 4,000 of them.
+    """Fit a Gaussian process to the utilities: needs the fewest model fits, for up to 4,000.
 
-    Likeness of two coalitions falls with the angle between their members, on the side of the rows
-    and on that of the columns; how fast, and how much of the game is linear, common to all or
-    rough, is learned by marginal likelihood from the first 1,000 utilities. Values are posterior
-    means that add up to the total; they serve every semivalue. Standard errors are posterior ones,
-    given once there are ten utilities for each block; they trust the kernel. The cost beyond fits
-    is some seconds at the end, and grows with the third power of the utilities.
+    The kernel is a product of one over row coalitions and one over column coalitions. Each falls
+    with the angle between the membership vectors of two coalitions. Marginal likelihood on the
+    first 1,000 utilities decides how fast it falls, and how much of the game is linear, constant
+    or rough. Values are posterior means, for every semivalue; Shapley values add up to the total.
+
+    Standard errors are posterior standard deviations, given from ten utilities per block on. They
+    rely on the kernel. Besides the model fits, a run takes some seconds at its end; this time
+    grows with the third power of the number of utilities.
 
     References
     ----------
@@ -184,142 +186,130 @@ class GaussianProcess(Estimator):
     most_utilities: ClassVar[float] = _MOST_UTILITIES_OF_A_PROCESS
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
-        """Quads of sizes that the semivalues ask for."""
+        """Return a sampler of quads whose sizes have the semivalues' probabilities."""
         if max(shape) > _MOST_PLAYERS_OF_A_PROCESS or math.prod(shape) > _MOST_BLOCKS_OF_A_PROCESS:
             raise ValueError(
-                f"GaussianProcess suits up to {_MOST_PLAYERS_OF_A_PROCESS} players a side and "
-                f"{_MOST_BLOCKS_OF_A_PROCESS:,} blocks, not {shape[0]} x {shape[1]}; use "
-                "AntitheticPermutations(), or group rows and columns."
+                f"GaussianProcess needs at most {_MOST_PLAYERS_OF_A_PROCESS} row groups and as "
+                f"many column groups, and at most {_MOST_BLOCKS_OF_A_PROCESS:,} blocks, got "
+                f"{shape[0]} x {shape[1]}; use AntitheticPermutations(), or form fewer groups."
             )
-        rows, columns = (
-            _sizes_around(semivalue, n) for semivalue, n in zip(semivalues, shape, strict=True)
-        )
+        rows, columns = map(_sizes_around, semivalues, shape)
         return QuadTasks(shape, seed, (rows, columns))
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Posterior of the values."""
+        """Return the posterior mean and variance of the values."""
         known_total = total if semivalues == _SHAPLEY else None
-        return _InteractionEstimate(
-            partial(process_moments, semivalues=semivalues, total=known_total)
-        )
+        return partial(_estimate_by_process, semivalues=semivalues, total=known_total)
 
 
 @dataclass(frozen=True)
 class BanzhafSampling(Estimator):
-    """Uniform coalitions with their complements: every fit serves every block; Banzhaf values."""
+    """Estimate Banzhaf values from uniform coalitions and their complements.
 
-    name: ClassVar[str] = "banzhaf contrasts"
+    Every utility contributes to the value of every block.
+    """
+
+    name: ClassVar[str] = "banzhaf sampling"
     observes_sums: ClassVar[bool] = True
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
-        """Quads of uniformly random coalitions."""
-        rows, columns = (_binomial_sizes(n) for n in shape)
+        """Return a sampler of quads of uniformly random coalitions."""
+        rows, columns = (size_probabilities(Banzhaf(), n + 1) for n in shape)
         return QuadTasks(shape, seed, (rows, columns), with_empty_sides=False)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Signed sums of the four utilities."""
+        """Return the mean of signed sums of four utilities."""
         return average_quads
 
 
 @dataclass(frozen=True)
 class MarginalSampling(Estimator):
-    """Coalitions at the sizes that semivalues ask for, which everyone outside joins in turn."""
+    """Estimate any semivalue from coalitions that every player outside joins in turn."""
 
-    name: ClassVar[str] = "semivalue joins"
+    name: ClassVar[str] = "marginal sampling"
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
-        """Pairs of coalitions to be joined."""
+        """Return a sampler of coalitions whose sizes have the semivalues' probabilities."""
         return MarginalTasks(shape, semivalues, seed)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Second differences of those who joined."""
+        """Return the mean of second differences of the players who joined."""
         return average_marginals
 
 
-def choose_estimator(design: Any, semivalues: Semivalues) -> Estimator:
-    """Accept a way to estimate, or choose the one that suits the semivalues."""
-    if design is None:
+def choose_estimator(estimator: Any, semivalues: Semivalues) -> Estimator:
+    """Check an estimator, or choose the one that suits the semivalues."""
+    if estimator is None:
         if semivalues == _SHAPLEY:
             return AntitheticPermutations()
         return BanzhafSampling() if semivalues == (Banzhaf(), Banzhaf()) else MarginalSampling()
-    if not isinstance(design, Estimator):
+    if not isinstance(estimator, Estimator):
         raise TypeError(
-            f"estimator is {design!r}; give AntitheticPermutations(), PlainPermutations(), "
-            "GaussianProcess(), or None for the one that suits the semivalues."
+            "estimator must be AntitheticPermutations(), PlainPermutations(), GaussianProcess(), "
+            f"or None to choose by the semivalues, got {estimator!r}."
         )
-    return design
+    return estimator
 
 
-@dataclass(frozen=True)
-class _InteractionEstimate:
-    """Reads values from gains; a class, so that it travels between processes."""
-
-    read: Callable[[Interactions], Moments]
-
-    def __call__(self, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
-        return self.read(Interactions.of(tasks, utilities))
+def _estimate_by_process(
+    tasks: Sequence[CoalitionPairs],
+    utilities: Sequence[Floats],
+    *,
+    semivalues: Semivalues,
+    total: Floats | None,
+) -> Moments:
+    return process_moments(Interactions.of(tasks, utilities), semivalues, total)
 
 
 def _require_shapley(estimator: Estimator, semivalues: Semivalues) -> None:
     if semivalues != _SHAPLEY:
         raise ValueError(
-            f"{type(estimator).__name__} estimates Shapley values, not {semivalues[0]!r} x "
-            f"{semivalues[1]!r}; use GaussianProcess(), or leave design out."
+            f"{type(estimator).__name__} estimates Shapley values, got {semivalues[0]!r} x "
+            f"{semivalues[1]!r}; use GaussianProcess(), or leave estimator out."
         )
 
 
 def _sizes_around(semivalue: Semivalue, n_players: int) -> Floats:
-    """Sizes before and after a player joins, as the semivalue asks for."""
+    """Return the probabilities of the sizes before and after a player joins, half each."""
     chances = size_probabilities(semivalue, n_players)
     return (np.append(chances, 0.0) + np.insert(chances, 0, 0.0)) / 2.0
-
-
-def _binomial_sizes(n_players: int) -> Floats:
-    """Sizes of uniformly random coalitions."""
-    return size_probabilities(Banzhaf(), n_players + 1)
 
 
 def average_differences(
     tasks: Sequence[OrderPairs], utilities: Sequence[Floats], sums: Sums = append_margins
 ) -> Moments:
-    """Moments of the second differences, one observation a task."""
-    evaluated = zip(tasks, utilities, strict=True)
-    return Moments.of_all([sums(_differences(*look)) for look in evaluated])
+    """Return the Moments of second differences, one observation per task."""
+    return Moments.of_all([sums(block) for block in map(_differences, tasks, utilities)])
 
 
 def average_centered_differences(
     tasks: Sequence[OrderPairs], utilities: Sequence[Floats]
 ) -> Moments:
-    """Moments of second differences from which the mean at the same sizes is taken.
+    """Return the Moments of second differences less their mean at the same sizes.
 
-    A function of the two sizes alone gives every block the same value, and so nothing is lost when
-    one is taken from all utilities. The best one is their mean at each pair of sizes. It comes from
-    all tasks but the one that it is taken from, which makes every observation unbiased. One task
-    alone has no others, and stays as it is.
+    A function of the two sizes alone gives every block the same value, so it can be subtracted
+    from all utilities. The best such function is the mean utility at each pair of sizes. Each task
+    uses the mean over all other tasks, which keeps its observation unbiased. A single task has no
+    others and is not centered.
     """
-    evaluated = list(zip(tasks, utilities, strict=True))
-    if len(evaluated) == 1:
+    if len(tasks) == 1:
         return average_differences(tasks, utilities)
-    steps = _second_differences(np.array([_tables(*look) for look in evaluated]), axis=2)
-    levels = steps.mean(axis=1)
-    everyone = levels.mean(axis=0)
-    equal = np.broadcast_to(everyone.mean(axis=(0, 1)), everyone.shape)
-    others = everyone - (levels - everyone) / (len(evaluated) - 1)
-    seen = Moments.of_all(
-        [
-            append_margins(equal + _differences(*look, less=steps_of_others))
-            for look, steps_of_others in zip(evaluated, others, strict=True)
-        ]
-    )
-    return replace(seen, sum_sq=seen.sum_sq + _level_sum_sq(steps - everyone))
+    steps = _second_differences(np.array(list(map(_tables, tasks, utilities))), axis=2)
+    task_means = steps.mean(axis=1)
+    means = task_means.mean(axis=0)
+    equal = np.broadcast_to(means.mean(axis=(0, 1)), means.shape)
+    means_of_others = means - (task_means - means) / (len(tasks) - 1)
+    blocks = map(_differences, tasks, utilities, means_of_others)
+    moments = Moments.of_all([append_margins(equal + block) for block in blocks])
+    return replace(moments, sum_sq=moments.sum_sq + _centering_sum_sq(steps - means))
 
 
-def _level_sum_sq(residuals: Floats) -> Floats:
-    """What the chance in the means by size adds to the spread, for blocks, sums and the total.
+def _centering_sum_sq(residuals: Floats) -> Floats:
+    """Return what the error of the means by size adds to sum_sq of blocks, sums and the total.
 
-    Blocks do not visit all places equally often, and where they visit one too often, the error of
-    the mean there does not cancel. That is of second order, and felt only where hardly any other
-    chance is left, as with three rows in pairs of opposite orders.
+    Blocks do not visit all positions equally often, so errors of the means do not cancel entirely.
+    This effect is of second order. It matters only if there is hardly any other randomness, as with
+    three rows in an order and its reverse.
     """
     n_rows, n_columns = residuals.shape[2:4]
     sum_sq = np.empty((n_rows + 1, n_columns + 1, *residuals.shape[4:]))
@@ -331,32 +321,29 @@ def _level_sum_sq(residuals: Floats) -> Floats:
 
 
 def average_marginals(tasks: Sequence[MarginalTask], utilities: Sequence[Floats]) -> Moments:
-    """Moments of second differences for everyone who joined; others were not seen."""
-    seen = (Moments.of(_join_differences(*look)) for look in zip(tasks, utilities, strict=True))
-    return reduce(Moments.merge, seen)
+    """Return the Moments of second differences of players who joined; others were not observed."""
+    return reduce(Moments.merge, map(Moments.of, map(_join_differences, tasks, utilities)))
 
 
 def _tables(task: OrderPairs, utilities: Floats) -> Floats:
-    """Utilities of a task by grid, length of the row prefix and length of the column prefix."""
+    """Return utilities by pair of orders, length of the row prefix and of the column prefix."""
     first = task.pairs[0]
     shape = (len(task.pairs), len(first.row_order) + 1, len(first.column_order) + 1)
     return utilities.reshape(*shape, *utilities.shape[1:])
 
 
-def _differences(task: OrderPairs, utilities: Floats, less: Floats | float = 0.0) -> Floats:
-    """Second differences at the blocks, in the mean over the grids of a task."""
-    steps = _second_differences(_tables(task, utilities), axis=1) - less
+def _differences(task: OrderPairs, utilities: Floats, center: Floats | float = 0.0) -> Floats:
+    """Return second differences by block, less the center, as means over the pairs of orders."""
+    steps = _second_differences(_tables(task, utilities), axis=1) - center
     blocks = np.empty_like(steps)
-    for block, step, grid in zip(blocks, steps, task.pairs, strict=True):
-        block[np.ix_(grid.row_order, grid.column_order)] = step
-    mean: Floats = blocks.mean(axis=0)
-    return mean
+    for block, step, pair in zip(blocks, steps, task.pairs, strict=True):
+        block[np.ix_(pair.row_order, pair.column_order)] = step
+    return np.asarray(blocks.mean(axis=0))
 
 
 def _second_differences(tables: Floats, axis: int) -> Floats:
-    """Differences along the axis of row prefixes and the next one, that of column prefixes."""
-    differences: Floats = np.diff(np.diff(tables, axis=axis), axis=axis + 1)
-    return differences
+    """Return differences along the axis of row prefixes and the next one, of column prefixes."""
+    return np.diff(np.diff(tables, axis=axis), axis=axis + 1)
 
 
 def _join_differences(joins: MarginalTask, utilities: Floats) -> Floats:
@@ -371,21 +358,20 @@ def _join_differences(joins: MarginalTask, utilities: Floats) -> Floats:
 def average_quads(
     tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats], sums: Sums = append_margins
 ) -> Moments:
-    """Moments of what quads of pairs tell about all blocks, one observation a task.
+    """Return the Moments of quads, one observation of all blocks per task.
 
-    The Banzhaf value of block (i, j) is 4 E[h(S, F) s_i s_j], where s is 1 for members and -1 for
-    others, over uniformly random coalitions. A quad holds S and its complement with F and its
-    complement: their memberships have opposite signs, so that the quad's signed sum times
-    s_i s_j is an unbiased view of every block, free of what depends on one side alone.
+    The Banzhaf value of block (i, j) is 4 E[h(S, F) s_i s_j] over uniformly random coalitions,
+    where s is 1 for members and -1 for others. A quad combines S and its complement with F and its
+    complement; memberships in complements have opposite signs. So the quad's signed sum times
+    s_i s_j is an unbiased observation of every block. Terms that depend on one side alone cancel.
     """
-    return Moments.of_all([sums(_observe(*look)) for look in zip(tasks, utilities, strict=True)])
+    return Moments.of_all([sums(block) for block in map(_observe_quads, tasks, utilities)])
 
 
-def _observe(task: CoalitionPairs, utilities: Floats) -> Floats:
+def _observe_quads(task: CoalitionPairs, utilities: Floats) -> Floats:
     quads = utilities.reshape(-1, len(_SIGNS), *utilities.shape[1:])
     interactions = np.tensordot(quads, _SIGNS, axes=(1, 0))
     rows = np.where(task.rows[:: len(_SIGNS)], 1.0, -1.0)
     columns = np.where(task.columns[:: len(_SIGNS)], 1.0, -1.0)
     signs = rows[:, :, None] * columns[:, None, :]
-    observed: Floats = np.tensordot(signs, interactions, axes=(0, 0)) / len(interactions)
-    return observed
+    return np.asarray(np.tensordot(signs, interactions, axes=(0, 0)) / len(interactions))

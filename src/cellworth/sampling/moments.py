@@ -17,24 +17,24 @@ from cellworth.data.arguments import Floats
 
 Counts = NDArray[np.int64]
 Deviations = NDArray[np.float32]
-# From values of blocks, shape (n_rows, n_columns), to sums over some of them: margins or Shares.
+# From values of blocks, shape (n_rows, n_columns), to sums over some of them.
 Sums = Callable[[Floats], Floats]
 _MESSAGES_KEPT = 5
 _ENTRIES_AT_ONCE = 2**17
-# Half the width of a 95 % interval, in standard errors.
+# Half the width of a 95% interval, in standard errors.
 WIDTH_95 = 1.959963984540054
-# Said of single blocks where errors from the choice of validation rows are known of sums alone.
+# Describes single blocks if validation errors are known for sums only.
 SAMPLING_ALONE = "by sampling errors alone, as validation errors of single blocks are not known"
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Count, mean and sum_sq of what was seen, entry by entry.
+    """Mergeable statistics per entry: count, mean and sum of squared deviations.
 
     Parameters
     ----------
-    count : array of integers
-        How often each entry was seen; entries never seen have 0.
+    count : array of int
+        Number of observations of each entry; 0 if there are none.
     mean, sum_sq : arrays of the same shape
         Mean, and sum of squared deviations from it.
 
@@ -51,7 +51,7 @@ class Moments:
     sum_sq: Floats
 
     def __post_init__(self) -> None:
-        """Look at the arrays read-only: Moments are shared, never changed."""
+        # Moments are shared and never change.
         for name in ("count", "mean", "sum_sq"):
             view = getattr(self, name).view()
             view.setflags(write=False)
@@ -59,13 +59,13 @@ class Moments:
 
     @classmethod
     def of(cls, seen: Floats) -> Moments:
-        """Moments of one observation; NaN means that the entry was not seen."""
+        """Return the Moments of one observation; NaN means that the entry was not observed."""
         known = ~np.isnan(seen)
         return cls(known.astype(np.int64), np.where(known, seen, 0.0), np.zeros(seen.shape))
 
     @classmethod
     def of_all(cls, observations: Sequence[Floats]) -> Moments:
-        """Moments of equally shaped observations in which every entry was seen."""
+        """Return the Moments of observations without NaN, all of the same shape."""
         seen = np.asarray(observations)
         mean = seen.mean(axis=0)
         count = np.full(mean.shape, len(seen), dtype=np.int64)
@@ -73,14 +73,14 @@ class Moments:
 
     @classmethod
     def of_variances(cls, count: Counts, mean: Floats, variances: Floats) -> Moments:
-        """Moments whose standard errors are the roots of these; NaN where they are not known."""
+        """Return Moments with these squared standard errors; NaN means not known."""
         return cls(count, mean, variances * count * np.maximum(count - 1, 0))
 
     def merge(self, other: Moments) -> Moments:
-        """Moments of both sets of observations (Chan, Golub and LeVeque 1983)."""
+        """Return the Moments of both sets of observations (Chan, Golub and LeVeque 1983)."""
         count = np.empty_like(self.count)
         mean, sum_sq = np.empty_like(self.mean), np.empty_like(self.sum_sq)
-        # Slice by slice: of a large table, what lies between is not all held at once.
+        # Slices keep intermediate arrays of a large table small.
         at_once = max(_ENTRIES_AT_ONCE // max(math.prod(count.shape[1:]), 1), 1)
         for start in range(0, len(count), at_once):
             some = slice(start, start + at_once)
@@ -94,71 +94,55 @@ class Moments:
 
     @property
     def values(self) -> Floats:
-        """Means, with NaN where nothing was seen."""
+        """Means; NaN without observations."""
         return np.where(self.count > 0, self.mean, np.nan)
 
     @property
     def sampling_se(self) -> Floats:
-        """Standard errors of the means, with NaN where fewer than two were seen."""
+        """Standard errors of the means; NaN for fewer than two observations."""
         enough = self.count > 1
         divisor = np.where(enough, self.count * (self.count - 1.0), 1.0)
         return np.where(enough, np.sqrt(self.sum_sq / divisor), np.nan)
 
 
-# From tasks and utilities to Moments; some take the sums of blocks to observe as well.
+# From tasks and utilities to Moments; some also accept ``sums``, the sums of blocks to observe.
 Estimate = Callable[..., Moments]
-# Of fewer deviations than these the sum of squares is too much a matter of chance.
+# The sum of squares of fewer deviations is too uncertain.
 LEAST_DEVIATIONS = 32
-# Numbers that are estimated from at once: all deviations together may be many.
+# Most deviations that are held at once.
 _NUMBERS_AT_ONCE = 2**22
 
 
 def append_margins(blocks: Floats) -> Floats:
     """Append the row sums, the column sums and the total of an (n, m) or (n, m, k) array.
 
-    Sums of blocks are observed as such, task by task: blocks are correlated, so that the error
-    of a sum cannot be had from the errors of its parts.
+    Tasks observe sums of blocks, too: blocks are correlated, so the error of a sum does not follow
+    from the errors of its blocks.
     """
     with_row_sums = np.concatenate([blocks, blocks.sum(axis=1, keepdims=True)], axis=1)
     return np.concatenate([with_row_sums, with_row_sums.sum(axis=0, keepdims=True)])
 
 
-@dataclass(frozen=True, eq=False)
-class Shares:
-    """Sums over blocks, each with a share, as owners hold them.
-
-    Parameters
-    ----------
-    shares : array of shape (n_sums, n_rows, n_columns)
-    """
-
-    shares: Floats
-
-    def __call__(self, blocks: Floats) -> Floats:
-        """Add up the blocks of each sum."""
-        sums: Floats = np.tensordot(self.shares, blocks, axes=2)
-        return sums
-
-
 def append_unknown_margins(blocks: Floats) -> Floats:
-    """Append sums that are not known, for tasks that may see some of the blocks only.
+    """Append NaN as sums, for tasks that observe only some of the blocks.
 
-    The few tasks that happen to see a whole row are no fair sample of all tasks.
+    The few tasks that happen to observe an entire row are not representative of all tasks.
     """
     margins = [(0, 1), (0, 1), *((0, 0) for _ in blocks.shape[2:])]
     return np.pad(blocks, margins, constant_values=np.nan)
 
 
 class DetailedUtility(float):
-    """A utility, and how far other validation rows would have moved it.
+    """A utility with its deviations, from which validation errors follow.
 
     Parameters
     ----------
     utility : float
     deviations : array of shape (n_deviations,)
-        Of the same length for all utilities of a game. The squared validation error of a weighted
-        sum of utilities is the sum of squares of the same weighted sum of their deviations. For a
-        mean over n rows: each row's score less the mean, divided by the root of n (n - 1).
+        All utilities of a game have the same number of deviations. The squared validation error of
+        a weighted sum of utilities is the sum of squares of the same weighted sum of deviations.
+        If the utility is a mean over n rows, a deviation is a row's score less that mean, divided
+        by sqrt(n (n - 1)).
 
     Examples
     --------
@@ -172,33 +156,32 @@ class DetailedUtility(float):
     deviations: Deviations
 
     def __new__(cls, utility: float, deviations: Any) -> DetailedUtility:
-        """Hold both."""
+        """Create a float with deviations."""
         detailed = super().__new__(cls, utility)
         detailed.deviations = np.asarray(deviations, dtype=np.float32)
         return detailed
 
     def __getnewargs__(self) -> tuple[float, Any]:  # type: ignore[override]
-        """Travel between processes with the deviations."""
         return float(self), self.deviations
 
 
 @dataclass(frozen=True)
 class Tally:
-    """How many utilities were looked at, what they cost, how many failed and the first reasons.
+    """Counts of utilities: used, failed, new and reused.
 
     Parameters
     ----------
     utilities : int
-        How often tasks looked at a utility.
+        Number of utilities that tasks used, repetitions included.
     failed : int
-        How many of them failed; each is counted once.
+        Number of distinct utilities whose computation failed.
     messages : tuple of str
-        The first few reasons.
+        The first few reasons of failure.
     new : int
-        Utilities that the run met for the first time and that have rows and columns: each is the
-        work of one fit, whether it was done now or found in a cache.
+        Number of distinct utilities with rows and columns. Each takes one model fit, done in this
+        run or found in a cache.
     reused : int
-        How often a utility was known, from earlier in the run or from a cache.
+        How often a utility was known from earlier in the run or from a cache.
     """
 
     utilities: int = 0
@@ -209,11 +192,11 @@ class Tally:
 
     @property
     def hit_rate(self) -> float:
-        """Share of looks that needed no computation."""
+        """Share of used utilities that needed no computation."""
         return self.reused / self.utilities if self.utilities else 0.0
 
     def merge(self, other: Tally) -> Tally:
-        """Count both; keep the first few distinct messages."""
+        """Add up both; keep the first few distinct messages."""
         messages = tuple(dict.fromkeys(self.messages + other.messages))
         return Tally(
             self.utilities + other.utilities,
@@ -225,41 +208,41 @@ class Tally:
 
 
 class Addition(Protocol):
-    """What tasks add to a run: anything that merges and knows its Moments and its Tally."""
+    """Protocol of the results of tasks: they merge and have Moments and a Tally."""
 
     @property
     def moments(self) -> Moments:
-        """Count, mean and sum_sq per entry, sums of rows and columns included."""
+        """Moments of all blocks and sums."""
         ...
 
     @property
     def tally(self) -> Tally:
-        """Utilities looked at and failed."""
+        """Counts of utilities."""
         ...
 
     def merge(self, other: Any, /) -> Any:
-        """What both added; the other one comes after this one in the order of tasks."""
+        """Return the result of both; ``other`` comes later in the order of tasks."""
         ...
 
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one task, or any number of tasks, added: Moments and a Tally."""
+    """Moments and Tally of one or more tasks."""
 
     moments: Moments
     tally: Tally = field(default_factory=Tally)
 
     def merge(self, other: Contribution) -> Contribution:
-        """What both added."""
+        """Return the result of both."""
         return Contribution(self.moments.merge(other.moments), self.tally.merge(other.tally))
 
 
 class Signs(NamedTuple):
-    """How many values are surely below zero, surely above, undecided, or unknown.
+    """Numbers of values that are clearly negative, undecided, clearly positive, or unknown.
 
-    A value is decided if zero is outside its 95 % interval, value by value: of many values
-    that are truly zero, 2.5 % are on each side by chance. Where validation errors are not known,
-    as of single cells of a table in shards, the interval is of sampling errors alone.
+    A value is undecided if its 95% interval contains zero. Each value is tested by itself: of many
+    values that are truly zero, 2.5% are on each side by chance. If validation errors are not known,
+    as for single cells of a sharded table, the interval covers sampling errors alone.
     """
 
     negative: int
@@ -269,12 +252,12 @@ class Signs(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All values."""
+        """Number of values."""
         return sum(self)
 
     @classmethod
     def of(cls, values: Floats, errors: Floats) -> Signs:
-        """Count them; exact values (errors of 0) are undecided only where they are 0."""
+        """Count values by sign; exact values (errors of 0) are undecided only if they are 0."""
         reach = WIDTH_95 * errors
         negative = int(np.count_nonzero(values + reach < 0))
         positive = int(np.count_nonzero(values - reach > 0))
@@ -287,14 +270,14 @@ class Signs(NamedTuple):
             f"nothing, {self._share(self.positive)} clearly more than nothing; "
             f"{self._share(self.undecided)} cannot be distinguished from zero"
         )
-        unknown = f"; of {self._share(self.unknown)} value or error is not known"
+        unknown = f"; the value or error of {self._share(self.unknown)} is not known"
         return words + unknown if self.unknown else words
 
     def _share(self, count: int) -> str:
         return f"{count:,} ({count / max(self.total, 1):.1%})"
 
-    def with_others(self, other: Signs) -> Signs:
-        """Count these and others together."""
+    def merge(self, other: Signs) -> Signs:
+        """Add up both."""
         return Signs(*(one + two for one, two in zip(self, other, strict=True)))
 
 
@@ -304,23 +287,24 @@ def student_width(freedom: Any) -> Floats:
 
 
 def widening(n_seen: Any) -> Floats:
-    """How much errors from so few observations grow for 1.96 of them to make a 95 % interval.
+    """Return the factor by which errors of few observations grow to make 95% intervals.
 
-    Spreads of few observations are uncertain themselves, as Student found: two passes say little.
+    Variances of few observations are uncertain themselves. The factor is the quantile of Student's
+    distribution divided by 1.96.
 
     Examples
     --------
     >>> widening([2, 4, 10, 100]).round(2)
     array([6.48, 1.62, 1.15, 1.01])
     """
-    # Most blocks were seen equally often, and the quantile takes its time.
+    # The quantile is slow, and most blocks have the same number of observations.
     distinct, positions = np.unique(np.asarray(n_seen), return_inverse=True)
     wider = student_width(np.maximum(distinct - 1, 1)) / WIDTH_95
     return np.asarray(wider[positions].reshape(np.shape(n_seen)))
 
 
 def combine_errors(standard: Floats, validation: Floats | None) -> Floats:
-    """Root of the sum of squares of the errors that are known; NaN where neither is."""
+    """Return the root of the sum of squares of known errors; NaN if neither is known."""
     if validation is None:
         return standard
     squares: Floats = np.nan_to_num(standard) ** 2 + np.nan_to_num(validation) ** 2
@@ -329,17 +313,17 @@ def combine_errors(standard: Floats, validation: Floats | None) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class OwnerSums:
-    """Sums over the cells of owners, seen task by task: cells are correlated.
+    """Sums over the cells of owners, observed task by task because cells are correlated.
 
     Parameters
     ----------
     names : tuple of str
-        The owners.
+        Names of the owners.
     keys : tuple of str
-        Hash of what each of them holds.
+        Hash of each owner's cells.
     moments : Moments of shape (n_owners,)
     validation : array of shape (n_owners,) or None
-        Errors that come from the choice of validation rows.
+        Validation errors.
     """
 
     names: tuple[str, ...]
@@ -348,11 +332,11 @@ class OwnerSums:
     validation: Floats | None
 
     def merge(self, other: OwnerSums) -> OwnerSums:
-        """Sums of two independent runs; both tell the same validation error."""
+        """Merge the sums of two independent runs, which have the same validation errors."""
         return replace(self, moments=self.moments.merge(other.moments))
 
     def to_plain(self) -> dict[str, Any]:
-        """Lists and numbers, for a manifest."""
+        """Return lists and numbers for a manifest."""
         return {
             "names": list(self.names),
             "keys": list(self.keys),
@@ -364,7 +348,7 @@ class OwnerSums:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> OwnerSums:
-        """Read what :meth:`to_plain` gave."""
+        """Read the output of :meth:`to_plain`."""
         figures = (np.array(plain[name], dtype=np.float64) for name in ("mean", "sum_sq"))
         validation = plain["validation"]
         return cls(
@@ -377,22 +361,21 @@ class OwnerSums:
 
 @dataclass(frozen=True, eq=False)
 class UtilityLog:
-    """What tasks added, where an estimate needs all of their utilities at once.
+    """Tasks with their utilities, for estimates that need all utilities at once.
 
     Parameters
     ----------
     tasks : list
-        Tasks in order; the list may grow beyond ``n_tasks`` when others are merged.
+        Tasks in order. The list may grow beyond ``n_tasks`` when others are merged.
     utilities : list of arrays
         Utilities of each task's pairs of coalitions.
     n_tasks : int
-        How many of these are meant.
+        Number of tasks that belong to this log.
     estimate : callable
-        From tasks and utilities to Moments.
+        Function from tasks and utilities to Moments.
     tally : Tally
     deviations : list of lists of arrays
-        Deviations of each of these utilities, as they would be with other validation rows; None
-        where the game does not know them.
+        Deviations of each utility (see :class:`DetailedUtility`); None if the game has none.
     """
 
     tasks: list[Any]
@@ -411,17 +394,17 @@ class UtilityLog:
         tally: Tally,
         deviations: list[Deviations | None],
     ) -> UtilityLog:
-        """Looks of one task."""
+        """Return the log of one task."""
         return cls([task], [utilities], 1, estimate, tally, [deviations])
 
     def merge(self, other: UtilityLog) -> UtilityLog:
-        """Looks of both."""
+        """Return the log of both."""
         lists = self.tasks, self.utilities, self.deviations
         if len(self.tasks) != self.n_tasks:
-            # Someone else has gone on from here.
+            # Another merge has extended these lists.
             lists = tuple(own[: self.n_tasks] for own in lists)  # type: ignore[assignment]
         tasks, utilities, deviations = lists
-        # Growing one list keeps a run of many tasks from copying all of them at each.
+        # Lists grow in place, so that a merge does not copy all earlier tasks.
         tasks.extend(other.tasks[: other.n_tasks])
         utilities.extend(other.utilities[: other.n_tasks])
         deviations.extend(other.deviations[: other.n_tasks])
@@ -436,59 +419,55 @@ class UtilityLog:
 
     @cached_property
     def moments(self) -> Moments:
-        """What the utilities tell about every block."""
+        """Moments of all blocks and sums."""
         return self._estimate(self.utilities[: self.n_tasks])
 
     def moments_of(self, sums: Sums) -> Moments:
-        """What the utilities tell about sums of blocks, where each task observes all blocks."""
-        with threadpool_limits(1):
-            return self.estimate(
-                self.tasks[: self.n_tasks], self.utilities[: self.n_tasks], sums=sums
-            )
+        """Return the Moments of sums of blocks, for estimators whose tasks observe all blocks."""
+        return self._estimate(self.utilities[: self.n_tasks], sums=sums)
 
     def deviation_moments(self) -> Iterator[Moments]:
-        """Moments with a last axis: the value first, then its deviations, some at a time.
+        """Yield Moments with a last axis: the value, then some of its deviations.
 
-        There are none where a deviation is not known.
+        Nothing is yielded if a deviation is not known.
         """
-        looked_at = self.deviations[: self.n_tasks]
-        lengths = {0 if each is None else len(each) for task in looked_at for each in task}
+        deviations = self.deviations[: self.n_tasks]
+        lengths = {0 if each is None else len(each) for task in deviations for each in task}
         if 0 in lengths:
             return
-        n_evaluated = sum(map(len, looked_at))
-        # Runs with other budgets may have kept fewer groups of rows in the cache that they share.
-        n_parts = min(lengths)
-        at_once = max(_NUMBERS_AT_ONCE // n_evaluated, 8)
-        for start in range(0, n_parts, at_once):
+        # Runs with other budgets may have left fewer deviations in the cache that they share.
+        n_deviations = min(lengths)
+        at_once = max(_NUMBERS_AT_ONCE // sum(map(len, deviations)), 8)
+        for start in range(0, n_deviations, at_once):
             some = slice(start, start + at_once)
             yield self._estimate(
                 [
-                    np.column_stack([utilities, _stack(task, n_parts, some)])
-                    for utilities, task in zip(self.utilities, looked_at, strict=False)
+                    np.column_stack([utilities, _stack(task, n_deviations, some)])
+                    for utilities, task in zip(self.utilities, deviations, strict=False)
                 ]
             )
 
-    def _estimate(self, utilities: list[Floats]) -> Moments:
+    def _estimate(self, utilities: list[Floats], **sums: Sums) -> Moments:
         # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
         with threadpool_limits(1):
-            return self.estimate(self.tasks[: self.n_tasks], utilities)
+            return self.estimate(self.tasks[: self.n_tasks], utilities, **sums)
 
 
-def fewer(deviations: NDArray[Any], most: int) -> NDArray[Any]:
-    """Join groups of validation rows in pairs until there are at most so many.
+def pool_deviations(deviations: NDArray[Any], most: int) -> NDArray[Any]:
+    """Add up pairs of deviations until at most ``most`` or ``LEAST_DEVIATIONS`` are left.
 
-    There stay more than ``LEAST_DEVIATIONS`` / 2, however many that are: few tell no error.
+    More than half of ``LEAST_DEVIATIONS`` always remain: fewer do not determine an error.
     """
     while len(deviations) > max(most, LEAST_DEVIATIONS):
         n_before = len(deviations)
         padded = np.append(deviations, np.zeros(n_before % 2, dtype=deviations.dtype))
         n_after = len(padded) // 2
-        # Rows of a group cancel a little, as all deviations together add up to 0.
+        # Deviations of a pair cancel a little, because all of them add up to 0.
         scale = np.sqrt(n_after / (n_after - 1) * (n_before - 1) / n_before)
         deviations = padded.reshape(n_after, 2).sum(axis=1) * deviations.dtype.type(scale)
     return deviations
 
 
-def _stack(task: Sequence[Deviations | None], n_parts: int, some: slice) -> Floats:
-    stacked = [fewer(each, n_parts)[some] for each in task if each is not None]
+def _stack(task: Sequence[Deviations | None], most: int, some: slice) -> Floats:
+    stacked = [pool_deviations(each, most)[some] for each in task if each is not None]
     return np.array(stacked, dtype=np.float64)

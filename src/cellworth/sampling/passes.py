@@ -12,27 +12,27 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats
 from cellworth.sampling.moments import Moments, Tally, widening
 
-# Values of a table add up to a few at most; 64 bits hold up to 8, and what overflows on the way
-# comes back.
+# Sums of values are small: 64 bits hold up to 8 in these units. Overflow of intermediate sums
+# wraps around and does no harm.
 UNITS = 2.0**60
 LARGEST = 2.0**63 / UNITS
 
 
 @dataclass(frozen=True, eq=False)
 class QueryVariance:
-    """How values differ between queries: sums over some of them, stratum by stratum.
+    """Sums per stratum of queries, from which the variance between queries follows.
 
-    Queries belong to strata where each stratum has a share of its own in the mean, as every class
-    has in balanced scores; elsewhere there is one stratum.
+    A query is a validation row. Balanced scores have one stratum per class, each with a fixed
+    share in the mean; other scores have a single stratum.
 
     Parameters
     ----------
     n_queries : array of shape (n_strata,)
-        Queries that were looked at one by one.
+        Number of queries in the sums.
     counts : array of shape (n_strata,)
-        Sum of squared counts, where a query counts 1 in the mean of all.
+        Sum of squared query weights; the mean weight of all queries is 1.
     first, second : arrays of shape (n_strata, ...)
-        Sums of squared count times value, and times squared value.
+        Sums of squared weight times value, and of squared weight times squared value.
     """
 
     n_queries: NDArray[np.int64]
@@ -41,7 +41,7 @@ class QueryVariance:
     second: Floats
 
     def merge(self, other: QueryVariance) -> QueryVariance:
-        """Sums over both."""
+        """Return the sums over both."""
         return QueryVariance(
             self.n_queries + other.n_queries,
             self.counts + other.counts,
@@ -50,18 +50,17 @@ class QueryVariance:
         )
 
     def variance(self, values: Floats, n_queries: int) -> tuple[Floats, NDArray[np.int64]]:
-        """Variance of the values, which are means over n_queries, if those were drawn anew.
+        """Compute the variance of values, which are means over n_queries, between draws of queries.
 
-        Deviations are from the mean of the stratum, with n - 1 for n, as a mean that was estimated
-        is nearer to its own queries than the true one. A stratum of one query has no such mean:
-        there the deviation is from the values, which is rather too wide.
+        Deviations are taken from the stratum's mean, with the divisor n - 1. A stratum with a
+        single query uses deviations from the values instead, which overestimates the variance.
 
         Returns
         -------
         variance : array
         n_seen : array
-            How many queries would tell a variance as well as these do, which is fewer than there
-            are where a small stratum has most of it (Satterthwaite's degrees of freedom, plus 1).
+            Effective number of queries: Satterthwaite's degrees of freedom plus 1. It is small if
+            a small stratum has most of the variance.
         """
         total, uncertain = np.zeros_like(values), np.zeros_like(values)
         for n_seen, counts, first, second in zip(
@@ -82,44 +81,46 @@ class QueryVariance:
             return variance, np.asarray(n_all)
         degrees = np.full(values.shape, n_all - 1.0)
         np.divide(total**2, uncertain, out=degrees, where=uncertain > 0)
-        # Rounding must not turn an integer into the one below.
+        # Guard against degrees that rounding moved just below an integer.
         return variance, np.floor(degrees + 1e-9).astype(np.int64) + 1
 
 
 @dataclass(frozen=True, eq=False)
 class PassSums:
-    """Weighted sums of values over queries, part by part; one observation per finished pass.
+    """Weighted sums of values over queries; each finished pass is one observation.
+
+    Tasks add their queries to the unfinished pass.
 
     Parameters
     ----------
     parts_per_pass : int
+        Number of tasks per pass.
     parts : int
-        Parts that are in the sums: fewer than a pass has.
+        Number of tasks in the sums.
     n_queries : int
-        Queries that are in the sums.
+        Number of queries in the sums.
     sums : array
-        Sums over the queries of the unfinished pass, of weight times value; integers are
-        counted in units (see :mod:`cellworth.fixed`).
+        Sums of query weight times value; integers are in units of 1 / UNITS.
     weight : float
-        Sum of their weights.
+        Sum of the query weights.
     total : float
-        What the sums should add up to.
+        Expected sum of all entries of ``sums``.
     utility : float
-        Utility of the whole table, of which the total is the part that cells earn.
+        Weighted sum of the utility of the full table.
     right : float
-        Queries for which the majority vote of the whole table is right; NaN where not known.
+        Weighted number of queries that the full table's majority vote predicts correctly; NaN if
+        not known.
     finished : Moments or None
         One observation per finished pass.
     finished_queries : int
-        Queries of a finished pass.
+        Number of queries of a finished pass.
     finished_total, finished_utility, finished_right : float
-        What the values of a finished pass should add up to, the utility of the whole table, and
-        how often its vote is right.
+        Means over the queries of a finished pass.
     query_variance : QueryVariance or None
-        How values differ between queries, from the first pass.
+        Variance between queries, from the first pass.
     tally : Tally
     owned : PassSums or None
-        The same for sums over the cells of owners, where there are any.
+        The same for the sums over the owners' cells.
     """
 
     parts_per_pass: int
@@ -140,7 +141,7 @@ class PassSums:
     owned: PassSums | None = None
 
     def merge(self, other: PassSums) -> PassSums:
-        """Fold in the next part; parts must come in the order of tasks."""
+        """Add the next task; tasks must come in order."""
         ended = self.close_pass()
         variance = ended.query_variance
         if other.query_variance is not None:
@@ -162,7 +163,7 @@ class PassSums:
         ).close_pass()
 
     def close_pass(self) -> PassSums:
-        """Turn a pass whose last part has come into an observation."""
+        """Turn a complete pass into an observation."""
         if self.parts < self.parts_per_pass:
             return self
         seen = Moments.of(as_floats(self.sums) / self.weight)
@@ -184,23 +185,18 @@ class PassSums:
 
     @property
     def moments(self) -> Moments:
-        """Of the finished passes; before the first is finished, of the queries seen so far."""
-        ended = self.close_pass()
-        return (
-            Moments.of(as_floats(self.sums) / self.weight)
-            if ended.finished is None
-            else ended.finished
-        )
+        """Moments of the finished passes, or of the queries so far during the first pass."""
+        finished = self.close_pass().finished
+        return Moments.of(as_floats(self.sums) / self.weight) if finished is None else finished
 
     @property
     def expected_total(self) -> float:
-        """What the values should add up to."""
-        ended = self.close_pass()
-        return self.total / self.weight if ended.finished is None else ended.finished_total
+        """Expected sum of the values."""
+        return self._mean("total")
 
     @property
     def baseline(self) -> float:
-        """Part of the whole table's utility that is there without rows or columns."""
+        """Part of the full table's utility that exists without any rows or columns."""
         ended = self.close_pass()
         if ended.finished is None:
             return (self.utility - self.total) / self.weight
@@ -208,44 +204,46 @@ class PassSums:
 
     @property
     def score(self) -> float:
-        """Utility of the whole table."""
+        """Utility of the full table."""
         return self.expected_total + self.baseline
 
     @property
     def accuracy(self) -> float:
-        """How often the majority vote of the whole table is right; NaN where not known."""
+        """Share of queries that the full table's majority vote predicts correctly; NaN: unknown."""
+        return self._mean("right")
+
+    def _mean(self, name: str) -> float:
+        """Return a mean over a finished pass, or over the queries so far during the first pass."""
         ended = self.close_pass()
-        return self.right / self.weight if ended.finished is None else ended.finished_right
+        if ended.finished is None:
+            return float(getattr(self, name) / self.weight)
+        return float(getattr(ended, f"finished_{name}"))
 
     @property
     def n_estimated(self) -> int:
-        """Queries that the values are means over: those so far, until the first pass is finished.
-
-        Later passes ask the same queries again.
-        """
+        """Number of distinct queries that the values are means over; passes repeat them."""
         ended = self.close_pass()
         return self.n_queries if ended.finished is None else ended.finished_queries
 
     def validation_se(self) -> Floats | None:
-        """Errors that come from the choice of queries, without those of sampled coalitions.
+        """Return the errors due to the choice of queries, without sampling errors.
 
-        What sampling adds is only known from how passes differ, and of few passes that may come out
-        as large as all there is. No more than three quarters of the variance are taken off, so that
-        an error is never reported as 0 because of it: rather too wide than none. Errors from few
-        queries are widened, so that 1.96 of them to either side make a 95 % interval.
+        Sampling errors are estimated from the differences between passes and subtracted. With few
+        passes this estimate is uncertain, so at most three quarters of the variance are subtracted:
+        the error may be too large, but is never 0 for that reason. Errors of few queries are
+        widened such that values plus or minus 1.96 errors are 95% intervals.
         """
         if self.query_variance is None or self.query_variance.n_queries.sum() < 2:
             return None
         moments = self.moments
         variance, n_seen = self.query_variance.variance(moments.values, self.n_estimated)
         if moments.count.max() > 1:
-            # A query's values from one pass differ for both reasons; take off the second.
+            # Values of queries also differ because each query has its own sampled coalitions.
             between_passes = moments.sum_sq / np.maximum(moments.count - 1, 1)
             variance = np.maximum(variance - between_passes, variance / 4)
         return np.sqrt(variance) * widening(n_seen)
 
 
 def as_floats(sums: NDArray[Any]) -> NDArray[np.float64]:
-    """Sums as floats, be they counted in units or floats already."""
-    floats: NDArray[np.float64] = sums / UNITS if sums.dtype.kind == "i" else sums
-    return floats
+    """Convert fixed-point sums to floats; floats are returned as they are."""
+    return sums / UNITS if sums.dtype.kind == "i" else sums

@@ -16,16 +16,16 @@ Counts = NDArray[np.int64]
 
 @runtime_checkable
 class Semivalue(Protocol):
-    """A rule that weighs coalitions by their size alone."""
+    """Weights of coalitions that depend on their size alone."""
 
     def size_probabilities(self, n_players: int) -> Floats:
-        """Chance of each size 0..n_players - 1 of the coalition that a player joins."""
+        """Return the probability that a player joins a coalition of size 0..n_players - 1."""
         ...
 
 
 @dataclass(frozen=True)
 class Shapley:
-    """Every size equally likely; the only family whose values add up to the total.
+    """Give every size the same probability; the only semivalue whose values add up to the total.
 
     References
     ----------
@@ -39,13 +39,13 @@ class Shapley:
     """
 
     def size_probabilities(self, n_players: int) -> Floats:
-        """Chance of each size 0..n_players - 1: all the same."""
+        """Return equal probabilities of the sizes 0..n_players - 1."""
         return np.full(n_players, 1.0 / n_players)
 
 
 @dataclass(frozen=True)
 class Banzhaf:
-    """Every coalition equally likely, so that middle sizes prevail.
+    """Give every coalition the same probability, so most are of medium size.
 
     References
     ----------
@@ -63,15 +63,14 @@ class Banzhaf:
     """
 
     def size_probabilities(self, n_players: int) -> Floats:
-        """Chance of each size 0..n_players - 1: binomial with even odds."""
+        """Return binomial probabilities (p = 1/2) of the sizes 0..n_players - 1."""
         logs = _log_choose(n_players - 1) - (n_players - 1) * np.log(2.0)
-        probabilities: Floats = np.exp(logs)
-        return probabilities
+        return np.asarray(np.exp(logs))
 
 
 @dataclass(frozen=True)
 class Beta:
-    """Beta(a, b) of Kwon and Zou (2022): a > b favours small coalitions, a < b large ones.
+    """Beta(a, b) of Kwon and Zou (2022): a > b favors small coalitions, a < b large ones.
 
     References
     ----------
@@ -91,21 +90,20 @@ class Beta:
     def __post_init__(self) -> None:
         if not (np.isfinite(self.a) and np.isfinite(self.b) and self.a > 0 and self.b > 0):
             raise ValueError(
-                f"Beta({self.a}, {self.b}) is not a semivalue; "
-                "both parameters must be finite and above 0, such as Beta(16, 1)."
+                f"a and b must be finite and above 0, got Beta({self.a}, {self.b}); "
+                "use Beta(16, 1), for example."
             )
 
     def size_probabilities(self, n_players: int) -> Floats:
-        """Chance of each size 0..n_players - 1: beta-binomial."""
+        """Return beta-binomial probabilities of the sizes 0..n_players - 1."""
         sizes = np.arange(n_players)
         log_beta = betaln(sizes + self.b, n_players - 1 - sizes + self.a) - betaln(self.b, self.a)
-        probabilities: Floats = np.exp(_log_choose(n_players - 1) + log_beta)
-        return probabilities
+        return np.asarray(np.exp(_log_choose(n_players - 1) + log_beta))
 
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """Only the coalition of all others counts.
+    """Compare the coalition of all players with the one that lacks a single player.
 
     Examples
     --------
@@ -115,37 +113,36 @@ class LeaveOneOut:
     """
 
     def size_probabilities(self, n_players: int) -> Floats:
-        """Chance of each size 0..n_players - 1: certainly the largest."""
-        certain_of_all_others = np.zeros(n_players)
-        certain_of_all_others[-1] = 1.0
-        return certain_of_all_others
+        """Return probability 1 for the largest size and 0 for the others."""
+        probabilities = np.zeros(n_players)
+        probabilities[-1] = 1.0
+        return probabilities
 
 
 def size_probabilities(semivalue: Semivalue, n_players: int) -> Floats:
-    """Chances that a semivalue gives to sizes, refused unless they are chances."""
+    """Return the probabilities of the sizes after checking that they are probabilities."""
     chances = np.asarray(semivalue.size_probabilities(n_players), dtype=np.float64)
     if chances.shape == (n_players,) and chances.min() >= 0 and abs(chances.sum() - 1) < 1e-6:
         return chances
     raise ValueError(
-        f"{semivalue!r} gives {chances.shape} chances that add up to {chances.sum():.6g}; a "
-        f"semivalue must give {n_players} chances of at least 0 that add up to 1."
+        f"size_probabilities of {semivalue!r} must return {n_players} non-negative numbers that "
+        f"add up to 1, got an array of shape {chances.shape} that adds up to {chances.sum():.6g}."
     )
 
 
 def coalition_weights(semivalue: Semivalue, n_players: int) -> Floats:
-    """Weight of ONE coalition of each size 0..n_players - 1: the paper's w_s.
+    """Return the weight of a single coalition of each size 0..n_players - 1: the paper's w_s.
 
     Examples
     --------
     >>> coalition_weights(Shapley(), 3) * 6
     array([2., 1., 2.])
     """
-    log_choose = _log_choose(n_players - 1)
-    return size_probabilities(semivalue, n_players) * np.exp(-log_choose)
+    return size_probabilities(semivalue, n_players) * np.exp(-_log_choose(n_players - 1))
 
 
 def membership_weights(semivalue: Semivalue, members: NDArray[np.bool_]) -> Floats:
-    """W with value = W' h: how each player's value counts the utility of each coalition.
+    """Return W with values = W' h, where h are the utilities of the coalitions.
 
     Parameters
     ----------
@@ -156,28 +153,26 @@ def membership_weights(semivalue: Semivalue, members: NDArray[np.bool_]) -> Floa
     -------
     array of shape (n_coalitions, n_players)
     """
-    n_players = members.shape[1]
-    weights = coalition_weights(semivalue, n_players)
+    weights = coalition_weights(semivalue, members.shape[1])
     sizes = members.sum(axis=1)
-    # A coalition of size s is "with" for its members (they joined s - 1 others) and "without"
-    # for the rest; the padded ends are never picked.
+    # A coalition of size s has a positive weight for its members, who joined s - 1 others, and a
+    # negative one for all other players. The padding is never selected.
     joined = np.append(0.0, weights)[sizes]
     absent = np.append(weights, 0.0)[sizes]
-    weighed: Floats = np.where(members, joined[:, None], -absent[:, None])
-    return weighed
+    return np.asarray(np.where(members, joined[:, None], -absent[:, None]))
 
 
 def inside_chances(
     semivalue: Semivalue, n_players: int, n_given: ArrayLike, n_inside: ArrayLike
 ) -> Floats:
-    """Chance that exactly so many of some given others are in the coalition that a player joins.
+    """Return the probability that n_inside of n_given others are in the coalition a player joins.
 
     Parameters
     ----------
     n_players : int
-        All players, the one who joins included.
-    n_given, n_inside : integers or arrays of them
-        How many others are looked at, and how many of these are in.
+        Number of players, including the one who joins.
+    n_given, n_inside : int or array of int
+        Size of a fixed set of other players, and how many of them are in the coalition.
 
     Examples
     --------
@@ -198,13 +193,12 @@ def inside_chances(
         case LeaveOneOut():
             chances = (outside == 0).astype(np.float64)
         case _:
-            sizes = size_probabilities(semivalue, n_players)
-            return _hypergeometric(sizes, given, inside)
+            return _hypergeometric(size_probabilities(semivalue, n_players), given, inside)
     return np.where(possible, chances, 0.0)
 
 
 def _hypergeometric(sizes: Floats, given: Counts, inside: Counts) -> Floats:
-    """Chances from those of the sizes alone: a coalition of a size is any, with equal chance."""
+    """Return the same probability for any semivalue: coalitions of one size are equally likely."""
     from scipy.stats import hypergeom
 
     chances = np.zeros(given.shape)
@@ -214,12 +208,10 @@ def _hypergeometric(sizes: Floats, given: Counts, inside: Counts) -> Floats:
 
 
 def _log_ways(inside: Counts, outside: Counts) -> Floats:
-    """Log of the number of ways to pick those who are in."""
-    logs: Floats = -betaln(inside + 1, outside + 1) - np.log(inside + outside + 1.0)
-    return logs
+    """Return the logarithm of (inside + outside) choose inside."""
+    return np.asarray(-betaln(inside + 1, outside + 1) - np.log(inside + outside + 1.0))
 
 
 def _log_choose(n: int) -> Floats:
     sizes = np.arange(n + 1)
-    log_choose: Floats = gammaln(n + 1) - gammaln(sizes + 1) - gammaln(n - sizes + 1)
-    return log_choose
+    return np.asarray(gammaln(n + 1) - gammaln(sizes + 1) - gammaln(n - sizes + 1))

@@ -1,4 +1,4 @@
-"""Shrinkage of noisy values, and validation errors of values that were estimated."""
+"""Shrinkage of noisy values, and validation errors of estimated values."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ import numpy as np
 from cellworth.data.arguments import Floats
 from cellworth.sampling.moments import Moments, UtilityLog, append_margins, widening
 
+# Share of squared deviations that the correction for sampling errors never removes.
 _LEAST_LEFT = 0.25
 
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A part of the values (row effects, column effects or the rest), with its sampling variances.
+    """Row effects, column effects or the remaining effects of the values.
 
     Parameters
     ----------
-    effects : array of shape (n_rows, n_columns), or one that spreads to it
+    effects : array that broadcasts to shape (n_rows, n_columns)
     variances : array of the same shape
         Sampling variance of each effect.
     noise : float
-        Their mean.
+        Mean of the variances.
     freedom : int
-        How many of the effects can vary freely.
+        Degrees of freedom of the effects.
     """
 
     effects: Floats
@@ -36,23 +37,23 @@ class Component:
     def kept(self) -> float:
         """Share of the effects to keep: the part of their variance that noise does not explain.
 
-        Noise must be exceeded by more than chance allows, or nothing is kept: equal shares are
-        then the better guess.
+        It is 0 unless the variance exceeds the noise by more than chance explains. Equal shares are
+        then the better estimate.
         """
-        signal = max(self._signal - self._luck * self.noise, 0.0)
+        signal = max(self._signal - self._relative_sd * self.noise, 0.0)
         return signal / (signal + self.noise) if self.noise > 0 else 1.0
 
     def errors_squared(self, wider: float) -> Floats:
-        """Squared errors to be expected: of chance, where it was kept, and of what was not kept."""
-        # An effect far beyond its noise loses more than the usual one.
+        """Return expected squared errors: sampling of what is kept, bias of what is not."""
+        # A large effect loses more to shrinkage than a typical one.
         signal = np.maximum(self.usual, self.effects**2 - self.variances)
-        of_chance: Floats = (wider * self.kept) ** 2 * self.variances
-        return of_chance + (1.0 - self.kept) ** 2 * signal
+        sampling: Floats = (wider * self.kept) ** 2 * self.variances
+        return sampling + (1.0 - self.kept) ** 2 * signal
 
     @property
     def usual(self) -> float:
-        """Square of a true effect, as large as chance allows."""
-        return self._signal + self._luck * max(self._mean_square, self.noise)
+        """Upper estimate of the mean square of the true effects."""
+        return self._signal + self._relative_sd * max(self._mean_square, self.noise)
 
     @property
     def _mean_square(self) -> float:
@@ -63,45 +64,43 @@ class Component:
         return max(self._mean_square - self.noise, 0.0)
 
     @property
-    def _luck(self) -> float:
+    def _relative_sd(self) -> float:
         """Standard deviation of a mean square, as a share of it."""
         return float(np.sqrt(2.0 / max(self.freedom, 1)))
 
 
 def compute_share_errors(moments: Moments, total: float, shares: Floats) -> Floats:
-    """Errors of sums of blocks, each with a share, of values that :func:`shrunk` gives.
-
-    Row effects, column effects and the rest are shrunk apart, as those of the values are.
+    """Return the errors of weighted sums of blocks after shrinkage.
 
     Parameters
     ----------
     moments, total
-        As in :func:`shrunk`.
+        As in :func:`shrink_values`.
     shares : array of shape (n_sums, n_rows, n_columns)
+        Weight of each block in each sum.
     """
     n_rows, n_columns = shares.shape[1:]
     n_seen = int(moments.count.min())
     if n_seen < 2:
         return np.full(len(shares), np.nan)
-    equal = np.full((n_rows, n_columns), total / (n_rows * n_columns))
     wider = float(widening(n_seen))
     by_row, by_column = shares.sum(axis=2, keepdims=True), shares.sum(axis=1, keepdims=True)
     level = shares.mean(axis=(1, 2), keepdims=True)
     rest = shares - by_row / n_columns - by_column / n_rows + level
-    chance, usual, lost = (np.zeros(len(shares)) for _ in range(3))
-    of_parts = by_row - level * n_columns, by_column - level * n_rows, rest
-    for part, own in zip(_parts(moments, equal), of_parts, strict=True):
-        left = 1.0 - part.kept
-        chance += (wider * part.kept) ** 2 * (own**2 * part.variances).sum(axis=(1, 2))
-        usual += left**2 * (own**2).sum(axis=(1, 2)) * part.usual
-        lost += left * (own * part.effects).sum(axis=(1, 2))
-    # A sum may lose the same way in all of its parts.
-    return np.asarray(np.sqrt(chance + np.maximum(usual, lost**2)))
+    sampling, usual, lost = (np.zeros(len(shares)) for _ in range(3))
+    weights = by_row - level * n_columns, by_column - level * n_rows, rest
+    for component, weight in zip(_components(moments, total), weights, strict=True):
+        left = 1.0 - component.kept
+        sampling += (wider * component.kept) ** 2 * (weight**2 * component.variances).sum((1, 2))
+        usual += left**2 * (weight**2).sum(axis=(1, 2)) * component.usual
+        lost += left * (weight * component.effects).sum(axis=(1, 2))
+    # All components of a sum may lose in the same direction.
+    return np.asarray(np.sqrt(sampling + np.maximum(usual, lost**2)))
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Shares of row effects, of column effects and of the rest that :func:`shrunk` keeps."""
+    """Shares of row effects, column effects and the rest that :func:`shrink_values` keeps."""
 
     rows: float
     columns: float
@@ -109,93 +108,96 @@ class Kept:
 
     @classmethod
     def of(cls, moments: Moments, total: float) -> Kept:
-        """Shares that are kept of what these Moments show."""
-        n_rows, n_columns = moments.mean.shape[0] - 1, moments.mean.shape[1] - 1
+        """Compute the shares from Moments."""
         if int(moments.count.min()) < 2:
             return cls(0.0, 0.0, 0.0)
-        equal = np.full((n_rows, n_columns), total / (n_rows * n_columns))
-        return cls(*(part.kept for part in _parts(moments, equal)))
+        return cls(*(component.kept for component in _components(moments, total)))
 
-    def of_deviations(self, blocks: Floats) -> Floats:
-        """Shrink deviations, shape (n_rows, n_columns, k), as the values are; append sums."""
+    def shrink_deviations(self, blocks: Floats) -> Floats:
+        """Shrink deviations of shape (n_rows, n_columns, k) like the values; append sums."""
         equal = blocks.mean(axis=(0, 1), keepdims=True)
         rows = blocks.mean(axis=1, keepdims=True) - equal
         columns = blocks.mean(axis=0, keepdims=True) - equal
         rest = blocks - equal - rows - columns
         return append_margins(equal + self.rows * rows + self.columns * columns + self.rest * rest)
 
-    def of_variances(self, variances: Floats) -> Floats:
-        """Shrink sampling variances of blocks, shape (n_rows + 1, n_columns + 1), and of sums."""
-        of_rows, of_columns, of_rest = _variances_of_parts(variances)
+    def shrink_variances(self, variances: Floats) -> Floats:
+        """Shrink sampling variances of blocks and sums, shape (n_rows + 1, n_columns + 1)."""
+        of_rows, of_columns, of_rest = _split_variances(variances)
         n_rows, n_columns = variances.shape[0] - 1, variances.shape[1] - 1
-        shrunk_ones = np.zeros(variances.shape)
-        shrunk_ones[:-1, :-1] = (
+        shrunk = np.zeros(variances.shape)
+        shrunk[:-1, :-1] = (
             self.rows**2 * of_rows + self.columns**2 * of_columns + self.rest**2 * of_rest
         )
-        shrunk_ones[:-1, -1:] = self.rows**2 * of_rows * n_columns**2
-        shrunk_ones[-1:, :-1] = self.columns**2 * of_columns * n_rows**2
-        return shrunk_ones
+        shrunk[:-1, -1:] = self.rows**2 * of_rows * n_columns**2
+        shrunk[-1:, :-1] = self.columns**2 * of_columns * n_rows**2
+        return shrunk
 
 
-def shrunk(moments: Moments, total: float) -> tuple[Floats, Floats]:
-    """Values and errors that are drawn towards equal shares as far as noise may explain them.
+def shrink_values(moments: Moments, total: float) -> tuple[Floats, Floats]:
+    """Shrink values towards equal shares as far as noise explains their differences.
 
-    A short run shows differences between blocks that are mostly noise; giving every block the same
-    share of the total is then nearer to the truth. Row effects, column effects and what remains are
-    estimated apart. With more tasks noise shrinks, and the values become those of the Moments.
+    In a short run most differences between blocks are noise, and equal shares of the total are
+    closer to the truth. Row effects, column effects and the rest are shrunk separately. With more
+    tasks the noise decreases, and the values converge to the means of the Moments.
 
     Parameters
     ----------
     moments : Moments of shape (n_rows + 1, n_columns + 1)
-        Of equally many observations for all entries, each of which adds up to the total.
+        The number of observations must be the same for all entries, and each observation must add
+        up to the total.
     total : float
-        What all values add up to.
+        Sum of all values.
 
     Returns
     -------
     values, errors : arrays of shape (n_rows + 1, n_columns + 1)
-        With sums at the margins. Errors of short runs are widened, so that 1.96 of them to either
-        side are a 95 % interval; NaN for fewer than two observations.
+        With sums at the margins. Errors of short runs are widened such that values plus or minus
+        1.96 errors are 95% intervals; they are NaN for fewer than two observations.
     """
     n_rows, n_columns = moments.mean.shape[0] - 1, moments.mean.shape[1] - 1
     equal = np.full((n_rows, n_columns), total / (n_rows * n_columns))
     n_seen = int(moments.count.min())
     if n_seen < 2:
         return append_margins(equal), np.full(moments.mean.shape, np.nan)
-    rows, columns, rest = _parts(moments, equal)
-    values = append_margins(equal + sum(part.kept * part.effects for part in (rows, columns, rest)))
-    wider = float(widening(n_seen))
+    components = _components(moments, total)
+    values = append_margins(equal + sum(each.kept * each.effects for each in components))
+    rows, columns, rest = (each.errors_squared(float(widening(n_seen))) for each in components)
     squares = np.zeros(moments.mean.shape)
-    squares[:-1, :-1] = sum(part.errors_squared(wider) for part in (rows, columns, rest))
-    squares[:-1, -1] = rows.errors_squared(wider)[:, 0] * n_columns**2
-    squares[-1, :-1] = columns.errors_squared(wider)[0] * n_rows**2
+    squares[:-1, :-1] = rows + columns + rest
+    squares[:-1, -1] = rows[:, 0] * n_columns**2
+    squares[-1, :-1] = columns[0] * n_rows**2
     return values, np.sqrt(squares)
 
 
-def _parts(moments: Moments, equal: Floats) -> tuple[Component, Component, Component]:
-    n_rows, n_columns = equal.shape
+def _components(moments: Moments, total: float) -> tuple[Component, Component, Component]:
+    """Split the values' deviations from equal shares into row effects, column effects and rest."""
+    n_rows, n_columns = moments.mean.shape[0] - 1, moments.mean.shape[1] - 1
     variances = moments.sampling_se**2
-    of_blocks = variances[:-1, :-1]
-    of_rows, of_columns, of_rest = _variances_of_parts(variances)
-    rest_noise = float(of_blocks.mean() - of_rows.mean() - of_columns.mean())
-    deviations = moments.mean[:-1, :-1] - equal
+    of_rows, of_columns, of_rest = _split_variances(variances)
+    rest_noise = float(variances[:-1, :-1].mean() - of_rows.mean() - of_columns.mean())
+    deviations = moments.mean[:-1, :-1] - total / (n_rows * n_columns)
     rows = deviations.mean(axis=1, keepdims=True)
     columns = deviations.mean(axis=0, keepdims=True)
-    rest = deviations - rows - columns
     return (
         Component(rows, of_rows, float(of_rows.mean()), n_rows - 1),
         Component(columns, of_columns, float(of_columns.mean()), n_columns - 1),
-        Component(rest, of_rest, max(rest_noise, 0.0), (n_rows - 1) * (n_columns - 1)),
+        Component(
+            deviations - rows - columns,
+            of_rest,
+            max(rest_noise, 0.0),
+            (n_rows - 1) * (n_columns - 1),
+        ),
     )
 
 
-def _variances_of_parts(variances: Floats) -> tuple[Floats, Floats, Floats]:
-    """Sampling variances of row effects, of column effects and of the rest."""
+def _split_variances(variances: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the sampling variances of row effects, of column effects and of the rest."""
     n_rows, n_columns = variances.shape[0] - 1, variances.shape[1] - 1
     of_blocks = variances[:-1, :-1]
     of_rows = variances[:-1, -1:] / n_columns**2
     of_columns = variances[-1:, :-1] / n_rows**2
-    # In the mean over all blocks the three variances add up; single blocks may differ a little.
+    # On average over all blocks the three variances add up; single blocks may differ.
     of_rest = np.maximum(of_blocks - of_rows - of_columns, of_blocks / 4)
     if 1 in (n_rows, n_columns):
         of_rest = np.zeros_like(of_blocks)
@@ -204,15 +206,15 @@ def _variances_of_parts(variances: Floats) -> tuple[Floats, Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class MomentsWithErrors:
-    """Moments of a run, with validation errors.
+    """Moments of a run, with validation errors if they are known.
 
     Parameters
     ----------
     moments : Moments of shape (n_rows + 1, n_columns + 1)
     errors : array of the same shape, or None
-        Errors that come from the choice of validation rows, where they are known.
+        Validation errors of blocks and sums.
     owners : array of shape (n_owners,) or None
-        The same of what owners hold, where there are any.
+        Validation errors of the owners' sums.
     """
 
     moments: Moments
@@ -230,19 +232,19 @@ class MomentsWithErrors:
     ) -> MomentsWithErrors:
         """Estimate values and their deviations from the same utilities.
 
-        Values are sums of utilities, each with a weight, and so are their deviations. Deviations
-        also hold the chance in which coalitions were sampled; what it adds to their squares is
-        taken off, because standard errors tell of it, but never more than three quarters.
+        Values are weighted sums of utilities, and so are their deviations. Deviations also contain
+        the sampling error of coalitions, which standard errors report separately. Its share of
+        their squares is subtracted, but never more than three quarters of them.
 
         Parameters
         ----------
-        utility_log : Looks
+        utility_log : UtilityLog
         samples : bool
-            Whether the standard errors in the Moments are those of sampled coalitions.
+            Whether the Moments have standard errors due to sampled coalitions.
         shrink_to : float or None
-            The total to equal shares of which values are drawn, where they are.
+            Total of the equal shares towards which values are shrunk; None without shrinkage.
         shares : array of shape (n_owners, n_rows, n_columns) or None
-            What owners have of each block.
+            Share of each owner in each block.
         """
         moments, kept = None, None
         squares, noise, owned = np.zeros(()), np.zeros(()), np.zeros(())
@@ -251,7 +253,7 @@ class MomentsWithErrors:
                 moments = Moments(seen.count[..., 0], seen.mean[..., 0], seen.sum_sq[..., 0])
                 kept = None if shrink_to is None else Kept.of(moments, shrink_to)
             blocks = seen.values[:-1, :-1, 1:]
-            deviations = append_margins(blocks) if kept is None else kept.of_deviations(blocks)
+            deviations = append_margins(blocks) if kept is None else kept.shrink_deviations(blocks)
             squares = squares + (deviations**2).sum(axis=-1)
             if shares is not None:
                 of_owners = np.tensordot(shares, deviations[:-1, :-1], axes=2)
@@ -261,7 +263,7 @@ class MomentsWithErrors:
             return cls(utility_log.moments, None)
         if samples:
             noise = np.nan_to_num(noise)
-            noise = noise if kept is None else kept.of_variances(noise)
+            noise = noise if kept is None else kept.shrink_variances(noise)
             squares = np.maximum(squares - noise, _LEAST_LEFT * squares)
         if np.isnan(squares[moments.count > 0]).any():
             return cls(moments, None)

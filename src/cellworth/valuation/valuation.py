@@ -25,7 +25,7 @@ from cellworth.sampling.moments import (
     combine_errors,
     widening,
 )
-from cellworth.sampling.shrinkage import shrunk
+from cellworth.sampling.shrinkage import shrink_values
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Scores, read_number
 from cellworth.valuation.storage import write_folder
@@ -314,7 +314,7 @@ class Valuation:
         includes both errors, if known. For a sharded table it includes sampling errors only.
         """
         counted = (Signs.of(chunk.values, chunk.errors) for chunk in self.iter_rows())
-        return reduce(Signs.with_others, counted)
+        return reduce(Signs.merge, counted)
 
     def lowest(self, k: int = 10) -> ValueList:
         """Return the k blocks of lowest value, lowest first.
@@ -467,7 +467,7 @@ class Valuation:
 
     @cached_property
     def _shrunk(self) -> tuple[Floats, Floats]:
-        return shrunk(self.moments, self.expected_total)
+        return shrink_values(self.moments, self.expected_total)
 
     @cached_property
     def _errors(self) -> Floats:

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -33,7 +34,6 @@ from cellworth.sampling.moments import (
     Estimate,
     Moments,
     OwnerSums,
-    Shares,
     Tally,
     UtilityLog,
     widening,
@@ -289,7 +289,7 @@ def _sum_by_owner(
         errors_by_owner = compute_share_errors(valuation.moments, valuation.expected_total, shares)
         errors = errors_by_owner / widening(count)
     elif method.observes_sums and valuation.status != "exact" and isinstance(added, UtilityLog):
-        seen = added.moments_of(Shares(shares))
+        seen = added.moments_of(partial(np.tensordot, shares, axes=2))
         errors = np.where(seen.count >= method.errors_from, seen.sampling_se, np.nan)
     else:
         # The standard errors of blocks add up to those of their sum at most.

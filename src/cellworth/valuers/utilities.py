@@ -25,7 +25,7 @@ from cellworth.sampling.moments import (
     Estimate,
     Tally,
     UtilityLog,
-    fewer,
+    pool_deviations,
 )
 from cellworth.sampling.samplers import TaskSampler
 
@@ -92,7 +92,7 @@ class Lookup:
     def _with_fewer_deviations(self, known: Known) -> Known:
         if known.deviations is None:
             return known
-        return known._replace(deviations=fewer(known.deviations, self.most_deviations))
+        return known._replace(deviations=pool_deviations(known.deviations, self.most_deviations))
 
 
 @dataclass(eq=False)
@@ -348,7 +348,7 @@ def _stack(deviations: list[Deviations | None]) -> Deviations:
         return np.zeros((len(deviations), 0), dtype=np.float32)
     # A cache may hold more of them than this run keeps.
     least = min(map(len, known))
-    return np.array([fewer(each, least) for each in known])
+    return np.array([pool_deviations(each, least) for each in known])
 
 
 def _unstack(rows: Deviations) -> list[Deviations]:
