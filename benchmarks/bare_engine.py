@@ -101,7 +101,7 @@ class Ranked:
             self.plan,
             order=order,
             weights=self.weights,
-            count=1.0,
+            query_weight=1.0,
             nothing=nothing,
             into=self.cells,
         )

@@ -438,7 +438,7 @@ MISTAKES = {
     "Beta outside its family": (lambda: Beta(0, 1), ["Beta(0, 1)", "above 0"]),
     "chances that do not add up": (
         lambda: value_game(GAME, semivalue=(Certain(), None)),
-        ["add up to 2", "2 chances", "add up to 1"],
+        ["must return 2 non-negative numbers that add up to 1", "adds up to 2"],
     ),
     "a number for a rule": (lambda: monte_carlo(stop=100), ["stop is 100", "MaxTasks(200)"]),
     "no tasks": (lambda: MaxTasks(0), ["MaxTasks must be at least 1 task", "got 0"]),
@@ -532,44 +532,47 @@ MISTAKES = {
         lambda: KNNGame(**GOOD, scoring="balanced_accuracy"),
         ["scoring is 'balanced_accuracy'", "give 'balanced_neighbor_agreement'"],
     ),
-    "an unknown scale": (lambda: KNNValuer(scale="range").fit(**GOOD), ["scale is 'range'"]),
+    "an unknown scale": (
+        lambda: KNNValuer(scale="range").fit(**GOOD),
+        ["scale must be 'robust', 'std' or None", "'range'"],
+    ),
     "column_types in a list": (
         lambda: KNNValuer().fit(**GOOD, column_types=["age"]),
-        ["column_types is of type list"],
+        ["column_types must be a mapping", "got list"],
     ),
     "a kind for no column": (
         lambda: KNNValuer().fit(**GOOD, column_types={"agee": "numeric"}),
-        ["column_types names the column 'agee'", "does not have"],
+        ["column_types must name columns of X, got 'agee'", "the columns of X are"],
     ),
     "an unknown kind": (
         lambda: KNNValuer().fit(**GOOD, column_types={"age": "ordinal"}),
-        ["'ordinal' for column 'age'", "function of two cells"],
+        ["column_types of column 'age'", "function of two cells", "got 'ordinal'"],
     ),
-    "text that is to be numeric": (
+    "text in a numeric column": (
         lambda: KNNValuer().fit(
             **(GOOD | {"X": X.assign(pay="high")}), column_types={"pay": "numeric"}
         ),
-        ["column 'pay' is to be numeric", "fix them"],
+        ["cells of the numeric column 'pay' must be numbers", "fix them"],
     ),
     "an infinite cell": (
         lambda: KNNValuer().fit(**(GOOD | {"X_val": X.assign(pay=np.inf)})),
-        ["column 'pay' holds infinity"],
+        ["cells of column 'pay' must be finite"],
     ),
     "a distance below zero": (
         lambda: KNNValuer().fit(**GOOD, column_types={"age": lambda a, b: -1.0}),
-        ["distance given for column 'age'", "squared distance"],
+        ["distance function of column 'age'", "squared distance"],
     ),
     "a distance in words": (
         lambda: KNNValuer().fit(**GOOD, column_types={"age": lambda a, b: "far"}),
-        ["distance given for column 'age'", "no number"],
+        ["distance function of column 'age'", "finite number"],
     ),
     "numbers here and text there": (
         lambda: KNNValuer(1).fit(**(GOOD | {"X_val": X.assign(age=X["age"].astype(str))})),
-        ["column 'age' holds numbers in one of X and X_val", "same type", "column_types"],
+        ["column 'age' must have the same type in X and X_val", "column_types"],
     ),
     "complex cells": (
         lambda: KNNValuer(1).fit(**(GOOD | {"X": X.assign(age=X["age"] * 1j)})),
-        ["column 'age' holds cells of type", "have no distance"],
+        ["column 'age' must have numbers, dates, strings", "drop it"],
     ),
     "a numeric target of integers": (
         lambda: KNNValuer(1).fit(X, [1, 2, 3, 4], X_val=X, y_val=[1, 2, 3, 5]),
@@ -710,7 +713,7 @@ MISTAKES = {
     ),
     "a cell without a distance, for a model that may take it": (
         lambda: out_of_bag(X.assign(tags=[[1]] * len(X)), model=DecisionTreeClassifier()),
-        ["holds the cell [1]", "distance=False if your model takes it"],
+        ["must be comparable, got [1]", "distance=False if your model takes it"],
     ),
     "a choice of distance in words": (
         lambda: out_of_bag(distance="yes"),
@@ -731,7 +734,7 @@ MISTAKES = {
     ),
     "infinite cells for trees": (
         lambda: out_of_bag(X.assign(pay=np.inf)),
-        ["column 'pay' holds infinity", "replace it"],
+        ["column 'pay' must be finite", "replace it"],
     ),
     "random values without a table": (lambda: RandomValuer().fit(None, Y), ["NoneType"]),
     "random values without labels": (lambda: RandomValuer().fit(X, None), ["y is None"]),

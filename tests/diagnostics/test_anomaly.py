@@ -325,7 +325,7 @@ def test_numbers_whose_squares_are_endless_are_suspicious(huge):
     scores = anomaly_scores(X, np.arange(60) % 2)
     assert np.isfinite(scores).all()
     assert scores.argmax() == 7 * 3 + 1
-    with pytest.raises(ValueError, match=r"'x0' has a scale of .* rescale it"):
+    with pytest.raises(ValueError, match=r"scale of column 'x0' must be between"):
         anomaly_scores([[huge], [-huge], [0.0]] * 4, [0, 1] * 6)
 
 
@@ -366,9 +366,12 @@ def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch
         ({"y": [1, 0, None]}, "y has no label"),
         ({"y": ["a", 1, "b"]}, "must have labels of one type"),
         ({"X": None}, "X is of type NoneType"),
-        ({"X": [[np.inf], [1.0], [2.0]]}, "holds infinity"),
-        ({"column_types": {"x9": "numeric"}}, "column_types names the column 'x9'"),
-        ({"column_types": {"x0": "ordinal"}}, "column_types has 'ordinal' for column 'x0'"),
+        ({"X": [[np.inf], [1.0], [2.0]]}, "must be finite"),
+        ({"column_types": {"x9": "numeric"}}, "column_types must name columns of X, got 'x9'"),
+        (
+            {"column_types": {"x0": "ordinal"}},
+            "column_types of column 'x0' must be .* got 'ordinal'",
+        ),
     ],
 )
 def test_wrong_input_gets_a_sentence(changed, sentence):

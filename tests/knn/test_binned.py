@@ -174,7 +174,7 @@ def settled(ranker, some, prepared):
     """Values of all cells, in units, from a round over shards."""
     looks = [ranker.count(number, shard, prepared) for number, shard in enumerate(some)]
     row_values = ranker.finalize(reduce(Summary.merge, looks[::-1]))
-    n_results = prepared.draw_coalitions.weights.shape[1]
+    n_results = prepared.drawn.weights.shape[1]
     cells = np.zeros((n_results, ranker.n_rows), dtype=np.int64)
     for number, shard in enumerate(some):
         into = np.zeros((n_results, shard.n_rows), dtype=np.int64)
@@ -251,5 +251,7 @@ def test_bins_are_refused_for_numeric_targets_and_senseless_settings():
     with pytest.raises(ValueError, match="nearest of BinnedRanks must be an integer"):
         BinnedRanks(0)
     for width in (0, "narrow", 2.0):
-        with pytest.raises(ValueError, match=r"width of BinnedRanks is .* between 0.001 and 1"):
+        with pytest.raises(
+            ValueError, match=r"width of BinnedRanks must be .* between 0.001 and 1, got"
+        ):
             BinnedRanks(10, width)

@@ -204,8 +204,8 @@ def test_days_are_the_same_categories_in_any_library():
     ("cells", "asked", "words"),
     [
         (pd.to_datetime(DAYS), 3, "dates or durations on one side only"),
-        ([DAYS[0], datetime.timedelta(1)], DAYS[0], "is to be numeric"),
-        (pd.Series([10**400, 1], dtype=object), 1, "is to be numeric"),
+        ([DAYS[0], datetime.timedelta(1)], DAYS[0], "must be numbers"),
+        (pd.Series([10**400, 1], dtype=object), 1, "must be numbers"),
         ([1e-170, 3e-170, 9e-170], 1e-170, "rescale it"),
         ([1e160, 3e160, 9e160], 1e160, "rescale it"),
     ],

@@ -1,4 +1,4 @@
-"""How tasks are computed: in memory, and as an algorithm over shards."""
+"""Computation of tasks: in memory, and as an algorithm over shards."""
 
 from __future__ import annotations
 
@@ -56,22 +56,21 @@ from cellworth.valuation.storage import GROUP_ROWS, write_groups
 
 
 class QueryTasks:
-    """Values all cells for the queries of a task.
+    """Computes the values of all cells for the queries of a task, in memory.
 
     Parameters
     ----------
     game : KNNGame
     sampler : ColumnSampler
-        Coalitions of columns for each query.
     row_semivalue, column_semivalue : Semivalue
     with_label : bool
-        Whether the label column plays.
+        Whether the label column is a player.
     ranking : BinnedRanks or None
-        How far rows are ranked; None: exactly.
+        None ranks all rows exactly.
     seed : int or None
-        None where nothing is drawn.
+        None if nothing is drawn.
     holdings : Holdings or None
-        Whose sums are watched.
+        Owners whose sums are computed.
     """
 
     def __init__(
@@ -105,17 +104,17 @@ class QueryTasks:
         self._owned: dict[int, OwnerCodes] = {}
 
     def __call__(self, number: int) -> Task:
-        """Name task number t."""
+        """Return task number t."""
         return self.schedule(number)
 
     def contribution(self, task: Task) -> PassSums:
-        """Value all cells for the queries of a task."""
+        """Compute the values of all cells for the queries of a task."""
         schedule, recorder = self.schedule, None
         n_owners = 0 if self.holdings is None else len(self.holdings.names)
         if task.part.observed and task.pass_number == 0:
             n_strata = schedule.queries.n_strata
             recorder = QueryRecorder(schedule.n_results, self.game.shape[0], n_strata, n_owners)
-        # Bins count in units, which are integers.
+        # Values of binned ranks are in fixed point.
         dtype: type[Any] = float if self.ranking is None else np.int64
         sums = np.zeros((self.game.shape[0], schedule.n_results), dtype=dtype)
         owned_sums, added = np.zeros(n_owners), []
@@ -142,19 +141,22 @@ class QueryTasks:
         return replace(seen, owned=replace(seen, sums=owned_sums, query_variance=variance))
 
     def never_valued(self, n_tasks: int) -> Mask:
-        """Row players that no query of the first tasks could value, but others can."""
-        folds = self.game.problem.folds
+        """Return the row players that only queries of later tasks can value."""
         done = self.schedule.parts[:n_tasks]
-        batch = {piece.fold for part in done for piece in part.pieces}
-        everyone = self._players_in(range(len(folds)))
-        return everyone & ~self._players_in(batch)
+        folds_done = {piece.fold for part in done for piece in part.pieces}
+        players = self._players_in(range(len(self.game.problem.folds)))
+        return players & ~self._players_in(folds_done)
 
     def _players_in(self, folds: Iterable[int]) -> Mask:
-        """Row players of which some row may be learned from in one of these folds."""
-        there = np.zeros(self.game.shape[0], dtype=bool)
+        """Return the row players with a training row in one of these folds."""
+        found = np.zeros(self.game.shape[0], dtype=bool)
         for fold in folds:
-            there[self.game.blocks.rows.codes[self.game.problem.folds[fold].may_train]] = True
-        return there
+            found[self._row_players(fold)] = True
+        return found
+
+    def _row_players(self, fold: int) -> NDArray[Any]:
+        """Return the row player of each training row of a fold."""
+        return self.game.blocks.rows.codes[self.game.problem.folds[fold].may_train]
 
     def _value_queries(
         self,
@@ -163,11 +165,10 @@ class QueryTasks:
         orders: Iterator[NDArray[np.int64]],
         recorder: QueryRecorder | None,
     ) -> tuple[NDArray[Any], QueryTotals]:
-        """Values of the cells that may be learned from in a fold, for queries of that fold."""
+        """Return the values of the fold's training cells, and the totals of its queries."""
         if recorder is not None:
-            rows = np.flatnonzero(self.game.problem.folds[piece.fold].may_train)
             owned = None if self.holdings is None else self._get_owner_codes(piece.fold)
-            recorder.start_fold(self.game.blocks.rows.codes[rows], owned)
+            recorder.start_fold(self._row_players(piece.fold), owned)
         if self.ranking is None:
             return self._value_sorted(piece, pass_number, orders, recorder)
         return self._value_binned(piece, pass_number, orders, self.ranking, recorder)
@@ -179,42 +180,39 @@ class QueryTasks:
         orders: Iterator[NDArray[np.int64]],
         recorder: QueryRecorder | None,
     ) -> tuple[NDArray[Any], QueryTotals]:
-        """Rank rows by sorting them."""
+        """Rank all rows exactly, by sorting."""
         schedule, queries = self.schedule, self.schedule.queries
         training = get_or_make(self._trainings, piece.fold, self._training)
         plans = get_or_make(self._plans, pass_number, self._batch_coalitions)
         ranked = SortedRows(training, max(plan.most_at_once for plan, _ in plans))
         without_columns = self._without_columns(training)
         cells = np.zeros((schedule.n_results, training.n_rows))
-        counted, utilities, bases, votes = [], [], [], []
-        # Queries come first: an order that is taken must not be lost for the next piece.
+        totals = []
+        # zip stops at the end of the queries, before it takes an order of the next fold.
         for position, order in zip(piece.queries.tolist(), orders, strict=False):
             leave_if_cancelled()
-            counts = float(queries.weights[piece.fold][position])
+            query_weight = float(queries.weights[piece.fold][position])
             query = queries.query(training.scales, piece.fold, position)
             plan, weights = plans[position % len(plans)]
             if schedule.draws:
                 weights = weights[:, np.argsort(order)]
             nothing, base = without_columns(query)
             into = cells if recorder is None else recorder.clear_values()
-            units, vote = ranked.add(
+            utility, vote = ranked.add(
                 query,
                 plan,
                 order=order,
                 weights=weights,
-                count=counts if recorder is None else 1.0,
+                query_weight=query_weight if recorder is None else 1.0,
                 nothing=nothing,
                 into=into,
             )
             if recorder is not None:
-                cells += counts * into
-                squared = (counts * queries.n_queries) ** 2
+                cells += query_weight * into
+                squared = (query_weight * queries.n_queries) ** 2
                 recorder.add_values(squared, int(queries.strata[piece.fold][position]))
-            counted.append(counts)
-            utilities.append(units)
-            bases.append(base)
-            votes.append(vote)
-        return cells, sum_queries(counted, utilities, bases, votes)
+            totals.append((query_weight, utility, base, vote))
+        return cells, sum_queries(*zip(*totals, strict=True))
 
     def _value_binned(
         self,
@@ -224,7 +222,7 @@ class QueryTasks:
         bins: BinnedRanks,
         recorder: QueryRecorder | None,
     ) -> tuple[NDArray[Any], QueryTotals]:
-        """Rank rows by bins: one shard, which holds them all."""
+        """Rank rows in bins, as a single shard."""
         schedule, queries = self.schedule, self.schedule.queries
         ranker, shard = get_or_make(self._rankers, piece.fold, partial(self._ranker, bins))
         prepared = schedule.prepare(piece, pass_number, orders, ranker)
@@ -243,10 +241,10 @@ class QueryTasks:
             )
             if recorder is not None:
                 grouped += into
-                count = float(batch.weights[some[0]])
-                recorder.clear_values()[:, shard.positions] = into / (count * UNITS)
+                weight = float(batch.weights[some[0]])
+                recorder.clear_values()[:, shard.positions] = into / (weight * UNITS)
                 stratum = queries.strata[piece.fold][piece.queries[some[0]]]
-                recorder.add_values((count * queries.n_queries) ** 2, int(stratum))
+                recorder.add_values((weight * queries.n_queries) ** 2, int(stratum))
         cells = np.empty_like(grouped)
         cells[:, shard.positions] = grouped
         votes = count_votes_in_summary(ranker, batch, summary)
@@ -257,7 +255,7 @@ class QueryTasks:
         )
 
     def _batch_coalitions(self, pass_number: int) -> list[tuple[CoalitionBatches, Floats]]:
-        """Coalitions of a pass, ready to be ranked on, each with the weights of its coalitions."""
+        """Return the draws of a pass in batches for sorting, with their weights."""
         at_once = coalitions_at_once(len(self.game.labels))
         return [
             (CoalitionBatches.of(coalitions, at_once), weights)
@@ -301,12 +299,11 @@ class QueryTasks:
         return get_or_make(self._owned, fold, self._make_owner_codes)
 
     def _make_owner_codes(self, fold: int) -> OwnerCodes:
-        assert self.holdings is not None  # noqa: S101 (only asked for where there are owners)
-        rows = np.flatnonzero(self.game.problem.folds[fold].may_train)
-        return OwnerCodes.of(self.holdings, self.game.blocks.rows.codes[rows])
+        assert self.holdings is not None  # noqa: S101 (only called if there are owners)
+        return OwnerCodes.of(self.holdings, self._row_players(fold))
 
     def _without_columns(self, training: TrainingRows) -> Callable[[Query], tuple[Floats, float]]:
-        """Values of rows that the last line of weights counts, and what the total leaves out."""
+        """Return a function of a query: values of rows without columns, and the baseline."""
         if self.game.empty == "prior":
             known: dict[float, tuple[Floats, float]] = {}
 
@@ -324,30 +321,29 @@ class QueryTasks:
         )
 
         def zero(query: Query) -> tuple[Floats, float]:
-            # The closed form has a numeric target met by the mean where there are no rows.
+            # In the closed form, the prediction for a numeric target without rows is the mean.
             level = 0.0 if training.is_class else -chance_of_empty * query.label**2
             return np.full(training.n_rows, level), 0.0
 
         return zero
 
     def _add_by_player(self, cells: NDArray[Any], fold: int, into: NDArray[Any]) -> None:
-        axis = self.game.blocks.rows
-        players = axis.codes[self.game.problem.folds[fold].may_train]
-        if axis.grouped:
+        players = self._row_players(fold)
+        if self.game.blocks.rows.grouped:
             np.add.at(into, players, cells.T)
         else:
             into[players] += cells.T
 
 
 class NumberedShard(NamedTuple):
-    """Rows of one shard, and which it is."""
+    """Rows of one shard, and its number."""
 
     number: int
     shard: Shard
 
 
 class NumberedRound(NamedTuple):
-    """What shards must know of a round, and which it is."""
+    """A prepared round, and its number."""
 
     number: int
     prepared: PreparedBatch
@@ -355,16 +351,17 @@ class NumberedRound(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KNNShardAlgorithm:
-    """What a run over shards does; see :class:`cellworth.runtime.shard_algorithm.ShardAlgorithm`.
+    """Values of cells computed on shards, round by round.
 
-    A shard's state holds integer sums of the unfinished pass; of finished passes the means and
-    spreads of its cells and rows, and the sums of its columns.
+    It implements :class:`cellworth.runtime.shard_algorithm.ShardAlgorithm`. A shard's state has
+    fixed-point sums of the unfinished pass. Of finished passes it has the means and sums of squared
+    deviations of cells and rows, and the sums of columns.
 
     Parameters
     ----------
     shards : PreparedShards
     ranker : Ranker
-    schedule : Questions
+    schedule : TaskSchedule
     """
 
     shards: PreparedShards
@@ -373,15 +370,15 @@ class KNNShardAlgorithm:
 
     @property
     def n_shards(self) -> int:
-        """How many shards the table has."""
+        """Number of shards."""
         return self.shards.table.n_shards
 
     def open(self, shard: int) -> NumberedShard:
-        """Rows of a shard, memory-mapped."""
+        """Memory-map the rows of a shard."""
         return NumberedShard(shard, self.shards.open(shard))
 
     def prepare(self, number: int) -> NumberedRound:
-        """Queries of a round, and where bins begin."""
+        """Return the queries of a round and the edges of the bins."""
         task = self.schedule(number)
         # Validation rows are one fold.
         (piece,) = task.part.pieces
@@ -391,22 +388,22 @@ class KNNShardAlgorithm:
         )
 
     def count(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
-        """Counts of a shard's rows by bin, and its nearest rows."""
+        """Count a shard's rows by bin, and list its nearest rows."""
         return self.ranker.count(rows.number, rows.shard, prepared.prepared)
 
     def merge(self, one: Summary, other: Summary) -> Summary:
-        """Summary of both."""
+        """Merge two summaries."""
         return one.merge(other)
 
     def finalize(self, prepared: NumberedRound, summary: Summary) -> RoundResult:
-        """What rows are worth, and what the round tells of sums."""
+        """Compute the values of rows from the summary of all shards, and the round's report."""
         row_values = self.ranker.finalize(summary)
         votes = count_votes_in_summary(self.ranker, prepared.prepared.batch, summary)
         report = self._report(self.schedule(prepared.number), prepared.prepared, row_values, votes)
         return RoundResult(row_values.far, row_values.near, report)
 
     def initial_state(self, rows: NumberedShard) -> ShardState:
-        """Nothing is added yet."""
+        """Return the state before the first round."""
         return {"rounds": np.array([0])}
 
     def accumulate(
@@ -417,7 +414,7 @@ class KNNShardAlgorithm:
         part: Near,
         state: ShardState,
     ) -> ShardState:
-        """Add a round to the sums of a shard; the last of a pass makes an observation of them."""
+        """Add a round to the sums of a shard; the last round of a pass closes the pass."""
         if "sums" not in state:
             shape = self.schedule.n_results, rows.shard.n_rows
             state["sums"] = np.zeros(shape, dtype=np.int64)
@@ -430,12 +427,12 @@ class KNNShardAlgorithm:
     def write(
         self, rows: NumberedShard, state: ShardState, shard: int, folder: Path
     ) -> dict[str, Any]:
-        """Write means and spreads in the order of rows; tell the sums of columns, in units."""
+        """Write means and sum_sq in the order of rows; return column sums in fixed point."""
         if "mean" not in state:
-            # Interrupted in the first pass: values are of the queries so far.
+            # The first pass was interrupted: values are means over the queries so far.
             self._close_pass(state)
         elif "sums" in state:
-            # What a later pass has begun does not count.
+            # A later, unfinished pass does not count.
             del state["sums"]
         entry = write_groups(
             folder,
@@ -447,22 +444,22 @@ class KNNShardAlgorithm:
         return {**entry, "column_sums": state["column_sums"].tolist()}
 
     def weight(self, n_rounds: int) -> float:
-        """What the queries of the last pass count together, after so many rounds."""
+        """Return the sum of query weights in the last pass, after n_rounds rounds."""
         n_parts = len(self.schedule.parts)
         first = (n_rounds - 1) // n_parts * n_parts
         return reduce(add, (self._weight(self.schedule(n)) for n in range(first, n_rounds)))
 
     def _weight(self, task: Task) -> float:
         (piece,) = task.part.pieces
-        counts = self.schedule.queries.weights[piece.fold]
-        return reduce(add, (float(counts[position]) for position in piece.queries), 0.0)
+        weights = self.schedule.queries.weights[piece.fold]
+        return reduce(add, (float(weights[position]) for position in piece.queries), 0.0)
 
     def _close_pass(self, state: ShardState) -> None:
         sums, weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
         of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0)) / weight
         before = state.get("column_sums", np.empty((0, len(sums)), dtype=np.int64))
         state["column_sums"] = np.vstack([before, of_columns])
-        # In place, line by line: a shard's values are the largest thing there is.
+        # In place and line by line, because a shard's values take most of the memory.
         seen = sums.view(np.float64)
         for line, units in zip(seen, sums, strict=True):
             line[:] = as_floats(units) / weight
@@ -479,7 +476,7 @@ class KNNShardAlgorithm:
     def _report(
         self, task: Task, prepared: PreparedBatch, row_values: Any, votes: Floats | None
     ) -> dict[str, Any]:
-        """What a round adds to totals, and how sums of columns differ from query to query."""
+        """Return a round's totals, and its sums for the variance of column sums over queries."""
         batch = prepared.batch
         if votes is None:
             votes = np.full(len(batch.labels), np.nan)
@@ -487,7 +484,7 @@ class KNNShardAlgorithm:
         sums = _column_sums(prepared, row_values.sums, self.ranker.class_counts)
         queries, (piece,) = self.schedule.queries, task.part.pieces
         strata = queries.strata[piece.fold][piece.queries]
-        # One line for each stratum, with what its queries count.
+        # One line per stratum, with the squared weights of its queries.
         member = (np.arange(queries.n_strata)[:, None] == strata).astype(np.float64)
         squared = member * (batch.weights * queries.n_queries) ** 2
         return {
@@ -501,32 +498,29 @@ class KNNShardAlgorithm:
 
 
 def _observe(count: int, mean: Floats, sum_sq: Floats, seen: Floats) -> None:
-    """Add one observation to the Moments of others, in place."""
+    """Add one observation to the Moments of ``count`` others, in place."""
     before = Moments(np.full(len(mean), count, dtype=np.int64), mean, sum_sq)
     after = before.merge(Moments.of(seen))
     mean[:], sum_sq[:] = after.mean, after.sum_sq
 
 
 def _column_sums(prepared: PreparedBatch, sums: Floats, class_counts: NDArray[np.int64]) -> Floats:
-    """Sums of each column and of all of them, query by query; what the query counts left out."""
-    batch, draw_coalitions = prepared.batch, prepared.draw_coalitions
-    found = np.empty((len(batch.labels), draw_coalitions.weights.shape[1] + 1))
+    """Return the column sums and the total of each query, without the query weights."""
+    batch, drawn = prepared.batch, prepared.drawn
+    found = np.empty((len(batch.labels), drawn.weights.shape[1] + 1))
     for query, (label, draw) in enumerate(zip(batch.labels, batch.draws, strict=True)):
         pairs = slice(*batch.pair_starts[query : query + 2])
-        coalitions = slice(*draw_coalitions.steps.starts[draw : draw + 2])
+        coalitions = slice(*drawn.steps.starts[draw : draw + 2])
         matches = class_counts[label] if label < len(class_counts) else 0
         alone = prepared.nothing[query] @ [class_counts.sum() - matches, matches]
-        by_name = (
-            sums[pairs] @ draw_coalitions.weights[coalitions]
-            + alone * draw_coalitions.nothing[draw]
-        )
-        found[query, batch.orders[query]] = by_name
-        found[query, -1] = by_name.sum()
+        by_position = sums[pairs] @ drawn.weights[coalitions] + alone * drawn.nothing[draw]
+        found[query, batch.orders[query]] = by_position
+        found[query, -1] = by_position.sum()
     return found
 
 
 def _groups(shard: Shard, state: ShardState) -> Iterator[dict[str, Floats]]:
-    """Figures of a shard's rows in the order of the table, some rows at a time."""
+    """Yield statistics of a shard's rows in the table's order, some rows at a time."""
     order = np.argsort(shard.positions, kind="stable")
     for start in range(0, shard.n_rows, GROUP_ROWS):
         some = order[start : start + GROUP_ROWS]

@@ -1,4 +1,4 @@
-"""Binned values: ranks counted in bins, which merge over shards."""
+"""Binned ranks: far rows are counted in bins, which can be merged over shards."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from cellworth.sampling.column_samplers import Coalitions
 from cellworth.sampling.passes import LARGEST, UNITS
 from cellworth.sampling.semivalues import Semivalue
 
-# Room for more of the nearest than a shard should hold; should it not do, there is a second pass.
-_ROOM = 3
-_LEAST_ROOM = 64
+# Capacity for nearest rows, relative to the expected number; if it is too small, count repeats.
+_CAPACITY = 3
+_LEAST_CAPACITY = 64
 _SAMPLE_SHARE = 16
 _LEAST_SAMPLE, _MOST_SAMPLE = 1024, 32768
-# Of more than 32 million rows, one in this many: else ever more rows would count as nearest.
+# Beyond 32 million rows, the sample has one row in this many. With a fixed sample, the number of
+# nearest rows would grow with the table.
 _LARGE_SHARE = 1024
-# So many rows of the sample must be among the nearest, to tell where these end.
+# The nearest rows must include this many rows of the sample, to determine where they end.
 _LEAST_NEAREST_IN_SAMPLE = 8
 _MARGIN = 50
 
 
 class Steps(NamedTuple):
-    """Ways from coalition to coalition, of all designs one after the other.
+    """Steps from coalition to coalition, for concatenated draws.
 
     Parameters
     ----------
-    starts : array of shape (n_designs + 1,)
-        First coalition of each design.
+    starts : array of shape (n_draws + 1,)
+        First coalition of each draw.
     bases, firsts, toggles : arrays
         As in kernels.fill_keys.
     """
@@ -48,14 +49,14 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DrawnCoalitions:
-    """Coalitions of all designs of a pass, one after the other, and what they count.
+    """Concatenated draws of coalitions of a pass, with their weights.
 
     Parameters
     ----------
     steps : Steps
-    weights : array of shape (n_coalitions of all, n_results)
-    nothing : array of shape (n_designs, n_results)
-        What the values without any column count.
+    weights : array of shape (n_coalitions of all draws, n_results)
+    nothing : array of shape (n_draws, n_results)
+        Weights of the empty coalition.
     """
 
     steps: Steps
@@ -63,32 +64,32 @@ class DrawnCoalitions:
     nothing: Floats
 
     @classmethod
-    def of(cls, drawn: Sequence[tuple[Coalitions, Floats]]) -> DrawnCoalitions:
-        """Put designs together; their weights have a last line for what no column is worth."""
-        members = [coalitions.members for coalitions, _ in drawn]
-        parts = [find_steps(each) for each in members]
-        bases, toggles = (np.concatenate([part[k] for part in parts]) for k in (0, 2))
-        lengths = np.concatenate([np.diff(part[1]) for part in parts])
+    def of(cls, draws: Sequence[tuple[Coalitions, Floats]]) -> DrawnCoalitions:
+        """Concatenate draws; the last line of their weights is for the empty coalition."""
+        members = [coalitions.members for coalitions, _ in draws]
+        steps = [find_steps(each) for each in members]
+        bases, toggles = (np.concatenate([each[k] for each in steps]) for k in (0, 2))
+        lengths = np.concatenate([np.diff(each[1]) for each in steps])
         starts = np.cumsum([0] + [len(each) for each in members])
         firsts = np.concatenate([[0], np.cumsum(lengths)])
-        weights = np.vstack([weights[:-1] for _, weights in drawn])
-        nothing = np.array([weights[-1] for _, weights in drawn])
+        weights = np.vstack([weights[:-1] for _, weights in draws])
+        nothing = np.array([weights[-1] for _, weights in draws])
         return cls(Steps(starts, bases, firsts, toggles), weights, nothing)
 
 
 class QueryBatch(NamedTuple):
-    """Queries of a round; a pair is one of them with one of its coalitions.
+    """Queries of a round. A pair is a query with one of its coalitions.
 
     Parameters
     ----------
-    numbers, categories, lines : arrays of shape (n_queries, n_columns of the kind)
-        Cells of the queries, and where distances to them begin in tables; as in Query.
+    numbers, categories, lines : arrays of shape (n_queries, n_columns of the type)
+        As in Query.
     labels : array of shape (n_queries,)
         Codes of classes.
     orders : array of shape (n_queries, n_results)
-        Player that stands for each name in a design.
+        Column player at each position of the query's draw.
     draws : array of shape (n_queries,)
-        Which of the designs each query is ranked on.
+        Number of each query's draw.
     pair_starts : array of shape (n_queries + 1,)
         First pair of each query.
     weights : array of shape (n_queries,)
@@ -111,10 +112,10 @@ class QueryBatch(NamedTuple):
         orders: Sequence[Integers],
         draws: Sequence[int],
         weights: Sequence[float],
-        draw_coalitions: DrawnCoalitions,
+        drawn: DrawnCoalitions,
     ) -> QueryBatch:
-        """Put queries together."""
-        lengths = np.diff(draw_coalitions.steps.starts)[list(draws)]
+        """Combine queries into arrays."""
+        lengths = np.diff(drawn.steps.starts)[list(draws)]
         return cls(
             np.array([query.numbers for query in queries]),
             np.array([query.categories for query in queries]),
@@ -128,21 +129,21 @@ class QueryBatch(NamedTuple):
 
     @property
     def n_pairs(self) -> int:
-        """Pairs of all queries."""
+        """Number of pairs of all queries."""
         return int(self.pair_starts[-1])
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Rows of a table, or all of them, grouped by class.
+    """Some or all rows of a table, sorted by class.
 
     Parameters
     ----------
     rows : Columns
     starts : array of shape (n_classes + 1,)
-        Where the rows of each class begin.
+        First row of each class.
     positions : array of shape (n_rows,)
-        Where each row stands in the whole table.
+        Position of each row before sorting.
     """
 
     rows: Columns
@@ -151,7 +152,7 @@ class Shard:
 
     @classmethod
     def of(cls, rows: Columns, labels: NDArray[Any], n_classes: int) -> Shard:
-        """Group all rows of a table by the codes of their classes."""
+        """Sort the rows of a table by the codes of their classes."""
         positions = np.argsort(labels, kind="stable").astype(np.int64)
         starts = np.searchsorted(labels[positions], np.arange(n_classes + 1))
         return cls(rows.take(positions), starts.astype(np.int64), positions)
@@ -164,18 +165,18 @@ class Shard:
 
 @dataclass(frozen=True)
 class BinnedRanks:
-    """Rank the nearest rows exactly and count the others in bins of like rank.
+    """Rank the nearest rows exactly and count the others in bins of similar rank.
 
-    Time grows with the number of rows, not faster; worth it above some 50,000 rows. The total and
-    the sums of columns stay exact; single values are off by up to a percent of their spread. For
-    class labels.
+    Time is linear in the number of rows; use it above about 50,000 rows. The total and the sums of
+    columns stay exact. Errors of single values are up to 1% of the values' standard deviation.
+    Labels must be classes.
 
     Parameters
     ----------
     nearest : int, default=1000
-        Rows that are ranked exactly, about.
+        Approximate number of rows that are ranked exactly.
     width : float, default=0.02
-        How far ranks in one bin are apart, relative to the rank.
+        Range of the ranks in one bin, relative to the rank.
 
     Examples
     --------
@@ -192,31 +193,31 @@ class BinnedRanks:
         number = isinstance(self.width, int | float | np.number)
         if not number or not 1e-3 <= self.width <= 1:
             raise ValueError(
-                f"width of BinnedRanks is {self.width!r}; give a number between 0.001 and 1."
+                "width of BinnedRanks must be a number between 0.001 and 1, got "
+                f"{self.width!r}; the default is 0.02."
             )
 
     def n_bins(self, n_rows: int) -> int:
-        """How many bins the far ones of so many rows fall into."""
+        """Return the number of bins for the far rows of a table."""
         ratio = max(n_rows / self.nearest, 1.0)
         return max(math.ceil(math.log(ratio) / math.log1p(self.width)), 1)
 
 
 def edge_positions(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> Integers:
-    """Places in the sorted sample at which bins begin; the nearest rows end at the first."""
+    """Return positions of bin edges in the sorted sample; the nearest rows precede the first."""
     n_sample = _sample_size(n_rows)
     nearest = n_nearest(bins, n_rows, n_neighbors)
     ranks = nearest * (1.0 + bins.width) ** np.arange(bins.n_bins(n_rows) + 1)
-    # Of a small table all rows but the farthest are among the nearest.
+    # In a small table all rows but the farthest are among the nearest.
     ranks = ranks[ranks < n_rows] if nearest < n_rows else np.array([n_rows])
     positions = (ranks / n_rows * n_sample).astype(np.int64)
-    distinct: NDArray[np.int64] = np.unique(np.clip(positions, 0, n_sample - 1))
-    return distinct
+    return np.unique(np.clip(positions, 0, n_sample - 1))
 
 
 def n_nearest(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> int:
-    """How many rows are to be ranked exactly: as asked, but enough to find where they end.
+    """Return how many rows to rank exactly: at least as many as determine where they end.
 
-    Where these are most rows, all are: bins for the few others would save little.
+    If these are most rows, all rows are ranked exactly: bins for the rest would save little.
     """
     in_sample = math.ceil(_LEAST_NEAREST_IN_SAMPLE * n_rows / _sample_size(n_rows))
     nearest = max(bins.nearest, in_sample, 2 * n_neighbors + _MARGIN)
@@ -225,32 +226,34 @@ def n_nearest(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class PreparedBatch:
-    """What shards must know of a round.
+    """The data of a round that all shards need.
+
+    A match is a row with the query's label; all other rows are mismatches.
 
     Parameters
     ----------
-    batch : Asked
-    draw_coalitions : Designs
+    batch : QueryBatch
+    drawn : DrawnCoalitions
     ends : array of shape (n_pairs, n_edges)
-        Distances, as ordered by 32 bits, at which the nearest rows end and bins begin.
+        Edges of the bins as 32-bit distances; the nearest rows lie before the first.
     origins : array of shape (n_pairs,)
-        Distance of the nearest row of the sample, from which these are counted.
+        Distance of the nearest row of the sample, to which the edges are relative.
     nothing : array of shape (n_queries, 2)
-        What other rows and matches are worth where no column plays.
+        Values of mismatches and matches without columns.
     bases : array of shape (n_queries,)
-        What the total leaves out.
+        Baseline: the part of the utility that the total leaves out.
     """
 
     batch: QueryBatch
-    draw_coalitions: DrawnCoalitions
+    drawn: DrawnCoalitions
     ends: NDArray[np.int32]
     origins: Floats
     nothing: Floats
     bases: Floats
 
     def __sizeof__(self) -> int:
-        """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
-        return self.ends.nbytes + self.draw_coalitions.weights.nbytes
+        # A cluster reads this to schedule work where most data are.
+        return self.ends.nbytes + self.drawn.weights.nbytes
 
 
 class Near(NamedTuple):
@@ -259,9 +262,9 @@ class Near(NamedTuple):
     Parameters
     ----------
     rows : array
-        Of each: twice the distance plus 1 for a match, or what it is worth.
+        For each row, twice its distance plus 1 for a match; later its value.
     starts : array of shape (n_pairs + 1,)
-        Where each pair begins.
+        First entry of each pair.
     """
 
     rows: NDArray[Any]
@@ -270,40 +273,40 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What some shards tell about ranks; the summary of all of them tells what rows are worth.
+    """Ranks of the rows of some shards; values follow from the summary of all shards.
 
     Parameters
     ----------
     counts : array of shape (n_pairs, 2, n_bins)
-        Other rows and matches, by bin; the nearest are not counted.
+        Mismatches and matches by bin, without the nearest rows.
     near : dict
-        The nearest rows by number of the shard.
+        The nearest rows by shard number.
     """
 
     counts: NDArray[np.uint32]
     near: dict[int, Near]
 
     def __sizeof__(self) -> int:
-        """Bytes of its arrays: a cluster asks, to keep work where most of it is."""
+        # A cluster reads this to schedule work where most data are.
         return self.counts.nbytes + sum(rows.nbytes for rows, _ in self.near.values())
 
     def merge(self, other: Summary) -> Summary:
-        """Summary of the shards of both: counts add up, lists stand side by side."""
+        """Add the counts and combine the lists of nearest rows."""
         return Summary(self.counts + other.counts, self.near | other.near)
 
 
 @dataclass(frozen=True, eq=False)
 class RankValues:
-    """What rows are worth for every pair.
+    """Values of rows for every pair.
 
     Parameters
     ----------
     far : array of shape (n_pairs, 2, n_bins)
-        Of other rows and of matches, by bin.
+        Values of mismatches and matches by bin.
     near : dict
-        Of the nearest rows, by number of the shard.
+        Values of the nearest rows by shard number.
     sums : array of shape (n_pairs,)
-        Of all rows together.
+        Sum over all rows.
     utilities : array of shape (n_pairs,)
         Utility of all rows.
     """
@@ -314,25 +317,25 @@ class RankValues:
     utilities: Floats
 
     def of_full_table(self, batch: QueryBatch) -> Floats:
-        """Utility of the whole table for each query: the last coalition is everyone."""
+        """Return each query's utility of the full table; the last coalition has all columns."""
         return self.utilities[batch.pair_starts[1:] - 1]
 
 
 @dataclass(frozen=True, eq=False)
 class Ranker:
-    """What does not change from round to round: the whole table, as far as ranks go.
+    """Ranks the rows of a table in bins; it is the same for all rounds.
 
     Parameters
     ----------
-    scales : Rulers
+    scales : ColumnScales
     players : array of shape (n_columns,)
-        Player that each column belongs to, in the order of the rulers.
+        Player of each column, in the order of the scales.
     sample : Columns
-        Rows whose distances tell where bins begin.
+        Rows whose distances determine the edges of the bins.
     edge_positions : array
-        Places in the sorted sample at which bins begin.
+        Positions of the edges in the sorted sample.
     class_counts : array of shape (n_classes,)
-        Rows of each class.
+        Number of rows per class.
     n_nearest, n_neighbors : int
     chances : Chances
     """
@@ -359,9 +362,9 @@ class Ranker:
         semivalue: Semivalue,
         n_players: int,
     ) -> Ranker:
-        """Rank the rows of a table by bins, from the rows at its sample_places.
+        """Make a ranker from the rows at the table's :func:`sample_positions`.
 
-        Of ``n_players`` rows under ``semivalue``, those of the table may train.
+        ``n_players`` are all row players of the semivalue; the table may have only some of them.
         """
         n_rows = int(class_counts.sum())
         return cls(
@@ -377,13 +380,13 @@ class Ranker:
 
     @property
     def n_rows(self) -> int:
-        """Rows of the whole table."""
+        """Number of rows of the table."""
         return int(self.class_counts.sum())
 
     def prepare(
-        self, batch: QueryBatch, draw_coalitions: DrawnCoalitions, *, empty: str, with_label: bool
+        self, batch: QueryBatch, drawn: DrawnCoalitions, *, empty: str, with_label: bool
     ) -> PreparedBatch:
-        """Find where bins begin: an edge per place of the sample, for every pair."""
+        """Compute the edges of the bins for every pair, from the sample."""
         from cellworth.knn import binned_kernels as bin_kernels
 
         n_sample = self.sample.numbers.shape[1]
@@ -393,42 +396,43 @@ class Ranker:
             pairs = slice(*batch.pair_starts[query : query + 2])
             ordinals = np.empty((pairs.stop - pairs.start, n_sample), dtype=np.float32)
             bin_kernels.sample_distances(
-                self.sample, self.scales, self.players, batch, draw_coalitions.steps, query,
+                self.sample, self.scales, self.players, batch, drawn.steps, query,
                 origins[pairs], ordinals,
             )  # fmt: skip
-            ordered = np.sort(ordinals.view(np.int32), axis=1)
-            ends[pairs] = ordered[:, self.edge_positions]
+            ends[pairs] = np.sort(ordinals.view(np.int32), axis=1)[:, self.edge_positions]
         alone = np.array([self.without_columns(label) for label in batch.labels.tolist()])
         if empty == "zero":
             alone = np.zeros_like(alone)
         bases = np.where(with_label, 0.0, alone[:, 2])
-        # Kernels are compiled for contiguous arrays, however many queries there are.
+        # Kernels are compiled for contiguous arrays.
         nothing = np.ascontiguousarray(alone[:, :2])
-        return PreparedBatch(batch, draw_coalitions, ends, origins, nothing, bases)
+        return PreparedBatch(batch, drawn, ends, origins, nothing, bases)
 
     def count(self, number: int, shard: Shard, prepared: PreparedBatch) -> Summary:
         """Count the rows of a shard by bin, and list the nearest of them."""
         from cellworth.knn import binned_kernels as bin_kernels
 
-        batch, draw_coalitions, ends = prepared.batch, prepared.draw_coalitions, prepared.ends
+        batch, steps, ends = prepared.batch, prepared.drawn.steps, prepared.ends
         expected = math.ceil(self.n_nearest * shard.n_rows / self.n_rows)
-        room = min(_ROOM * expected + _LEAST_ROOM, shard.n_rows)
+        capacity = min(_CAPACITY * expected + _LEAST_CAPACITY, shard.n_rows)
         while True:
-            # A bin from each edge on, and one for the distance of the first edge alone.
+            # One bin after each edge, and one for the distance of the first edge alone.
             counts = np.zeros((len(ends), 2, ends.shape[1] + 1), dtype=np.uint32)
-            near = np.empty((len(ends), room), dtype=np.int64)
+            near = np.empty((len(ends), capacity), dtype=np.int64)
             n_near = np.zeros(len(ends), dtype=np.int64)
             bin_kernels.count(
-                shard.rows, shard.starts, self.scales, self.players, batch, draw_coalitions.steps,
+                shard.rows, shard.starts, self.scales, self.players, batch, steps,
                 (ends, prepared.origins), counts, near, n_near,
             )  # fmt: skip
-            if n_near.max() <= room:
+            if n_near.max() <= capacity:
                 listed = [line[:n] for line, n in zip(near, n_near, strict=True)]
-                return Summary(counts, {number: Near(np.concatenate(listed), _starts(n_near))})
-            room = int(n_near.max())
+                # 32 bits halve the bytes that are sent.
+                starts = np.concatenate([[0], np.cumsum(n_near)]).astype(np.uint32)
+                return Summary(counts, {number: Near(np.concatenate(listed), starts)})
+            capacity = int(n_near.max())
 
     def finalize(self, summary: Summary) -> RankValues:
-        """Tell what rows are worth, from the summary of all of them."""
+        """Compute the values of rows from the summary of all shards."""
         from cellworth.knn import binned_kernels as bin_kernels
 
         n_pairs = len(summary.counts)
@@ -446,7 +450,7 @@ class Ranker:
         for pair in range(n_pairs):
             counts = all_counts[pair]
             mine = slice(*starts[pair : pair + 2])
-            # Rows that tie match alike or not at all: it does not matter which comes first.
+            # Equal entries are at the same distance and both match or not, so their order is free.
             order = np.argsort(near[mine])
             ordered, sorted_values = near[mine][order], np.empty(len(order))
             bin_kernels.value_bins(
@@ -459,7 +463,7 @@ class Ranker:
         return RankValues(far, split, sums, utilities / self.n_neighbors)
 
     def without_columns(self, label: int) -> tuple[float, float, float]:
-        """Values of other rows and of matches where all rows tie, and the utility of all rows."""
+        """Return the values of mismatches and matches if all rows tie, and the utility."""
         from cellworth.knn import binned_kernels as bin_kernels
 
         n_rows = self.n_rows
@@ -480,48 +484,43 @@ class Ranker:
         into: NDArray[np.int64],
         queries: tuple[int, int] | None = None,
     ) -> None:
-        """Add what rows are worth to the cells of a shard, in units.
+        """Add the values of rows to the cells of a shard, in fixed point.
 
         Parameters
         ----------
         shard, prepared
             As in count.
         far : array of shape (n_pairs, 2, n_bins)
-            What other rows and matches are worth, by bin.
+            Values of mismatches and matches by bin.
         near : Near
-            What the nearest rows of this shard are worth.
+            Values of the shard's nearest rows.
         into : array of shape (n_results, n_rows of the shard)
-            Added to.
+            Values of the cells, added to.
         queries : tuple of int or None
-            First and one after the last; None: all.
+            Range of queries: the first one, and one after the last. None means all.
         """
         from cellworth.knn import binned_kernels as bin_kernels
 
-        batch, draw_coalitions = prepared.batch, prepared.draw_coalitions
-        # No row is worth more than the vote of one neighbour.
-        largest = np.abs(draw_coalitions.weights).max() * batch.weights.max() / self.n_neighbors
+        batch, drawn = prepared.batch, prepared.drawn
+        # The value of a row is at most the vote of one neighbor.
+        largest = np.abs(drawn.weights).max() * batch.weights.max() / self.n_neighbors
         if largest >= LARGEST / 2:
             raise ValueError(
-                f"coalitions count up to {largest:.3g} votes in this design, more than sums in "
-                "integers hold; use another design, or rank exactly."
+                f"weights of coalitions must be below {LARGEST / 2:.3g} votes for binned ranks, "
+                f"got {largest:.3g}; use another sampler, or exact ranks."
             )
         some = queries or (0, len(batch.labels))
-        counted = draw_coalitions.weights, draw_coalitions.nothing, batch.weights * UNITS
+        weights = drawn.weights, drawn.nothing, batch.weights * UNITS
         bin_kernels.accumulate(
-            shard.rows, shard.starts, self.scales, self.players, batch, draw_coalitions.steps,
-            (prepared.ends, prepared.origins), some, counted, (far, *near, prepared.nothing), into,
+            shard.rows, shard.starts, self.scales, self.players, batch, drawn.steps,
+            (prepared.ends, prepared.origins), some, weights, (far, *near, prepared.nothing), into,
         )  # fmt: skip
 
 
-def _starts(lengths: Integers) -> NDArray[np.uint32]:
-    # They travel: half the bytes are enough.
-    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.uint32)
-
-
 def _pair_by_pair(near: dict[int, Near]) -> tuple[Callable[[int], Integers], Integers]:
-    """Where each shard's lists stand when all lists of a pair stand together, shard by shard.
+    """Concatenate the shards' lists of nearest rows, pair by pair.
 
-    Returns where the rows of a shard go, and where each pair begins.
+    Return a function from a shard's number to the positions of its rows, and each pair's start.
     """
     lengths: dict[int, Integers] = {
         n: np.diff(each.starts).astype(np.int64) for n, each in near.items()
@@ -540,9 +539,9 @@ def _pair_by_pair(near: dict[int, Near]) -> tuple[Callable[[int], Integers], Int
 
 
 def sample_positions(n_rows: int) -> Positions:
-    """Rows whose distances tell where bins begin: one from each of equal parts of the table.
+    """Return the rows that determine the edges of bins: one from each of equal parts of the table.
 
-    They depend on the number of rows alone, however the table is cut into shards.
+    They depend on the number of rows alone, not on the shards.
     """
     n_sample = _sample_size(n_rows)
     within = np.random.Generator(np.random.Philox(1)).random(n_sample)
@@ -556,9 +555,10 @@ def _sample_size(n_rows: int) -> int:
 
 
 def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) -> Floats | None:
-    """Chance for each query that the vote of all rows is right, from what shards have counted.
+    """Return the probability that the vote of all rows is correct, for each query.
 
-    Shards count matches and other rows, which tells the vote of two classes; of more it is None.
+    Summaries count matches and mismatches, which suffices for two classes. The result is None for
+    more classes.
     """
     from cellworth.knn import kernels as vote_kernels
 
@@ -577,7 +577,7 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
 
 
 def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floats:
-    """Chance for each query that the vote of all rows is right, where one shard holds them all."""
+    """Return the same probabilities from a shard that has all rows, for any number of classes."""
     from cellworth.knn import kernels
 
     scales, n_rows = ranker.scales, shard.n_rows

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Compiled kernels for ranks in bins."""
+"""Compiled kernels for binned ranks: distances, bins and values."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ import numpy as np
 
 from cellworth.knn.kernels import EVERYTHING, NOTHING, kernel
 
-# Distances are distinguished in this many steps beyond the nearest rows.
+# Number of steps into which distances beyond the nearest rows are rounded.
 N_STEPS = 4096
-# Rows that are measured together.
+# Rows whose distances are computed together.
 _ROWS_AT_ONCE = 2048
 _LANES = 4
-# Rows that are searched for the nearest one by one, if there is any among them.
+# Rows are searched for the nearest in blocks of this size; most blocks have none.
 _SEARCHED = 32
-# Four places of 16 bits are read as one word.
+# Four bins of 16 bits are read as one word.
 _FIELD = np.uint64(0xFFFF)
 _SECOND, _THIRD, _FOURTH = np.uint64(16), np.uint64(32), np.uint64(48)
 
 
 @kernel
 def sample_distances(rows, scales, players, batch, steps, query, origins, ordinals):
-    """Distances of all rows to one query as ordered by 32 bits, one line per coalition.
+    """Compute the distances of all rows to one query in 32 bits, one line per coalition.
 
-    They are counted from that of the nearest: where one column is far from all rows, the distances
-    in the others would be lost in the digits of 32 bits.
+    Distances are relative to the nearest row's. Otherwise a column in which the query is far from
+    all rows would leave too few digits for the other columns.
 
     Parameters
     ----------
     rows : Columns
-    scales : Rulers
+    scales : ColumnScales
     players : (n_columns,) int64
-        Player that each column of ``rows`` belongs to.
-    batch : Asked
+        Player of each column of ``rows``.
+    batch : QueryBatch
     steps : Steps
     query : int
     origins : (n_coalitions,) float64
-        Filled: the distance of the nearest row.
+        Output: distance of the nearest row.
     ordinals : (n_coalitions, n_rows) float32
-        Filled; the bits of a float that is not negative grow with it.
+        Output; the bits of non-negative floats, read as integers, have the same order.
     """
     n_rows, draw = ordinals.shape[1], batch.draws[query]
-    block, line = _room(batch)
+    block, line = _make_buffers(batch)
     origins[:] = np.inf
     for is_second in range(2):
         for first in range(0, n_rows, _ROWS_AT_ONCE):
@@ -49,7 +49,9 @@ def sample_distances(rows, scales, players, batch, steps, query, origins, ordina
             _measure(rows, scales, players, batch, query, first, width, block)
             _add_everything(steps, draw, width, block)
             for s in range(ordinals.shape[0]):
-                _go_on(block, batch.orders[query], steps, steps.starts[draw] + s, line[:width])
+                _apply_steps(
+                    block, batch.orders[query], steps, steps.starts[draw] + s, line[:width]
+                )
                 if is_second:
                     _as_ordinals(line[:width], origins[s], ordinals[s, first : first + width])
                 else:
@@ -62,22 +64,22 @@ def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_nea
 
     Parameters
     ----------
-    rows, rulers, players, asked, steps
+    rows, scales, players, batch, steps
         As in sample_distances.
     starts : (n_classes + 1,) int64
-        Where the rows of each class begin.
+        First row of each class.
     ends : tuple
-        Where the nearest rows end and where bins begin, (n_pairs, n_edges) int32, counted from
-        where, (n_pairs,) float64.
+        Edges of the bins, (n_pairs, n_edges) int32, and the distances that they are relative to,
+        (n_pairs,) float64. The nearest rows lie before the first edge.
     counts : (n_pairs, 2, n_bins) uint32
-        Added to: other rows, and rows whose label matches.
+        Counts of rows whose label does not match, and of rows whose label does; added to.
     near : (n_pairs, n_most) int64
-        Filled: twice the distance of each of the nearest, plus 1 for a match.
+        Output: twice the distance of each of the nearest rows, plus 1 for a match.
     n_near : (n_pairs,) int64
-        Number of nearest rows, even where ``near`` has not room for all of them.
+        Output: number of nearest rows, which may exceed n_most.
     """
     n_bins = counts.shape[2]
-    block, line = _room(batch)
+    block, line = _make_buffers(batch)
     ordinals = np.empty(_ROWS_AT_ONCE, dtype=np.float32)
     reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
@@ -94,7 +96,7 @@ def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_nea
                 _add_everything(steps, draw, width, block)
                 for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
                     s = steps.starts[draw] + pair - batch.pair_starts[query]
-                    _go_on(block, batch.orders[query], steps, s, line[:width])
+                    _apply_steps(block, batch.orders[query], steps, s, line[:width])
                     _as_ordinals(line[:width], origins[pair], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
                     _find_steps(ordinal, nearest_end[pair], bits[pair], reached[:width])
@@ -109,31 +111,30 @@ def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_nea
 
 @kernel
 def accumulate(
-    rows, starts, scales, players, batch, steps, ends, queries, counted, row_values, into
+    rows, starts, scales, players, batch, steps, ends, queries, all_weights, row_values, into
 ):
-    """Add what rows are worth to their cells, for all coalitions of some queries.
+    """Add the values of rows to their cells, for all coalitions of some queries.
 
     Parameters
     ----------
-    rows, starts, rulers, players, asked, steps, ends
+    rows, starts, scales, players, batch, steps, ends
         As in count.
     queries : tuple of int
-        The first of the queries, and the one after the last.
-    counted : tuple of arrays
-        What each coalition of each design counts, shape (n_coalitions, n_results), and what no
-        columns count, shape (n_designs, n_results), by the names of players; and what each query
-        counts, in units.
+        Range of queries: the first one, and one after the last.
+    all_weights : tuple of arrays
+        Weights of coalitions, shape (n_coalitions, n_results), of the empty coalition, shape
+        (n_draws, n_results), and of queries, in units of fixed point.
     row_values : tuple of arrays
-        What rows are worth by bin, shape (n_pairs, 2, n_bins): others, and those whose label
-        matches; what the nearest are, pair by pair in the order in which count met them; where each
-        pair begins; and what rows are worth without columns, shape (n_queries, 2).
+        Values by bin of mismatches and matches, shape (n_pairs, 2, n_bins); values of the nearest
+        rows, pair by pair in the order of count; start of each pair in these; and values of
+        mismatches and matches without columns, shape (n_queries, 2).
     into : (n_results, n_rows) int64
-        Added to.
+        Values of the cells, added to.
     """
-    weights, without, counts = counted
+    weights, without, query_weights = all_weights
     far, near, cursor, nothing = row_values
     cursor = cursor.copy()
-    block, line = _room(batch)
+    block, line = _make_buffers(batch)
     ordinals = np.empty(_ROWS_AT_ONCE, dtype=np.float32)
     reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
@@ -147,14 +148,14 @@ def accumulate(
             width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
             for query in range(queries[0], queries[1]):
                 match = np.int64(batch.labels[query] == group)
-                order, draw, count = batch.orders[query], batch.draws[query], counts[query]
+                order, draw, weight = batch.orders[query], batch.draws[query], query_weights[query]
                 _measure(rows, scales, players, batch, query, first, width, block)
                 _add_everything(steps, draw, width, block)
-                alone = nothing[query, match] * count
+                alone = nothing[query, match] * weight
                 _begin(sums, without[draw], alone, dense[draw], order, into, first, width)
                 for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
                     s = steps.starts[draw] + pair - batch.pair_starts[query]
-                    _go_on(block, order, steps, s, line[:width])
+                    _apply_steps(block, order, steps, s, line[:width])
                     _as_ordinals(line[:width], origins[pair], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
                     end = nearest_end[pair - before]
@@ -164,27 +165,27 @@ def accumulate(
                     if _smallest(ordinal) < end:
                         cursor[pair] = _fill_nearest(ordinal, end, near, cursor[pair], values)
                     if dense[draw]:
-                        _add_many(values[:width], weights[s], count, sums)
+                        _add_many(values[:width], weights[s], weight, sums)
                     else:
                         _add_few(
-                            values[:width], weights[s], count, order, units[:width], into, first
+                            values[:width], weights[s], weight, order, units[:width], into, first
                         )
                 if dense[draw]:
-                    for name in range(into.shape[0]):
-                        _to_units(sums[name, :width], 1.0, units[:width])
-                        _add(units[:width], into[order[name], first : first + width])
+                    for result in range(into.shape[0]):
+                        _to_units(sums[result, :width], 1.0, units[:width])
+                        _add(units[:width], into[order[result], first : first + width])
 
 
 @kernel
-def _room(batch):
-    """Room for the distances of a block: a line per player, one for all of them, one to add in."""
+def _make_buffers(batch):
+    """Return buffers for distances by player and in total, and for those of a coalition."""
     block = np.empty((batch.orders.shape[1] + 1, _ROWS_AT_ONCE))
     return block, np.empty(_ROWS_AT_ONCE)
 
 
 @kernel
 def _all_edges(ends):
-    """Where the nearest end, how wide steps are, and bins by step, for every pair."""
+    """Return the end of the nearest rows, the bits per step and the bin of each step, by pair."""
     n_pairs = ends.shape[0]
     nearest_end, bits = np.empty(n_pairs, dtype=np.int32), np.empty(n_pairs, dtype=np.int32)
     bins = np.empty((n_pairs, N_STEPS), dtype=np.uint16)
@@ -200,8 +201,7 @@ def _find_edges(ends, bins):
     while _step(high - low, bits) >= N_STEPS - 1:
         bits += 1
     bins[:] = 0
-    # The first step is the distance at which the nearest end and no other: many rows may tie there,
-    # and the K nearest may be among them.
+    # The first edge has a step of its own: many rows may tie there, also some of the K nearest.
     bins[1] = 1
     for end in ends[1:]:
         bins[_step(np.int64(end) - low, bits)] = 1
@@ -215,15 +215,15 @@ def _find_edges(ends, bins):
 
 @kernel
 def _step(beyond, bits):
-    """Step that a distance is in, so far beyond the nearest; rounded up."""
+    """Return the step of a distance beyond the first edge, rounded up."""
     return (beyond + (1 << bits) - 1) >> bits
 
 
 @kernel
 def _measure(rows, scales, players, batch, query, first, width, block):
-    """Distances of ``width`` rows from row ``first`` on to one query: a line per player."""
+    """Compute the distances of rows first..first + width - 1 to one query, one line per player."""
     block[:-1, :width] = 0.0
-    # Slices of single lines: only these are known to be contiguous, and so use vector units.
+    # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
     n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
     for j in range(n_numbers):
         _measure_numbers(
@@ -246,7 +246,7 @@ def _measure(rows, scales, players, batch, query, first, width, block):
 
 @kernel
 def _measure_numbers(cells, here, weight, missing, farthest, line):
-    # Written so that it fits the vector units: one plain choice after the other.
+    # Independent conditional expressions compile to vector instructions.
     for i in range(cells.shape[0]):
         difference = np.float64(cells[i]) - here
         distance = np.floor(difference * difference * weight + 0.5)
@@ -267,7 +267,7 @@ def _measure_categories(cells, here, mismatch, missing, line):
 
 @kernel
 def _add_everything(steps, draw, width, block):
-    """Distances over all players, in the last line, where some coalition begins from there."""
+    """Add up the distances of all players in the last line, if a coalition needs them."""
     needed = False
     for s in range(steps.starts[draw], steps.starts[draw + 1]):
         needed = needed or steps.bases[s] == EVERYTHING
@@ -280,8 +280,8 @@ def _add_everything(steps, draw, width, block):
 
 
 @kernel
-def _go_on(block, order, steps, s, line):
-    """Turn the distances of the coalition before into those of coalition s."""
+def _apply_steps(block, order, steps, s, line):
+    """Turn the distances of the previous coalition into those of coalition s."""
     width = line.shape[0]
     if steps.bases[s] == NOTHING:
         for i in range(width):
@@ -313,7 +313,7 @@ def _subtract(numbers, line):
 @kernel
 def _as_ordinals(line, origin, ordinals):
     for i in range(line.shape[0]):
-        # Rows nearer than all of the sample come before it; which of them is first, keys tell.
+        # Rows nearer than the whole sample all get 0; they are ranked by their exact distances.
         ordinals[i] = np.float32(max(line[i] - origin + 1.0, 0.0))
 
 
@@ -356,7 +356,7 @@ def _list_nearest(ordinal, end, line, match, near, n_near, counts):
             continue
         for i in range(some.shape[0]):
             if some[i] < end:
-                # They were counted in the first bin with all others.
+                # The first bin counts them, too.
                 counts[0] -= 1
                 if n_near < near.shape[0]:
                     near[n_near] = 2 * np.int64(line[first + i]) + match
@@ -366,7 +366,7 @@ def _list_nearest(ordinal, end, line, match, near, n_near, counts):
 
 @kernel
 def _count(position, lanes, counts):
-    # Several lanes: the same bin often comes twice in a row, and would wait for itself.
+    # With several lanes, equal bins in a row do not wait for each other's increments.
     lanes[:] = 0
     n_words = position.shape[0] // _LANES
     words = position[: n_words * _LANES].view(np.uint64)
@@ -384,7 +384,7 @@ def _count(position, lanes, counts):
 
 @kernel
 def _dense(steps, weights):
-    """Whether coalitions of each design count for more than two results."""
+    """Return, for each draw, whether coalitions have weights in more than two results."""
     dense = np.zeros(steps.starts.shape[0] - 1, dtype=np.bool_)
     for draw in range(dense.shape[0]):
         for s in range(steps.starts[draw], steps.starts[draw + 1]):
@@ -394,13 +394,13 @@ def _dense(steps, weights):
 
 @kernel
 def _begin(sums, without, alone, dense, order, into, first, width):
-    """Begin with what rows are worth without columns."""
-    for name in range(without.shape[0]):
-        start = without[name] * alone
+    """Start the sums with the values of rows without columns."""
+    for result in range(without.shape[0]):
+        start = without[result] * alone
         if dense:
-            sums[name, :width] = start
+            sums[result, :width] = start
         elif start != 0.0:
-            constant, cells = np.int64(np.rint(start)), into[order[name], first : first + width]
+            constant, cells = np.int64(np.rint(start)), into[order[result], first : first + width]
             for i in range(width):
                 cells[i] += constant
 
@@ -419,30 +419,31 @@ def _fill_nearest(ordinal, end, near, cursor, values):
 
 
 @kernel
-def _add_many(values, weights, count, sums):
-    for name in range(weights.shape[0]):
-        weight, line = weights[name] * count, sums[name, : values.shape[0]]
+def _add_many(values, weights, query_weight, sums):
+    for result in range(weights.shape[0]):
+        weight, line = weights[result] * query_weight, sums[result, : values.shape[0]]
         for i in range(line.shape[0]):
             line[i] += weight * values[i]
 
 
 @kernel
-def _add_few(values, weights, count, order, units, into, first):
-    """Add a coalition that counts for few columns: in prefixes two, once more and once less.
+def _add_few(values, weights, query_weight, order, units, into, first):
+    """Add a coalition with weights for few columns; a prefix has two, w and -w.
 
-    Rounded to units before it is added, it cancels from the sum of the columns to the bit.
+    Values are rounded to units before they are added, so w and -w cancel exactly in the sum over
+    columns.
     """
     last, end = 0.0, first + values.shape[0]
-    for name in range(weights.shape[0]):
-        weight = weights[name]
+    for result in range(weights.shape[0]):
+        weight = weights[result]
         if weight == 0.0:
             continue
         if weight != -last:
-            _to_units(values, weight * count, units)
-            _add(units, into[order[name], first:end])
+            _to_units(values, weight * query_weight, units)
+            _add(units, into[order[result], first:end])
             last = weight
         else:
-            _subtract(units, into[order[name], first:end])
+            _subtract(units, into[order[result], first:end])
 
 
 @kernel
@@ -453,22 +454,22 @@ def _to_units(values, weight, units):
 
 @kernel
 def value_bins(counts, near, head, at_bins, far, near_values):
-    """Worth by bin of far rows, and of each of the nearest, for one pair.
+    """Compute the values of far rows by bin, and of each of the nearest rows, for one pair.
 
     Parameters
     ----------
     counts : (2, n_bins) int64
-        Other rows and matches, by bin.
+        Mismatches and matches by bin.
     near : (n_near,) int64
-        Twice the distances of the nearest rows plus matches, sorted.
+        Twice the distance, plus 1 for a match, of the nearest rows, sorted.
     head : tuple of (n_near + 1,) arrays
-        Chances at ranks 0..n_near: single and running.
+        ``single`` and ``running`` of RankChances at ranks 0..n_near.
     at_bins : tuple of (n_bins + 1,) arrays
-        The same at the ranks where bins begin, and at the last rank.
+        The same at the first rank of each bin, and at the last rank.
     far : (2, n_bins) float64
-        Filled.
+        Output: values of mismatches and matches by bin.
     near_values : (n_near,) float64
-        Filled, in the order of ``near``.
+        Output, in the order of ``near``.
     """
     far[:] = 0.0
     farther = 0.0
@@ -498,7 +499,10 @@ def value_bins(counts, near, head, at_bins, far, near_values):
 
 @kernel
 def value_ties(begin, end, matches, chances, farther):
-    """Values of rows tied at ranks begin + 1 to end, and what they do to those in front."""
+    """Return the values of mismatches and matches tied at ranks begin + 1..end, and farther.
+
+    ``farther`` is subtracted from the values of all rows in front of these ranks.
+    """
     single_begin, single_end, running_begin, running_end = chances
     tied = end - begin
     mean = (running_end - running_begin) / tied
@@ -512,7 +516,7 @@ def value_ties(begin, end, matches, chances, farther):
 
 @kernel
 def nearest_matches(counts, near, n_neighbors):
-    """Matches among the K nearest rows; rows of a bin share its places."""
+    """Return the number of matches among the K nearest rows, as a mean over orders of ties."""
     left, found = n_neighbors, 0.0
     begin = 0
     while begin < near.shape[0] and left > 0:

@@ -1,10 +1,11 @@
-"""Columns as numbers or categories, scaled for distances."""
+"""Numeric, categorical and coded columns, scaled for distances."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,15 +30,15 @@ from cellworth.data.blocks import is_missing, some
 from cellworth.data.statistics import NumberSummary
 from cellworth.data.tables import LARGEST_EXACT, Table
 
-# No column counts more than this: a thousand spreads away is simply far, and integers that
-# must hold larger distances would have no digits left for small ones.
+# Largest distance in a column, a thousand scales squared. Integers that hold larger distances
+# would have no digits left for small ones.
 FARTHEST = 1e6
-# Mean distance of two rows in a column of unit variance; categories are scaled to it.
+# Mean squared distance of two rows in a column of unit variance; categories are scaled to it.
 _MEAN_DISTANCE = 2.0
 _MOST_PAIRS = 2**24
 _NESTED = (list, dict, set, np.ndarray)
 _NARROWEST = 1e-100
-# Quantiles that tell a spread, and how far they are apart in a standard normal distribution.
+# Pairs of percentiles, and their difference in a standard normal distribution.
 _QUANTILES = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
 
 
@@ -82,32 +83,38 @@ class CodedColumn:
 def check_column_types(
     column_types: ColumnTypes | None, names: Labels
 ) -> dict[Any, Kind | Distance]:
-    """Refuse what is no mapping from columns to column_types or distances."""
+    """Check a mapping from column names to column types or distance functions."""
     if column_types is None:
         return {}
     if not isinstance(column_types, Mapping):
         raise TypeError(
-            f"column_types is of type {type(column_types).__name__}; give a mapping such as "
-            '{"postcode": "categorical"}.'
+            'column_types must be a mapping such as {"postcode": "categorical"}, got '
+            f"{type(column_types).__name__}."
         )
     for name, kind in column_types.items():
         if name not in names.tolist():
             raise ValueError(
-                f"column_types names the column {name!r}, which X does not have; "
-                f"its columns are {some(names)}."
+                f"column_types must name columns of X, got {name!r}; "
+                f"the columns of X are {some(names)}."
             )
         if not callable(kind) and kind not in get_args(Kind):
             raise ValueError(
-                f"column_types has {kind!r} for column {name!r}; give 'numeric', 'categorical' or "
-                "a function of two cells that returns their squared distance."
+                f"column_types of column {name!r} must be 'numeric', 'categorical' or a function "
+                f"of two cells that returns their squared distance, got {kind!r}."
             )
     return dict(column_types)
+
+
+def check_scale(scale: Scale) -> None:
+    """Check the scale of numeric columns."""
+    if scale not in (*get_args(get_args(Scale)[0]), None):
+        raise ValueError(f"scale must be 'robust', 'std' or None, got {scale!r}.")
 
 
 def read_column(
     position: int, sides: Sequence[Table], kind: Kind | Distance | None, scale: Scale
 ) -> NumericColumn | CategoricalColumn | CodedColumn:
-    """Read one column of a training table and of query tables."""
+    """Read one column of the training table and of the query tables (together: the sides)."""
     name = sides[0].names.tolist()[position]
     cells = [side.column(position) for side in sides]
     if callable(kind):
@@ -127,9 +134,9 @@ def infer_column_type(
     name: Any,
     beside: Kind | None = None,
 ) -> Kind:
-    """Return the type that all sides agree on; a side of missing values alone has no say.
+    """Return the column type that all sides have; a side of missing values alone is ignored.
 
-    ``beside`` is the kind of another side, where that is known already.
+    ``beside`` is the type of another side, if known.
     """
     found_types: set[Kind] = set() if beside is None else {beside}
     objects: list[Any] = []
@@ -140,24 +147,25 @@ def infer_column_type(
         elif kind not in found_types and not all(map(is_missing, array.tolist())):
             found_types.add(kind)
     if objects:
-        # Python objects tell by their content, all sides together: a part may be numbers by chance.
+        # The content of Python objects decides, of all sides: one may be numeric by chance.
         found_types.add("numeric" if all(map(_is_quantity, objects)) else "categorical")
     if len(found_types) > 1:
         raise ValueError(
-            f"column {name!r} holds numbers in one of X and X_val and text or categories in the "
-            f"other; give both the same type, or pass column_types={{{name!r}: 'categorical'}}."
+            f"column {name!r} must have the same type in X and X_val, got numbers in one and "
+            "strings or categories in the other; convert one of them, or pass "
+            f"column_types={{{name!r}: 'categorical'}}."
         )
     return "numeric" if "numeric" in found_types else "categorical"
 
 
 def _kind(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> Kind | None:
-    """Kind that a type tells; None for Python objects, which may be anything."""
+    """Return the column type of a data type; None for Python objects."""
     if isinstance(dtype, nw.Categorical | nw.Enum | nw.String | nw.Boolean):
         return "categorical"
     if isinstance(dtype, nw.List | nw.Array | nw.Struct | nw.Binary) or cells.dtype.kind == "c":
         raise TypeError(
-            f"column {name!r} holds cells of type {dtype or cells.dtype}, which have no distance; "
-            "drop it, or make numbers or text of it."
+            f"column {name!r} must have numbers, dates, strings or categories, got "
+            f"{dtype or cells.dtype}; drop it, or convert it to numbers or strings."
         )
     if cells.dtype.kind in "iufMm":
         return "numeric"
@@ -170,24 +178,24 @@ def _is_quantity(cell: Any) -> bool:
 
 
 def list_cells(cells: NDArray[Any], name: Any) -> list[Any]:
-    """Cells as Python objects that can be compared, with None for missing values."""
+    """Return cells as comparable Python objects, with None for missing values."""
     if cells.dtype.kind in "Mm":
-        # Nanoseconds would come as integers, microseconds as dates.
+        # tolist turns nanoseconds into integers, but microseconds into dates.
         cells = cells.astype(f"{cells.dtype.kind}8[us]")
     listed = cells.tolist()
     nested = next((cell for cell in listed if isinstance(cell, _NESTED)), None)
     if nested is not None:
         raise TypeError(
-            f"column {name!r} holds the cell {some([nested])}, which cannot be compared; drop the "
-            "column, or make numbers or text of it."
+            f"cells of column {name!r} must be comparable, got {some([nested])}; drop the column, "
+            "or convert it to numbers or strings."
         )
     return [None if is_missing(cell) else cell for cell in listed]
 
 
 def to_comparable_floats(sides: list[NDArray[Any]], name: Any) -> tuple[list[Floats], NDArray[Any]]:
-    """All sides of a column as floats that can be subtracted from each other.
+    """Convert all sides of a column to floats that can be subtracted from each other.
 
-    Also what there is to summarise of the first side: floats, or known microseconds.
+    Also return the numbers of the first side to summarize: floats, or known microseconds.
     """
     try:
         sides = [_unbox(side) if side.dtype.kind == "O" else side for side in sides]
@@ -199,13 +207,13 @@ def to_comparable_floats(sides: list[NDArray[Any]], name: Any) -> tuple[list[Flo
         known = _microseconds(sides[0]) if found_types != {"f"} else numbers[0]
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ValueError(
-            f"column {name!r} is to be numeric but holds other cells ({error}); fix them, or "
-            f"pass column_types={{{name!r}: 'categorical'}}."
+            f"cells of the numeric column {name!r} must be numbers ({error}); fix them, or pass "
+            f"column_types={{{name!r}: 'categorical'}}."
         ) from error
     if any(np.isinf(side).any() for side in numbers):
         raise ValueError(
-            f"column {name!r} holds infinity, which is at no distance from anything; replace it by "
-            "a number or missing."
+            f"cells of column {name!r} must be finite, got infinity; replace it by a number or a "
+            "missing value."
         )
     return numbers, known
 
@@ -214,60 +222,51 @@ def check_time_zones(zoned: set[bool], name: Any) -> None:
     """Check that either all timestamps have a time zone or none has."""
     if len(zoned) > 1:
         raise ValueError(
-            f"column {name!r} holds moments with a time zone and moments without one, whose "
-            "distances are not known; give all of them a time zone, or none."
+            f"timestamps of column {name!r} must all have a time zone, or none of them, got both; "
+            "add or remove time zones."
         )
 
 
 def find_time_zones(dtype: nw.dtypes.DType | None, cells: NDArray[Any]) -> set[bool]:
-    """Whether moments have a time zone; nothing where there are no moments."""
+    """Return whether timestamps have a time zone; an empty set without timestamps."""
     if isinstance(dtype, nw.Datetime):
         return set() if all(map(is_missing, cells.tolist())) else {dtype.time_zone is not None}
     if cells.dtype.kind == "O":
-        moments = (cell for cell in cells.tolist() if isinstance(cell, datetime.datetime))
-        return {moment.tzinfo is not None for moment in moments if not is_missing(moment)}
+        times = (cell for cell in cells.tolist() if isinstance(cell, datetime.datetime))
+        return {time.tzinfo is not None for time in times if not is_missing(time)}
     return {False} if cells.dtype.kind == "M" and not np.isnat(cells).all() else set()
 
 
 def _match_missing_times(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Sides of missing values alone become dates where other sides hold dates."""
-    bare = [side.dtype.kind in "fMm" and bool(np.isnan(side).all()) for side in sides]
-    times = [
-        side.dtype
-        for side, is_missing_side in zip(sides, bare, strict=True)
-        if not is_missing_side and side.dtype.kind in "Mm"
-    ]
+    """Convert sides of missing values alone to dates if other sides have dates."""
+    empty = [side.dtype.kind in "fMm" and bool(np.isnan(side).all()) for side in sides]
+    pairs = list(zip(sides, empty, strict=True))
+    times = [side.dtype for side, is_empty in pairs if not is_empty and side.dtype.kind in "Mm"]
     if not times:
         return sides
     missing = np.array("NaT", dtype=times[0])
-    return [
-        np.full(len(s), missing) if is_missing_side else s
-        for s, is_missing_side in zip(sides, bare, strict=True)
-    ]
+    return [np.full(len(side), missing) if is_empty else side for side, is_empty in pairs]
 
 
 def _unbox(cells: NDArray[Any]) -> NDArray[Any]:
-    """Turn an array of Python objects into one of numbers, dates or durations."""
+    """Convert an array of Python objects to one of numbers, dates or durations."""
     listed = [None if is_missing(cell) else cell for cell in cells.tolist()]
     known = [cell for cell in listed if cell is not None]
     if any(isinstance(cell, datetime.datetime) and cell.tzinfo for cell in known):
-        # NumPy knows no time zones; moments are those of Greenwich.
-        return np.array(
-            [None if cell is None else _in_greenwich(cell) for cell in listed], "M8[us]"
-        )
+        # NumPy has no time zones, so times are converted to UTC.
+        return np.array([None if cell is None else _to_utc(cell) for cell in listed], "M8[us]")
     for kind, dtype in ((datetime.date, "M8[us]"), (datetime.timedelta, "m8[us]")):
         if any(isinstance(cell, kind) for cell in known):
             return np.array(listed, dtype=dtype)
     return np.array([np.nan if cell is None else float(cell) for cell in listed])
 
 
-def _in_greenwich(moment: datetime.datetime) -> datetime.datetime:
-    return moment.astimezone(datetime.UTC).replace(tzinfo=None)
+def _to_utc(time: datetime.datetime) -> datetime.datetime:
+    return time.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def _microseconds(times: NDArray[Any]) -> NDArray[np.int64]:
-    known: NDArray[np.int64] = times[~np.isnat(times)].astype(f"{times.dtype.kind}8[us]").view("i8")
-    return known
+    return np.asarray(times[~np.isnat(times)].astype(f"{times.dtype.kind}8[us]").view("i8"))
 
 
 def _times(sides: list[NDArray[Any]]) -> list[Floats]:
@@ -275,7 +274,7 @@ def _times(sides: list[NDArray[Any]]) -> list[Floats]:
     since = [side.astype(f"{side.dtype.kind}8[us]").astype(np.int64) for side in sides]
     known = _microseconds(sides[0])
     first = known.min() if len(known) else np.int64(0)
-    # Counted from the first one, microseconds of three centuries are exact as floats.
+    # Relative to the first one, microseconds of three centuries are exact as floats.
     return [
         np.where(missing, np.nan, (s - first).astype(np.float64))
         for missing, s in zip(missing_times, since, strict=True)
@@ -288,7 +287,7 @@ def _subtract_first(sides: list[NDArray[Any]]) -> list[Floats]:
         integral
         and max(abs(int(end)) for side in sides for end in (side.min(), side.max())) > LARGEST_EXACT
     ):
-        # Neighbouring large numbers would be the same float; their differences are not.
+        # Large integers that differ by 1 may be the same float, but their differences are exact.
         first = int(sides[0].min())
         return [np.array([cell - first for cell in side.tolist()], dtype=float) for side in sides]
     return [side.astype(np.float64) for side in sides]
@@ -299,20 +298,20 @@ def numeric_column(
 ) -> NumericColumn:
     """Scale a column by the summary of its training rows.
 
-    ``sides`` are all rows that are held, of training and of queries; training rows may be absent.
+    ``sides`` are the rows in memory; training rows may be missing.
     """
     if numbers.count == 0:
         return NumericColumn(position, sides, 0.0, 0.0, 0.0)
     scale_length = _compute_scale(numbers, scale)
     if not _NARROWEST < scale_length < 1 / _NARROWEST:
         raise ValueError(
-            f"column {name!r} has a scale of {scale_length:.1g}, whose square is no number; "
-            "rescale it."
+            f"the scale of column {name!r} must be between {_NARROWEST:g} and {1 / _NARROWEST:g}, "
+            f"got {scale_length:.1g}; multiply the column by a constant."
         )
     weight = 1.0 / scale_length**2
-    # Two random rows differ by twice the variance, in the mean of squares.
+    # The mean squared difference of two random rows is twice the variance.
     missing = min(_MEAN_DISTANCE * numbers.variance() * weight, FARTHEST)
-    # Plain floats, whose products may be endless without a word.
+    # Python floats overflow to infinity without a warning.
     low, high = numbers.reach
     reach = max(high, *(float(np.fmax.reduce(side, initial=high)) for side in sides)) - min(
         low, *(float(np.fmin.reduce(side, initial=low)) for side in sides)
@@ -330,13 +329,13 @@ def _compute_scale(numbers: NumberSummary, scale: Scale) -> float:
 
 
 def quantile_scale(known: Floats) -> float:
-    """Spread of numbers that a few far-off ones do not change; 0 where quantiles are all equal."""
+    """Return a robust scale of numbers; 0 if the quantiles are equal."""
     return _between_quantiles(NumberSummary.from_cells(known))
 
 
 def _between_quantiles(numbers: NumberSummary) -> float:
     for low, high, of_normal in _QUANTILES:
-        # Half the rows may have the same value; then wider quantiles tell the spread.
+        # If half of the rows have the same value, the next pair of percentiles is used.
         below, above = numbers.percentile(low), numbers.percentile(high)
         if above > below:
             return (above - below) / of_normal
@@ -351,28 +350,29 @@ def _read_categorical(position: int, sides: list[list[Any]]) -> CategoricalColum
 
 
 def encode_cells(numbers: dict[Any, int], cells: list[Any]) -> Codes:
-    """Codes of cells; a category that has none yet gets the next one."""
+    """Return the codes of cells; new categories get the next codes."""
     if any(type(cell) is datetime.date for cell in cells):
-        # Some libraries make moments of days, and a moment equals no day.
-        cells = [_midnight(cell) if type(cell) is datetime.date else cell for cell in cells]
+        # Some libraries convert dates to timestamps, which are not equal to dates.
+        cells = [
+            datetime.datetime.combine(cell, datetime.time())
+            if type(cell) is datetime.date
+            else cell
+            for cell in cells
+        ]
     return np.array(
         [MISSING if cell is None else numbers.setdefault(cell, len(numbers)) for cell in cells],
         dtype=np.int32,
     )
 
 
-def _midnight(day: datetime.date) -> datetime.datetime:
-    return datetime.datetime.combine(day, datetime.time())
-
-
 def categorical_column(position: int, sides: list[Codes], counts: list[int]) -> CategoricalColumn:
-    """Scale a column by how many training rows each category has."""
+    """Scale a column by the number of training rows in each category."""
     n_known = sum(counts)
     if n_known == 0:
         return CategoricalColumn(position, sides, 0.0, 0.0, 0.0)
     n_pairs = n_known**2
     mismatch = float(Fraction(n_pairs - sum(count**2 for count in counts), n_pairs))
-    # A mismatch is rare in a column that hardly varies, and must not outweigh all others.
+    # In a column that hardly varies, mismatches are rare and must not outweigh other columns.
     weight = min(_MEAN_DISTANCE / mismatch if mismatch > 0 else _MEAN_DISTANCE, FARTHEST)
     return CategoricalColumn(position, sides, weight, weight * mismatch, weight)
 
@@ -380,25 +380,21 @@ def categorical_column(position: int, sides: list[Codes], counts: list[int]) -> 
 def _read_coded(
     distance: Distance, name: Any, position: int, sides: list[list[Any]]
 ) -> CodedColumn:
-    rows, asked = (
-        list(dict.fromkeys(cell for cell in cells if cell is not None))
-        for cells in (sides[0], chain.from_iterable(sides[1:]))
-    )
-    if len(rows) * max(len(rows), len(asked)) > _MOST_PAIRS:
+    counts = Counter(cell for cell in sides[0] if cell is not None)
+    rows = list(counts)
+    queries = list(dict.fromkeys(c for c in chain.from_iterable(sides[1:]) if c is not None))
+    if len(rows) * max(len(rows), len(queries)) > _MOST_PAIRS:
         raise ValueError(
-            f"column {name!r} has {len(rows)} distinct values, too many for a distance of its own; "
-            "round or group them."
+            f"column {name!r} must have at most {_MOST_PAIRS:,} pairs of distinct values for a "
+            f"distance function, got {len(rows)} values in training rows and {len(queries)} in "
+            "validation rows; round or group them."
         )
-    counts = dict.fromkeys(rows, 0)
-    for cell in sides[0]:
-        if cell is not None:
-            counts[cell] += 1
     share = np.array(list(counts.values())) / max(sum(counts.values()), 1)
     among = _pairwise(distance, rows, rows, name)
     mean = float(share @ among @ share) if rows else 0.0
-    table = np.full((len(asked) + 1, len(rows) + 1), mean)
-    table[:-1, :-1] = _pairwise(distance, asked, rows, name)
-    positions = [dict(zip(side, range(len(side)), strict=True)) for side in (rows, asked)]
+    table = np.full((len(queries) + 1, len(rows) + 1), mean)
+    table[:-1, :-1] = _pairwise(distance, queries, rows, name)
+    positions = [dict(zip(side, range(len(side)), strict=True)) for side in (rows, queries)]
     codes = [
         np.array([positions[i > 0].get(c, len(positions[i > 0])) for c in side], dtype=np.int32)
         for i, side in enumerate(sides)
@@ -411,12 +407,12 @@ def _read_coded(
 def _pairwise(distance: Distance, ones: list[Any], others: list[Any], name: Any) -> Floats:
     try:
         table = np.array([[float(distance(a, b)) for b in others] for a in ones])
-        right = bool(np.isfinite(table).all() and (table >= 0).all())
+        valid = bool(np.isfinite(table).all() and (table >= 0).all())
     except (TypeError, ValueError):
-        right = False
-    if not right:
+        valid = False
+    if not valid:
         raise ValueError(
-            f"the distance given for column {name!r} fails or returns what is no number of at "
-            "least 0; it must take two cells and return their squared distance."
+            f"the distance function of column {name!r} must take two cells and return their "
+            "squared distance, a finite number of at least 0; it fails or returns something else."
         )
     return table.reshape(len(ones), len(others))

@@ -1,4 +1,4 @@
-"""Distances between rows as integers that add up over columns."""
+"""Distances between rows: integers that add up over columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,27 +19,28 @@ from cellworth.knn.columns import (
     CodedColumn,
     NumericColumn,
     check_column_types,
+    check_scale,
     read_column,
 )
 
 AnyColumn = NumericColumn | CategoricalColumn | CodedColumn
-# Keys of 64 bits hold a sign, a distance, a row and whether its label matches.
+# A 64-bit key has a sign, a distance, a row and whether its label matches.
 _BITS = 62
 _FINEST = 40
-# Floats hold sums of distances below this exactly, with two bits to spare.
+# Floats represent sums of distances below 2**51 exactly, with two bits to spare.
 _FINE_BITS = 51
 
 
 class Columns(NamedTuple):
-    """Columns of some rows, as kernels read them; missing is NaN in numbers and -1 in codes.
+    """Columns of some rows as arrays for kernels; missing values are NaN or code -1.
 
     Parameters
     ----------
     numbers : array of shape (n_numeric, n_rows)
     categories : array of shape (n_categorical, n_rows)
-        Which category each row has.
+        Codes of categories.
     coded : array of shape (n_coded, n_rows)
-        Which distinct value each row has, in columns whose distance the user gave.
+        Codes of distinct values, in columns with a distance function.
     """
 
     numbers: Floats
@@ -48,36 +49,33 @@ class Columns(NamedTuple):
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """How many columns there are of each sort, and rows."""
-        return tuple(part.shape for part in self)
+        """Shapes of the three arrays."""
+        return tuple(array.shape for array in self)
 
     def take(self, rows: NDArray[Any]) -> Columns:
         """Keep these rows, in this order."""
-        return Columns(
-            np.ascontiguousarray(self.numbers[:, rows]),
-            np.ascontiguousarray(self.categories[:, rows]),
-            np.ascontiguousarray(self.coded[:, rows]),
-        )
+        arrays: Any = (np.ascontiguousarray(array[:, rows]) for array in self)
+        return Columns(*arrays)
 
 
 class ColumnScales(NamedTuple):
-    """Integer weights of differences, column by column.
+    """Distances of each column, in integer units.
 
     Parameters
     ----------
-    number_weights, number_gaps : arrays of shape (n_numeric,)
-        What a squared difference of 1 counts, and what a missing value counts.
+    number_weights, number_missing : arrays of shape (n_numeric,)
+        Distance of a squared difference of 1, and of a missing value.
     farthest : float
-        What no numeric column exceeds.
-    category_weights, category_gaps : arrays of shape (n_categorical,)
-        What a mismatch counts, and what a missing value counts.
+        Largest distance in a numeric column.
+    category_weights, category_missing : arrays of shape (n_categorical,)
+        Distance of a mismatch, and of a missing value.
     tables : array
-        Distances of coded columns, one table after the other: a line per distinct value of a
-        query (the last one: missing), an entry per distinct value of a row (the last one: missing).
+        Concatenated distance tables of coded columns. A line is for a distinct value of queries, an
+        entry for a distinct value of training rows; the last line and entry are for missing values.
     starts, widths : arrays of shape (n_coded,)
-        Where a column's table begins, and how long its lines are.
+        Start of each column's table, and length of its lines.
     positions : array of shape (n_columns,)
-        Position in the user's table of numeric, categorical and coded columns, in this order.
+        Positions of numeric, categorical and coded columns, in this order, in the user's table.
     """
 
     number_weights: Floats
@@ -91,7 +89,7 @@ class ColumnScales(NamedTuple):
     positions: Integers
 
     def where(self, position: int) -> tuple[Literal["numbers", "categories", "coded"], int]:
-        """In which part of :class:`Columns` a column of the user's table stands, and where."""
+        """Return the field of :class:`Columns` for a column of the user's table, and its index."""
         at = int(np.flatnonzero(self.positions == position)[0])
         n_numeric, n_categorical = len(self.number_weights), len(self.category_weights)
         if at < n_numeric:
@@ -101,12 +99,12 @@ class ColumnScales(NamedTuple):
         return "coded", at - n_numeric - n_categorical
 
     def scale(self, at: int) -> float:
-        """What differences of a numeric column are divided by; 0 where they count nothing."""
+        """Return the divisor of differences in a numeric column; 0 if it has no weight."""
         weight = float(self.number_weights[at]) / self._unit
         return weight**-0.5 if weight > 0 else 0.0
 
     def mismatch(self, at: int) -> float:
-        """What two different categories count."""
+        """Return the distance of two different categories."""
         return float(self.category_weights[at]) / self._unit
 
     @property
@@ -123,11 +121,11 @@ class Distances:
     rows : Columns
     queries : tuple of Columns
         One for each query table.
-    scales : Rulers
-        In a unit in which distances of all columns, a row and whether its label matches fit into
-        one number of 64 bits.
-    fine : Rulers
-        The same in a finer unit, which does not depend on the number of rows.
+    scales : ColumnScales
+        Their unit is such that 64 bits hold the distance over all columns, a row and whether its
+        label matches.
+    fine : ColumnScales
+        The same in a finer unit that does not depend on the number of rows.
     """
 
     rows: Columns
@@ -153,15 +151,14 @@ class Distances:
         queries : sequence of Table
             Tables with the same columns.
         scale : {"robust", "std"} or None
-            What a numeric column is divided by: its interquartile range (as a multiple of a
-            normal distribution's), its standard deviation, or nothing.
+            Divisor of numeric columns: the interquartile range (relative to that of the standard
+            normal distribution), the standard deviation, or none.
         column_types : mapping
-            Kind of a column ("numeric" or "categorical") where the guess is wrong, or a function
-            of two cells that returns their squared distance.
+            Type of a column ("numeric" or "categorical") if the guess is wrong, or a function of
+            two cells that returns their squared distance.
         """
         column_types = check_column_types(column_types, table.names)
-        if scale not in (*get_args(get_args(Scale)[0]), None):
-            raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
+        check_scale(scale)
         columns = [
             read_column(position, [table, *queries], column_types.get(name), scale)
             for position, name in enumerate(table.names.tolist())
@@ -169,11 +166,11 @@ class Distances:
         bits = _BITS - 1 - table.shape[0].bit_length()
         largest = sum(column.largest for column in columns)
         unit = 2.0 ** min(math.floor(math.log2(2.0**bits / max(largest, 1.0))), _FINEST)
-        rows, *asked = (
+        rows, *others = (
             stack_columns(columns, side, other.shape[0])
             for side, other in enumerate([table, *queries])
         )
-        return cls(rows, tuple(asked), _rulers(columns, unit), fine_scales(columns))
+        return cls(rows, tuple(others), _make_scales(columns, unit), fine_scales(columns))
 
     def sha256(self) -> str:
         """Return a hash of the column types, scales, missing values and given distances."""
@@ -183,52 +180,55 @@ class Distances:
         return digest.hexdigest()
 
     def measure(self, fold: int, query: int) -> Integers:
-        """Distances of all rows to one query, shape (n_columns, n_rows): the plain definition."""
-        scales, rows, asked = self.scales, self.rows, self.queries[fold]
+        """Return the distances of all rows to one query, shape (n_columns, n_rows).
+
+        This is the plain definition; kernels compute the same faster.
+        """
+        scales, rows, queries = self.scales, self.rows, self.queries[fold]
         lines = []
         for j, cells in enumerate(rows.numbers):
-            difference = cells - asked.numbers[j, query]
-            weighed = np.floor(difference * difference * scales.number_weights[j] + 0.5)
-            weighed = np.minimum(weighed, scales.farthest)
-            lines.append(np.where(np.isnan(weighed), scales.number_missing[j], weighed))
+            difference = cells - queries.numbers[j, query]
+            distance = np.floor(difference * difference * scales.number_weights[j] + 0.5)
+            distance = np.minimum(distance, scales.farthest)
+            lines.append(np.where(np.isnan(distance), scales.number_missing[j], distance))
         for j, cells in enumerate(rows.categories):
-            other = asked.categories[j, query]
-            line = np.where(cells == other, 0, scales.category_weights[j])
+            other = queries.categories[j, query]
+            distance = np.where(cells == other, 0, scales.category_weights[j])
             missing = (cells == MISSING) | (other == MISSING)
-            lines.append(np.where(missing, scales.category_missing[j], line))
+            lines.append(np.where(missing, scales.category_missing[j], distance))
         for j, cells in enumerate(rows.coded):
             table = scales.tables[scales.starts[j] :]
-            lines.append(table[asked.coded[j, query] * scales.widths[j] + cells])
-        measured = np.empty((len(scales.positions), rows.numbers.shape[1]), dtype=np.int64)
-        measured[scales.positions] = np.array(lines).astype(np.int64)
-        return measured
+            lines.append(table[queries.coded[j, query] * scales.widths[j] + cells])
+        distances = np.empty((len(scales.positions), rows.numbers.shape[1]), dtype=np.int64)
+        distances[scales.positions] = np.array(lines).astype(np.int64)
+        return distances
 
 
 def stack_columns(columns: Sequence[AnyColumn], side: int, length: int) -> Columns:
-    """Cells of one side of all columns, as kernels read them."""
+    """Return the cells of one table (side 0: training rows) as arrays for kernels."""
 
-    def together(sort: type[AnyColumn], dtype: Any) -> NDArray[Any]:
-        cells = [column.cells[side] for column in columns if isinstance(column, sort)]
+    def stack(column_class: type[AnyColumn], dtype: Any) -> NDArray[Any]:
+        cells = [column.cells[side] for column in columns if isinstance(column, column_class)]
         return np.array(cells, dtype=dtype).reshape(len(cells), length)
 
     return Columns(
-        together(NumericColumn, np.float64),
-        together(CategoricalColumn, np.int32),
-        together(CodedColumn, np.int32),
+        stack(NumericColumn, np.float64),
+        stack(CategoricalColumn, np.int32),
+        stack(CodedColumn, np.int32),
     )
 
 
 def fine_scales(columns: Sequence[AnyColumn]) -> ColumnScales:
-    """Rulers in the finest unit in which all columns together stay below 2**51."""
+    """Return scales in the finest unit in which distances over all columns stay below 2**51."""
     largest = sum(column.largest for column in columns)
     unit = 2.0**_FINEST
-    # Each column is rounded, by at most a half.
+    # Rounding adds at most 1/2 per column.
     while largest * unit + len(columns) / 2 >= 2.0**_FINE_BITS:
         unit /= 2
-    return _rulers(columns, unit)
+    return _make_scales(columns, unit)
 
 
-def _rulers(columns: Sequence[AnyColumn], unit: float) -> ColumnScales:
+def _make_scales(columns: Sequence[AnyColumn], unit: float) -> ColumnScales:
     numeric = [column for column in columns if isinstance(column, NumericColumn)]
     categorical = [column for column in columns if isinstance(column, CategoricalColumn)]
     coded = [column for column in columns if isinstance(column, CodedColumn)]

@@ -1,4 +1,4 @@
-"""Exact values: training rows sorted by distance on every coalition, and the weights of ranks."""
+"""Exact ranks: training rows sorted by distance on every coalition, and values by rank."""
 
 from __future__ import annotations
 
@@ -16,31 +16,30 @@ from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.sampling.column_samplers import Coalitions
 from cellworth.sampling.semivalues import Semivalue, Shapley, inside_chances
 
-# Base of each coalition, first entry of each in the toggles, toggles; see kernels.fill_keys.
-Steps = tuple[Integers, Integers, Integers]
-# Keys that are sorted together; about what the cache of a core holds.
+# Bases, first entries and toggles of coalitions; see kernels.fill_keys.
+StepArrays = tuple[Integers, Integers, Integers]
+# Keys that are sorted together: about the size of a core's cache.
 _KEYS_AT_ONCE = 2**18
 _LEAST_AT_ONCE = 16
-# Ranks up to here are in a table.
+# Sums up to this rank are tabulated.
 _HEAD = 65_536
 
 
 @dataclass(frozen=True, eq=False)
 class RankChances:
-    """Chances by rank; entry r belongs to the r-th nearest row, entry 0 is not used.
+    """Probabilities by rank; entry r is for the r-th nearest row, and entry 0 is not used.
 
     Parameters
     ----------
     single : array of shape (n_rows + 1,)
-        Chance that a row at this rank is among the K nearest of the coalition that it joins,
-        divided by K.
+        Probability that the row is among the K nearest of the coalition that it joins, over K.
     running : array of shape (n_rows + 1,)
         Sums of ``single`` over ranks 1..r.
     pair : array of shape (n_rows + 1,)
-        Chance that a given nearer row is in the coalition too and both are among the K nearest,
-        divided by the square of K.
+        Probability that a given nearer row is in the coalition, too, and both are among the K
+        nearest, over K**2.
     pushed : array of shape (n_rows + 1,)
-        By how much ``pair`` falls from the rank before: the chance that a row joining in front
+        Decrease of ``pair`` from the previous rank: the probability that a row that joins in front
         pushes out the farther of two.
     """
 
@@ -51,9 +50,9 @@ class RankChances:
 
     @classmethod
     def of(cls, semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> RankChances:
-        """Chances for the n_rows that may train, among n_players in all."""
+        """Compute the probabilities for n_rows training rows among n_players row players."""
         ranks = np.arange(n_rows + 1)
-        # Exactly K of the rows in front are in: a row that joins in front then pushes this one out.
+        # If K rows in front are in the coalition, one more in front pushes this row out.
         full = inside_chances(semivalue, n_players, np.maximum(ranks - 1, 0), n_neighbors)
         drop = np.zeros(n_rows + 1)
         drop[2:] = full[2:] / ranks[1:-1]
@@ -62,7 +61,7 @@ class RankChances:
         fewer = np.arange(min(n_neighbors, n_rows))
         at_end = inside_chances(semivalue, n_players, n_rows - 1, fewer)
         last_single = float(at_end.sum()) / n_neighbors
-        # With k of the n - 1 others in, a given one of them is in with chance k / (n - 1).
+        # If k of the n - 1 others are in, a given one of them is in with probability k / (n - 1).
         last_pair = float(at_end @ fewer) / max(n_rows - 1, 1) / n_neighbors**2
         single, pair = _from_the_end(last_single, drop), _from_the_end(last_pair, pushed)
         running = np.concatenate([[0.0], np.cumsum(single[1:])])
@@ -79,9 +78,9 @@ class Query(NamedTuple):
     Parameters
     ----------
     numbers, categories : arrays
-        Its cells, as in Columns.
+        Cells, as in Columns.
     lines : array
-        Where the distances to its cells begin, for columns that have tables.
+        Start of the distances to its cells in the tables of coded columns.
     label : float
         Code of its class, or its target minus the mean target of all training rows.
     """
@@ -93,7 +92,7 @@ class Query(NamedTuple):
 
     @classmethod
     def of(cls, columns: Columns, scales: ColumnScales, position: int, label: float) -> Query:
-        """Pick one row of a query table."""
+        """Return one row of a query table."""
         lines = scales.starts + columns.coded[:, position] * scales.widths
         numbers = np.ascontiguousarray(columns.numbers[:, position])
         return cls(numbers, np.ascontiguousarray(columns.categories[:, position]), lines, label)
@@ -101,14 +100,14 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """Rows that may be learned from.
+    """Training rows of one fold.
 
     Parameters
     ----------
     rows : Columns
-    scales : Rulers
+    scales : ColumnScales
     players : array of shape (n_columns,)
-        Player that each column belongs to, in the order of the rulers.
+        Player of each column, in the order of the scales.
     labels : array of shape (n_rows,)
         Codes of classes, or targets minus their mean.
     is_class : bool
@@ -131,7 +130,7 @@ class TrainingRows:
 
     @property
     def shift(self) -> int:
-        """Bits of a sort key that hold the row, and whether its label matches."""
+        """Number of low bits in a sort key: the row's position, and whether its label matches."""
         return self.n_rows.bit_length() + self.is_class
 
     @cached_property
@@ -139,12 +138,12 @@ class TrainingRows:
         return np.arange(self.n_rows, dtype=np.int64) << self.is_class
 
     def payload(self, query: Query) -> Integers:
-        """What the sort keys carry besides the distance."""
+        """Return the low bits of the sort keys."""
         positions = self._shifted_positions
         return positions | (self.labels == query.label) if self.is_class else positions
 
     def row_values(self, keys: Integers, query: Query, out: Floats) -> None:
-        """Write the value of every row into ``out``, from sorted keys, line by line."""
+        """Compute the value of every row from sorted keys, one line per coalition."""
         from cellworth.knn import kernels
 
         chances = self.chances
@@ -157,7 +156,7 @@ class TrainingRows:
             )
 
     def utility(self, keys: Integers, query: Query) -> float:
-        """Utility of all rows, from one line of sorted keys."""
+        """Compute the utility of all rows from one line of sorted keys."""
         from cellworth.knn import kernels
 
         if self.is_class:
@@ -168,7 +167,7 @@ class TrainingRows:
         )
 
     def without_columns(self, query: Query) -> tuple[Floats, float]:
-        """Values of rows and utility of all rows where no column tells them apart."""
+        """Return the values of rows, and their utility, without columns: all rows tie."""
         keys = self.payload(query)
         values = np.empty((1, self.n_rows))
         self.row_values(keys[None, :], query, values)
@@ -176,28 +175,27 @@ class TrainingRows:
 
 
 def vote_sorted_rows(training: TrainingRows, keys: Integers, query: Query) -> float:
-    """Chance that the vote is right, from one line of sorted keys."""
-    from cellworth.knn import kernels as vote_kernels
+    """Return the probability that the vote is correct, from one line of sorted keys."""
+    from cellworth.knn import kernels
 
     right = int(query.label)
     surely, tied = np.zeros((2, max(int(training.labels.max()), right) + 1), dtype=np.int64)
-    positions = vote_kernels.count_sorted_votes(
+    positions = kernels.count_sorted_votes(
         keys, training.shift, training.labels, training.n_neighbors, surely, tied
     )
     return chance_of_right_vote(surely, tied, positions, right)
 
 
 def chance_of_right_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
-    """Chance that a class gets most votes; classes with equally many win equally often.
+    """Return the probability that class ``right`` wins the vote; equal classes share the win.
 
     Parameters
     ----------
     surely, tied : arrays of shape (n_classes,)
-        Rows that are surely among the nearest, and rows that compete for the places left.
+        Rows that certainly vote, and rows that tie for the remaining votes.
     positions : int
-        How many of the tied rows vote; all of them, or any.
+        Number of tied rows that vote.
     right : int
-        The class.
     """
     if tied.sum() == positions:
         votes = surely + tied
@@ -208,44 +206,42 @@ def chance_of_right_vote(surely: Integers, tied: Integers, positions: int, right
 
 @lru_cache(maxsize=4096)
 def _chance(surely: bytes, tied: bytes, positions: int, right: int) -> float:
-    # Where many rows tie, many queries see the same counts.
-    from cellworth.knn import kernels as vote_kernels
+    # Cached: if many rows tie, many queries have the same counts.
+    from cellworth.knn import kernels
 
     counts = (np.frombuffer(each, dtype=np.int64) for each in (surely, tied))
-    return float(vote_kernels.right_chance(*counts, positions, right))
+    return float(kernels.right_chance(*counts, positions, right))
 
 
 @dataclass(frozen=True, eq=False)
 class CoalitionBatches:
-    """Coalitions in the order and the form in which a query is ranked on them.
+    """Coalitions in batches that are ranked together.
 
     Parameters
     ----------
     coalitions : Coalitions
     batches : tuple
-        Slices of the coalitions that are ranked together, each with its steps for the kernel.
+        Slices of the coalitions, each with its steps for the kernel.
     """
 
     coalitions: Coalitions
-    batches: tuple[tuple[slice, Steps], ...]
+    batches: tuple[tuple[slice, StepArrays], ...]
 
     @property
     def most_at_once(self) -> int:
-        """Coalitions in the largest batch."""
+        """Number of coalitions in the largest batch."""
         return max(len(steps[0]) for _, steps in self.batches)
 
     @classmethod
     def of(cls, coalitions: Coalitions, at_once: int) -> CoalitionBatches:
-        """Cut coalitions into batches of this many."""
-        starts = range(0, len(coalitions.members), at_once)
-        parts = [slice(start, start + at_once) for start in starts]
-        return cls(
-            coalitions, tuple((part, find_steps(coalitions.members[part])) for part in parts)
-        )
+        """Divide coalitions into batches of ``at_once``."""
+        members = coalitions.members
+        batches = (slice(i, i + at_once) for i in range(0, len(members), at_once))
+        return cls(coalitions, tuple((batch, find_steps(members[batch])) for batch in batches))
 
 
-def find_steps(members: NDArray[np.bool_]) -> Steps:
-    """Shortest ways to each coalition: from nothing, from the one before, or from everything."""
+def find_steps(members: NDArray[np.bool_]) -> StepArrays:
+    """Return the fewest steps to each coalition from nothing, the previous one, or everything."""
     before = np.vstack([members[:1], members[:-1]])
     sources = np.stack([np.zeros_like(members), before, np.ones_like(members)])
     lengths = (sources != members).sum(axis=2)
@@ -259,17 +255,17 @@ def find_steps(members: NDArray[np.bool_]) -> Steps:
 
 
 def coalitions_at_once(n_rows: int) -> int:
-    """How many coalitions are ranked together."""
+    """Return how many coalitions to rank together."""
     return max(_KEYS_AT_ONCE // n_rows, _LEAST_AT_ONCE)
 
 
 class SortedRows:
-    """Values the rows for one query after the other, in buffers of its own."""
+    """Computes values for one query after the other, with its own buffers."""
 
     def __init__(self, training: TrainingRows, n_lines: int) -> None:
         self._training = training
         self._keys = np.empty((n_lines, training.n_rows), dtype=np.int64)
-        # One line more: what rows are worth without any column.
+        # The last line is for the values without columns.
         self._values = np.empty((n_lines + 1, training.n_rows))
 
     def add(
@@ -279,35 +275,33 @@ class SortedRows:
         *,
         order: Integers,
         weights: Floats,
-        count: float,
+        query_weight: float,
         nothing: Floats,
         into: Floats,
     ) -> tuple[float, float]:
-        """Add the values of all cells for one query; return what the whole table does for it.
+        """Add the values of all cells for one query; return the utility and vote of the full table.
 
-        That is its utility, and the chance that its majority vote is right (NaN for a numeric
-        target).
+        The vote is the probability that the majority vote is correct; NaN for a numeric target.
 
         Parameters
         ----------
         query : Query
         plan : CoalitionBatches
         order : array of shape (n_players,)
-            Player that stands for each name in the plan.
+            Column player at each position of the plan's coalitions.
         weights : array of shape (n_coalitions + 1, n_results)
-            What each coalition counts for each result; the last line is for ``nothing``.
-        count : float
-            What the query counts.
+            Weight of each coalition in each result; the last line is for ``nothing``.
+        query_weight : float
         nothing : array of shape (n_rows,)
-            Values of rows that the last line of weights counts.
+            Values of rows without columns.
         into : array of shape (n_results, n_rows)
-            Added to.
+            Values of the cells, added to.
         """
         from cellworth.knn import kernels
 
         training, full_utility, vote = self._training, 0.0, math.nan
         payload = training.payload(query)
-        for part, steps in plan.batches:
+        for batch, steps in plan.batches:
             n_lines = len(steps[0])
             keys, values = self._keys[:n_lines], self._values[: n_lines + 1]
             kernels.fill_keys(
@@ -316,19 +310,22 @@ class SortedRows:
             )  # fmt: skip
             keys.sort(axis=1)
             training.row_values(keys, query, values[:-1])
-            counts = weights[part]
-            if part is plan.batches[-1][0]:
+            batch_weights = weights[batch]
+            if batch is plan.batches[-1][0]:
                 full_utility = training.utility(keys[-1], query)
                 if training.is_class:
                     vote = vote_sorted_rows(training, keys[-1], query)
                 values[-1] = nothing
-                counts = weights[part.start :]
-            dgemm(count, values[: len(counts)].T, counts, beta=1.0, c=into.T, overwrite_c=1)
+                batch_weights = weights[batch.start :]
+            dgemm(
+                query_weight, values[: len(batch_weights)].T, batch_weights,
+                beta=1.0, c=into.T, overwrite_c=1,
+            )  # fmt: skip
         return full_utility, vote
 
 
 class Chances(Protocol):
-    """Chances of single rows, at any ranks."""
+    """Protocol of probabilities by rank; see RankChances."""
 
     def at(self, ranks: Integers) -> tuple[Floats, Floats]:
         """Return ``single`` and ``running`` at these ranks."""
@@ -336,7 +333,7 @@ class Chances(Protocol):
 
 
 def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> Chances:
-    """Chances for the n_rows that may train, among n_players in all, for looking up some ranks."""
+    """Return probabilities by rank for n_rows training rows among n_players row players."""
     if isinstance(semivalue, Shapley):
         return ShapleyChances(n_neighbors)
     return RankChances.of(semivalue, n_players, n_rows, n_neighbors)
@@ -344,15 +341,12 @@ def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbor
 
 @dataclass(frozen=True, eq=False)
 class ShapleyChances:
-    """Chances under Shapley weights, which need no table as long as the table of rows.
+    """Probabilities by rank for Shapley values, without a table of all ranks.
 
-    A row at rank r is among the K nearest of a coalition in random order with chance min(1, K / r).
-    Sums of these are harmonic numbers. Far ones are had from others nearby by a series that adds,
-    multiplies and divides alone: a logarithm may differ in its last bit from machine to machine.
-
-    Parameters
-    ----------
-    n_neighbors : int
+    A row at rank r is among the K nearest of a random coalition with probability min(1, K / r).
+    Sums of these are harmonic numbers. Beyond the tabulated ranks, a series computes them with
+    additions, multiplications and divisions alone: a logarithm may differ in its last bit between
+    machines.
     """
 
     n_neighbors: int
@@ -364,9 +358,9 @@ class ShapleyChances:
         running = self._head[near]
         far = np.flatnonzero(ranks > near)
         if len(far):
-            posts, sums = _posts(int(ranks.max()), len(self._head) - 1, float(self._head[-1]))
-            before = np.searchsorted(posts, ranks[far], side="right") - 1
-            running[far] = sums[before] + _harmonic_step(posts[before], ranks[far])
+            nodes, sums = _nodes(int(ranks.max()), len(self._head) - 1, float(self._head[-1]))
+            before = np.searchsorted(nodes, ranks[far], side="right") - 1
+            running[far] = sums[before] + _harmonic_step(nodes[before], ranks[far])
         return single, running
 
     @cached_property
@@ -376,17 +370,17 @@ class ShapleyChances:
 
 
 @lru_cache(maxsize=8)
-def _posts(last: int, first: int, begin: float) -> tuple[Integers, Floats]:
-    """Ranks a sixteenth apart, from a first one on, and sums up to each."""
-    posts, sums = [first], [begin]
-    while posts[-1] + posts[-1] // 16 <= last:
-        posts.append(posts[-1] + posts[-1] // 16)
-        sums.append(sums[-1] + float(_harmonic_step(*map(np.array, posts[-2:]))))
-    return np.array(posts), np.array(sums)
+def _nodes(last: int, first: int, begin: float) -> tuple[Integers, Floats]:
+    """Return ranks that grow by a sixteenth each, and the sums up to them."""
+    nodes, sums = [first], [begin]
+    while nodes[-1] + nodes[-1] // 16 <= last:
+        nodes.append(nodes[-1] + nodes[-1] // 16)
+        sums.append(sums[-1] + float(_harmonic_step(*map(np.array, nodes[-2:]))))
+    return np.array(nodes), np.array(sums)
 
 
 def _harmonic_step(begin: Integers, end: Integers) -> Floats:
-    """1 / (begin + 1) + ... + 1 / end, for ends at most a sixteenth beyond a large begin."""
+    """Return 1 / (begin + 1) + ... + 1 / end, for a large begin and end <= begin * 17 / 16."""
     ratio = (end - begin) / (end + begin)
     square = ratio * ratio
     # log(end / begin) is twice the inverse hyperbolic tangent of the ratio.
@@ -395,12 +389,9 @@ def _harmonic_step(begin: Integers, end: Integers) -> Floats:
         series = series * square + 1.0 / power
     low, high = 1.0 / begin, 1.0 / end
     logarithm = 2.0 * ratio * series
-    step: Floats = logarithm + (high - low) / 2.0 - (high - low) * (high + low) / 12.0
-    return step
+    return np.asarray(logarithm + (high - low) / 2.0 - (high - low) * (high + low) / 12.0)
 
 
 def _from_the_end(last: float, drops: Floats) -> Floats:
-    """Add up falls from the last rank to the first: all terms are positive, nothing cancels."""
-    rises = np.append(drops[1:], last)
-    sums: Floats = np.cumsum(rises[::-1])[::-1]
-    return sums
+    """Add up drops from the last rank to the first; all terms are positive, so none cancel."""
+    return np.asarray(np.cumsum(np.append(drops[1:], last)[::-1])[::-1])

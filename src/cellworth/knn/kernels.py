@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Compiled kernels for sorted rows: distances, values, votes."""
+"""Compiled kernels for exact ranks: distances, values and votes of sorted rows."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-# Rows measured together: their distances in all columns stay in the fastest cache.
+# Rows whose distances are computed together: small enough for the fastest cache.
 _ROWS_AT_ONCE = 256
-# What a coalition's distances are made from before columns are added or taken away.
+# Distances from which those of a coalition are computed by adding or subtracting columns.
 NOTHING, PREVIOUS, EVERYTHING = 0, 1, 2
 
 
 def kernel(function: Any) -> Any:
-    """Compile on first use, and keep the result on disk where there is a place for it."""
+    """Compile on first use and cache the result on disk if possible."""
     settings = {"nogil": True, "error_model": "numpy"}
     try:
         return njit(cache=True, **settings)(function)
     except RuntimeError:
-        # Neither the package nor the user's cache folder can be written, as in some containers.
+        # In some containers neither the package nor the user's cache folder is writable.
         return njit(**settings)(function)
 
 
@@ -28,25 +28,25 @@ def kernel(function: Any) -> Any:
 def fill_keys(rows, query, scales, players, order, steps, payload, shift, keys):
     """Write the sort keys of all rows for one query, one line per coalition.
 
-    A key is a whole-number distance, shifted left by ``shift``, plus the row's payload.
+    A key is an integer distance, shifted left by ``shift``, plus the row's payload.
 
     Parameters
     ----------
     rows : Columns
     query : tuple
-        Numbers, categories and starts of table lines of the query.
-    scales : Rulers
+        ``numbers``, ``categories`` and ``lines`` of the Query.
+    scales : ColumnScales
     players : (n_columns,) int64
-        Player that each column of ``rows`` belongs to.
+        Player of each column of ``rows``.
     order : (n_players,) int64
-        Player that stands for each name in ``steps``.
+        Actual player for each player of the coalitions; queries share coalitions.
     steps : tuple
-        Base of each coalition, first entry of each in toggles, toggles: player p joins (p) or
-        leaves (~p).
+        Base of each coalition (NOTHING, PREVIOUS or EVERYTHING), its first entry in toggles, and
+        toggles: p if player p joins, ~p if it leaves.
     payload : (n_rows,) int64
-        What the low bits of a key carry.
+        Low bits of the keys.
     keys : (n_coalitions, n_rows) int64
-        Filled.
+        Output.
     """
     n_rows = payload.shape[0]
     block = np.empty((order.shape[0] + 1, _ROWS_AT_ONCE), dtype=np.int64)
@@ -58,9 +58,9 @@ def fill_keys(rows, query, scales, players, order, steps, payload, shift, keys):
 
 @kernel
 def fill_block(block, order, steps, payload, keys, first):
-    """Write the keys of a block of rows, from their distances by player, at ``first`` in each line.
+    """Write the keys of a block of rows from their distances by player.
 
-    The last line of ``block`` is overwritten.
+    The keys start at ``first`` in each line. The last line of ``block`` is overwritten.
     """
     bases, firsts, toggles = steps
     n_players, width = order.shape[0], payload.shape[0]
@@ -91,12 +91,12 @@ def fill_block(block, order, steps, payload, keys, first):
 
 @kernel
 def measure(rows, query, scales, players, shift, first, width, block):
-    """Distances of ``width`` rows from row ``first`` on to one query: a line per player.
+    """Compute the distances of rows first..first + width - 1 to one query, one line per player.
 
-    The last line of ``block`` is left alone.
+    The last line of ``block`` is not changed.
     """
     block[:-1] = 0
-    # Slices of single lines: only these are known to be contiguous, and so use vector units.
+    # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
     n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
     for j in range(n_numbers):
         _measure_numbers(
@@ -118,13 +118,13 @@ def measure(rows, query, scales, players, shift, first, width, block):
 
 @kernel
 def _measure_numbers(cells, here, weight, missing, farthest, shift, line):
-    # Written so that it fits the vector units: one plain choice after the other.
+    # Independent conditional expressions compile to vector instructions.
     for i in range(cells.shape[0]):
         difference = cells[i] - here
         distance = difference * difference * weight + 0.5
         distance = farthest if distance > farthest else distance
         distance = missing if difference != difference else distance  # noqa: PLR0124 (NaN)
-        # Casting cuts off, which rounds to the nearest: distances are not negative.
+        # Distances are not negative and 0.5 was added, so truncation rounds to the nearest.
         line[i] += np.int64(distance) << shift
 
 
@@ -147,7 +147,7 @@ def _look_up(cells, table, shift, line):
 
 @kernel
 def _copy(source, line):
-    # A loop: assigning to a slice takes seconds to compile, for its error messages.
+    # A loop, because assignment to a slice takes seconds to compile.
     for i in range(line.shape[0]):
         line[i] = source[i]
 
@@ -166,18 +166,18 @@ def _subtract(distances, source, line):
 
 @kernel
 def class_values(keys, shift, single, running, values):
-    """Value of every row for one query with a class label, one line per coalition.
+    """Compute the value of every row for one query with a class label, one line per coalition.
 
-    Rows at the same distance share the mean over all orders of them.
+    Rows at the same distance get the mean over all of their orders.
 
     Parameters
     ----------
     keys : (n_coalitions, n_rows) int64
-        Sorted; the payload is twice the row's position, plus 1 where its label matches.
+        Sorted; the payload is twice the row's position, plus 1 if its label matches.
     single, running : (n_rows + 1,) float64
         As in RankChances.
     values : (n_coalitions, n_rows) float64
-        Filled, by position.
+        Output, by position.
     """
     n_rows = keys.shape[1]
     low_bits = (np.int64(1) << shift) - 1
@@ -201,7 +201,7 @@ def class_values(keys, shift, single, running, values):
                     begin -= 1
                     matches += line[begin] & 1
                     next_distance = line[begin - 1] >> shift if begin > 0 else np.int64(-1)
-                # As in bin_kernels.tied_values; calling it here takes a quarter more time.
+                # As in binned_kernels.value_ties; a call would take 25% more time.
                 tied = end - begin
                 mean = (running[end] - running[begin]) / tied
                 pushed = (mean - single[end]) / (tied - 1)
@@ -218,7 +218,7 @@ def class_values(keys, shift, single, running, values):
 
 @kernel
 def nearest_matches(keys, shift, n_neighbors):
-    """Matches among the nearest rows of one coalition, in the mean over all orders of ties."""
+    """Return the number of matches among the nearest rows, as a mean over all orders of ties."""
     n_rows = keys.shape[0]
     n_nearest = min(n_neighbors, n_rows)
     farthest = keys[n_nearest - 1] >> shift
@@ -238,10 +238,10 @@ def nearest_matches(keys, shift, n_neighbors):
 
 @kernel
 def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
-    """Value of every row for one query with a numeric target, one line per coalition.
+    """Compute the value of every row for one query with a numeric target, one line per coalition.
 
-    The utility of a coalition is minus the square of (sum of its nearest targets / K - asked). It
-    is a sum over rows, which is valued like matches of labels, and over pairs of rows.
+    The utility of a coalition is -(sum of its nearest targets / K - asked)**2. Expanding the square
+    gives a sum over rows, with values like those of matching labels, and a sum over pairs of rows.
 
     Parameters
     ----------
@@ -249,11 +249,11 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
         Sorted; the payload is the row's position.
     targets : (n_rows,) float64
     asked : float
-        The query's own target.
+        Target of the query.
     chances : tuple
-        single, running, pair, pushed, as in RankChances.
+        ``single``, ``running``, ``pair`` and ``pushed`` of RankChances.
     values : (n_coalitions, n_rows) float64
-        Filled, by position.
+        Output, by position.
     """
     single, running, pair, pushed = chances
     n_rows = keys.shape[1]
@@ -264,7 +264,7 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
         nearer[0] = 0.0
         for i in range(n_rows):
             nearer[i + 1] = nearer[i] + targets[line[i] & low_bits]
-        # What farther rows do to nearer ones: alone, as partners, and as pairs pushed out.
+        # Terms that farther rows add to nearer ones: singly, as partners, and as pairs pushed out.
         farther, partners, pairs_out = 0.0, 0.0, 0.0
         end = n_rows
         while end > 0:
@@ -280,7 +280,7 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
                 squares += target * target
             alone = 2.0 * asked * total - squares / n_neighbors
             mean = (running[end] - running[begin]) / tied
-            # Sums over the ranks of the group, weighed by how many of the group stand in front.
+            # Sums over the ranks of tied rows, weighted by powers of how many ties are in front.
             pair_0, pair_1, pushed_0, pushed_1, pushed_2 = 0.0, 0.0, 0.0, 0.0, 0.0
             for rank in range(begin + 1, end + 1):
                 front = rank - begin - 1
@@ -319,7 +319,7 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
 
 @kernel
 def nearest_error(keys, shift, targets, asked, n_neighbors):
-    """Squared error of one coalition's nearest rows, in the mean over all orders of ties."""
+    """Return the squared error of the nearest rows' mean, averaged over all orders of ties."""
     n_rows = keys.shape[0]
     low_bits = (np.int64(1) << shift) - 1
     n_nearest = min(n_neighbors, n_rows)
@@ -340,7 +340,7 @@ def nearest_error(keys, shift, targets, asked, n_neighbors):
             squares += target * target
     positions = n_nearest - nearer
     mean = sure + positions * total / tied
-    # A sum of some of the tied, drawn without replacement.
+    # Variance of a sum of tied targets that are drawn without replacement.
     sum_of_squares = positions * (tied - positions) * (squares - total * total / tied)
     variance = sum_of_squares / (tied * (tied - 1)) if tied > 1 else 0.0
     missing = mean / n_neighbors - asked
@@ -348,19 +348,20 @@ def nearest_error(keys, shift, targets, asked, n_neighbors):
 
 
 @kernel
-def observe(values, players, squared_count, seen, first, second):
+def observe(values, players, squared_weight, seen, first, second):
     """Add the cell values of one query, with their margins, to sums over queries.
 
     Parameters
     ----------
     values : (n_results, n_rows) float64
     players : (n_rows,) int64
-        Row player that each row belongs to.
-    squared_count : float
+        Row player of each row.
+    squared_weight : float
+        Squared weight of the query.
     seen : (n_results + 1, n_players + 1) float64
-        Room for the values by player.
+        Buffer for the values by player.
     first, second : (n_results + 1, n_players + 1) float64
-        Added to: squared count times value, and times squared value.
+        Sums of squared weight times value, and of squared weight times squared value.
     """
     n_results, n_rows = values.shape
     n_players = seen.shape[1] - 1
@@ -378,24 +379,24 @@ def observe(values, players, squared_count, seen, first, second):
     for j in range(n_results + 1):
         for i in range(n_players + 1):
             value = seen[j, i]
-            first[j, i] += squared_count * value
-            second[j, i] += squared_count * value * value
+            first[j, i] += squared_weight * value
+            second[j, i] += squared_weight * value * value
 
 
 @kernel
 def count_sorted_votes(keys, shift, labels, n_neighbors, surely, tied):
-    """Count the labels of the nearest rows, from sorted keys; return the places left for ties.
+    """Count the votes of the nearest rows by class; return how many tied rows vote.
 
     Parameters
     ----------
     keys : (n_rows,) int64
-        Distance, row and whether its label matches, as Training makes them.
+        Sorted keys of TrainingRows: distance, row, and whether the label matches.
     shift : int
-        Bits below the distance.
+        Number of bits below the distance.
     labels : (n_rows,) float64
         Codes of classes.
     surely, tied : (n_classes,) int64
-        Added to: rows that are surely among the nearest, and those that compete for the rest.
+        Output: rows that certainly vote, and rows that tie for the remaining votes.
     """
     n_nearest = min(n_neighbors, keys.shape[0])
     farthest = keys[n_nearest - 1] >> shift
@@ -416,16 +417,16 @@ def count_sorted_votes(keys, shift, labels, n_neighbors, surely, tied):
 
 @kernel
 def count_binned_votes(counts, near, n_neighbors, surely, tied):
-    """Count other rows and matches among the nearest; return the places left for ties.
+    """Count the votes of mismatches and matches; return how many tied rows vote.
 
     Parameters
     ----------
     counts : (2, n_bins) int64
-        Other rows and matches, by bin; rows of a bin tie.
+        Mismatches and matches by bin; rows of a bin tie.
     near : (n_near,) int64
-        Twice the distances of the nearest rows plus matches, sorted.
+        Twice the distance, plus 1 for a match, of the nearest rows, sorted.
     surely, tied : (2,) int64
-        Added to.
+        Output: rows that certainly vote, and rows that tie for the remaining votes.
     """
     left, begin = n_neighbors, 0
     while begin < near.shape[0] and left > 0:
@@ -454,22 +455,21 @@ def count_binned_votes(counts, near, n_neighbors, surely, tied):
 
 @kernel
 def right_chance(surely, tied, positions, right):
-    """Chance that a class gets more votes than every other one.
+    """Return the probability that class ``right`` wins the vote; equal classes share the win.
 
     Parameters
     ----------
     surely : (n_classes,) int64
-        Votes that each class has in any case.
+        Certain votes by class.
     tied : (n_classes,) int64
-        Rows of each class, of which any ``positions`` are drawn to vote as well.
+        Tied rows by class, of which ``positions`` random ones vote.
     positions : int
     right : int
-        The class.
     """
     n_classes = surely.shape[0]
     drawn = np.empty(positions + 1)
     mine = np.empty(positions + 1)
-    # By places that are left, and by other classes that have as many votes.
+    # By number of votes left to draw, and number of other classes with equally many votes.
     chances = np.zeros((positions + 1, n_classes + 1))
     later = np.zeros((positions + 1, n_classes + 1))
     rows = tied.sum()
@@ -507,10 +507,10 @@ def right_chance(surely, tied, positions, right):
 
 @kernel
 def _draw(marked, rows, n_drawn, chances):
-    """Chances that 0, 1, ... of ``n_drawn`` among ``rows`` are marked ones."""
+    """Compute hypergeometric probabilities that 0, 1, ... of ``n_drawn`` rows are marked."""
     chances[:] = 0.0
     first, last = max(0, n_drawn - (rows - marked)), min(n_drawn, marked)
-    # From the likeliest number outwards: nothing overflows, and what underflows does not matter.
+    # From the most likely number outwards, so nothing overflows; underflow does no harm.
     top = min(max((n_drawn + 1) * (marked + 1) // (rows + 2), first), last)
     chances[top] = 1.0
     total = 1.0

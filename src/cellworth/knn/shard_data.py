@@ -1,4 +1,4 @@
-"""Shards as arrays: prepared once, memory-mapped, grouped by class."""
+"""Shards as arrays on disk: prepared once, memory-mapped, sorted by class."""
 
 from __future__ import annotations
 
@@ -29,40 +29,38 @@ from cellworth.runtime.workers import Interrupts, map_unordered, release_memory
 _FORMAT = "cellworth shard"
 _VERSION = 1
 _MANIFEST = "manifest.json"
-_ARRAYS = ("numbers", "categories", "starts", "places")
+_ARRAYS = ("numbers", "categories", "starts", "positions")
 
 
 class StoredShard(Shard):
-    """A Shard that is kept in files: numbers are float32 where nothing is lost by it.
-
-    Within a class, rows keep their order.
-    """
+    """A Shard in files; numbers are float32 if that is exact. Rows keep their order in a class."""
 
     def save(self, folder: Path, *, of: str = "", durable: bool = True) -> None:
-        """Write arrays, then a manifest that describes them and says ``of`` what they are."""
+        """Write arrays, then a manifest; ``of`` identifies the table, the layout and the shard."""
         folder.mkdir(parents=True, exist_ok=True)
-        files, meant = {}, set()
+        files, current = {}, set()
         for name, array in zip(_ARRAYS, self._arrays(), strict=True):
-            # Named by what it holds: another process that prepares the same shard writes the same
-            # files, and others stand beside them until the manifest says which are meant.
-            own = f"{name}-{_sha256(array)[:12]}.npy"
-            with write_atomically(folder / own, durable=durable) as file:
+            # Names contain a hash. A process that prepares the same shard writes the same files,
+            # and other files do no harm until the manifest names the current ones.
+            filename = f"{name}-{_sha256(array)[:12]}.npy"
+            with write_atomically(folder / filename, durable=durable) as file:
                 np.save(file, array)
-            files[name] = [own, array.dtype.str, list(array.shape)]
-            meant.add(folder / own)
+            files[name] = [filename, array.dtype.str, list(array.shape)]
+            current.add(folder / filename)
         plain = {"format": _FORMAT, "version": _VERSION, "of": of, "arrays": files}
         with write_atomically(folder / _MANIFEST, durable=durable) as file:
             file.write(json.dumps(plain).encode())
-        for stale in {*folder.glob("*.npy")} - meant:
+        for stale in {*folder.glob("*.npy")} - current:
             stale.unlink(missing_ok=True)
 
     @classmethod
     def open(cls, folder: Path, *, of: str = "") -> StoredShard:
-        """Map the files of a shard into memory; what is torn, or ``of`` another, is refused."""
+        """Memory-map the files of a shard; incomplete files or another ``of`` are an error."""
         manifest = read_manifest(folder / _MANIFEST, _FORMAT, _VERSION)
         if manifest["of"] != of:
             raise ValueError(
-                f"{folder} holds the shard of another table or layout; give another folder."
+                f"{folder} must have a shard of this table and layout, got one of another; "
+                "use another folder."
             )
         numbers, categories, starts, positions = (
             _map_array(folder, *manifest["arrays"][name]) for name in _ARRAYS
@@ -75,82 +73,67 @@ class StoredShard(Shard):
 
 
 def read_shard(table: ShardedTable, shard: int, layout: Layout) -> StoredShard:
-    """Read one shard from Parquet, batch by batch, into arrays of its size."""
-    starts, order, arrival = _by_class(table, shard, layout)
+    """Read one shard from Parquet in batches."""
+    starts, order, arrival = _sort_by_class(table, shard, layout)
     n_rows = len(order)
     numbers = np.empty((len(layout.numeric), n_rows), dtype=layout.dtype)
     categories = np.empty((len(layout.categorical), n_rows), dtype=np.int32)
     fillers = [
-        *(
-            _Filler(column, line, np.nan)
-            for column, line in zip(layout.numeric, numbers, strict=True)
-        ),
-        *(
-            _Filler(column, line, MISSING)
-            for column, line in zip(layout.categorical, categories, strict=True)
-        ),
+        _Filler(column, line, missing)
+        for columns, lines, missing in (
+            (layout.numeric, numbers, np.nan),
+            (layout.categorical, categories, MISSING),
+        )
+        for column, line in zip(columns, lines, strict=True)
     ]
     done = 0
     for batch in table.batches(shard, [filler.name for filler in fillers]):
-        to = arrival[done : done + len(batch[0])]
+        positions = arrival[done : done + len(batch[0])]
         for filler, cells in zip(fillers, batch, strict=True):
-            filler.fill(cells, to)
-        done += len(to)
+            filler.fill(cells, positions)
+        done += len(positions)
     coded = np.empty((0, n_rows), dtype=np.int32)
-    positions = order + table.rows(shard).start
-    return StoredShard(Columns(numbers, categories, coded), starts, positions)
+    columns = Columns(numbers, categories, coded)
+    return StoredShard(columns, starts, order + table.rows(shard).start)
 
 
-def take_rows(rows: StoredShard, ids: Integers) -> tuple[Columns, Integers]:
-    """Rows that a shard holds of those with these numbers: float64 numbers, and which they are.
-
-    They come in the order of their numbers.
-    """
-    found = []
-    for first, end in zip(rows.starts[:-1].tolist(), rows.starts[1:].tolist(), strict=True):
-        # Within a class, numbers of rows ascend.
-        own = rows.positions[first:end]
-        position = np.searchsorted(own, ids)
-        inside = position < len(own)
-        position, asked = position[inside], np.asarray(ids)[inside]
-        found.append(first + position[own[position] == asked])
-    where = np.concatenate(found)
-    where = where[np.argsort(rows.positions[where], kind="stable")]
-    part = rows.rows.take(where)
-    return part._replace(numbers=part.numbers.astype(np.float64)), rows.positions[where]
+def take_rows(shard: StoredShard, ids: Integers) -> tuple[Columns, Integers]:
+    """Return the rows of a shard at these positions of the table, sorted, and their positions."""
+    found = np.flatnonzero(np.isin(shard.positions, ids))
+    found = found[np.argsort(shard.positions[found], kind="stable")]
+    columns = shard.rows.take(found)
+    return columns._replace(numbers=columns.numbers.astype(np.float64)), shard.positions[found]
 
 
 class _Filler:
-    """Fills one line of an array with the cells of a column, as a layout says."""
+    """Fills one line of an array with the cells of a column."""
 
     def __init__(self, column: ColumnLayout, line: NDArray[Any], missing: float) -> None:
         self.name = column.name
         self._column, self._line, self._missing = column, line, missing
         self._coder = Coder({value: i for i, value in enumerate(column.values)})
 
-    def fill(self, cells: Any, to: Integers) -> None:
+    def fill(self, cells: Any, positions: Integers) -> None:
         column = self._column
         if column.sort == "missing":
-            self._line[to] = self._missing
+            self._line[positions] = self._missing
         elif column.sort == "codes":
-            self._line[to] = self._coder.read(cells, self.name)[0]
+            self._line[positions] = self._coder.read(cells, self.name)[0]
         else:
             read = READERS[column.sort](cells, self.name)
             if column.sort == "times":
                 since = (read - column.first).astype(np.float64)
                 read = np.where(read == NO_TIME, np.nan, since)
-            self._line[to] = read
+            self._line[positions] = read
 
 
-def _by_class(
+def _sort_by_class(
     table: ShardedTable, shard: int, layout: Layout
 ) -> tuple[Integers, Integers, Integers]:
-    """First row of each class, rows in the order of classes, and where each row goes."""
+    """Return the first row of each class, the rows sorted by class, and each row's new position."""
     coder = Coder({label: i for i, label in enumerate(layout.classes)})
-    codes = [
-        coder.read(cells, layout.target)[0] for (cells,) in table.batches(shard, [layout.target])
-    ]
-    labels = np.concatenate(codes)
+    batches = table.batches(shard, [layout.target])
+    labels = np.concatenate([coder.read(cells, layout.target)[0] for (cells,) in batches])
     counts = np.bincount(labels, minlength=len(layout.classes))
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     order = np.argsort(labels, kind="stable").astype(np.int64)
@@ -168,12 +151,14 @@ def _sha256(array: NDArray[Any]) -> str:
 def _map_array(folder: Path, name: str, dtype: str, shape: list[int]) -> NDArray[Any]:
     path = folder / Path(name).name
     try:
-        # Copy on write: nothing is written, but kernels need not be compiled for frozen arrays.
+        # Copy-on-write: kernels need not be compiled for read-only arrays, too.
         array: NDArray[Any] = np.load(path, mmap_mode="c" if 0 not in shape else None)
     except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{path} is torn or gone ({error}); prepare the shard again.") from error
+        raise ValueError(
+            f"{path} is incomplete or missing ({error}); prepare the shard again."
+        ) from error
     if array.dtype.str != dtype or list(array.shape) != shape:
-        raise ValueError(f"{path} is not what its manifest describes; prepare the shard again.")
+        raise ValueError(f"{path} does not match its manifest; prepare the shard again.")
     return np.asarray(array)
 
 
@@ -184,7 +169,7 @@ def summarize_table(
     *,
     show_progress: bool,
 ) -> TableSummary:
-    """Summary of all shards, in one pass."""
+    """Summarize all shards, each read once."""
     work = partial(summarize_shard, table, column_types=column_types)
     each = _each_shard(table, work, executor, "columns", show_progress)
     merged: TableSummary = reduce(TableSummary.merge, (summary for _, summary in each))
@@ -193,17 +178,17 @@ def summarize_table(
 
 @dataclass(frozen=True, eq=False)
 class PreparedShards:
-    """Shards of a table as kernels read them, kept in a folder.
+    """Shards of a table as arrays for kernels, in a folder.
 
     Parameters
     ----------
     table : ShardedTable
     layout : Layout
     folder : path
-        Where shards are written when they are first opened; later openings map it. Those
-        of each layout and table have a folder of their own in it. It must be there.
+        An existing folder. Shards are written when they are first opened, and memory-mapped
+        later. Each table and layout has its own subfolder.
     durable : bool
-        Whether they shall outlive a machine that stops.
+        Whether files are synchronized to disk, to survive a crash of the machine.
     """
 
     table: ShardedTable
@@ -212,7 +197,7 @@ class PreparedShards:
     durable: bool = True
 
     def open(self, number: int) -> StoredShard:
-        """Rows of a shard, memory-mapped."""
+        """Memory-map the rows of a shard; prepare it first if necessary."""
         check_folder(self.folder)
         folder = self.folder / self._sha256[:12] / f"{number:06d}"
         of = f"{self._sha256} {number}"
@@ -223,11 +208,11 @@ class PreparedShards:
             return StoredShard.open(folder, of=of)
 
     def sample(self, ids: Integers, executor: Executor, *, show_progress: bool) -> Columns:
-        """Rows with these numbers, in this order; all shards are opened for it."""
+        """Return the rows at these sorted positions; this opens all shards."""
         work = partial(_take_sample, self, ids)
         each = _each_shard(self.table, work, executor, "rows", show_progress)
         found = [columns for _, columns in sorted(each, key=lambda pair: pair[0])]
-        return Columns(*(np.concatenate(parts, axis=1) for parts in zip(*found, strict=True)))
+        return Columns(*(np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True)))
 
     @cached_property
     def _sha256(self) -> str:
@@ -248,7 +233,7 @@ def _each_shard(
     title: str,
     show_progress: bool,
 ) -> Iterator[tuple[int, Any]]:
-    """Numbers of shards and what was made of each, as they come."""
+    """Yield the number and the result of each shard, in order of completion."""
     interrupts = Interrupts()
     with (
         interrupts.watch(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from cellworth.knn.columns import (
     NumericColumn,
     categorical_column,
     check_column_types,
+    check_scale,
     check_time_zones,
     encode_cells,
     find_time_zones,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _MOST_CATEGORIES = 10**6
 _NO_CATEGORIES = "so that it names rows rather than describing them; leave it out with columns=."
 _MOST_LABELS = 2**16
-_NO_LABELS = "but rank bins are for class labels; group its cells into classes."
+_NO_LABELS = "but labels of a ShardedTable must be classes; group its cells into classes."
 
 
 class ColumnLayout(NamedTuple):
@@ -47,9 +48,9 @@ class ColumnLayout(NamedTuple):
     ----------
     name : str
     sort : {"floats", "times", "parsed", "codes", "missing"}
-        How its cells are read; "missing" where no training row has a known one.
+        Encoding of the cells; "missing" if all training rows are missing.
     first : int
-        Microseconds that moments are counted from.
+        Microseconds of the first timestamp, to which others are relative.
     values : list
         Categories in the order of their codes.
     """
@@ -61,17 +62,18 @@ class ColumnLayout(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Validation rows as kernels read them.
+    """Validation rows.
 
     Parameters
     ----------
     columns : Columns
+        Cells as arrays for kernels.
     labels : array of shape (n_queries,)
-        Codes of their classes.
+        Codes of classes.
     target : array of shape (n_queries,)
-        Their labels as they were given.
+        Labels as given.
     table : Table
-        Their raw cells, columns in the order of the sharded table.
+        Raw cells, with columns in the order of the sharded table.
     """
 
     columns: Columns
@@ -82,18 +84,17 @@ class Queries(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TableSummary:
-    """Summary of some shards of a table; those of all shards merge into that of the table.
+    """Mergeable summary of some shards of a table.
 
     Parameters
     ----------
-    columns : tuple of Numbers or Categories
+    columns : tuple of NumberSummary or CategorySummary
         One for each column of the table.
-    labels : Categories
-        Labels of the rows.
+    labels : CategorySummary
     unlabelled : int or None
-        Number of the first row without a label.
+        Position of the first row without a label.
     digests : dict
-        Hash of the cells of each shard, by its number.
+        Hash of each shard's cells, by shard number.
     """
 
     columns: tuple[NumberSummary | CategorySummary, ...]
@@ -102,7 +103,7 @@ class TableSummary:
     digests: dict[int, str]
 
     def merge(self, other: TableSummary) -> TableSummary:
-        """Summary of the shards of both; none may be in both."""
+        """Return the summary of the shards of both; no shard may be in both."""
         twice = self.digests.keys() & other.digests.keys()
         if twice:
             raise ValueError(f"shard {min(twice)} is in both summaries; merge each shard once.")
@@ -115,10 +116,10 @@ class TableSummary:
         )
 
     def sha256(self, table: ShardedTable) -> str:
-        """Hash of names, types and cells of a table.
+        """Return a hash of the names, types and cells of a table.
 
-        It depends on how rows are cut into shards, and not on how files are compressed or cut into
-        row groups. Numbers are what they are worth: 1 and 1.0 are the same.
+        It depends on how rows are divided into shards, but not on compression and row groups of
+        the files. Equal numbers such as 1 and 1.0 have the same hash.
         """
         digest = hashlib.sha256()
         for name, type_ in zip(table.schema.names, table.schema.types, strict=True):
@@ -130,20 +131,20 @@ class TableSummary:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How raw cells become arrays: the same for all shards, and small enough to travel.
+    """How raw cells are converted to arrays: the same for all shards, and small enough to send.
 
     Parameters
     ----------
-    scales : Rulers
-        What differences count, in the fine unit (:func:`fine_scales`).
+    scales : ColumnScales
+        In the fine unit (:func:`fine_scales`).
     numeric, categorical : tuple of ColumnLayout
-        Columns in the order of the rulers.
+        Columns in the order of the scales.
     classes : list
-        Class labels in sorted order.
+        Sorted class labels.
     class_counts : list of int
-        Training rows of each class.
+        Number of training rows per class.
     dtype : numpy.dtype
-        float32 if all numbers of training rows survive it, else float64.
+        float32 if all numbers of training rows are exact in it, else float64.
     target : str
     """
 
@@ -157,7 +158,7 @@ class Layout:
 
     @property
     def n_rows(self) -> int:
-        """Number of training rows, of all shards together."""
+        """Number of training rows in all shards."""
         return sum(self.class_counts)
 
     @classmethod
@@ -172,43 +173,45 @@ class Layout:
         scale: Scale = "robust",
         classification: bool | None = None,
     ) -> tuple[Layout, Queries]:
-        """Decide on a layout, and read the validation rows by it.
+        """Determine the layout, and read the validation rows with it.
 
         Parameters
         ----------
         table : ShardedTable
         summary : TableSummary
-            Of all its shards, with the same ``column_types``.
+            Summary of all shards, with the same ``column_types``.
         X_val, y_val
             Validation rows and their labels, in memory.
         column_types, scale
-            As in :meth:`cellworth.neighbours.distances.Distances.of`.
+            As in :meth:`cellworth.knn.distances.Distances.of`.
         classification : bool, default=None
-            True for class labels, however many numbers they are; None to let them tell.
+            True if labels are classes even if they look numeric; None to decide by the labels.
         """
         check_validation_rows(X_val, y_val)
         column_type = check_sharded_types(column_types, table)
-        if scale not in (*get_args(get_args(Scale)[0]), None):
-            raise ValueError(f"scale is {scale!r}; give 'robust', 'std' or None.")
+        check_scale(scale)
         missing = set(range(table.n_shards)) - summary.digests.keys()
         if missing:
-            raise ValueError(f"the summary lacks shard {min(missing)}; merge those of all shards.")
-        shown = _read_labels(table, summary)
-        problem, known_classes = _problem(table, list(shown), X_val, y_val, classification)
-        asked = problem.folds[0].table
+            raise ValueError(
+                "summary must include all shards, got one without shard "
+                f"{min(missing)}; merge the summaries of all shards."
+            )
+        stored_labels = _read_labels(table, summary)
+        problem, known_classes = _problem(table, list(stored_labels), X_val, y_val, classification)
+        rows = problem.folds[0].table
         read = [
             _lay_out(
                 table,
                 position,
                 summary.columns[position],
-                asked,
+                rows,
                 column_type=column_type.get(name),
                 scale=scale,
             )
             for position, name in enumerate(table.names.tolist())
         ]
         columns = [column for column, _ in read]
-        classes = [shown[label] for label in known_classes.tolist()]
+        classes = [stored_labels[label] for label in known_classes.tolist()]
         narrow = all(
             summary.columns[column.position].narrow  # type: ignore[union-attr]
             for column, layout in read
@@ -225,11 +228,10 @@ class Layout:
         )
         target = problem.folds[0].target
         labels = np.searchsorted(known_classes, target).astype(np.int64)
-        queries = Queries(stack_columns(columns, 0, asked.shape[0]), labels, target, asked)
-        return layout, queries
+        return layout, Queries(stack_columns(columns, 0, rows.shape[0]), labels, target, rows)
 
     def sha256(self) -> str:
-        """Hash of everything that decides what a shard's arrays hold."""
+        """Return a hash of everything that determines a shard's arrays."""
         return self._sha256
 
     @cached_property
@@ -243,33 +245,33 @@ class Layout:
 
 
 def check_validation_rows(X_val: TableLike, y_val: VectorLike) -> None:
-    """Refuse a table in shards without validation rows, before any shard is read."""
+    """Check that there are validation rows, before any shard is read."""
     if X_val is None or y_val is None:
         raise ValueError(
-            "a ShardedTable is scored on validation rows in memory; give X_val and y_val."
+            "X_val and y_val must be given for a ShardedTable, got None; pass validation rows."
         )
 
 
 def _read_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, Any]:
-    """Labels as users call them, and as they are read: days are midnights there."""
+    """Return the labels as users write them, with their stored form: dates become timestamps."""
     from pyarrow import types
 
     if summary.labels.n_missing:
         raise ValueError(
-            f"{summary.labels.n_missing} rows have no label in {table.target!r}, the first of them "
-            f"{table.where(summary.unlabelled or 0)}; drop the rows without a label."
+            f"all rows must have a label in {table.target!r}, got {summary.labels.n_missing} "
+            f"without, the first of them {table.where(summary.unlabelled or 0)}; drop these rows."
         )
     labels = summary.labels.values
     if len(labels) < 2:
         raise ValueError(
-            f"the target {table.target!r} holds one class only ({labels[0]!r}); rows can be scored "
-            "only where at least two classes occur."
+            f"the target {table.target!r} must have at least two classes, got only {labels[0]!r}; "
+            "add rows of another class."
         )
     for label in labels:
         if isinstance(label, str) and label.endswith("\0"):
             raise ValueError(
-                f"the target {table.target!r} holds {label!r}, but NumPy drops zero characters at "
-                "the end of text; take them off."
+                f"labels of the target {table.target!r} must not end with a null character, got "
+                f"{label!r}; NumPy would drop it, so remove it."
             )
     is_day = types.is_date(table.schema.field(table.target).type)
     return {label.date() if is_day else label: label for label in labels}
@@ -282,10 +284,10 @@ def _problem(
     y_val: VectorLike,
     classification: bool | None,
 ) -> tuple[Problem, NDArray[Any]]:
-    """Check labels and validation rows as for a table in memory, with a few rows of each class."""
+    """Check labels and validation rows as for a table in memory, with three rows per class."""
     import pyarrow as pa
 
-    # Three rows of each class, because as many classes as rows would look like a numeric target.
+    # With one row per class, the target would look numeric.
     nothing = pa.nulls(3 * len(labels))
     rows = pa.table(dict.fromkeys(table.names.tolist(), nothing))
     problem = Problem.from_data(
@@ -293,9 +295,9 @@ def _problem(
     )
     if problem.classes is None:
         raise ValueError(
-            f"the target {table.target!r} holds {len(labels)} different numbers such as "
-            f"{labels[0]!r}, so that it is numeric, but rank bins are for class labels; group its "
-            "numbers into classes, or pass scoring='neighbor_agreement' if they are classes."
+            f"the target {table.target!r} of a ShardedTable must have class labels, got "
+            f"{len(labels)} different numbers such as {labels[0]!r}; group them into classes, or "
+            "pass scoring='neighbor_agreement' if they are classes."
         )
     return problem, problem.classes
 
@@ -304,44 +306,41 @@ def _lay_out(
     table: ShardedTable,
     position: int,
     summary: NumberSummary | CategorySummary,
-    asked: Table,
+    queries: Table,
     *,
     column_type: Kind | None,
     scale: Scale,
 ) -> tuple[NumericColumn | CategoricalColumn, ColumnLayout]:
+    from pyarrow import types
+
     name = table.names.tolist()[position]
     type_ = table.schema.field(name).type
     sort = choose_encoding(type_, column_type, name)
     own: Kind | None = "categorical" if sort == "codes" else "numeric"
-    cells = asked.column(position)
+    cells = queries.column(position)
     kind = column_type or infer_column_type(
-        [asked.dtype(position)], [cells], name, beside=own if summary.count else None
+        [queries.dtype(position)], [cells], name, beside=own if summary.count else None
     )
     if kind == "categorical":
+        counts = summary.counts if isinstance(summary, CategorySummary) else {}
         values = summary.values if isinstance(summary, CategorySummary) else []
-        counts = [summary.counts[v] for v in values] if isinstance(summary, CategorySummary) else []
         codes = encode_cells({value: i for i, value in enumerate(values)}, list_cells(cells, name))
         layout = ColumnLayout(name, "codes" if values else "missing", 0, values)
-        return categorical_column(position, [codes], counts), layout
+        return categorical_column(position, [codes], [counts[value] for value in values]), layout
     numbers = (
         summary if isinstance(summary, NumberSummary) else NumberSummary.from_cells(np.empty(0))
     )
     _check_size(cells, type_, name)
-    check_time_zones(_time_zones(type_) | find_time_zones(asked.dtype(position), cells), name)
+    zones = {type_.tz is not None} if types.is_timestamp(type_) else set()
+    check_time_zones(zones | find_time_zones(queries.dtype(position), cells), name)
     floats, _ = to_comparable_floats([_training_ends(numbers, type_), cells], name)
     first = int(numbers.ends[0]) if numbers.integral else 0
     layout = ColumnLayout(name, sort if numbers.count else "missing", first, [])
     return numeric_column(position, floats[1:], numbers, scale, name), layout
 
 
-def _time_zones(type_: Any) -> set[bool]:
-    from pyarrow import types
-
-    return {type_.tz is not None} if types.is_timestamp(type_) else set()
-
-
 def _training_ends(numbers: NumberSummary, type_: Any) -> NDArray[Any]:
-    """Known cells that stand for all training rows where queries are compared with them."""
+    """Return the smallest and largest number of the training rows, to compare queries with."""
     from pyarrow import types
 
     if not numbers.count:
@@ -359,15 +358,15 @@ def _check_size(cells: NDArray[Any], type_: Any, name: str) -> None:
         return
     if max(-int(cells.min()), int(cells.max())) > LARGEST_EXACT:
         raise ValueError(
-            f"column {name!r} of X_val holds integers beyond 2**53, which are not exact as "
-            "floats; leave the column out of both tables."
+            f"integers of column {name!r} in X_val must be within 2**53, to be exact as floats; "
+            "leave the column out of both tables."
         )
 
 
 def summarize_shard(
     table: ShardedTable, shard: int, column_types: ColumnTypes | None = None
 ) -> TableSummary:
-    """Read one shard once, batch by batch."""
+    """Summarize the columns of one shard, read once in batches."""
     column_type = check_sharded_types(column_types, table)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
@@ -394,13 +393,13 @@ def summarize_shard(
 
 
 def check_sharded_types(column_types: ColumnTypes | None, table: ShardedTable) -> dict[Any, Kind]:
-    """Kinds that the user gives; a distance of one's own is refused."""
+    """Check the column types of a sharded table, which cannot have distance functions."""
     column_type = check_column_types(column_types, table.names)
     for name, kind in column_type.items():
         if callable(kind):
             raise ValueError(
-                f"column_types has a function for column {name!r}, which would need the distances "
-                "of all its cells at once; for a ShardedTable give 'numeric' or 'categorical'."
+                f"column_types of column {name!r} must be 'numeric' or 'categorical' for a "
+                "ShardedTable, got a function, which would need all distinct cells in memory."
             )
     return cast("dict[Any, Kind]", column_type)
 
@@ -418,7 +417,7 @@ class _NumberSummarizer:
             known = cells[cells != NO_TIME]
             self._gathering.add_missing(len(cells) - len(known))
         else:
-            # Adding 0.0 turns -0.0 into 0.0; every NaN becomes the same one.
+            # Equal numbers must have equal bytes: -0.0 becomes 0.0, and all NaN become the same.
             cells += 0.0
             cells[np.isnan(cells)] = np.nan
             known = cells
@@ -440,21 +439,21 @@ class _CategorySummarizer:
         self._digest = hashlib.sha256(b"codes")
 
     def add(self, array: pa.Array, first: int) -> int | None:
-        """Count cells; return the position of the first missing one."""
+        """Count cells; return the position of the first missing value, if any."""
         codes, new = self._coder.read(array, self._name)
         self._firsts += (first + new).tolist()
         # The first entry counts missing values, whose code is -1.
         counts = np.bincount(codes + 1, minlength=len(self._coder.codes) + 1)
         counts[: len(self._counts)] += self._counts
-        gapless = counts[0] == self._counts[0]
         self._counts = counts
         self._digest.update(_plain(codes))
-        return None if gapless else first + int(np.flatnonzero(codes < 0)[0])
+        missing = np.flatnonzero(codes < 0)
+        return first + int(missing[0]) if len(missing) else None
 
     def digest(self) -> str:
         values = self._digest.copy()
         for value in self._coder.codes:
-            # The length in front keeps ("ab", "c") apart from ("a", "bc").
+            # The length distinguishes ("ab", "c") from ("a", "bc").
             text = repr(value).encode()
             values.update(len(text).to_bytes(8, "little") + text)
         return values.hexdigest()
@@ -483,7 +482,7 @@ def _merge_columns(
             )
         return both
     raise ValueError(
-        "the summaries are of columns of different kinds; give both the same column_types."
+        "summaries must have the same column types; compute both with the same column_types."
     )
 
 

@@ -1,4 +1,4 @@
-"""Tasks: which validation rows are evaluated on which coalitions in task t."""
+"""Tasks: which queries (validation rows) are evaluated on which column coalitions in task t."""
 
 from __future__ import annotations
 
@@ -24,26 +24,25 @@ from cellworth.sampling.semivalues import Semivalue
 Made = TypeVar("Made")
 # Rows times coalitions that a task ranks: about a quarter of a second.
 _RANKED_PER_TASK = 2**24
-# What a task hands back is as large as the table, and may be written to disk; this many coalitions
-# per column make it worth it (about a second for four megabytes).
+# A task's result is as large as the table and may be written to disk. It takes this many
+# coalitions per column to be worth it (about a second for four megabytes).
 _LEAST_PER_COLUMN = 128
-# Shards leave what their tasks hand back in a folder until all are there.
+# Results of all tasks on shards wait in a folder, so their number is limited.
 _MOST_PARTS = 240
-# A design serves many queries, each with the columns under other names.
+# Queries share draws of coalitions, each with its own permutation of the columns.
 _QUERIES_PER_DRAW = 64
 _MOST_DRAWS = 16
-# Queries that tell the error of the choice of queries: more would cost time and tell no more.
+# Queries from which validation errors are estimated; more would take time and add little.
 _OBSERVED = 1000
-# Things that are made once for several tasks; folds take turns, so that all of them are used at a
-# time, and those of most splitters are no more than this.
+# Most objects that a cache keeps. Tasks alternate between folds, and most splitters have fewer.
 _KEPT = 16
-# With up to so many folds, a part has queries of each.
+# With at most this many folds, every part has queries of each.
 _FOLDS_PER_PART = 10
 
 
 @dataclass(frozen=True, eq=False)
 class FoldQueries:
-    """Queries of one fold that are handled together."""
+    """Positions of queries in one fold."""
 
     fold: int
     queries: Positions
@@ -51,18 +50,18 @@ class FoldQueries:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Queries that are handled together, fold by fold, and whether they are looked at singly."""
+    """Part of a pass: queries by fold, and whether validation errors use their single values."""
 
     pieces: tuple[FoldQueries, ...]
     observed: bool
 
     @property
     def n_queries(self) -> int:
-        """Queries of all folds together."""
+        """Number of queries in all folds."""
         return sum(len(piece.queries) for piece in self.pieces)
 
     def first(self, n_queries: int) -> Part:
-        """At most so many of its queries."""
+        """Keep at most n_queries queries."""
         pieces, left = [], n_queries
         for piece in self.pieces:
             if left > 0:
@@ -73,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A part of one pass."""
+    """A task: one part of the queries in one pass."""
 
     number: int
     pass_number: int
@@ -82,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class WeightedQueries:
-    """The queries of a run, fold by fold.
+    """The queries of a run by fold.
 
     Parameters
     ----------
@@ -90,9 +89,9 @@ class WeightedQueries:
     labels : list of arrays
         Codes of classes, or targets minus the mean target of the training rows.
     weights : list of arrays
-        What each query counts; all of them together count 1.
+        Weight of each query; they add up to 1 over all folds.
     strata : list of arrays
-        Stratum of each query; all have a share of their own in the score.
+        Stratum of each query; each stratum has a fixed share in the score.
     """
 
     cells: tuple[Columns, ...]
@@ -102,41 +101,40 @@ class WeightedQueries:
 
     @classmethod
     def of(cls, cells: tuple[Columns, ...], labels: list[Floats], scoring: str) -> Self:
-        """Queries, weighed as a score has it."""
+        """Compute the weights and strata that a score implies."""
         return cls(cells, labels, query_weights(labels, scoring), stratify_queries(labels, scoring))
 
     @property
     def n_queries(self) -> int:
-        """Queries of all folds together."""
+        """Number of queries in all folds."""
         return sum(map(len, self.labels))
 
     @property
     def n_strata(self) -> int:
-        """Strata of all folds together."""
+        """Number of strata."""
         return 1 + max(int(strata.max(initial=0)) for strata in self.strata)
 
     def query(self, scales: ColumnScales, fold: int, position: int) -> Query:
-        """Pick one."""
+        """Return one query."""
         return Query.of(self.cells[fold], scales, position, float(self.labels[fold][position]))
 
 
 class TaskSchedule:
-    """Task t is a part of a pass over all queries; every pass draws its coalitions anew.
+    """Schedule of tasks: task t is a part of a pass, and every pass draws new coalitions.
 
     Parameters
     ----------
     queries : WeightedQueries
     shape : tuple of int
-        Training rows, and players among the columns.
+        Number of training rows, and number of column players.
     sampler : ColumnSampler
-        Coalitions of columns for each query.
     column_semivalue : Semivalue
     with_label : bool
-        Whether the label column plays.
+        Whether the label column is a player.
     empty : {"prior", "zero"}
-        What no columns are worth.
+        Utility without columns.
     seed : int or None
-        None where nothing is drawn.
+        None if nothing is drawn.
     """
 
     def __init__(
@@ -158,40 +156,39 @@ class TaskSchedule:
         self.with_label = with_label
         self.empty = empty
         self.seed = seed
-        # All subsets are the same for every query and every pass.
+        # An exhaustive sampler lists the same coalitions for every query and every pass.
         self.draws: bool = not isinstance(sampler, ExhaustiveSampler)
         self.n_results: int = self.n_columns + with_label
-        self.parts: list[Part] = self._cut()
-        self._drawn: dict[int, list[tuple[Coalitions, Floats]]] = {}
-        self._designs: dict[int, DrawnCoalitions] = {}
+        self.parts: list[Part] = self._divide_pass()
+        self._draws: dict[int, list[tuple[Coalitions, Floats]]] = {}
+        self._concatenated: dict[int, DrawnCoalitions] = {}
 
     def __call__(self, number: int) -> Task:
-        """Name task number t."""
+        """Return task number t."""
         pass_number, position = divmod(number, len(self.parts))
         return Task(number, pass_number, self.parts[position])
 
     def draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
-        """Return the coalitions of a pass, with weights; the last weight is of no columns.
+        """Return the draws of a pass: coalitions and their weights.
 
-        Query number q is ranked on number q modulo their number.
+        The last line of the weights is for the empty coalition. The query at position q uses draw
+        number q modulo the number of draws.
         """
-        return get_or_make(self._drawn, pass_number, self._draw)
+        return get_or_make(self._draws, pass_number, self._draw)
 
     def draw_coalitions(self, pass_number: int) -> DrawnCoalitions:
-        """The same, one after the other, for ranking by bins."""
+        """Return the concatenated draws of a pass, for binned ranks."""
         return get_or_make(
-            self._designs,
-            pass_number,
-            lambda pass_number: DrawnCoalitions.of(self.draw(pass_number)),
+            self._concatenated, pass_number, lambda number: DrawnCoalitions.of(self.draw(number))
         )
 
     @property
     def n_coalitions(self) -> int:
-        """How many coalitions a query is ranked on, about."""
+        """Approximate number of coalitions per query."""
         return self.sampler.n_coalitions(self.n_results, self.column_semivalue)
 
     def orders(self, task: Task) -> Iterator[NDArray[np.int64]]:
-        """Which column stands for each name in a design, query by query, piece after piece."""
+        """Yield for each query the column player at each position of its draw."""
         rng = generator(self.seed or 0, task.number)
         order = np.arange(self.n_results)
         for _ in range(task.part.n_queries):
@@ -206,19 +203,19 @@ class TaskSchedule:
         orders: Iterator[NDArray[np.int64]],
         ranker: Ranker,
     ) -> PreparedBatch:
-        """Queries of a piece, ready for ranking by bins."""
-        draw_coalitions, positions = self.draw_coalitions(pass_number), piece.queries.tolist()
+        """Prepare the queries of one fold for binned ranks."""
+        drawn, positions = self.draw_coalitions(pass_number), piece.queries.tolist()
         batch = QueryBatch.of(
             [self.queries.query(ranker.scales, piece.fold, position) for position in positions],
             [order.copy() for order in islice(orders, len(positions))],
-            [position % len(draw_coalitions.nothing) for position in positions],
+            [position % len(drawn.nothing) for position in positions],
             [float(self.queries.weights[piece.fold][position]) for position in positions],
-            draw_coalitions,
+            drawn,
         )
-        return ranker.prepare(batch, draw_coalitions, empty=self.empty, with_label=self.with_label)
+        return ranker.prepare(batch, drawn, empty=self.empty, with_label=self.with_label)
 
     def n_ranked(self, task: Task) -> int:
-        """Coalitions that the queries of a task are ranked on, all together."""
+        """Return the number of coalitions of all queries of a task."""
         drawn = self.draw(task.pass_number)
         return sum(
             len(drawn[position % len(drawn)][0].members)
@@ -226,8 +223,8 @@ class TaskSchedule:
             for position in piece.queries.tolist()
         )
 
-    def _cut(self) -> list[Part]:
-        """Cut the queries into parts, in an order in which an early stop is a fair sample."""
+    def _divide_pass(self) -> list[Part]:
+        """Divide the queries into parts, ordered so that the first parts are representative."""
         n_coalitions = self.n_coalitions
         size = max(
             _RANKED_PER_TASK // (self.n_rows * n_coalitions),
@@ -250,35 +247,35 @@ class TaskSchedule:
             coalitions = self.sampler.draw(self.n_results, self.column_semivalue, rng)
             if self.with_label:
                 coalitions = coalitions.with_last_player()
-            # Where no columns are worth 0, all others are worth more by a constant, which the last
-            # line adds.
+            # If the utility without columns is set to 0, all others rise by a constant, which the
+            # last line adds.
             last = coalitions.weights.sum(axis=0) if self.empty == "zero" else coalitions.nothing
             drawn.append((coalitions, np.vstack([coalitions.weights, last])))
         return drawn
 
 
 def order_fairly(strata: list[Positions]) -> tuple[Positions, Positions]:
-    """Fold and place of all queries, in an order of which every beginning is a fair sample.
+    """Return folds and positions of all queries, ordered so that every beginning is representative.
 
-    Strata have in every beginning the shares that they have among all queries, up to one query
-    each, and within a stratum folds have. Otherwise the order is random.
+    In every beginning, strata have the same shares as among all queries, up to one query each; so
+    do folds within a stratum. Otherwise the order is random.
     """
     rng = np.random.Generator(np.random.Philox(0))
     n_folds = len(strata)
     folds = np.repeat(np.arange(n_folds), [len(some) for some in strata])
     positions = np.concatenate([np.arange(len(some)) for some in strata])
-    moments = np.empty(len(positions))
-    of_query = np.concatenate(strata)
-    for stratum in np.unique(of_query):
-        mine = np.flatnonzero(of_query == stratum)
+    times = np.empty(len(positions))
+    stratum_codes = np.concatenate(strata)
+    for stratum in np.unique(stratum_codes):
+        mine = np.flatnonzero(stratum_codes == stratum)
         sizes, turns = np.bincount(folds[mine], minlength=n_folds), rng.permutation(n_folds)
-        when = [
+        fold_times = [
             (rng.permutation(size) + (turn + 0.5) / n_folds) / max(size, 1)
             for size, turn in zip(sizes.tolist(), turns.tolist(), strict=True)
         ]
-        in_turn = np.argsort(np.argsort(np.concatenate(when), kind="stable"))
-        moments[mine] = (in_turn + 0.5) / len(mine)
-    order = np.argsort(moments, kind="stable")
+        ranks = np.argsort(np.argsort(np.concatenate(fold_times), kind="stable"))
+        times[mine] = (ranks + 0.5) / len(mine)
+    order = np.argsort(times, kind="stable")
     return folds[order], positions[order]
 
 
@@ -289,16 +286,18 @@ def _pieces(folds: Positions, positions: Positions) -> tuple[FoldQueries, ...]:
 
 
 class QueryTotals(NamedTuple):
-    """What some queries count together, and what the whole table is worth to them.
+    """Weighted sums over queries.
 
     Parameters
     ----------
     weight : float
+        Sum of the weights.
     total : float
-        The part of it that cells earn.
+        Sum of the values of all cells: the utility less the baseline.
     utility : float
+        Utility of the full table.
     right : float
-        How often the majority vote of the whole table is right; NaN where that is not known.
+        Correct majority votes of the full table; NaN if not known.
     """
 
     weight: float
@@ -308,28 +307,28 @@ class QueryTotals(NamedTuple):
 
     @classmethod
     def combine(cls, several: Iterable[QueryTotals]) -> QueryTotals:
-        """All together, in their order."""
+        """Add up totals in their order."""
         return cls(*map(sum, zip(*several, strict=True)))
 
 
 def sum_queries(
-    counts: Iterable[float],
+    weights: Iterable[float],
     utilities: Iterable[float],
     bases: Iterable[float],
     votes: Iterable[float],
 ) -> QueryTotals:
-    """Add up what queries count, in their order."""
+    """Add up queries in their order."""
     weight = total = utility = right = 0.0
-    for count, everyone, base, vote in zip(counts, utilities, bases, votes, strict=True):
-        weight += float(count)
-        total += float(count) * (float(everyone) - float(base))
-        utility += float(count) * float(everyone)
-        right += float(count) * float(vote)
+    for each, full, base, vote in zip(weights, utilities, bases, votes, strict=True):
+        weight += float(each)
+        total += float(each) * (float(full) - float(base))
+        utility += float(each) * float(full)
+        right += float(each) * float(vote)
     return QueryTotals(weight, total, utility, right)
 
 
 def get_or_make(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -> Made:
-    """Make a thing once for all tasks that need it at about the same time."""
+    """Return the cached object of a key, or make it; the oldest objects are dropped."""
     found = cache.get(key)
     if found is None:
         found = make(key)
@@ -341,34 +340,33 @@ def get_or_make(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -
 
 @dataclass(frozen=True, eq=False)
 class OwnerCodes:
-    """Who holds each cell of some rows: a code by column and row, and what each code shares."""
+    """Owners of cells: a code by column and row, and the owners' shares in the cells of a code."""
 
     codes: NDArray[np.int32]
     shares: Floats
 
     @classmethod
     def of(cls, holdings: Holdings, players: Positions) -> OwnerCodes:
-        """Codes of the cells of rows that belong to these players."""
+        """Return the codes of rows that belong to these row players."""
         claims = holdings.claims
         codes = holdings.lines[holdings.row_lines[players]]
         return cls(codes.T.ravel(), claims / np.maximum(claims.sum(axis=1, keepdims=True), 1))
 
     def sums(self, cells: Floats) -> Floats:
-        """Add up values, shape (n_columns, n_rows), by owner."""
+        """Add up values of shape (n_columns, n_rows) by owner."""
         by_code = np.bincount(self.codes, weights=cells.ravel(), minlength=len(self.shares))
-        added: Floats = by_code @ self.shares
-        return added
+        return np.asarray(by_code @ self.shares)
 
 
 class QueryRecorder:
-    """Looks at the values of single queries, for how they differ within strata.
+    """Records the values of single queries, for the variance within strata.
 
     Parameters
     ----------
     n_results : int
-        Columns that have values.
+        Number of column players, including the label.
     n_players : int
-        Players among the rows.
+        Number of row players.
     n_strata : int
     n_owners : int, default=0
     """
@@ -381,35 +379,35 @@ class QueryRecorder:
         self._n_queries, self._counts = np.zeros(n_strata, dtype=np.int64), np.zeros(n_strata)
 
     def start_fold(self, players: Positions, owned: OwnerCodes | None = None) -> None:
-        """Be ready for values of rows that belong to these players."""
+        """Prepare for values of rows that belong to these row players."""
         self._values = np.empty((len(self._seen) - 1, len(players)))
         self._players, self._owned = players, owned
 
     def clear_values(self) -> Floats:
-        """Room for the values of the next query."""
+        """Return an array of zeros for the values of the next query."""
         self._values[:] = 0.0
         return self._values
 
-    def add_values(self, squared_count: float, stratum: int) -> None:
-        """Take in what the room holds."""
+    def add_values(self, squared_weight: float, stratum: int) -> None:
+        """Add the values in that array to the sums of a stratum."""
         from cellworth.knn import kernels
 
         kernels.observe(
-            self._values, self._players, squared_count, self._seen, self._first[stratum],
+            self._values, self._players, squared_weight, self._seen, self._first[stratum],
             self._second[stratum],
         )  # fmt: skip
         self._n_queries[stratum] += 1
-        self._counts[stratum] += squared_count
+        self._counts[stratum] += squared_weight
         if self._owned is not None:
             sums = self._owned.sums(self._values)
-            self._owned_first[stratum] += squared_count * sums
-            self._owned_second[stratum] += squared_count * sums**2
+            self._owned_first[stratum] += squared_weight * sums
+            self._owned_second[stratum] += squared_weight * sums**2
 
     def variance(self) -> QueryVariance:
-        """Sums over the queries that were noted."""
+        """Return the sums over all recorded queries."""
         first, second = (sums.swapaxes(1, 2).copy() for sums in (self._first, self._second))
         return QueryVariance(self._n_queries, self._counts, first, second)
 
     def owner_variance(self) -> QueryVariance:
-        """The same for what owners hold."""
+        """Return the sums of the owners' values."""
         return QueryVariance(self._n_queries, self._counts, self._owned_first, self._owned_second)
