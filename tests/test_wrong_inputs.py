@@ -149,11 +149,11 @@ MISTAKES = {
     "y is too short": (lambda: fit(y=["no", "yes"]), ["one label", "4 rows of X, got 2"]),
     "moments with and without a time zone in one column": (
         lambda: KNNValuer(1).fit(make_mixed_moments(), Y, X_val=make_mixed_moments(), y_val=Y),
-        ["'when'", "with a time zone and moments without one", "or none"],
+        ["'when'", "must all have a time zone, or none"],
     ),
     "moments with a time zone in X alone": (
         lambda: KNNValuer(1).fit(moments("UTC"), Y, X_val=moments(None), y_val=Y),
-        ["'when'", "with a time zone and moments without one", "or none"],
+        ["'when'", "must all have a time zone, or none"],
     ),
     "y is too large to be squared": (
         lambda: fit_regressor(y=[1.0, 2.0, 3e155, 4.0]),

@@ -1,4 +1,4 @@
-"""Rank bins: sums stay exact, near rows are exact, shards merge, ties are never cut."""
+"""Binned ranks: sums and near rows are exact, shards merge, ties stay in one bin."""
 
 from dataclasses import replace
 from functools import reduce
@@ -8,8 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from cellworth import KNNValuer
-from cellworth.knn import BinnedRanks, KNNGame
-from cellworth.knn import binned as rounds
+from cellworth.knn import BinnedRanks, KNNGame, binned
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import Shard, Summary, sample_positions
 from cellworth.knn.knn_game import compute_expected_matches
@@ -40,10 +39,10 @@ def fit(given, **settings):
     return valuer.fit(X, y, X_val=X_val, y_val=y_val, **of_fit).valuation_
 
 
-@pytest.mark.parametrize("design", [PermutationSampler(1), LeverageSampler(24)], ids=repr)
+@pytest.mark.parametrize("sampler", [PermutationSampler(1), LeverageSampler(24)], ids=repr)
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf()], ids=repr)
-def test_values_are_close_to_those_of_exact_ranking(design, semivalue):
-    settings = {"sampler": design, "semivalue": (semivalue, None)}
+def test_values_are_close_to_those_of_exact_ranking(sampler, semivalue):
+    settings = {"sampler": sampler, "semivalue": (semivalue, None)}
     exact, binned = (
         fit(problem(), ranking=ranking, **settings) for ranking in (None, BinnedRanks(200, 0.02))
     )
@@ -62,7 +61,7 @@ def test_sums_stay_exact(empty):
     assert abs(valuation.efficiency_residual) < 1e-12
 
 
-def test_labels_are_valued_with_bins_too():
+def test_labels_are_valued_with_binned_ranks():
     settings = {"sampler": LeverageSampler(24), "value_labels": True}
     exact, binned = (fit(problem(), ranking=r, **settings) for r in (None, BinnedRanks(200)))
     assert spearmanr(exact.values[:, -1], binned.values[:, -1])[0] > 0.99
@@ -70,22 +69,22 @@ def test_labels_are_valued_with_bins_too():
 
 
 @pytest.mark.parametrize(("n_rows", "nearest"), [(5, 1), (8, 1), (100, 80), (500, 300)])
-def test_where_most_rows_are_among_the_nearest_all_are_ranked(n_rows, nearest):
+def test_if_most_rows_are_among_the_nearest_all_are_ranked_exactly(n_rows, nearest):
     X = problem(n_rows)[0]
     exact, binned = (
         KNNValuer(1, ranking=ranking).fit(X, np.arange(n_rows) % 2, cv=2)
         for ranking in (None, BinnedRanks(nearest))
     )
-    # Bins count in fixed units, which are finer than this.
+    # Fixed-point units are finer than this tolerance.
     np.testing.assert_allclose(binned.values_, exact.values_, rtol=0, atol=1e-15)
 
 
-def test_values_from_bins_are_not_called_exact():
+def test_values_from_binned_ranks_are_not_called_exact():
     assert fit(problem(), ranking=BinnedRanks(100)).status == "estimated"
 
 
 def heavy_ties(n_rows=20_000):
-    """A third of the rows at the nearest distance: they tie there, beyond the nearest."""
+    """Return data in which a third of the rows tie at the smallest distance."""
     rng = np.random.default_rng(5)
     X = np.where(rng.random(n_rows) < 0.3, 0.0, rng.gamma(2, size=n_rows))[:, None]
     return X, (X[:, 0] > 0).astype(int), np.full((4, 1), -0.5), np.array([0, 1, 0, 0])
@@ -96,7 +95,7 @@ def heavy_ties(n_rows=20_000):
     [(heavy_ties(), 5, BinnedRanks()), (problem(3000), 300, BinnedRanks(10))],
     ids=["ties at the nearest distance", "more neighbours than nearest rows"],
 )
-def test_sums_are_those_of_exact_ranking(given, n_neighbors, bins):
+def test_sums_equal_those_of_exact_ranking(given, n_neighbors, bins):
     X, y, X_val, y_val = given
     exact, binned = (
         KNNValuer(
@@ -107,12 +106,12 @@ def test_sums_are_those_of_exact_ranking(given, n_neighbors, bins):
         for ranking in (None, bins)
     )
     assert binned.total == pytest.approx(exact.total, abs=1e-12)
-    spread = exact.values.std()
-    assert np.sqrt(np.mean((exact.values - binned.values) ** 2)) < 0.03 * spread
+    scale = exact.values.std()
+    assert np.sqrt(np.mean((exact.values - binned.values) ** 2)) < 0.03 * scale
 
 
 def column_sums(game):
-    """Sums of columns by their definition: Shapley values of columns, all rows being there."""
+    """Return column sums by definition: Shapley values of columns with all rows."""
     distances = replace(game.distances, scales=game.distances.fine)
     coalitions = ExhaustiveSampler().draw(3, Shapley(), np.random.default_rng(0))
     sums = np.zeros(3)
@@ -148,21 +147,21 @@ def test_duplicate_rows_get_equal_values():
 
 
 def ranked(given, bins):
-    """A ranker, the rows of a table as one shard, and a round of five queries."""
+    """Return a ranker, the rows of a table as one shard, and a round of five queries."""
     game = KNNGame(*given, n_neighbors=10)
     tasks = QueryTasks(
         game=game, sampler=PermutationSampler(1), row_semivalue=Shapley(),
         column_semivalue=Shapley(), with_label=False, ranking=bins, seed=0,
     )  # fmt: skip
-    ranker, whole = tasks._ranker(bins, 0)
+    ranker, shard = tasks._ranker(bins, 0)
     schedule, task = tasks.schedule, tasks(0)
     (piece,) = task.part.pieces
     prepared = schedule.prepare(piece, task.pass_number, schedule.orders(task), ranker)
-    return game, ranker, whole, prepared
+    return game, ranker, shard, prepared
 
 
 def shards(game, parts):
-    """Cut rows into shards, by their places."""
+    """Divide rows into shards by position."""
     found = []
     for positions in parts:
         shard = Shard.of(game.distances.rows.take(positions), game.labels[positions], 2)
@@ -170,10 +169,10 @@ def shards(game, parts):
     return found
 
 
-def settled(ranker, some, prepared):
-    """Values of all cells, in units, from a round over shards."""
-    looks = [ranker.count(number, shard, prepared) for number, shard in enumerate(some)]
-    row_values = ranker.finalize(reduce(Summary.merge, looks[::-1]))
+def run_round(ranker, some, prepared):
+    """Return fixed-point values of all cells from a round over shards."""
+    summaries = [ranker.count(number, shard, prepared) for number, shard in enumerate(some)]
+    row_values = ranker.finalize(reduce(Summary.merge, summaries[::-1]))
     n_results = prepared.drawn.weights.shape[1]
     cells = np.zeros((n_results, ranker.n_rows), dtype=np.int64)
     for number, shard in enumerate(some):
@@ -184,20 +183,20 @@ def settled(ranker, some, prepared):
 
 
 @pytest.mark.parametrize("n_shards", [1, 3, 7, 16])
-def test_shards_add_up_to_the_whole_bit_for_bit(n_shards):
-    game, ranker, whole, prepared = ranked(problem(), BinnedRanks(100, 0.05))
-    truth, expected = settled(ranker, [whole], prepared)
+def test_shards_give_the_same_bits_as_one_table(n_shards):
+    game, ranker, shard, prepared = ranked(problem(), BinnedRanks(100, 0.05))
+    truth, expected = run_round(ranker, [shard], prepared)
     shuffled = np.random.default_rng(1).permutation(4000)
     some = shards(game, np.array_split(shuffled, n_shards))
-    cells, row_values = settled(ranker, some, prepared)
+    cells, row_values = run_round(ranker, some, prepared)
     assert np.array_equal(cells, truth)
     assert np.array_equal(row_values.sums, expected.sums)
     assert np.array_equal(row_values.utilities, expected.utilities)
 
 
-def test_sums_over_rows_are_told_for_every_coalition():
-    _, ranker, whole, prepared = ranked(problem(), BinnedRanks(100, 0.05))
-    cells, row_values = settled(ranker, [whole], prepared)
+def test_sums_over_rows_are_reported_for_every_coalition():
+    _, ranker, shard, prepared = ranked(problem(), BinnedRanks(100, 0.05))
+    cells, row_values = run_round(ranker, [shard], prepared)
     batch = prepared.batch
     total = batch.weights @ (row_values.of_full_table(batch) - prepared.bases)
     assert cells.sum() / UNITS == pytest.approx(total, abs=1e-13)
@@ -205,35 +204,35 @@ def test_sums_over_rows_are_told_for_every_coalition():
     np.testing.assert_allclose(row_values.sums, row_values.utilities, atol=1e-13)
 
 
-def test_numbers_of_half_the_size_give_the_same_bits():
+def test_float32_numbers_give_the_same_bits():
     X, y, X_val, y_val = problem()
     given = X.astype(np.float32).astype(float), y, X_val, y_val
-    _, ranker, whole, prepared = ranked(given, BinnedRanks(100, 0.05))
-    rows = whole.rows._replace(numbers=whole.rows.numbers.astype(np.float32))
-    single = settled(ranker, [replace(whole, rows=rows)], prepared)[0]
-    assert np.array_equal(single, settled(ranker, [whole], prepared)[0])
+    _, ranker, shard, prepared = ranked(given, BinnedRanks(100, 0.05))
+    rows = shard.rows._replace(numbers=shard.rows.numbers.astype(np.float32))
+    single = run_round(ranker, [replace(shard, rows=rows)], prepared)[0]
+    assert np.array_equal(single, run_round(ranker, [shard], prepared)[0])
 
 
-def test_room_is_made_for_more_of_the_nearest_than_expected(monkeypatch):
+def test_the_capacity_for_nearest_rows_grows_if_necessary(monkeypatch):
     given = problem()
     values = fit(given, ranking=BinnedRanks(100), sampler=PermutationSampler(1)).values
-    monkeypatch.setattr(rounds, "_ROOM", 0)
-    monkeypatch.setattr(rounds, "_LEAST_ROOM", 3)
+    monkeypatch.setattr(binned, "_CAPACITY", 0)
+    monkeypatch.setattr(binned, "_LEAST_CAPACITY", 3)
     assert np.array_equal(
         fit(given, ranking=BinnedRanks(100), sampler=PermutationSampler(1)).values, values
     )
 
 
-def test_weights_that_whole_numbers_do_not_hold_are_refused():
-    _, ranker, whole, prepared = ranked(problem(), BinnedRanks(100, 0.05))
+def test_weights_that_fixed_point_cannot_represent_are_an_error():
+    _, ranker, shard, prepared = ranked(problem(), BinnedRanks(100, 0.05))
     counts = np.full(len(prepared.batch.weights), 100.0)
     prepared = replace(prepared, batch=prepared.batch._replace(weights=counts))
-    with pytest.raises(ValueError, match="coalitions count up to 10 votes"):
-        settled(ranker, [whole], prepared)
+    with pytest.raises(ValueError, match="must be below 4 votes for binned ranks, got 10"):
+        run_round(ranker, [shard], prepared)
 
 
 @pytest.mark.parametrize("n_rows", [1, 1024, 5000, 1_000_000, 50_000_000])
-def test_the_sample_is_spread_over_the_table_and_known_from_its_length_alone(n_rows):
+def test_the_sample_covers_the_table_and_depends_on_its_length_alone(n_rows):
     positions = sample_positions(n_rows)
     assert np.array_equal(positions, sample_positions(n_rows))
     assert (np.diff(positions) > 0).all()
@@ -242,7 +241,7 @@ def test_the_sample_is_spread_over_the_table_and_known_from_its_length_alone(n_r
     assert len(positions) >= min(n_rows, max(1024, n_rows // 1100))
 
 
-def test_bins_are_refused_for_numeric_targets_and_senseless_settings():
+def test_binned_ranks_of_numeric_targets_and_wrong_settings_are_errors():
     X = problem(100)[0]
     with pytest.raises(ValueError, match="BinnedRanks is for class labels"):
         KNNValuer(ranking=BinnedRanks(10)).fit(X, np.arange(100) / 3)

@@ -1,4 +1,4 @@
-"""Raw columns: what kind they are, what differences count, and that they add up exactly."""
+"""Column types, distances in columns, and their exact sums."""
 
 import datetime
 import decimal
@@ -18,21 +18,21 @@ from cellworth.sampling.column_samplers import Coalitions
 
 
 def measure(X, X_val, **settings):
-    """Distances of rows to the first query in units of one, shape (n_columns, n_rows)."""
+    """Return distances of rows to the first query, shape (n_columns, n_rows)."""
     distances = Distances.of(
         Table.from_data(X, called="X"), [Table.from_data(X_val, called="X_val")], **settings
     )
-    # No column counts more than a million.
+    # The largest distance in a column is a million.
     return distances.measure(0, 0) / (distances.scales.farthest / 1e6)
 
 
-def column(cells, asked, **settings):
-    """Distances of the cells of one column to one asked cell."""
-    X, X_val = pd.DataFrame({"c": cells}), pd.DataFrame({"c": [asked]})
+def column(cells, query, **settings):
+    """Return distances of the cells of one column to one query's cell."""
+    X, X_val = pd.DataFrame({"c": cells}), pd.DataFrame({"c": [query]})
     return measure(X, X_val, **settings)[0]
 
 
-def test_numbers_are_squared_differences_in_spreads():
+def test_distances_of_numbers_are_squared_differences_over_squared_scales():
     cells = [0.0, 1.0, 2.0, 3.0, 4.0]
     np.testing.assert_allclose(column(cells, 1.0, scale=None), [1, 0, 1, 4, 9])
     np.testing.assert_allclose(column(cells, 1.0, scale="std"), np.array([1, 0, 1, 4, 9]) / 2)
@@ -40,7 +40,7 @@ def test_numbers_are_squared_differences_in_spreads():
     np.testing.assert_allclose(column(cells, 1.0), robust, rtol=1e-6)
 
 
-def test_an_outlier_hardly_changes_a_robust_spread():
+def test_an_outlier_hardly_changes_a_robust_scale():
     cells = np.arange(101.0)
     wild = np.append(cells[:-1], 1e9)
     np.testing.assert_allclose(column(cells, 3.0)[:50], column(wild, 3.0)[:50], rtol=0.05)
@@ -48,23 +48,23 @@ def test_an_outlier_hardly_changes_a_robust_spread():
 
 def test_a_column_of_mostly_one_value_is_scaled_by_wider_quantiles():
     cells = np.where(np.arange(100) < 90, 0.0, np.arange(100.0))
-    spread = (np.percentile(cells, 95) - np.percentile(cells, 5)) / 3.290
-    np.testing.assert_allclose(column(cells, 0.0)[-1], (99 / spread) ** 2, rtol=1e-6)
+    scale = (np.percentile(cells, 95) - np.percentile(cells, 5)) / 3.290
+    np.testing.assert_allclose(column(cells, 0.0)[-1], (99 / scale) ** 2, rtol=1e-6)
 
 
-def test_no_column_counts_more_than_a_thousand_spreads():
+def test_no_distance_exceeds_a_thousand_scales():
     distances = column([0.0, 1.0, 2.0, 1e12], 0.0, scale=None)
     np.testing.assert_allclose(distances, [0, 1, 4, 1e6], rtol=1e-9)
 
 
-def test_a_mismatch_of_categories_counts_two_in_the_mean_over_pairs():
+def test_the_mean_distance_of_categories_is_two():
     distances = column(["a", "a", "b", "c"], "a")
     assert distances[:2].tolist() == [0, 0]
-    among = [column(["a", "a", "b", "c"], asked) for asked in ["a", "a", "b", "c"]]
+    among = [column(["a", "a", "b", "c"], query) for query in ["a", "a", "b", "c"]]
     assert np.mean(among) == pytest.approx(2.0)
 
 
-def test_a_category_that_no_row_has_is_far_from_all():
+def test_a_new_category_is_a_mismatch_for_all_rows():
     distances = column(["a", "a", "b"], "z")
     assert len(set(distances)) == 1
     assert distances[0] > 0
@@ -73,9 +73,9 @@ def test_a_category_that_no_row_has_is_far_from_all():
 @pytest.mark.parametrize(
     "cells", [[0.0, 1.0, 5.0, None], ["a", "b", "b", None], [True, False, False, None]]
 )
-def test_a_gap_is_at_the_mean_distance_of_the_column(cells):
+def test_a_missing_value_has_the_mean_distance_of_the_column(cells):
     known = cells[:3]
-    among = [column(cells, asked, scale="std")[:3] for asked in known]
+    among = [column(cells, query, scale="std")[:3] for query in known]
     assert column(cells, known[0], scale="std")[3] == pytest.approx(np.mean(among))
     np.testing.assert_allclose(column(cells, None, scale="std"), np.mean(among))
 
@@ -116,7 +116,7 @@ def test_dates_and_all_sorts_of_numbers_are_numeric(cells):
     ],
     ids=lambda cells: f"{type(cells).__module__.split('.')[0]} {cells.dtype}",
 )
-def test_text_categories_and_booleans_match_or_do_not(cells):
+def test_strings_categories_and_booleans_are_categorical(cells):
     frame = pl.DataFrame if isinstance(cells, pl.Series) else pd.DataFrame
     X = frame({"c": cells})
     distances = measure(X, X)[0]
@@ -124,7 +124,7 @@ def test_text_categories_and_booleans_match_or_do_not(cells):
     assert distances[1] == distances[2] > 0
 
 
-def test_numbers_can_be_read_as_categories_and_the_other_way_round():
+def test_column_types_override_the_guess():
     matches = column([1, 2, 9], 1, column_types={"c": "categorical"})
     assert matches[1] == matches[2] > 0
     np.testing.assert_allclose(
@@ -132,7 +132,7 @@ def test_numbers_can_be_read_as_categories_and_the_other_way_round():
     )
 
 
-def test_a_distance_of_ones_own_is_used_and_gaps_get_its_mean():
+def test_a_distance_function_is_used_and_missing_values_get_its_mean():
     def by_length(a, b):
         return (len(a) - len(b)) ** 2
 
@@ -146,7 +146,7 @@ def test_a_distance_of_ones_own_is_used_and_gaps_get_its_mean():
     )
 
 
-def test_a_column_without_any_known_cell_is_worth_nothing():
+def test_a_column_of_missing_values_has_no_distance():
     assert column([None, None, None], None).tolist() == [0, 0, 0]
     assert column([np.nan, np.nan], 3.0).tolist() == [0, 0]
 
@@ -164,19 +164,19 @@ def test_a_column_without_any_known_cell_is_worth_nothing():
 )
 @pytest.mark.parametrize("column_types", [None, {"c": lambda a, b: 1.0}])
 def test_nested_cells_have_no_distance(X, column_types):
-    with pytest.raises(TypeError, match=r"column 'c' holds .*make numbers or text of it"):
+    with pytest.raises(TypeError, match=r"column 'c' must .*convert it to numbers or strings"):
         measure(X, X, column_types=column_types)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64])
-def test_large_whole_numbers_are_told_apart(dtype):
+def test_large_integers_are_distinguished(dtype):
     small = np.array([0, 7, 21], dtype=dtype)
     near = column(small, small[0], scale=None)
     far = column(small + dtype(2**60), small[0] + dtype(2**60), scale=None)
     np.testing.assert_allclose(far, near)
 
 
-def test_pandas_na_in_an_array_is_a_gap():
+def test_pandas_na_in_an_array_is_missing():
     cells = np.array([[1.0], [2.0], [pd.NA], [4.0]], dtype=object)
     distances = measure(cells, cells[:1], scale="std")[0]
     assert distances[2] == pytest.approx(2.0)
@@ -191,7 +191,7 @@ def test_dates_of_different_precision_are_the_same_categories():
     np.testing.assert_allclose(days_apart, [0, 1, 9])
 
 
-def test_days_are_the_same_categories_in_any_library():
+def test_dates_are_the_same_categories_in_any_library():
     frames = [pd.DataFrame({"c": pd.Series(DAYS, dtype=object)}), pl.DataFrame({"c": DAYS})]
     for X in frames:
         for X_val in frames:
@@ -201,18 +201,18 @@ def test_days_are_the_same_categories_in_any_library():
 
 
 @pytest.mark.parametrize(
-    ("cells", "asked", "words"),
+    ("cells", "query", "words"),
     [
         (pd.to_datetime(DAYS), 3, "dates or durations on one side only"),
         ([DAYS[0], datetime.timedelta(1)], DAYS[0], "must be numbers"),
         (pd.Series([10**400, 1], dtype=object), 1, "must be numbers"),
-        ([1e-170, 3e-170, 9e-170], 1e-170, "rescale it"),
-        ([1e160, 3e160, 9e160], 1e160, "rescale it"),
+        ([1e-170, 3e-170, 9e-170], 1e-170, "multiply the column"),
+        ([1e160, 3e160, 9e160], 1e160, "multiply the column"),
     ],
 )
-def test_what_cannot_be_subtracted_is_refused_in_a_sentence(cells, asked, words):
+def test_cells_that_cannot_be_subtracted_are_an_error(cells, query, words):
     with pytest.raises(ValueError, match=f"column 'c' .*{words}"):
-        column(cells, asked)
+        column(cells, query)
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def mixed():
     rng = np.random.default_rng(0)
     n_rows = 700
 
-    def with_gaps(cells):
+    def with_missing(cells):
         cells = np.asarray(cells, dtype=object)
         cells[rng.random(len(cells)) < 0.1] = None
         return cells
@@ -228,9 +228,9 @@ def mixed():
     X = pd.DataFrame(
         {
             "number": rng.normal(size=n_rows),
-            "gaps": with_gaps(rng.integers(0, 9, n_rows).astype(float)),
-            "text": with_gaps(rng.choice(list("abc"), n_rows)),
-            "own": with_gaps(rng.choice(["x", "yy", "zzz"], n_rows)),
+            "missing": with_missing(rng.integers(0, 9, n_rows).astype(float)),
+            "text": with_missing(rng.choice(list("abc"), n_rows)),
+            "own": with_missing(rng.choice(["x", "yy", "zzz"], n_rows)),
         }
     ).infer_objects()
     column_types = {"own": lambda a, b: abs(len(a) - len(b))}
@@ -241,19 +241,19 @@ def mixed():
 
 
 def kernel_distances(distances, coalitions, query):
-    """Sums over coalitions of columns, by the kernel."""
+    """Return the kernel's distances over coalitions of columns."""
     steps = CoalitionBatches.of(coalitions, 1000).batches[0][1]
-    asked = Query.of(distances.queries[0], distances.scales, query, 0.0)
+    query_cells = Query.of(distances.queries[0], distances.scales, query, 0.0)
     n_rows = distances.rows.numbers.shape[1]
     keys = np.empty((len(coalitions.members), n_rows), dtype=np.int64)
     kernels.fill_keys(
-        distances.rows, asked[:3], distances.scales, distances.scales.positions, np.arange(4),
+        distances.rows, query_cells[:3], distances.scales, distances.scales.positions, np.arange(4),
         steps, np.zeros(n_rows, dtype=np.int64), 3, keys,
     )  # fmt: skip
     return keys >> 3
 
 
-def test_the_kernel_measures_as_defined(mixed):
+def test_the_kernel_computes_distances_by_definition(mixed):
     coalitions = ExhaustiveSampler().draw(4, Shapley(), np.random.default_rng(0))
     for query in range(30):
         sums = coalitions.members.astype(np.int64) @ mixed.measure(0, query)
@@ -271,7 +271,7 @@ def test_sums_do_not_depend_on_the_way_to_a_coalition(mixed):
 
 
 @pytest.mark.parametrize("n_columns", [1, 3, 40])
-def test_fine_rulers_are_the_finest_whose_sums_stay_below_two_to_the_51(n_columns):
+def test_fine_scales_are_the_finest_whose_sums_stay_below_2_to_the_51(n_columns):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, n_columns))
     X[0] = 1e9
@@ -287,7 +287,7 @@ def test_fine_rulers_are_the_finest_whose_sums_stay_below_two_to_the_51(n_column
     assert distances.fine.positions.tolist() == distances.scales.positions.tolist()
 
 
-def test_moments_with_a_time_zone_are_exact_to_the_microsecond():
+def test_timestamps_with_a_time_zone_are_exact_to_the_microsecond():
     moments = pd.date_range("2024-03-01", periods=7, freq="1us", tz="Europe/Berlin")
     cells = pd.Series(moments)
     near = column(cells, moments[0], scale=None)
@@ -298,13 +298,13 @@ def test_moments_with_a_time_zone_are_exact_to_the_microsecond():
 
 @pytest.mark.skipif(not hasattr(time, "tzset"), reason="no time zones to set")
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_moments_without_a_time_zone_are_not_read_by_that_of_the_machine(zone, monkeypatch):
+def test_timestamps_without_a_time_zone_do_not_depend_on_the_local_one(zone, monkeypatch):
     aware = datetime.datetime(2026, 3, 29, 5, tzinfo=datetime.UTC)
     cells = np.array([[aware], [datetime.datetime(2026, 3, 29, 5)], [None]], dtype=object)
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
-        with pytest.raises(ValueError, match="with a time zone and moments without one"):
+        with pytest.raises(ValueError, match="must all have a time zone, or none of them"):
             Distances.of(Table.from_data(cells, called="X"), [])
         alike = Distances.of(Table.from_data(cells[[0, 0, 2]], called="X"), [])
         assert alike.rows.numbers[0, 0] == alike.rows.numbers[0, 1]

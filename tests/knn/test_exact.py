@@ -12,7 +12,7 @@ from cellworth.sampling.semivalues import inside_chances, size_probabilities
 
 
 class AsCustom:
-    """Any semivalue, known by the chances of sizes alone."""
+    """Any semivalue, given by the probabilities of sizes alone."""
 
     def __init__(self, semivalue):
         self.semivalue = semivalue
@@ -22,16 +22,16 @@ class AsCustom:
 
 
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(3, 1.5), LeaveOneOut()], ids=repr)
-def test_chances_inside_are_those_of_the_sizes(semivalue):
+def test_inside_chances_follow_from_the_sizes(semivalue):
     given, inside = np.meshgrid(np.arange(9), np.arange(5))
     ours = inside_chances(semivalue, 9, given, inside)
     np.testing.assert_allclose(ours, inside_chances(AsCustom(semivalue), 9, given, inside), 1e-10)
-    everyone = inside_chances(semivalue, 9, 8, np.arange(9))
-    np.testing.assert_allclose(everyone, size_probabilities(semivalue, 9), atol=1e-13)
+    all_others = inside_chances(semivalue, 9, 8, np.arange(9))
+    np.testing.assert_allclose(all_others, size_probabilities(semivalue, 9), atol=1e-13)
 
 
 @pytest.mark.parametrize("n_neighbors", [1, 3, 10])
-def test_singles_are_those_of_the_published_recursions(n_neighbors):
+def test_single_chances_equal_the_published_recursions(n_neighbors):
     ranks = np.arange(1, 31)
     expected = {
         Shapley(): 1 / np.maximum(n_neighbors, ranks),
@@ -51,17 +51,17 @@ def test_singles_are_those_of_the_published_recursions(n_neighbors):
         np.testing.assert_allclose(chances.single[1:], singles, atol=1e-13)
 
 
-def test_singles_stay_exact_for_many_rows():
+def test_single_chances_are_exact_for_many_rows():
     chances = RankChances.of(Shapley(), 200_000, 200_000, 5)
     np.testing.assert_allclose(chances.single[5:], 1 / np.arange(5, 200_001), rtol=1e-12)
 
 
-def test_rows_that_may_not_train_leave_the_chances_as_they_are():
+def test_chances_do_not_depend_on_rows_outside_the_fold():
     for semivalue in (Shapley(), Banzhaf(), Beta(2, 1), LeaveOneOut()):
         fold = RankChances.of(semivalue, 50, 30, 4)
-        whole = RankChances.of(semivalue, 30, 30, 4)
-        np.testing.assert_allclose(fold.single, whole.single, atol=1e-13)
-        np.testing.assert_allclose(fold.pair, whole.pair, atol=1e-13)
+        full = RankChances.of(semivalue, 30, 30, 4)
+        np.testing.assert_allclose(fold.single, full.single, atol=1e-13)
+        np.testing.assert_allclose(fold.pair, full.pair, atol=1e-13)
 
 
 @pytest.mark.parametrize("n_neighbors", [1, 10, 70_000])
@@ -75,7 +75,7 @@ def test_sums_of_chances_at_far_ranks_need_no_table(n_neighbors):
     np.testing.assert_allclose(running, expected, rtol=2e-12, atol=0)
 
 
-def test_chances_at_ranks_are_those_of_the_table():
+def test_chances_at_ranks_equal_the_table():
     table = RankChances.of(Shapley(), 500, 400, 7)
     ranks = np.arange(401)
     for ours, theirs in zip(ShapleyChances(7).at(ranks), table.at(ranks), strict=True):

@@ -18,7 +18,7 @@ BALANCED = "balanced_neighbor_agreement"
     st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6),
     st.integers(1, 8),
 )
-def test_tied_rows_share_places_as_in_the_mean_over_all_tie_orders(rows, n_neighbors):
+def test_tied_rows_count_as_in_the_mean_over_all_tie_orders(rows, n_neighbors):
     distances = np.array([d for d, _ in rows], dtype=float)
     match = np.array([m for _, m in rows], dtype=bool)
     nearest = [
@@ -48,7 +48,7 @@ def test_tied_targets_err_as_in_the_mean_over_all_tie_orders(rows, n_neighbors):
     )
 
 
-def test_without_ties_a_numeric_target_is_judged_like_the_nearest_neighbour_regressor():
+def test_without_ties_a_numeric_target_is_scored_like_kneighborsregressor():
     rng = np.random.default_rng(0)
     X, X_val = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
     y, y_val = X[:, 0] + 5, X_val[:, 0] + 5
@@ -60,7 +60,7 @@ def test_without_ties_a_numeric_target_is_judged_like_the_nearest_neighbour_regr
     assert game.value(*chance_of_empty) == pytest.approx(-np.mean((y.mean() - y_val) ** 2))
 
 
-def test_balanced_agreement_counts_every_class_of_queries_the_same():
+def test_balanced_agreement_weighs_all_classes_equally():
     X, X_val = [[0.0], [1.0]], [[0.0], [0.0], [0.0], [0.0]]
     game = KNNGame(X, [0, 1], X_val, [0, 0, 0, 1], n_neighbors=1, scoring=BALANCED)
     assert game.value(np.ones(2, dtype=bool), np.ones(1, dtype=bool)) == pytest.approx(0.5)
@@ -75,12 +75,12 @@ def test_many_different_numbers_are_a_numeric_target():
     assert KNNGame(X, [str(i // 2) for i in range(120)], cv=2).is_class
 
 
-def test_where_all_rows_vote_always_a_warning_says_so():
+def test_a_warning_says_if_all_rows_always_vote():
     with pytest.warns(UserWarning, match="n_neighbors is 9, but no more than 4 rows can be near"):
         KNNGame([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], [[0.0]], [0], n_neighbors=9)
 
 
-def test_without_ties_a_single_neighbour_is_the_nearest_neighbour_classifier():
+def test_without_ties_one_neighbor_is_scored_like_kneighborsclassifier():
     rng = np.random.default_rng(0)
     X, X_val = rng.normal(size=(40, 3)), rng.normal(size=(30, 3))
     y, y_val = X[:, 0] > 0, X_val[:, 0] > 0
@@ -99,7 +99,7 @@ def game():
 
 def test_without_columns_all_rows_tie(game):
     rows = np.array([True, True, True, True, False, False])
-    # Two places among labels 0, 1, 2, 0: each query of label 0 sees half matches.
+    # Two votes among labels 0, 1, 2, 0: half of them match a query of label 0.
     shares = [2 / 4, 1 / 4, 1 / 4]
     assert game.value(rows, np.zeros(3, dtype=bool)) == pytest.approx(np.mean(shares))
 
@@ -108,7 +108,7 @@ def test_without_rows_nothing_matches(game):
     assert game.value(np.zeros(6, dtype=bool), np.ones(3, dtype=bool)) == 0.0
 
 
-def test_the_papers_policy_makes_no_columns_worth_nothing():
+def test_the_papers_policy_gives_no_columns_a_utility_of_zero():
     zero = KNNGame([[0.0], [1.0]], [0, 1], [[0.0]], [0], n_neighbors=1, empty="zero")
     assert zero.value(np.ones(2, dtype=bool), np.zeros(1, dtype=bool)) == 0.0
 
@@ -127,14 +127,14 @@ def test_shuffling_rows_permutes_the_values(game):
     np.testing.assert_allclose(moved, values[order], atol=1e-13)
 
 
-def test_duplicate_rows_are_worth_the_same():
+def test_duplicate_rows_have_equal_values():
     X = [[0.0, 1.0], [0.0, 1.0], [2.0, 3.0], [1.0, 0.0]]
     game = KNNGame(X, [0, 0, 1, 1], X, [0, 0, 1, 1], n_neighbors=2)
     values = value_game(game, game.shape).values
     np.testing.assert_allclose(values[0], values[1], atol=1e-14)
 
 
-def test_cross_validation_judges_each_row_by_the_others():
+def test_cross_validation_scores_each_row_on_the_others():
     X, y = [[0.0], [0.1], [1.0], [1.1]], [0, 0, 1, 1]
     game = KNNGame(X, y, n_neighbors=1, cv=2)
     assert game.value(np.ones(4, dtype=bool), np.ones(1, dtype=bool)) == 1.0

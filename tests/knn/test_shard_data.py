@@ -1,4 +1,4 @@
-"""Rows of one shard: grouped by class, prepared in files, sampled by number."""
+"""Rows of one shard: sorted by class, stored in files, sampled by position."""
 
 import json
 
@@ -14,14 +14,14 @@ from sharded_tables import KINDS, summarise_all, table_of_all_sorts, write
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):
-    """The labels of a table, the table and its layout."""
-    everyone = table_of_all_sorts(1200)
-    folder = write(everyone, tmp_path_factory.mktemp("rows"), [500])
+    """Return the labels of a table, the table and its layout."""
+    rows = table_of_all_sorts(1200)
+    folder = write(rows, tmp_path_factory.mktemp("rows"), [500])
     table = ShardedTable.from_parquet(folder, target="y")
-    X_val = everyone.slice(0, 9).drop_columns("y")
-    y_val = everyone["y"].to_pylist()[:9]
+    X_val = rows.slice(0, 9).drop_columns("y")
+    y_val = rows["y"].to_pylist()[:9]
     layout, _ = Layout.of(table, summarise_all(table, KINDS), X_val, y_val, column_types=KINDS)
-    return np.array(everyone["y"].to_pylist()), table, layout
+    return np.array(rows["y"].to_pylist()), table, layout
 
 
 def assert_same_rows(one, other):
@@ -36,7 +36,7 @@ def assert_same_rows(one, other):
         np.testing.assert_array_equal(left, right)
 
 
-def test_rows_are_grouped_by_class_and_keep_their_order(rows):
+def test_rows_are_sorted_by_class_and_keep_their_order(rows):
     labels, table, layout = rows
     positions = []
     for shard in range(2):
@@ -50,7 +50,7 @@ def test_rows_are_grouped_by_class_and_keep_their_order(rows):
     assert [set(part.tolist()) for part in positions] == [set(range(500)), set(range(500, 1200))]
 
 
-def test_a_prepared_shard_is_what_was_loaded(rows, tmp_path):
+def test_a_stored_shard_equals_the_one_that_was_read(rows, tmp_path):
     _, table, layout = rows
     part = read_shard(table, 1, layout)
     part.save(tmp_path / "shard", of=layout.sha256())
@@ -70,14 +70,14 @@ def test_a_shard_can_be_prepared_again_while_it_is_read(rows, tmp_path):
     part.save(tmp_path)
     assert sorted(tmp_path.iterdir()) == before
     assert_same_rows(read, part)
-    # Nothing but the manifest says what is meant, and it is replaced last.
+    # Only the manifest names the current files, and it is replaced last.
     (tmp_path / "numbers-000000000000.npy").write_bytes(b"what a stopped machine leaves")
     assert_same_rows(StoredShard.open(tmp_path), part)
     part.save(tmp_path)
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_shard_without_numbers_is_prepared_too(tmp_path):
+def test_a_shard_without_numeric_columns_is_stored(tmp_path):
     folder = write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path / "table")
     table = ShardedTable.from_parquet(folder, target="y")
     layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
@@ -86,19 +86,19 @@ def test_a_shard_without_numbers_is_prepared_too(tmp_path):
     assert_same_rows(part, StoredShard.open(tmp_path / "shard"))
 
 
-def test_torn_and_foreign_shards_are_refused(rows, tmp_path):
+def test_incomplete_and_foreign_shards_are_errors(rows, tmp_path):
     _, table, layout = rows
     part = read_shard(table, 0, layout)
     part.save(tmp_path, of="this")
     with pytest.raises(ValueError, match="must have a shard of this table and layout"):
         StoredShard.open(tmp_path, of="that")
     (numbers,) = tmp_path.glob("numbers-*.npy")
-    whole = numbers.read_bytes()
-    numbers.write_bytes(whole[: len(whole) // 2])
+    content = numbers.read_bytes()
+    numbers.write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=r"numbers-\w+.npy is incomplete or missing"):
         StoredShard.open(tmp_path, of="this")
     np.save(numbers, part.rows.numbers[:, 1:])
-    with pytest.raises(ValueError, match="not what its manifest describes"):
+    with pytest.raises(ValueError, match="does not match its manifest"):
         StoredShard.open(tmp_path, of="this")
     numbers.unlink()
     with pytest.raises(ValueError, match="incomplete or missing"):
@@ -108,12 +108,12 @@ def test_torn_and_foreign_shards_are_refused(rows, tmp_path):
         StoredShard.open(tmp_path, of="this")
 
 
-def test_rows_are_sampled_by_their_numbers(rows):
+def test_rows_are_sampled_by_position(rows):
     _, table, layout = rows
     ids = np.array([0, 3, 499, 500, 777, 1199])
-    whole = {shard: read_shard(table, shard, layout) for shard in range(2)}
+    shards = {shard: read_shard(table, shard, layout) for shard in range(2)}
     found = []
-    for part in whole.values():
+    for part in shards.values():
         columns, own = take_rows(part, ids)
         found += own.tolist()
         assert columns.numbers.dtype == np.float64
@@ -121,11 +121,11 @@ def test_rows_are_sampled_by_their_numbers(rows):
         np.testing.assert_array_equal(columns.numbers, part.rows.numbers[:, where])
         np.testing.assert_array_equal(columns.categories, part.rows.categories[:, where])
     assert found == ids.tolist()
-    none, own = take_rows(whole[0], np.array([600]))
+    none, own = take_rows(shards[0], np.array([600]))
     assert (none.numbers.shape[1], len(own)) == (0, 0)
 
 
-def test_files_that_change_while_they_are_read_are_refused(tmp_path):
+def test_files_that_change_while_they_are_read_are_an_error(tmp_path):
     table = ShardedTable.from_parquet(
         write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path), target="y"
     )

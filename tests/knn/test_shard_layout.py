@@ -1,4 +1,4 @@
-"""Summaries and layouts of sharded tables: bit by bit those of the same table in memory."""
+"""Summaries and layouts of sharded tables equal those of a table in memory, bit by bit."""
 
 import datetime
 import decimal
@@ -49,12 +49,12 @@ def laid_out(folder, X_val=None, y_val=None, *, shards=None, **settings):
 
 @pytest.mark.parametrize("scale", ["robust", "std", None])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_rulers_and_cells_are_those_of_the_table_in_memory(tmp_path, library, scale):
-    everyone = table_of_all_sorts(3300)
-    rows, asked = everyone.slice(0, 3000), everyone.slice(3000)
+def test_scales_and_cells_equal_those_of_the_table_in_memory(tmp_path, library, scale):
+    rows = table_of_all_sorts(3300)
+    rows, queries = rows.slice(0, 3000), rows.slice(3000)
     folder = write(rows, tmp_path, [1000, 1700])
     read = LIBRARIES[library]
-    (X, y), (X_val, y_val) = split_off(pq.read_table(folder)), split_off(asked)
+    (X, y), (X_val, y_val) = split_off(pq.read_table(folder)), split_off(queries)
     X, X_val = read(X), read(X_val)
     settings = {"column_types": KINDS, "scale": scale}
     in_memory = Distances.of(
@@ -89,7 +89,7 @@ def test_decimals_are_rounded_as_python_does(digits, scale, skipped):
     np.testing.assert_array_equal(floats, wanted)
 
 
-def test_many_distinct_numbers_have_the_same_rulers_however_cut(tmp_path):
+def test_scales_of_many_distinct_numbers_do_not_depend_on_the_shards(tmp_path):
     rng = np.random.default_rng(0)
     n_rows = 150_000
     table = pa.table(
@@ -129,7 +129,7 @@ def test_summaries_merge_in_any_order(tmp_path):
         Layout.of(table, parts[0].merge(parts[1]).merge(parts[3]), X_val, y_val, column_types=KINDS)
 
 
-def test_the_fingerprint_is_of_cells_and_not_of_files(tmp_path):
+def test_the_hash_depends_on_cells_and_not_on_files(tmp_path):
     def fingerprint(table, name, **settings):
         pq.write_table(table, tmp_path / name, **settings)
         sharded = ShardedTable.from_parquet(tmp_path / name, target="y")
@@ -148,7 +148,7 @@ def test_the_fingerprint_is_of_cells_and_not_of_files(tmp_path):
         assert (fingerprint(moved, "c.parquet") == same) == constant, name
 
 
-def test_float32_is_chosen_only_where_nothing_is_lost(tmp_path):
+def test_float32_is_chosen_only_if_it_is_exact(tmp_path):
     narrow = {"x": pa.array([1.5, 2.5, 3.5, None], "float64"), "i": [1, 2, 3, 2**24]}
     X_val = pa.table({"x": [0.1], "i": [0]})
     _, layout, queries = laid_out(written(tmp_path / "a", **narrow), X_val)
@@ -158,12 +158,12 @@ def test_float32_is_chosen_only_where_nothing_is_lost(tmp_path):
     assert laid_out(written(tmp_path / "b", **wide), X_val)[1].dtype == np.float64
 
 
-def test_a_column_of_gaps_takes_the_kind_of_the_validation_rows(tmp_path):
-    gaps = pa.nulls(4, "float64")
-    folder = written(tmp_path, gap=gaps, none=pa.nulls(4), text=pa.nulls(4, "string"))
-    X_val = pa.table({"x": [1.0], "gap": ["a"], "none": [2.0], "text": [3.0]})
+def test_a_column_of_missing_values_has_the_type_of_the_validation_rows(tmp_path):
+    missing = pa.nulls(4, "float64")
+    folder = written(tmp_path, floats=missing, none=pa.nulls(4), text=pa.nulls(4, "string"))
+    X_val = pa.table({"x": [1.0], "floats": ["a"], "none": [2.0], "text": [3.0]})
     table, layout, queries = laid_out(folder, X_val)
-    assert [column.name for column in layout.categorical] == ["gap"]
+    assert [column.name for column in layout.categorical] == ["floats"]
     assert [column.name for column in layout.numeric] == ["x", "none", "text"]
     in_memory = Distances.of(
         Table.from_data(pq.read_table(folder).drop_columns("y"), called="X"),
@@ -177,7 +177,7 @@ def test_a_column_of_gaps_takes_the_kind_of_the_validation_rows(tmp_path):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_moments_and_numbers_are_categories_where_that_is_said(tmp_path, library):
+def test_column_types_make_categories_of_timestamps_and_numbers(tmp_path, library):
     rows = table_of_all_sorts(900)
     names = ["day", "moment", "zoned", "nanos", "span", "double", "whole", "byte", "money", "signs"]
     signs = pa.array([0.0, -0.0, None] * 300)
@@ -202,16 +202,16 @@ def test_moments_and_numbers_are_categories_where_that_is_said(tmp_path, library
         )
 
 
-def test_a_file_of_gaps_alone_goes_with_files_of_any_type(tmp_path):
+def test_a_file_of_missing_values_goes_with_files_of_any_type(tmp_path):
     rows = table_of_all_sorts(400).select(["double", "moment", "text", "money", "y"])
-    gaps = {name: pa.nulls(400) for name in rows.column_names[:-1]} | {"y": rows["y"]}
-    write(pa.table(gaps), tmp_path / "a")
+    missing = {name: pa.nulls(400) for name in rows.column_names[:-1]} | {"y": rows["y"]}
+    write(pa.table(missing), tmp_path / "a")
     write(rows, tmp_path / "b")
     empty = pa.table({name: pa.nulls(400, rows[name].type) for name in rows.column_names[:-1]})
     X_val = rows.drop_columns("y").slice(0, 30)
-    whole = pa.concat_tables([empty, rows.drop_columns("y")])
+    together = pa.concat_tables([empty, rows.drop_columns("y")])
     in_memory = Distances.of(
-        Table.from_data(whole, called="X"), [Table.from_data(X_val, called="X")]
+        Table.from_data(together, called="X"), [Table.from_data(X_val, called="X")]
     )
     table, layout, _ = laid_out(tmp_path, X_val, rows["y"].to_pylist()[:30])
     assert_equal_arrays(layout.scales, in_memory.fine)
@@ -220,11 +220,11 @@ def test_a_file_of_gaps_alone_goes_with_files_of_any_type(tmp_path):
         assert_equal_arrays(part.rows, in_memory.rows.take(part.positions))
 
 
-def test_summaries_by_other_kinds_do_not_merge(tmp_path):
+def test_summaries_with_different_column_types_do_not_merge(tmp_path):
     folder = write(pa.table({"x": [1, 2, 3], "y": [0, 1, 1]}), tmp_path, [2])
     table = ShardedTable.from_parquet(folder, target="y")
     other = summarize_shard(table, 1, {"x": "categorical"})
-    with pytest.raises(ValueError, match="give both the same column_types"):
+    with pytest.raises(ValueError, match="with the same column_types"):
         summarize_shard(table, 0).merge(other)
 
 
@@ -246,7 +246,7 @@ def test_columns_of_validation_rows_are_matched_by_name(tmp_path):
         (["b", "a", "b", "é"], ["a", "b", "é"]),
     ],
 )
-def test_classes_are_sorted_as_for_a_table_in_memory(tmp_path, labels, classes):
+def test_classes_are_sorted_like_those_of_a_table_in_memory(tmp_path, labels, classes):
     _, layout, queries = laid_out(written(tmp_path, y=labels), y_val=labels[:1])
     assert layout.classes == classes
     assert layout.class_counts == [labels.count(label) for label in classes]
@@ -267,12 +267,12 @@ def test_classes_are_sorted_as_for_a_table_in_memory(tmp_path, labels, classes):
         (["a", "b", "a", "b"], ["a", "b"], "y_val has 2 labels but X_val has 1 rows"),
     ],
 )
-def test_targets_that_name_no_classes_are_refused(tmp_path, labels, y_val, words):
+def test_targets_without_classes_are_errors(tmp_path, labels, y_val, words):
     with pytest.raises(ValueError, match=words):
         laid_out(written(tmp_path, y=labels), y_val=y_val)
 
 
-def test_many_numbers_are_classes_only_where_that_is_said(tmp_path):
+def test_many_numbers_are_classes_only_if_classification_is_true(tmp_path):
     numbers = list(range(60)) * 2
     folder = write(pa.table({"x": np.arange(120.0), "y": numbers}), tmp_path)
     with pytest.raises(ValueError, match="got 60 different numbers such as 0"):
@@ -281,7 +281,7 @@ def test_many_numbers_are_classes_only_where_that_is_said(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("column", "asked", "words"),
+    ("column", "query", "words"),
     [
         ([1.0, np.inf, 2.0, 3.0], [1.0], "column 'c' must be finite, got infinity"),
         ([2**53 + 1, 0, 1, 2], [1], r"column 'c' holds integers beyond 2\*\*53"),
@@ -299,17 +299,17 @@ def test_many_numbers_are_classes_only_where_that_is_said(tmp_path):
             [3.0],
             "dates or durations on one side",
         ),
-        ([1e-170, 3e-170, 9e-170, 9e-170], [1e-170], "rescale it"),
+        ([1e-170, 3e-170, 9e-170, 9e-170], [1e-170], "multiply the column"),
     ],
 )
-def test_cells_without_a_distance_are_refused(tmp_path, column, asked, words):
+def test_cells_without_a_distance_are_errors(tmp_path, column, query, words):
     folder = written(tmp_path, c=column)
-    X_val = pa.table({"x": [1.0], "c": asked})
+    X_val = pa.table({"x": [1.0], "c": query})
     with pytest.raises((ValueError, TypeError), match=words):
         laid_out(folder, X_val)
 
 
-def test_moments_with_and_without_a_time_zone_do_not_mix(tmp_path):
+def test_timestamps_with_and_without_a_time_zone_do_not_mix(tmp_path):
     moments = pd.date_range("2026-03-29", periods=4, freq="h", tz="UTC")
     X_val = pd.DataFrame({"when": moments.tz_localize(None)})
     pd.DataFrame({"when": moments, "t": [0, 1, 0, 1]}).to_parquet(tmp_path / "t.parquet")
@@ -321,7 +321,7 @@ def test_moments_with_and_without_a_time_zone_do_not_mix(tmp_path):
     ShardedKNNValuer(1).fit(table, X_val=pd.DataFrame({"when": moments}), y_val=[0, 1, 0, 1])
 
 
-def test_kinds_are_checked(tmp_path):
+def test_column_types_are_checked(tmp_path):
     folder = written(tmp_path, c=["1", "b", "1", "2"])
     X_val = pa.table({"x": [1.0], "c": ["1"]})
     for column_types, words in [
@@ -335,7 +335,7 @@ def test_kinds_are_checked(tmp_path):
         laid_out(folder, X_val, scale="wide")
 
 
-def test_too_many_categories_and_labels_are_refused(tmp_path, monkeypatch):
+def test_too_many_categories_and_labels_are_errors(tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.knn.shard_layout._MOST_CATEGORIES", 3)
     table = ShardedTable.from_parquet(written(tmp_path / "a", x=list("abcd")), target="y")
     with pytest.raises(ValueError, match=r"'x' has more than 3 different cells.*columns="):
@@ -350,9 +350,9 @@ def test_too_many_categories_and_labels_are_refused(tmp_path, monkeypatch):
         summarize_shard(table, 0)
 
 
-def test_validation_rows_must_come(tmp_path):
+def test_validation_rows_are_required(tmp_path):
     table = ShardedTable.from_parquet(written(tmp_path), target="y")
     summary = summarize_shard(table, 0)
     assert isinstance(summary, TableSummary)
-    with pytest.raises(ValueError, match="give X_val and y_val"):
+    with pytest.raises(ValueError, match="X_val and y_val must be given"):
         Layout.of(table, summary, None, None)

@@ -1,4 +1,4 @@
-"""The mixture that benchmarks are run on: the same rows however it is cut."""
+"""The mixture for benchmarks has the same rows for any files and row groups."""
 
 import pyarrow.parquet as pq
 import pytest
@@ -23,14 +23,14 @@ def test_rows_do_not_depend_on_files_and_row_groups(tmp_path):
 
 
 @pytest.mark.usefixtures("small")
-def test_it_has_twenty_columns_some_gaps_and_two_classes(tmp_path):
+def test_it_has_twenty_columns_some_missing_values_and_two_classes(tmp_path):
     folder = mixture.write(tmp_path, 2000, 2)
     table = ShardedTable.from_parquet(folder, target="label")
     assert table.shape == (2000, 20)
     rows = pq.read_table(folder)
-    gaps = {name: rows[name].null_count for name in rows.column_names if rows[name].null_count}
-    assert set(gaps) == {"number0", "text0"}
-    assert all(20 < count < 110 for count in gaps.values())
+    missing = {name: rows[name].null_count for name in rows.column_names if rows[name].null_count}
+    assert set(missing) == {"number0", "text0"}
+    assert all(20 < count < 110 for count in missing.values())
     assert set(rows["label"].to_pylist()) == {"low", "high"}
     X_val, y_val = mixture.queries(50)
     assert (len(X_val), len(y_val)) == (50, 50)

@@ -9,7 +9,7 @@ from cellworth.knn.exact import chance_of_right_vote
 
 
 def enumerated(surely, tied, positions, right):
-    """Mean over all ways to fill the places, and over classes with equally many votes."""
+    """Return the mean over all choices of tied rows, and over classes with equally many votes."""
     rows = np.repeat(np.arange(len(tied)), tied)
     chances = []
     for drawn in combinations(rows, positions):
@@ -41,7 +41,7 @@ def votes(draw):
 
 @given(votes())
 @settings(max_examples=150, deadline=None)
-def test_the_chance_of_the_right_vote_is_that_of_all_orders_of_tied_rows(given):
+def test_the_chance_of_a_correct_vote_is_the_mean_over_all_orders_of_tied_rows(given):
     assert chance(*given) == pytest.approx(enumerated(*given), abs=1e-12)
 
 
@@ -50,7 +50,7 @@ def test_classes_with_equally_many_votes_win_equally_often():
     assert chance([0, 0, 0], [4, 4, 4], 1, 2) == pytest.approx(1 / 3)
 
 
-def test_many_tied_rows_and_many_places_are_no_problem():
+def test_many_tied_rows_and_many_votes_work():
     assert chance([0, 0], [10**6, 10**6], 2001, 0) == pytest.approx(0.5, abs=1e-9)
     assert chance([0, 0, 0], [10**6, 10, 10], 900, 0) == pytest.approx(1.0)
     assert sum(chance([3, 1, 0], [50, 60, 70], 40, right) for right in range(3)) == pytest.approx(1)

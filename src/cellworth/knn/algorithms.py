@@ -58,19 +58,8 @@ from cellworth.valuation.storage import GROUP_ROWS, write_groups
 class QueryTasks:
     """Computes the values of all cells for the queries of a task, in memory.
 
-    Parameters
-    ----------
-    game : KNNGame
-    sampler : ColumnSampler
-    row_semivalue, column_semivalue : Semivalue
-    with_label : bool
-        Whether the label column is a player.
-    ranking : BinnedRanks or None
-        None ranks all rows exactly.
-    seed : int or None
-        None if nothing is drawn.
-    holdings : Holdings or None
-        Owners whose sums are computed.
+    ``with_label`` makes the label column a player. Without ``ranking`` all rows are ranked exactly.
+    The seed is None if nothing is drawn. Sums are computed for the owners in ``holdings``.
     """
 
     def __init__(
@@ -356,12 +345,6 @@ class KNNShardAlgorithm:
     It implements :class:`cellworth.runtime.shard_algorithm.ShardAlgorithm`. A shard's state has
     fixed-point sums of the unfinished pass. Of finished passes it has the means and sums of squared
     deviations of cells and rows, and the sums of columns.
-
-    Parameters
-    ----------
-    shards : PreparedShards
-    ranker : Ranker
-    schedule : TaskSchedule
     """
 
     shards: PreparedShards

@@ -31,17 +31,10 @@ _MARGIN = 50
 
 
 class Steps(NamedTuple):
-    """Steps from coalition to coalition, for concatenated draws.
+    """Steps from coalition to coalition, for concatenated draws."""
 
-    Parameters
-    ----------
-    starts : array of shape (n_draws + 1,)
-        First coalition of each draw.
-    bases, firsts, toggles : arrays
-        As in kernels.fill_keys.
-    """
-
-    starts: Integers
+    starts: Integers  # (n_draws + 1,): first coalition of each draw
+    # As in kernels.fill_keys.
     bases: Integers
     firsts: Integers
     toggles: Integers
@@ -49,19 +42,11 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class DrawnCoalitions:
-    """Concatenated draws of coalitions of a pass, with their weights.
-
-    Parameters
-    ----------
-    steps : Steps
-    weights : array of shape (n_coalitions of all draws, n_results)
-    nothing : array of shape (n_draws, n_results)
-        Weights of the empty coalition.
-    """
+    """Concatenated draws of coalitions of a pass, with their weights."""
 
     steps: Steps
-    weights: Floats
-    nothing: Floats
+    weights: Floats  # (n_coalitions of all draws, n_results)
+    nothing: Floats  # (n_draws, n_results): weights of the empty coalition
 
     @classmethod
     def of(cls, draws: Sequence[tuple[Coalitions, Floats]]) -> DrawnCoalitions:
@@ -78,32 +63,18 @@ class DrawnCoalitions:
 
 
 class QueryBatch(NamedTuple):
-    """Queries of a round. A pair is a query with one of its coalitions.
+    """Queries of a round. A pair is a query with one of its coalitions."""
 
-    Parameters
-    ----------
-    numbers, categories, lines : arrays of shape (n_queries, n_columns of the type)
-        As in Query.
-    labels : array of shape (n_queries,)
-        Codes of classes.
-    orders : array of shape (n_queries, n_results)
-        Column player at each position of the query's draw.
-    draws : array of shape (n_queries,)
-        Number of each query's draw.
-    pair_starts : array of shape (n_queries + 1,)
-        First pair of each query.
-    weights : array of shape (n_queries,)
-        Weight of each query.
-    """
-
+    # (n_queries, n_columns of the type): as in Query.
     numbers: Floats
     categories: Codes
     lines: Integers
-    labels: Integers
+    labels: Integers  # (n_queries,): codes of classes
+    # (n_queries, n_results): column player at each position of the query's draw.
     orders: Integers
-    draws: Integers
-    pair_starts: Integers
-    weights: Floats
+    draws: Integers  # (n_queries,): number of each query's draw
+    pair_starts: Integers  # (n_queries + 1,): first pair of each query
+    weights: Floats  # (n_queries,): weight of each query
 
     @classmethod
     def of(
@@ -135,20 +106,11 @@ class QueryBatch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Some or all rows of a table, sorted by class.
-
-    Parameters
-    ----------
-    rows : Columns
-    starts : array of shape (n_classes + 1,)
-        First row of each class.
-    positions : array of shape (n_rows,)
-        Position of each row before sorting.
-    """
+    """Some or all rows of a table, sorted by class."""
 
     rows: Columns
-    starts: Integers
-    positions: Integers
+    starts: Integers  # (n_classes + 1,): first row of each class
+    positions: Integers  # (n_rows,): position of each row before sorting
 
     @classmethod
     def of(cls, rows: Columns, labels: NDArray[Any], n_classes: int) -> Shard:
@@ -229,27 +191,17 @@ class PreparedBatch:
     """The data of a round that all shards need.
 
     A match is a row with the query's label; all other rows are mismatches.
-
-    Parameters
-    ----------
-    batch : QueryBatch
-    drawn : DrawnCoalitions
-    ends : array of shape (n_pairs, n_edges)
-        Edges of the bins as 32-bit distances; the nearest rows lie before the first.
-    origins : array of shape (n_pairs,)
-        Distance of the nearest row of the sample, to which the edges are relative.
-    nothing : array of shape (n_queries, 2)
-        Values of mismatches and matches without columns.
-    bases : array of shape (n_queries,)
-        Baseline: the part of the utility that the total leaves out.
     """
 
     batch: QueryBatch
     drawn: DrawnCoalitions
+    # (n_pairs, n_edges): edges of the bins as 32-bit distances; the nearest rows lie before
+    # the first.
     ends: NDArray[np.int32]
+    # (n_pairs,): distance of the nearest row of the sample, to which the edges are relative.
     origins: Floats
-    nothing: Floats
-    bases: Floats
+    nothing: Floats  # (n_queries, 2): values of mismatches and matches without columns
+    bases: Floats  # (n_queries,): baseline: the part of the utility that the total leaves out
 
     def __sizeof__(self) -> int:
         # A cluster reads this to schedule work where most data are.
@@ -257,34 +209,19 @@ class PreparedBatch:
 
 
 class Near(NamedTuple):
-    """The nearest rows of one shard, pair by pair in the order of its rows.
+    """The nearest rows of one shard, pair by pair in the order of its rows."""
 
-    Parameters
-    ----------
-    rows : array
-        For each row, twice its distance plus 1 for a match; later its value.
-    starts : array of shape (n_pairs + 1,)
-        First entry of each pair.
-    """
-
-    rows: NDArray[Any]
-    starts: NDArray[np.uint32]
+    rows: NDArray[Any]  # For each row, twice its distance plus 1 for a match; later its value
+    starts: NDArray[np.uint32]  # (n_pairs + 1,): first entry of each pair
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """Ranks of the rows of some shards; values follow from the summary of all shards.
+    """Ranks of the rows of some shards; values follow from the summary of all shards."""
 
-    Parameters
-    ----------
-    counts : array of shape (n_pairs, 2, n_bins)
-        Mismatches and matches by bin, without the nearest rows.
-    near : dict
-        The nearest rows by shard number.
-    """
-
+    # (n_pairs, 2, n_bins): mismatches and matches by bin, without the nearest rows.
     counts: NDArray[np.uint32]
-    near: dict[int, Near]
+    near: dict[int, Near]  # The nearest rows by shard number
 
     def __sizeof__(self) -> int:
         # A cluster reads this to schedule work where most data are.
@@ -297,24 +234,12 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class RankValues:
-    """Values of rows for every pair.
+    """Values of rows for every pair."""
 
-    Parameters
-    ----------
-    far : array of shape (n_pairs, 2, n_bins)
-        Values of mismatches and matches by bin.
-    near : dict
-        Values of the nearest rows by shard number.
-    sums : array of shape (n_pairs,)
-        Sum over all rows.
-    utilities : array of shape (n_pairs,)
-        Utility of all rows.
-    """
-
-    far: Floats
-    near: dict[int, Near]
-    sums: Floats
-    utilities: Floats
+    far: Floats  # (n_pairs, 2, n_bins): values of mismatches and matches by bin
+    near: dict[int, Near]  # Values of the nearest rows by shard number
+    sums: Floats  # (n_pairs,): sum over all rows
+    utilities: Floats  # (n_pairs,): utility of all rows
 
     def of_full_table(self, batch: QueryBatch) -> Floats:
         """Return each query's utility of the full table; the last coalition has all columns."""
@@ -323,28 +248,13 @@ class RankValues:
 
 @dataclass(frozen=True, eq=False)
 class Ranker:
-    """Ranks the rows of a table in bins; it is the same for all rounds.
-
-    Parameters
-    ----------
-    scales : ColumnScales
-    players : array of shape (n_columns,)
-        Player of each column, in the order of the scales.
-    sample : Columns
-        Rows whose distances determine the edges of the bins.
-    edge_positions : array
-        Positions of the edges in the sorted sample.
-    class_counts : array of shape (n_classes,)
-        Number of rows per class.
-    n_nearest, n_neighbors : int
-    chances : Chances
-    """
+    """Ranks the rows of a table in bins; it is the same for all rounds."""
 
     scales: ColumnScales
-    players: Integers
-    sample: Columns
-    edge_positions: Integers
-    class_counts: Integers
+    players: Integers  # (n_columns,): player of each column, in the order of the scales
+    sample: Columns  # Rows whose distances determine the edges of the bins
+    edge_positions: Integers  # Positions of the edges in the sorted sample
+    class_counts: Integers  # (n_classes,): number of rows per class
     n_nearest: int
     n_neighbors: int
     chances: Chances
@@ -486,18 +396,8 @@ class Ranker:
     ) -> None:
         """Add the values of rows to the cells of a shard, in fixed point.
 
-        Parameters
-        ----------
-        shard, prepared
-            As in count.
-        far : array of shape (n_pairs, 2, n_bins)
-            Values of mismatches and matches by bin.
-        near : Near
-            Values of the shard's nearest rows.
-        into : array of shape (n_results, n_rows of the shard)
-            Values of the cells, added to.
-        queries : tuple of int or None
-            Range of queries: the first one, and one after the last. None means all.
+        ``far`` and ``near`` are those of RankValues; ``into`` has shape (n_results, n_rows).
+        ``queries`` is the first one and one after the last; None means all.
         """
         from cellworth.knn import binned_kernels as bin_kernels
 

@@ -32,19 +32,11 @@ _FINE_BITS = 51
 
 
 class Columns(NamedTuple):
-    """Columns of some rows as arrays for kernels; missing values are NaN or code -1.
+    """Columns of some rows as arrays for kernels; missing values are NaN or code -1."""
 
-    Parameters
-    ----------
-    numbers : array of shape (n_numeric, n_rows)
-    categories : array of shape (n_categorical, n_rows)
-        Codes of categories.
-    coded : array of shape (n_coded, n_rows)
-        Codes of distinct values, in columns with a distance function.
-    """
-
-    numbers: Floats
-    categories: Codes
+    numbers: Floats  # (n_numeric, n_rows)
+    categories: Codes  # (n_categorical, n_rows): codes of categories
+    # (n_coded, n_rows): codes of distinct values, in columns with a distance function.
     coded: Codes
 
     @property
@@ -59,33 +51,23 @@ class Columns(NamedTuple):
 
 
 class ColumnScales(NamedTuple):
-    """Distances of each column, in integer units.
+    """Distances of each column, in integer units."""
 
-    Parameters
-    ----------
-    number_weights, number_missing : arrays of shape (n_numeric,)
-        Distance of a squared difference of 1, and of a missing value.
-    farthest : float
-        Largest distance in a numeric column.
-    category_weights, category_missing : arrays of shape (n_categorical,)
-        Distance of a mismatch, and of a missing value.
-    tables : array
-        Concatenated distance tables of coded columns. A line is for a distinct value of queries, an
-        entry for a distinct value of training rows; the last line and entry are for missing values.
-    starts, widths : arrays of shape (n_coded,)
-        Start of each column's table, and length of its lines.
-    positions : array of shape (n_columns,)
-        Positions of numeric, categorical and coded columns, in this order, in the user's table.
-    """
-
+    # (n_numeric,): distance of a squared difference of 1, and of a missing value.
     number_weights: Floats
     number_missing: Floats
-    farthest: float
+    farthest: float  # Largest distance in a numeric column
+    # (n_categorical,): distance of a mismatch, and of a missing value.
     category_weights: Integers
     category_missing: Integers
+    # Concatenated distance tables of coded columns. A line is for a distinct value of queries, an
+    # entry for a distinct value of training rows; the last line and entry are for missing values.
     tables: Integers
+    # (n_coded,): start of each column's table, and length of its lines.
     starts: Integers
     widths: Integers
+    # (n_columns,): positions of numeric, categorical and coded columns, in this order, in the
+    # user's table.
     positions: Integers
 
     def where(self, position: int) -> tuple[Literal["numbers", "categories", "coded"], int]:
@@ -114,24 +96,14 @@ class ColumnScales(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Distances between the rows of a training table and the rows of query tables.
-
-    Parameters
-    ----------
-    rows : Columns
-    queries : tuple of Columns
-        One for each query table.
-    scales : ColumnScales
-        Their unit is such that 64 bits hold the distance over all columns, a row and whether its
-        label matches.
-    fine : ColumnScales
-        The same in a finer unit that does not depend on the number of rows.
-    """
+    """Distances between the rows of a training table and the rows of query tables."""
 
     rows: Columns
-    queries: tuple[Columns, ...]
+    queries: tuple[Columns, ...]  # One for each query table
+    # Their unit is such that 64 bits hold the distance over all columns, a row and whether its
+    # label matches.
     scales: ColumnScales
-    fine: ColumnScales
+    fine: ColumnScales  # The same in a finer unit that does not depend on the number of rows
 
     @classmethod
     def of(
@@ -142,20 +114,12 @@ class Distances:
         scale: Scale = "robust",
         column_types: ColumnTypes | None = None,
     ) -> Distances:
-        """Read the columns of all tables and scale them by the training rows.
+        """Read the columns of all tables and scale them by the training rows in ``table``.
 
-        Parameters
-        ----------
-        table : Table
-            Training rows.
-        queries : sequence of Table
-            Tables with the same columns.
-        scale : {"robust", "std"} or None
-            Divisor of numeric columns: the interquartile range (relative to that of the standard
-            normal distribution), the standard deviation, or none.
-        column_types : mapping
-            Type of a column ("numeric" or "categorical") if the guess is wrong, or a function of
-            two cells that returns their squared distance.
+        ``scale`` is the divisor of numeric columns: the interquartile range (relative to that of
+        the standard normal distribution), the standard deviation, or None. ``column_types`` has
+        the type of a column if the guess is wrong, or a function of two cells that returns their
+        squared distance.
         """
         column_types = check_column_types(column_types, table.names)
         check_scale(scale)

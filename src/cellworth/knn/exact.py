@@ -27,25 +27,16 @@ _HEAD = 65_536
 
 @dataclass(frozen=True, eq=False)
 class RankChances:
-    """Probabilities by rank; entry r is for the r-th nearest row, and entry 0 is not used.
+    """Probabilities by rank; arrays of shape (n_rows + 1,) whose entry 0 is not used."""
 
-    Parameters
-    ----------
-    single : array of shape (n_rows + 1,)
-        Probability that the row is among the K nearest of the coalition that it joins, over K.
-    running : array of shape (n_rows + 1,)
-        Sums of ``single`` over ranks 1..r.
-    pair : array of shape (n_rows + 1,)
-        Probability that a given nearer row is in the coalition, too, and both are among the K
-        nearest, over K**2.
-    pushed : array of shape (n_rows + 1,)
-        Decrease of ``pair`` from the previous rank: the probability that a row that joins in front
-        pushes out the farther of two.
-    """
-
+    # Probability that the r-th nearest row is among the K nearest of its coalition, over K.
     single: Floats
-    running: Floats
+    running: Floats  # Sums of ``single`` over ranks 1..r
+    # Probability that a given nearer row is in the coalition, too, and both are among the K
+    # nearest, over K**2.
     pair: Floats
+    # Decrease of ``pair`` from the previous rank: the probability that a row that joins in front
+    # pushes out the farther of two.
     pushed: Floats
 
     @classmethod
@@ -73,22 +64,13 @@ class RankChances:
 
 
 class Query(NamedTuple):
-    """One validation row.
+    """One validation row."""
 
-    Parameters
-    ----------
-    numbers, categories : arrays
-        Cells, as in Columns.
-    lines : array
-        Start of the distances to its cells in the tables of coded columns.
-    label : float
-        Code of its class, or its target minus the mean target of all training rows.
-    """
-
+    # Cells as in Columns.
     numbers: Floats
     categories: Codes
-    lines: Integers
-    label: float
+    lines: Integers  # Start of the distances to its cells in the tables of coded columns
+    label: float  # Code of its class, or its target minus the mean target of all training rows
 
     @classmethod
     def of(cls, columns: Columns, scales: ColumnScales, position: int, label: float) -> Query:
@@ -100,25 +82,12 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """Training rows of one fold.
-
-    Parameters
-    ----------
-    rows : Columns
-    scales : ColumnScales
-    players : array of shape (n_columns,)
-        Player of each column, in the order of the scales.
-    labels : array of shape (n_rows,)
-        Codes of classes, or targets minus their mean.
-    is_class : bool
-    n_neighbors : int
-    chances : RankChances
-    """
+    """Training rows of one fold."""
 
     rows: Columns
     scales: ColumnScales
-    players: Integers
-    labels: Floats
+    players: Integers  # (n_columns,): player of each column, in the order of the scales
+    labels: Floats  # (n_rows,): codes of classes, or targets minus their mean
     is_class: bool
     n_neighbors: int
     chances: RankChances
@@ -189,13 +158,8 @@ def vote_sorted_rows(training: TrainingRows, keys: Integers, query: Query) -> fl
 def chance_of_right_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
     """Return the probability that class ``right`` wins the vote; equal classes share the win.
 
-    Parameters
-    ----------
-    surely, tied : arrays of shape (n_classes,)
-        Rows that certainly vote, and rows that tie for the remaining votes.
-    positions : int
-        Number of tied rows that vote.
-    right : int
+    ``surely`` counts the rows that certainly vote, by class, and ``tied`` those of which
+    ``positions`` random ones vote.
     """
     if tied.sum() == positions:
         votes = surely + tied
@@ -215,16 +179,10 @@ def _chance(surely: bytes, tied: bytes, positions: int, right: int) -> float:
 
 @dataclass(frozen=True, eq=False)
 class CoalitionBatches:
-    """Coalitions in batches that are ranked together.
-
-    Parameters
-    ----------
-    coalitions : Coalitions
-    batches : tuple
-        Slices of the coalitions, each with its steps for the kernel.
-    """
+    """Coalitions in batches that are ranked together."""
 
     coalitions: Coalitions
+    # Slices of the coalitions, each with its steps for the kernel.
     batches: tuple[tuple[slice, StepArrays], ...]
 
     @property
@@ -283,19 +241,9 @@ class SortedRows:
 
         The vote is the probability that the majority vote is correct; NaN for a numeric target.
 
-        Parameters
-        ----------
-        query : Query
-        plan : CoalitionBatches
-        order : array of shape (n_players,)
-            Column player at each position of the plan's coalitions.
-        weights : array of shape (n_coalitions + 1, n_results)
-            Weight of each coalition in each result; the last line is for ``nothing``.
-        query_weight : float
-        nothing : array of shape (n_rows,)
-            Values of rows without columns.
-        into : array of shape (n_results, n_rows)
-            Values of the cells, added to.
+        ``order`` is the column player at each position of the plan's coalitions. ``weights`` has
+        shape (n_coalitions + 1, n_results); its last line is for ``nothing``, the values of rows
+        without columns. ``into`` has shape (n_results, n_rows).
         """
         from cellworth.knn import kernels
 

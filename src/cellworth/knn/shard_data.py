@@ -178,22 +178,14 @@ def summarize_table(
 
 @dataclass(frozen=True, eq=False)
 class PreparedShards:
-    """Shards of a table as arrays for kernels, in a folder.
-
-    Parameters
-    ----------
-    table : ShardedTable
-    layout : Layout
-    folder : path
-        An existing folder. Shards are written when they are first opened, and memory-mapped
-        later. Each table and layout has its own subfolder.
-    durable : bool
-        Whether files are synchronized to disk, to survive a crash of the machine.
-    """
+    """Shards of a table as arrays for kernels, in a folder."""
 
     table: ShardedTable
     layout: Layout
+    # An existing folder. Shards are written when they are first opened, and memory-mapped later.
+    # Each table and layout has its own subfolder.
     folder: Path
+    # Whether files are synchronized to disk, to survive a crash of the machine.
     durable: bool = True
 
     def open(self, number: int) -> StoredShard:

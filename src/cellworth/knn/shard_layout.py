@@ -42,65 +42,32 @@ _NO_LABELS = "but labels of a ShardedTable must be classes; group its cells into
 
 
 class ColumnLayout(NamedTuple):
-    """How one column is read.
-
-    Parameters
-    ----------
-    name : str
-    sort : {"floats", "times", "parsed", "codes", "missing"}
-        Encoding of the cells; "missing" if all training rows are missing.
-    first : int
-        Microseconds of the first timestamp, to which others are relative.
-    values : list
-        Categories in the order of their codes.
-    """
+    """How one column is read."""
 
     name: str
+    # Encoding of the cells; "missing" if all training rows are missing.
     sort: Encoding | Literal["missing"]
-    first: int
-    values: list[Any]
+    first: int  # Microseconds of the first timestamp, to which others are relative
+    values: list[Any]  # Categories in the order of their codes
 
 
 class Queries(NamedTuple):
-    """Validation rows.
+    """Validation rows."""
 
-    Parameters
-    ----------
-    columns : Columns
-        Cells as arrays for kernels.
-    labels : array of shape (n_queries,)
-        Codes of classes.
-    target : array of shape (n_queries,)
-        Labels as given.
-    table : Table
-        Raw cells, with columns in the order of the sharded table.
-    """
-
-    columns: Columns
-    labels: Integers
-    target: NDArray[Any]
-    table: Table
+    columns: Columns  # Cells as arrays for kernels
+    labels: Integers  # (n_queries,): codes of classes
+    target: NDArray[Any]  # (n_queries,): labels as given
+    table: Table  # Raw cells, with columns in the order of the sharded table
 
 
 @dataclass(frozen=True, eq=False)
 class TableSummary:
-    """Mergeable summary of some shards of a table.
+    """Mergeable summary of some shards of a table."""
 
-    Parameters
-    ----------
-    columns : tuple of NumberSummary or CategorySummary
-        One for each column of the table.
-    labels : CategorySummary
-    unlabelled : int or None
-        Position of the first row without a label.
-    digests : dict
-        Hash of each shard's cells, by shard number.
-    """
-
-    columns: tuple[NumberSummary | CategorySummary, ...]
+    columns: tuple[NumberSummary | CategorySummary, ...]  # One for each column of the table
     labels: CategorySummary
-    unlabelled: int | None
-    digests: dict[int, str]
+    unlabelled: int | None  # Position of the first row without a label
+    digests: dict[int, str]  # Hash of each shard's cells, by shard number
 
     def merge(self, other: TableSummary) -> TableSummary:
         """Return the summary of the shards of both; no shard may be in both."""
@@ -131,29 +98,15 @@ class TableSummary:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """How raw cells are converted to arrays: the same for all shards, and small enough to send.
+    """How raw cells are converted to arrays: the same for all shards, and small enough to send."""
 
-    Parameters
-    ----------
-    scales : ColumnScales
-        In the fine unit (:func:`fine_scales`).
-    numeric, categorical : tuple of ColumnLayout
-        Columns in the order of the scales.
-    classes : list
-        Sorted class labels.
-    class_counts : list of int
-        Number of training rows per class.
-    dtype : numpy.dtype
-        float32 if all numbers of training rows are exact in it, else float64.
-    target : str
-    """
-
-    scales: ColumnScales
+    scales: ColumnScales  # In the fine unit (:func:`fine_scales`)
+    # Columns in the order of the scales.
     numeric: tuple[ColumnLayout, ...]
     categorical: tuple[ColumnLayout, ...]
-    classes: list[Any]
-    class_counts: list[int]
-    dtype: np.dtype[Any]
+    classes: list[Any]  # Sorted class labels
+    class_counts: list[int]  # Number of training rows per class
+    dtype: np.dtype[Any]  # float32 if all numbers of training rows are exact in it, else float64
     target: str
 
     @property
@@ -175,17 +128,8 @@ class Layout:
     ) -> tuple[Layout, Queries]:
         """Determine the layout, and read the validation rows with it.
 
-        Parameters
-        ----------
-        table : ShardedTable
-        summary : TableSummary
-            Summary of all shards, with the same ``column_types``.
-        X_val, y_val
-            Validation rows and their labels, in memory.
-        column_types, scale
-            As in :meth:`cellworth.knn.distances.Distances.of`.
-        classification : bool, default=None
-            True if labels are classes even if they look numeric; None to decide by the labels.
+        The summary is of all shards, with the same ``column_types``. With ``classification`` labels
+        are classes even if they look numeric; None decides by the labels.
         """
         check_validation_rows(X_val, y_val)
         column_type = check_sharded_types(column_types, table)

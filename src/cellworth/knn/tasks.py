@@ -81,23 +81,12 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class WeightedQueries:
-    """The queries of a run by fold.
-
-    Parameters
-    ----------
-    cells : tuple of Columns
-    labels : list of arrays
-        Codes of classes, or targets minus the mean target of the training rows.
-    weights : list of arrays
-        Weight of each query; they add up to 1 over all folds.
-    strata : list of arrays
-        Stratum of each query; each stratum has a fixed share in the score.
-    """
+    """The queries of a run by fold."""
 
     cells: tuple[Columns, ...]
-    labels: list[Floats]
-    weights: list[Floats]
-    strata: list[Positions]
+    labels: list[Floats]  # Codes of classes, or targets minus the mean target of the training rows
+    weights: list[Floats]  # Weight of each query; they add up to 1 over all folds
+    strata: list[Positions]  # Stratum of each query; each stratum has a fixed share in the score
 
     @classmethod
     def of(cls, cells: tuple[Columns, ...], labels: list[Floats], scoring: str) -> Self:
@@ -122,19 +111,9 @@ class WeightedQueries:
 class TaskSchedule:
     """Schedule of tasks: task t is a part of a pass, and every pass draws new coalitions.
 
-    Parameters
-    ----------
-    queries : WeightedQueries
-    shape : tuple of int
-        Number of training rows, and number of column players.
-    sampler : ColumnSampler
-    column_semivalue : Semivalue
-    with_label : bool
-        Whether the label column is a player.
-    empty : {"prior", "zero"}
-        Utility without columns.
-    seed : int or None
-        None if nothing is drawn.
+    ``shape`` is the number of training rows and of column players. ``with_label`` makes the label
+    column a player. ``empty`` is "prior" or "zero": the utility without columns. The seed is None
+    if nothing is drawn.
     """
 
     def __init__(
@@ -286,24 +265,12 @@ def _pieces(folds: Positions, positions: Positions) -> tuple[FoldQueries, ...]:
 
 
 class QueryTotals(NamedTuple):
-    """Weighted sums over queries.
+    """Weighted sums over queries."""
 
-    Parameters
-    ----------
-    weight : float
-        Sum of the weights.
-    total : float
-        Sum of the values of all cells: the utility less the baseline.
-    utility : float
-        Utility of the full table.
-    right : float
-        Correct majority votes of the full table; NaN if not known.
-    """
-
-    weight: float
-    total: float
-    utility: float
-    right: float
+    weight: float  # Sum of the weights
+    total: float  # Sum of the values of all cells: the utility less the baseline
+    utility: float  # Utility of the full table
+    right: float  # Correct majority votes of the full table; NaN if not known
 
     @classmethod
     def combine(cls, several: Iterable[QueryTotals]) -> QueryTotals:
@@ -361,14 +328,7 @@ class OwnerCodes:
 class QueryRecorder:
     """Records the values of single queries, for the variance within strata.
 
-    Parameters
-    ----------
-    n_results : int
-        Number of column players, including the label.
-    n_players : int
-        Number of row players.
-    n_strata : int
-    n_owners : int, default=0
+    ``n_results`` is the number of column players, ``n_players`` that of row players.
     """
 
     def __init__(self, n_results: int, n_players: int, n_strata: int, n_owners: int = 0) -> None:

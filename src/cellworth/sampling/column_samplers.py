@@ -27,20 +27,13 @@ _NOISE = 1e-3
 
 @dataclass(frozen=True, eq=False)
 class Coalitions:
-    """Coalitions of players and their weights in every player's value.
+    """Coalitions of players and their weights in every player's value."""
 
-    Parameters
-    ----------
-    members : array of shape (n_coalitions, n_players)
-        True where the player belongs to the coalition. The last coalition is full, none is empty.
-    weights : array of shape (n_coalitions, n_players)
-    nothing : array of shape (n_players,)
-        Weights of the empty coalition.
-    """
-
+    # (n_coalitions, n_players): true where the player belongs to the coalition. The last
+    # coalition is full, none is empty.
     members: Mask
-    weights: Floats
-    nothing: Floats
+    weights: Floats  # (n_coalitions, n_players)
+    nothing: Floats  # (n_players,): weights of the empty coalition
 
     def with_last_player(self) -> Coalitions:
         """Keep the coalitions with the last player, for games whose other utilities are 0.

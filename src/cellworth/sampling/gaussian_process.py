@@ -33,24 +33,12 @@ _UTILITIES_PER_BLOCK = 10
 
 @dataclass(frozen=True)
 class KernelParameters:
-    """Positive parameters of the kernel on the coalitions of rows, or of columns.
+    """Positive parameters of the kernel on the coalitions of rows, or of columns."""
 
-    Parameters
-    ----------
-    roughness : float
-        How fast the kernel falls with the angle between two coalitions.
-    linear : float
-        Weight of additive effects of single players.
-    level : float
-        Weight of a constant.
-    size : float
-        Weight of linear growth with the coalition's size.
-    """
-
-    roughness: float
-    linear: float
-    level: float
-    size: float
+    roughness: float  # How fast the kernel falls with the angle between two coalitions
+    linear: float  # Weight of additive effects of single players
+    level: float  # Weight of a constant
+    size: float  # Weight of linear growth with the coalition's size
 
 
 N_WEIGHTS = len(fields(KernelParameters))
@@ -62,17 +50,11 @@ class Process:
 
     The rough part is independent between pairs of coalitions. It is not noise, because utilities
     have none: it is part of the game and has values of its own.
-
-    Parameters
-    ----------
-    rows, columns : KernelParameters
-    rough : float
-        Variance of the rough part, as a share of the scale.
     """
 
     rows: KernelParameters
     columns: KernelParameters
-    rough: float
+    rough: float  # Variance of the rough part, as a share of the scale
 
     @classmethod
     def of_logs(cls, logs: Floats) -> Process:
@@ -91,18 +73,13 @@ class Interactions:
 
     This game has the same values as h, because terms that depend on one side alone have no second
     differences. It is 0 if either coalition is empty.
-
-    Parameters
-    ----------
-    rows, columns : arrays of shape (n_pairs, n_rows) and (n_pairs, n_columns)
-        Distinct pairs of non-empty coalitions, in order of first evaluation.
-    amounts : array of shape (n_pairs,) or (n_pairs, k)
-        The interaction of each pair.
     """
 
+    # (n_pairs, n_rows) and (n_pairs, n_columns): distinct pairs of non-empty coalitions, in
+    # order of first evaluation.
     rows: Mask
     columns: Mask
-    amounts: Floats
+    amounts: Floats  # (n_pairs,) or (n_pairs, k): the interaction of each pair
 
     @classmethod
     def of(cls, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Interactions:
@@ -132,14 +109,8 @@ def process_moments(
 ) -> Moments:
     """Return posterior means of the values, with standard errors if there are enough utilities.
 
-    Parameters
-    ----------
-    interactions : Interactions
-        If they have several columns, the kernel is fitted to the first one.
-    semivalues : tuple of Semivalue
-        Of rows and of columns.
-    total : array of shape (1,) or longer, or None
-        Sum of the values for each column of the interactions, if known.
+    If the interactions have several columns, the kernel is fitted to the first one. ``total`` is
+    the sum of the values for each column, if known.
     """
     rows = Side(interactions.rows, semivalues[0])
     columns = Side(interactions.columns, semivalues[1])
@@ -162,15 +133,9 @@ def process_moments(
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The evaluated coalitions of rows, or of columns; none is empty.
+    """The evaluated coalitions of rows, or of columns; none is empty."""
 
-    Parameters
-    ----------
-    members : array of shape (n_coalitions, n_players)
-    semivalue : Semivalue
-    """
-
-    members: Mask
+    members: Mask  # (n_coalitions, n_players)
     semivalue: Semivalue
 
     @property

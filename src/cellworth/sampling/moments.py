@@ -313,23 +313,12 @@ def combine_errors(standard: Floats, validation: Floats | None) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class OwnerSums:
-    """Sums over the cells of owners, observed task by task because cells are correlated.
+    """Sums over the cells of owners, observed task by task because cells are correlated."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of the owners.
-    keys : tuple of str
-        Hash of each owner's cells.
-    moments : Moments of shape (n_owners,)
-    validation : array of shape (n_owners,) or None
-        Validation errors.
-    """
-
-    names: tuple[str, ...]
-    keys: tuple[str, ...]
-    moments: Moments
-    validation: Floats | None
+    names: tuple[str, ...]  # Names of the owners
+    keys: tuple[str, ...]  # Hash of each owner's cells
+    moments: Moments  # (n_owners,)
+    validation: Floats | None  # (n_owners,): validation errors
 
     def merge(self, other: OwnerSums) -> OwnerSums:
         """Merge the sums of two independent runs, which have the same validation errors."""
@@ -361,28 +350,14 @@ class OwnerSums:
 
 @dataclass(frozen=True, eq=False)
 class UtilityLog:
-    """Tasks with their utilities, for estimates that need all utilities at once.
+    """Tasks with their utilities, for estimates that need all utilities at once."""
 
-    Parameters
-    ----------
-    tasks : list
-        Tasks in order. The list may grow beyond ``n_tasks`` when others are merged.
-    utilities : list of arrays
-        Utilities of each task's pairs of coalitions.
-    n_tasks : int
-        Number of tasks that belong to this log.
-    estimate : callable
-        Function from tasks and utilities to Moments.
-    tally : Tally
-    deviations : list of lists of arrays
-        Deviations of each utility (see :class:`DetailedUtility`); None if the game has none.
-    """
-
-    tasks: list[Any]
-    utilities: list[Floats]
-    n_tasks: int
-    estimate: Estimate
+    tasks: list[Any]  # Tasks in order. The list may grow beyond ``n_tasks`` when others are merged.
+    utilities: list[Floats]  # Utilities of each task's pairs of coalitions
+    n_tasks: int  # Number of tasks that belong to this log
+    estimate: Estimate  # Function from tasks and utilities to Moments
     tally: Tally
+    # Deviations of each utility (see :class:`DetailedUtility`); None if the game has none.
     deviations: list[list[Deviations | None]]
 
     @classmethod

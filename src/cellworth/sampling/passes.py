@@ -24,19 +24,13 @@ class QueryVariance:
 
     A query is a validation row. Balanced scores have one stratum per class, each with a fixed
     share in the mean; other scores have a single stratum.
-
-    Parameters
-    ----------
-    n_queries : array of shape (n_strata,)
-        Number of queries in the sums.
-    counts : array of shape (n_strata,)
-        Sum of squared query weights; the mean weight of all queries is 1.
-    first, second : arrays of shape (n_strata, ...)
-        Sums of squared weight times value, and of squared weight times squared value.
     """
 
-    n_queries: NDArray[np.int64]
+    n_queries: NDArray[np.int64]  # (n_strata,): number of queries in the sums
+    # (n_strata,): sum of squared query weights; the mean weight of all queries is 1.
     counts: Floats
+    # (n_strata, ...): sums of squared weight times value, and of squared weight times squared
+    # value.
     first: Floats
     second: Floats
 
@@ -90,55 +84,27 @@ class PassSums:
     """Weighted sums of values over queries; each finished pass is one observation.
 
     Tasks add their queries to the unfinished pass.
-
-    Parameters
-    ----------
-    parts_per_pass : int
-        Number of tasks per pass.
-    parts : int
-        Number of tasks in the sums.
-    n_queries : int
-        Number of queries in the sums.
-    sums : array
-        Sums of query weight times value; integers are in units of 1 / UNITS.
-    weight : float
-        Sum of the query weights.
-    total : float
-        Expected sum of all entries of ``sums``.
-    utility : float
-        Weighted sum of the utility of the full table.
-    right : float
-        Weighted number of queries that the full table's majority vote predicts correctly; NaN if
-        not known.
-    finished : Moments or None
-        One observation per finished pass.
-    finished_queries : int
-        Number of queries of a finished pass.
-    finished_total, finished_utility, finished_right : float
-        Means over the queries of a finished pass.
-    query_variance : QueryVariance or None
-        Variance between queries, from the first pass.
-    tally : Tally
-    owned : PassSums or None
-        The same for the sums over the owners' cells.
     """
 
-    parts_per_pass: int
-    parts: int
-    n_queries: int
-    sums: NDArray[Any]
-    weight: float
-    total: float
-    utility: float = 0.0
+    parts_per_pass: int  # Number of tasks per pass
+    parts: int  # Number of tasks in the sums
+    n_queries: int  # Number of queries in the sums
+    sums: NDArray[Any]  # Sums of query weight times value; integers are in units of 1 / UNITS
+    weight: float  # Sum of the query weights
+    total: float  # Expected sum of all entries of ``sums``
+    utility: float = 0.0  # Weighted sum of the utility of the full table
+    # Weighted number of queries that the full table's majority vote predicts correctly; NaN if not
+    # known.
     right: float = math.nan
-    finished: Moments | None = None
-    finished_queries: int = 0
+    finished: Moments | None = None  # One observation per finished pass
+    finished_queries: int = 0  # Number of queries of a finished pass
+    # Means over the queries of a finished pass.
     finished_total: float = math.nan
     finished_utility: float = math.nan
     finished_right: float = math.nan
-    query_variance: QueryVariance | None = None
+    query_variance: QueryVariance | None = None  # Variance between queries, from the first pass
     tally: Tally = field(default_factory=Tally)
-    owned: PassSums | None = None
+    owned: PassSums | None = None  # The same for the sums over the owners' cells
 
     def merge(self, other: PassSums) -> PassSums:
         """Add the next task; tasks must come in order."""

@@ -151,14 +151,10 @@ class MarginalTasks:
 
 @dataclass(frozen=True, eq=False)
 class CoalitionPairs:
-    """Pairs of a row coalition and a column coalition.
+    """Pairs of a row coalition and a column coalition."""
 
-    Parameters
-    ----------
-    rows, columns : arrays of shape (n_pairs, n_rows) and (n_pairs, n_columns)
-        True where the player belongs to the coalition.
-    """
-
+    # (n_pairs, n_rows) and (n_pairs, n_columns): true where the player belongs to the
+    # coalition.
     rows: Mask
     columns: Mask
 
@@ -169,19 +165,13 @@ class CoalitionPairs:
 
 @dataclass(frozen=True)
 class QuadTasks:
-    """Draw row and column coalitions with their complements; all four pairs form a quad.
-
-    Parameters
-    ----------
-    sizes : tuple of two arrays
-        Probability of each size 0..n of a drawn coalition, for rows and for columns.
-    with_empty_sides : bool
-        Whether to add pairs in which one side is empty, which interactions are measured against.
-    """
+    """Draw row and column coalitions with their complements; all four pairs form a quad."""
 
     shape: tuple[int, int]
     seed: int
+    # Probability of each size 0..n of a drawn coalition, for rows and for columns.
     sizes: tuple[NDArray[np.float64], NDArray[np.float64]]
+    # Whether to add pairs in which one side is empty, which interactions are measured against.
     with_empty_sides: bool = True
 
     @property

@@ -144,14 +144,7 @@ def coalition_weights(semivalue: Semivalue, n_players: int) -> Floats:
 def membership_weights(semivalue: Semivalue, members: NDArray[np.bool_]) -> Floats:
     """Return W with values = W' h, where h are the utilities of the coalitions.
 
-    Parameters
-    ----------
-    members : array of shape (n_coalitions, n_players)
-        True where the player belongs to the coalition.
-
-    Returns
-    -------
-    array of shape (n_coalitions, n_players)
+    ``members`` and W have shape (n_coalitions, n_players).
     """
     weights = coalition_weights(semivalue, members.shape[1])
     sizes = members.sum(axis=1)
@@ -167,12 +160,7 @@ def inside_chances(
 ) -> Floats:
     """Return the probability that n_inside of n_given others are in the coalition a player joins.
 
-    Parameters
-    ----------
-    n_players : int
-        Number of players, including the one who joins.
-    n_given, n_inside : int or array of int
-        Size of a fixed set of other players, and how many of them are in the coalition.
+    ``n_players`` includes the one who joins; ``n_given`` is the size of a fixed set of others.
 
     Examples
     --------

@@ -15,23 +15,12 @@ _LEAST_LEFT = 0.25
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """Row effects, column effects or the remaining effects of the values.
+    """Row effects, column effects or the remaining effects of the values."""
 
-    Parameters
-    ----------
-    effects : array that broadcasts to shape (n_rows, n_columns)
-    variances : array of the same shape
-        Sampling variance of each effect.
-    noise : float
-        Mean of the variances.
-    freedom : int
-        Degrees of freedom of the effects.
-    """
-
-    effects: Floats
-    variances: Floats
-    noise: float
-    freedom: int
+    effects: Floats  # Broadcasts to (n_rows, n_columns)
+    variances: Floats  # Same shape: sampling variance of each effect
+    noise: float  # Mean of the variances
+    freedom: int  # Degrees of freedom of the effects
 
     @property
     def kept(self) -> float:
@@ -72,12 +61,7 @@ class Component:
 def compute_share_errors(moments: Moments, total: float, shares: Floats) -> Floats:
     """Return the errors of weighted sums of blocks after shrinkage.
 
-    Parameters
-    ----------
-    moments, total
-        As in :func:`shrink_values`.
-    shares : array of shape (n_sums, n_rows, n_columns)
-        Weight of each block in each sum.
+    ``shares`` are the weights, of shape (n_sums, n_rows, n_columns).
     """
     n_rows, n_columns = shares.shape[1:]
     n_seen = int(moments.count.min())
@@ -141,19 +125,10 @@ def shrink_values(moments: Moments, total: float) -> tuple[Floats, Floats]:
     closer to the truth. Row effects, column effects and the rest are shrunk separately. With more
     tasks the noise decreases, and the values converge to the means of the Moments.
 
-    Parameters
-    ----------
-    moments : Moments of shape (n_rows + 1, n_columns + 1)
-        The number of observations must be the same for all entries, and each observation must add
-        up to the total.
-    total : float
-        Sum of all values.
-
-    Returns
-    -------
-    values, errors : arrays of shape (n_rows + 1, n_columns + 1)
-        With sums at the margins. Errors of short runs are widened such that values plus or minus
-        1.96 errors are 95% intervals; they are NaN for fewer than two observations.
+    All arrays have shape (n_rows + 1, n_columns + 1), with sums at the margins. The number of
+    observations must be the same for all entries, and each observation must add up to the total.
+    Errors of short runs are widened such that values plus or minus 1.96 errors are 95% intervals;
+    they are NaN for fewer than two observations.
     """
     n_rows, n_columns = moments.mean.shape[0] - 1, moments.mean.shape[1] - 1
     equal = np.full((n_rows, n_columns), total / (n_rows * n_columns))
@@ -206,20 +181,11 @@ def _split_variances(variances: Floats) -> tuple[Floats, Floats, Floats]:
 
 @dataclass(frozen=True, eq=False)
 class MomentsWithErrors:
-    """Moments of a run, with validation errors if they are known.
+    """Moments of a run, with validation errors if they are known."""
 
-    Parameters
-    ----------
-    moments : Moments of shape (n_rows + 1, n_columns + 1)
-    errors : array of the same shape, or None
-        Validation errors of blocks and sums.
-    owners : array of shape (n_owners,) or None
-        Validation errors of the owners' sums.
-    """
-
-    moments: Moments
-    errors: Floats | None
-    owners: Floats | None = None
+    moments: Moments  # (n_rows + 1, n_columns + 1)
+    errors: Floats | None  # Same shape: validation errors of blocks and sums
+    owners: Floats | None = None  # (n_owners,): validation errors of the owners' sums
 
     @classmethod
     def of(
@@ -236,15 +202,9 @@ class MomentsWithErrors:
         the sampling error of coalitions, which standard errors report separately. Its share of
         their squares is subtracted, but never more than three quarters of them.
 
-        Parameters
-        ----------
-        utility_log : UtilityLog
-        samples : bool
-            Whether the Moments have standard errors due to sampled coalitions.
-        shrink_to : float or None
-            Total of the equal shares towards which values are shrunk; None without shrinkage.
-        shares : array of shape (n_owners, n_rows, n_columns) or None
-            Share of each owner in each block.
+        ``samples`` says whether coalitions were sampled. ``shrink_to`` is the total of the equal
+        shares towards which values are shrunk, if they are. ``shares`` has the owners' shares in
+        each block, shape (n_owners, n_rows, n_columns).
         """
         moments, kept = None, None
         squares, noise, owned = np.zeros(()), np.zeros(()), np.zeros(())
