@@ -186,7 +186,7 @@ class Blocks:
         return cls(rows, columns)
 
     @classmethod
-    def from_shape(cls, shape: Any) -> Blocks:
+    def from_shape(cls, shape: Sequence[int]) -> Blocks:
         """Return the blocks of a game without a table, labeled by position."""
         n_rows, n_columns = _check_shape(shape)
         return cls.cut(np.arange(n_rows), np.arange(n_columns))

@@ -17,7 +17,7 @@ from cellworth.data.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing,
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import AbsentTable, Table, TableLike, entries_per_cell
+from cellworth.data.tables import AbsentTable, Table, TableLike, VectorLike, entries_per_cell
 
 Overlaps = Literal["refuse", "equal", "first"]
 # Printed in place of an owner's name.
@@ -99,7 +99,12 @@ class Owners:
         return owners
 
     def assign(
-        self, name: str, *, rows: Any = None, columns: Any = None, cells: Any = None
+        self,
+        name: str,
+        *,
+        rows: VectorLike | slice | date | None = None,
+        columns: VectorLike | None = None,
+        cells: TableLike | None = None,
     ) -> Owners:
         """Return new Owners with more cells assigned to an owner.
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Labels, check_count, is_integer
 from cellworth.data.arrow import check_has_labels
@@ -188,7 +189,7 @@ class ShardedTable:
             row -= file.n_rows
         return f"row {row} of {file.address}"
 
-    def take(self, rows: Any) -> Any:
+    def take(self, rows: ArrayLike) -> Any:
         """Read some rows, in the given order, with the target as the last column.
 
         Only the row groups that hold them are read.

@@ -171,7 +171,7 @@ def removal_curve(
     X: TableLike,
     y: VectorLike,
     *,
-    ranking: Any,
+    ranking: Valuation | TableLike,
     X_test: TableLike,
     y_test: VectorLike,
     order: Order = "highest",
@@ -476,7 +476,9 @@ class DetectionCurve:
         )
 
 
-def detection_curve(ranking: Any, wrong: Any, *, order: Order | None = None) -> DetectionCurve:
+def detection_curve(
+    ranking: Valuation | TableLike, wrong: TableLike, *, order: Order | None = None
+) -> DetectionCurve:
     """Compare a ranking with the cells that are known to be wrong.
 
     Parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -125,7 +126,7 @@ class Explanation:
 
 
 def explain_row(
-    valuation: Valuation, row: Any, *, X: TableLike | None = None, n_similar: int = 3
+    valuation: Valuation, row: Hashable, *, X: TableLike | None = None, n_similar: int = 3
 ) -> Explanation:
     """Decompose the value of a row into those of its cells.
 
@@ -171,7 +172,7 @@ def explain_row(
     return replace(explained, cells=_read_cells(table, position, explained.parts))
 
 
-def explain_column(valuation: Valuation, column: Any, *, n_similar: int = 3) -> Explanation:
+def explain_column(valuation: Valuation, column: Hashable, *, n_similar: int = 3) -> Explanation:
     """Decompose the value of a column into those of its cells.
 
     Parameters

@@ -22,7 +22,7 @@ from cellworth.data.arguments import (
     check_random_state,
 )
 from cellworth.data.blocks import is_missing
-from cellworth.data.tables import Table, TableLike
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.diagnostics.cells import NamedCells
 from cellworth.knn.columns import NumericColumn, read_column
 from cellworth.knn.distances import Distances
@@ -33,7 +33,12 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def repair_cells(
-    X: TableLike, cells: Any, *, how: Way, values: Any = None, random_state: RandomState = 0
+    X: TableLike,
+    cells: TableLike,
+    *,
+    how: Way,
+    values: VectorLike | None = None,
+    random_state: RandomState = 0,
 ) -> Any:
     """Return a copy of X in which the named cells, and only these, are changed.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from cellworth.data.arguments import is_integer
 from cellworth.data.io import local_path, write_atomically
@@ -22,6 +22,21 @@ FORMAT = "cellworth agreement"
 VERSION = 1
 # Hashes of data that is delivered after the agreement.
 _LATER = ("data_sha256", "distances_sha256", "sample_weight_sha256", "validation")
+
+
+class AnyValuer(Protocol):
+    """A valuer of any kind, as agreements and audits use it."""
+
+    @property
+    def fit(self) -> Callable[..., Any]:
+        """Value a table."""
+
+    @property
+    def problem_spec(self) -> Callable[..., dict[str, Any]]:
+        """Describe the problem that ``fit`` solves."""
+
+    def describe(self) -> dict[str, str]:
+        """Spell out the name and the parameters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +82,7 @@ class Agreement:
 
     @classmethod
     def draft(
-        cls, valuer: Any, owners: Owners, policy: Policy | None = None, **data: Any
+        cls, valuer: AnyValuer, owners: Owners, policy: Policy | None = None, **data: Any
     ) -> Agreement:
         """Draft an agreement on the owners, the valuation and the policy of the split.
 

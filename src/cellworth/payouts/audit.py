@@ -22,7 +22,7 @@ from cellworth.data.owners import Owners
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import AbsentTable, Table, TableLike
-from cellworth.payouts.agreement import Agreement
+from cellworth.payouts.agreement import Agreement, AnyValuer
 from cellworth.payouts.allocation import allocate, compute_owner_errors
 from cellworth.payouts.bundle import (
     AGREEMENT,
@@ -102,7 +102,7 @@ def verify_audit(
     folder: str | os.PathLike[str],
     *,
     data: Mapping[str, Any] | None = None,
-    valuer: Any = None,
+    valuer: AnyValuer | None = None,
     digest: str | None = None,
     agreement: str | os.PathLike[str] | None = None,
 ) -> Verdict:

@@ -39,6 +39,7 @@ from cellworth.payouts.policy import (
     join_names,
     parse_money,
 )
+from cellworth.runtime.cache import FileCache
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation, format_score, name_of_score
@@ -275,7 +276,7 @@ class Payout:
         amount, value = self.amounts[position], float(self.values[position])
         return Statement(owner, amount, value, totals, cells, self.valuation.backend)
 
-    def save(self, folder: str | os.PathLike[str], *, utilities: Any = None) -> str:
+    def save(self, folder: str | os.PathLike[str], *, utilities: FileCache | None = None) -> str:
         """Write an audit that ``verify_audit`` can replay, and return its digest.
 
         Parameters

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cellworth.data.arguments import Scoring
-from cellworth.diagnostics.curves import Band
+from cellworth.diagnostics.curves import Band, DetectionCurve, RemovalCurve
 from cellworth.plots.style import (
     DASHES,
     GRAY,
@@ -33,7 +33,9 @@ _SIZE = (5.6, 3.8)
 _DOTS_UP_TO = 40
 
 
-def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+def removal(
+    *curves: RemovalCurve, labels: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw the score as cells are removed, and for comparison as random cells are removed.
 
     Lines are means over seeds. Bands are 95% intervals of these means (Student's t); a single seed
@@ -41,9 +43,8 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
 
     Parameters
     ----------
-    *curves : objects
-        With ``shares`` (array of shape (n_shares,)), ``scores`` and ``random_scores`` (arrays of
-        shape (n_repeats, n_shares)), ``order``, ``fill`` and ``scoring``.
+    *curves : RemovalCurve
+        What :func:`~cellworth.diagnostics.removal_curve` returns.
     labels : list of str, default=None
         Names of the curves; None means their order and fill.
     ax : matplotlib axes, default=None
@@ -85,14 +86,15 @@ def removal(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None =
     return _finish(ax)
 
 
-def detection(*curves: Any, labels: Sequence[str] | None = None, ax: Axes | None = None) -> Axes:
+def detection(
+    *curves: DetectionCurve, labels: Sequence[str] | None = None, ax: Axes | None = None
+) -> Axes:
     """Draw the share of wrong cells found as cells are inspected, most suspicious first.
 
     Parameters
     ----------
-    *curves : objects
-        With ``inspected`` and ``found`` (shares from 0 to 1), ``area`` under the receiver operating
-        characteristic, and ``average_precision``.
+    *curves : DetectionCurve
+        What :func:`~cellworth.diagnostics.detection_curve` returns.
     labels : list of str, default=None
         Names of the curves; None numbers them.
     ax : matplotlib axes, default=None

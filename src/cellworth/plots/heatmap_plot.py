@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import Axis
@@ -45,10 +45,22 @@ Codes = NDArray[np.int_]
 _WIDEST_LINE = 1.4
 
 
+class CellOwners(Protocol):
+    """Owners of the cells of a table."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the owners."""
+
+    @property
+    def codes(self) -> ArrayLike:
+        """Index of each cell's owner into names; -1 without an owner."""
+
+
 def heatmap(
     valuation: Valuation,
     *,
-    owners: Any = None,
+    owners: CellOwners | None = None,
     uncertainty: bool = True,
     max_rows: int = 300,
     ax: Axes | None = None,

@@ -16,7 +16,9 @@ from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import LABEL, some
 from cellworth.data.tables import Table, TableLike
 from cellworth.diagnostics.cells import check_valuation
+from cellworth.diagnostics.explain import Explanation
 from cellworth.knn.columns import NumericColumn, read_column
+from cellworth.payouts.payout import Payout
 from cellworth.plots.style import (
     GRAY,
     NEGATIVE,
@@ -64,7 +66,7 @@ class _Part(NamedTuple):
     error: float
 
 
-def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -> Axes:
+def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None = None) -> Axes:
     """Draw the value of a row or column as the sum of the values of its cells.
 
     Each bar begins where the one above it ends. Whiskers are 95% intervals, from the errors that
@@ -72,9 +74,8 @@ def waterfall(explanation: Any, *, max_bars: int = 12, ax: Axes | None = None) -
 
     Parameters
     ----------
-    explanation : object
-        With ``side`` ("row" or "column"), its ``label``, ``value``, ``sampling_se`` and (if known)
-        ``validation_se``, and ``parts`` (a ValueList of its cells).
+    explanation : Explanation
+        What :func:`~cellworth.explain_row` or :func:`~cellworth.explain_column` returns.
     max_bars : int, default=12
         The largest cells get a bar each, and all others one together.
     ax : matplotlib axes, default=None
@@ -174,7 +175,7 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
     ax.axvline(0.0, color="black", linewidth=0.8, zorder=4)
 
 
-def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
+def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
     """Draw each owner's value with its interval, highest first, and each owner's amount.
 
     Brackets mark owners whose order is undecided. If there are too many, a note gives the number
@@ -182,10 +183,8 @@ def owners(payout: Any, *, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    payout : object
-        With ``owners`` (list of str), ``values``, ``intervals`` (array of shape (n_owners, 2)),
-        ``amounts`` (list of Decimal), ``shares`` (list of float), ``currency`` (str or None) and
-        ``undecided`` (list of pairs of owners).
+    payout : Payout
+        What :func:`~cellworth.payouts.split_revenue` returns.
     ax : matplotlib axes, default=None
         None makes a new figure.
 

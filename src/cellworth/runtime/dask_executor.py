@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import cloudpickle
@@ -25,6 +25,12 @@ from cellworth.runtime.workers import (
     WorkerPool,
     attempt_in_worker,
 )
+
+if TYPE_CHECKING:
+    from distributed import Client
+else:
+    # Type hints can be evaluated at run time without Dask.
+    Client = Any
 
 # The scheduler warns of larger messages.
 _BYTES_PER_MESSAGE = 8 * 2**20
@@ -68,7 +74,7 @@ class Dask:
         x1  0.1250         0.1172
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         if not hasattr(client, "submit") or not hasattr(client, "nthreads"):
             raise TypeError(
                 f"client must be a distributed.Client, got {client!r}; on one machine use "

@@ -239,8 +239,11 @@ class ShardCache:
         n_cached: int,
         name: str | None = None,
     ) -> None:
-        self.algorithm, self.states, self.n_cached = algorithm, states, n_cached
-        self.name, self.last_used = name or uuid4().hex, time.monotonic()
+        self.algorithm = algorithm
+        self.states = states
+        self.n_cached = n_cached
+        self.name: str = name or uuid4().hex
+        self.last_used: float = time.monotonic()
         self._lock = threading.Lock()
         self._shards: OrderedDict[int, _CachedShard] = OrderedDict()
         self._prepared: dict[int, Any] = {}

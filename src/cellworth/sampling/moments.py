@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
 from threadpoolctl import threadpool_limits
 
@@ -155,7 +155,7 @@ class DetailedUtility(float):
 
     deviations: Deviations
 
-    def __new__(cls, utility: float, deviations: Any) -> DetailedUtility:
+    def __new__(cls, utility: float, deviations: ArrayLike) -> DetailedUtility:
         """Create a float with deviations."""
         detailed = super().__new__(cls, utility)
         detailed.deviations = np.asarray(deviations, dtype=np.float32)

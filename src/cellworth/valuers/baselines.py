@@ -104,7 +104,7 @@ class LeaveOneOutValuer(ModelValuer):
     ) -> None:
         self.model = model
         self.scoring = scoring
-        self.empty = empty
+        self.empty: EmptyPolicy = empty
         self.n_jobs = n_jobs
         self.runtime = runtime
         self.error = error

@@ -142,7 +142,7 @@ class MonteCarloValuer(ModelValuer):
     ) -> None:
         self.model = model
         self.scoring = scoring
-        self.empty = empty
+        self.empty: EmptyPolicy = empty
         self.semivalue = semivalue
         self.estimator = estimator
         self.stop = stop
@@ -374,7 +374,7 @@ class ExactValuer(ModelValuer):
     ) -> None:
         self.model = model
         self.scoring = scoring
-        self.empty = empty
+        self.empty: EmptyPolicy = empty
         self.semivalue = semivalue
         self.n_jobs = n_jobs
         self.runtime = runtime
@@ -529,7 +529,8 @@ def _blocks(game: Game, shape: tuple[int, int] | Blocks | None) -> Blocks:
     if isinstance(shape, Blocks):
         given = shape
     else:
-        given = Blocks.from_shape(getattr(game, "shape", None) if shape is None else shape)
+        size: Any = getattr(game, "shape", None) if shape is None else shape
+        given = Blocks.from_shape(size)
     own = tuple(getattr(game, "shape", given.shape))
     if own != given.shape:
         raise ValueError(f"shape is {given.shape}, but the game has {own}; give that shape.")

@@ -386,7 +386,8 @@ def plan_of_shards(
 def _n_workers(executor: Executor) -> int:
     """Threads of all workers of an executor."""
     if isinstance(executor, Dask):
-        return max(int(sum(executor.client.nthreads().values())), 1)
+        client: Any = executor.client
+        return max(int(sum(client.nthreads().values())), 1)
     return int(executor.n_workers) if isinstance(executor, Threads) else 1
 
 
