@@ -697,15 +697,15 @@ MISTAKES = {
     "half a tree": (lambda: out_of_bag(n_trees=0.5), ["n_trees must be an integer", "got 0.5"]),
     "no columns for a tree": (
         lambda: out_of_bag(column_share=0),
-        ["column_share is 0", "above 0 and up to 1"],
+        ["column_share must be", "above 0 and at most 1, got 0"],
     ),
     "more columns than there are": (
         lambda: out_of_bag(column_share=3),
-        ["column_share is 3", "above 0 and up to 1"],
+        ["column_share must be", "above 0 and at most 1, got 3"],
     ),
     "columns in words": (
         lambda: out_of_bag(column_share="half"),
-        ["column_share is 'half'", "a number above 0"],
+        ["column_share must be", "above 0 and at most 1, got 'half'"],
     ),
     "a contrast with nothing": (
         lambda: out_of_bag(X[["age"]], contrast=True),
@@ -717,9 +717,12 @@ MISTAKES = {
     ),
     "a choice of distance in words": (
         lambda: out_of_bag(distance="yes"),
-        ["distance is 'yes'", "True or"],
+        ["distance must be True or False, got 'yes'"],
     ),
-    "a contrast in words": (lambda: out_of_bag(contrast="yes"), ["contrast is 'yes'", "True or"]),
+    "a contrast in words": (
+        lambda: out_of_bag(contrast="yes"),
+        ["contrast must be True or False, got 'yes'"],
+    ),
     "trees of an unknown kind": (
         lambda: out_of_bag(max_features="all"),
         ["the model could not be trained and scored", "max_features"],

@@ -126,14 +126,14 @@ class LeaveOneOutValuer(ModelValuer):
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """All rows, or all but one, through all columns and through all but one."""
+    """All rows, or all but one, with all columns and with all but one."""
 
     task: int
     rows: Mask
     n_columns: int
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Pairs of coalitions, the one with all columns first."""
+        """Yield pairs of coalitions, the one with all columns first."""
         yield self.rows, np.ones(self.n_columns, dtype=bool)
         for column in range(self.n_columns):
             columns = np.ones(self.n_columns, dtype=bool)
@@ -158,7 +158,7 @@ class LeavingOneOut:
         return self.shape[0] + 1
 
     def __call__(self, task: int) -> LeftOut:
-        """Name the row that a task leaves out."""
+        """Return the coalition of rows of a task."""
         rows = np.ones(self.shape[0], dtype=bool)
         if task > 0:
             rows[task - 1] = False
@@ -166,10 +166,10 @@ class LeavingOneOut:
 
 
 def leave_one_out_moments(tasks: Sequence[LeftOut], utilities: Sequence[Floats]) -> Moments:
-    """Values of the blocks whose row has been left out; the others were not seen.
+    """Return the values of the blocks whose row has been left out; others have no observation.
 
-    Each task gives the cost of leaving out each column. What block (i, j) adds is the cost with all
-    rows minus the cost without row i.
+    Each task gives the loss from leaving out each column. The value of block (i, j) is the loss
+    with all rows minus the loss without row i.
     """
     n_rows, n_columns = len(tasks[0].rows), tasks[0].n_columns
     losses = np.full((n_rows + 1, n_columns, *utilities[0].shape[1:]), np.nan)
@@ -193,13 +193,13 @@ def leave_one_out_valuation(
 
 @dataclass(frozen=True, eq=False)
 class Unplayed:
-    """A table whose blocks are named, and of which nothing else is asked."""
+    """A table without a game: only its blocks matter."""
 
     problem: Problem
 
     @property
     def blocks(self) -> Blocks:
-        """What gets a value."""
+        """Blocks that get a value."""
         return self.problem.blocks
 
 
@@ -236,16 +236,11 @@ class RandomValuer(TableValuer):
 
     def _game(self, data: FitData) -> Unplayed:
         # Validation rows are accepted, so that one loop can fit all valuers, and ignored.
-        return Unplayed(
-            Problem.from_data(
-                data.X,
-                data.y,
-                classification=None,
-                row_groups=data.row_groups,
-                column_groups=data.column_groups,
-                with_validation=False,
-            )
-        )
+        problem = Problem.from_data(
+            data.X, data.y, classification=None, row_groups=data.row_groups,
+            column_groups=data.column_groups, with_validation=False,
+        )  # fmt: skip
+        return Unplayed(problem)
 
     def _inspect_columns(self, game: Any) -> ColumnTable:
         # Nothing is scored, so there is nothing to warn of.
@@ -255,18 +250,11 @@ class RandomValuer(TableValuer):
     def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
         seed = draw_seed(self.random_state, None)
         values = generator(seed, 0).random(blocks.shape)
-        problem = game.problem
-        problem_spec = self._problem_spec(game)
-        method = {"name": "random values"}
-        return Valuation(
-            blocks,
-            Moments.of(append_margins(values)),
-            math.nan,
-            "none",
-            "estimated",
-            Provenance.now(problem_spec, method, Session(seed, 1), Tally(), 0.0),
-            problem.table.backend,
+        provenance = Provenance.now(
+            self._problem_spec(game), {"name": "random values"}, Session(seed, 1), Tally(), 0.0
         )
+        moments, backend = Moments.of(append_margins(values)), game.problem.table.backend
+        return Valuation(blocks, moments, math.nan, "none", "estimated", provenance, backend)
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
         return {"game": "random values", **game.problem.problem_spec()}
@@ -389,12 +377,12 @@ class FlattenedValuer(ModelValuer):
 
 @dataclass(frozen=True, eq=False)
 class BlockOrder:
-    """One order in which all blocks come."""
+    """One order in which all blocks arrive."""
 
     order: Positions
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Blocks that are there before and after each arrival, with the game's one column."""
+        """Yield the blocks present before and after each arrival, with the game's one column."""
         present = np.zeros(len(self.order), dtype=bool)
         yield present.copy(), np.array([True])
         for block in self.order:
@@ -421,14 +409,14 @@ class BlockOrders:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What orders tell: by how much the utility rises when each block comes."""
+    """Estimates values by the rise of the utility when each block arrives."""
 
     shape: tuple[int, int]
 
     def __call__(
         self, tasks: Sequence[BlockOrder], utilities: Sequence[Floats], sums: Sums = append_margins
     ) -> Moments:
-        """Differences along each order, one observation a task."""
+        """Return moments of differences along each order, one observation per task."""
         return Moments.of_all([sums(rises) for rises in map(self._rises, tasks, utilities)])
 
     def _rises(self, task: BlockOrder, utilities: Floats) -> Floats:

@@ -59,10 +59,10 @@ class NumberCells:
         weights = np.where(known, weights, 0.0)
         sums = np.bincount(groups, weights=weights * np.where(known, self.cells, 0.0))
         totals = np.bincount(groups, weights=weights)
-        # A group without a cell in the bag is compared with the bag as a whole.
+        # A group without a cell in the bag is compared with the whole bag.
         overall = float(sums.sum()) / max(float(totals.sum()), 1.0)
         means = np.where(totals > 0, sums / np.maximum(totals, 1.0), overall)
-        # Columns have variance 1, so 1 is what a row whose cell is unknown has on average.
+        # Columns have variance 1, so 1 is the mean for a missing cell.
         return np.where(known, (self.cells - means[groups]) ** 2, 1.0)
 
 
@@ -91,22 +91,15 @@ class CategoryCells:
 
 @dataclass(frozen=True, eq=False)
 class ClassDistances:
-    """How far rows are from the mean of their class in a bag, over the columns of a tree.
+    """Distances of rows from the mean of their class in a bag, over the columns of a tree."""
 
-    Parameters
-    ----------
-    groups : array of shape (n_rows,)
-        Number of the class of each row; for numeric targets, of a group of like targets.
-    columns : list of NumberCells or CategoryCells
-        One for each column of the table.
-    """
-
+    # Code of the class of each row; for numeric targets, of a group of similar targets.
     groups: Positions
     columns: list[NumberCells | CategoryCells]
 
     @classmethod
     def of(cls, problem: Problem) -> ClassDistances:
-        """Read a table as it was handed over."""
+        """Read the columns of a table."""
         if problem.classes is None:
             groups = target_groups(problem.target)
         else:
@@ -119,17 +112,7 @@ class ClassDistances:
     def nearness(self, bag: Positions, columns: Positions) -> Floats:
         """Return 1 for rows as near to their class as the nearest of the bag, 0 for its farthest.
 
-        Parameters
-        ----------
-        bag : array of int
-            Rows of the bag, which may repeat.
-        columns : array of int
-            Columns over which squared distances add up.
-
-        Returns
-        -------
-        array of shape (n_rows,)
-            Between 0 and 1. Where all rows of the bag are equally far, 1 up to there, 0 beyond.
+        Rows of the bag may repeat. If all are equally far, rows up to there get 1, others 0.
         """
         weights = np.bincount(bag, minlength=len(self.groups)).astype(np.float64)
         squares = np.zeros(len(self.groups))
@@ -139,23 +122,13 @@ class ClassDistances:
         nearest, farthest = float(distances[bag].min()), float(distances[bag].max())
         if farthest - nearest <= _SAME_DISTANCE:
             return (distances <= farthest + _SAME_DISTANCE).astype(np.float64)
-        # Cut off at the bag's own rows: one wild number must not outweigh all other trees.
+        # Clip at the bag's own rows: one outlier must not outweigh all other trees.
         return np.clip((farthest - distances) / (farthest - nearest), 0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class Bag:
-    """What one tree learns from.
-
-    Parameters
-    ----------
-    rows : array of shape (n_rows,)
-        Rows drawn with replacement, in order.
-    columns : array of shape (n_column_players,)
-        True for those that the tree has.
-    seed : int
-        Of what is random in the tree.
-    """
+    """Training data of one tree: sorted rows, drawn with replacement, columns, and its seed."""
 
     rows: Positions
     columns: Mask
@@ -164,38 +137,27 @@ class Bag:
 
 @dataclass(frozen=True, eq=False)
 class Lessons:
-    """What models learn from, and how well they tell the labels of other rows.
-
-    Parameters
-    ----------
-    problem : Problem
-    model : classifier or regressor
-    table : Table
-        Cells in a form that the model takes.
-    distances : ClassDistances or None
-        What adds, to every score, how near the row is to the mean of its class; None: nothing.
-    """
+    """Trains models on bags, and scores their predictions of other rows."""
 
     problem: Problem
     model: Model
+    # Cells in a form that the model takes.
     table: Table
+    # If given, scores include the nearness of the row to the mean of its class.
     distances: ClassDistances | None = None
 
     @property
     def blocks(self) -> Blocks:
-        """What is valued."""
+        """Blocks that are valued."""
         return self.problem.blocks
 
     def problem_spec(self) -> dict[str, Any]:
-        """What decides the scores of a model."""
-        return {
-            "game": "out-of-bag scores",
-            **describe_model(self.model),
-            **self.problem.problem_spec(),
-        }
+        """Return everything that determines the scores of a model."""
+        spec = describe_model(self.model) | self.problem.problem_spec()
+        return {"game": "out-of-bag scores", **spec}
 
     def train(self, rows: Positions, columns: Positions, seed: int) -> Any:
-        """A model trained on these rows, which may repeat, with what is random in it fixed."""
+        """Return a model trained on these rows, which may repeat, with a fixed random state."""
         X, y = self.table.take(rows, columns), self.problem.target[rows]
         kept = np.zeros(len(self.table.names), dtype=bool)
         kept[columns] = True
@@ -215,7 +177,7 @@ class Lessons:
         try:
             model = self.train(bag.rows, columns, bag.seed)
             scores[rows], tally = self.score(model, rows, columns), Tally(utilities=1, new=1)
-        # Any error of the user's model is counted and must not end the run.
+        # Errors of the user's model are counted and must not end the run.
         except Exception as error:
             scores[rows] = self._constant_scores(bag.rows, rows)
             tally = Tally(1, 1, (one_line(error),), new=1)
@@ -224,7 +186,7 @@ class Lessons:
         return scores, tally
 
     def score(self, model: Any, rows: Positions, columns: Positions) -> Floats:
-        """How well a trained model tells the labels of these rows."""
+        """Return the score of a model for each of these rows."""
         return self._compare(model.predict(self.table.take(rows, columns)), rows)
 
     def _compare(self, predictions: Any, rows: Positions) -> Floats:
@@ -233,7 +195,7 @@ class Lessons:
             errors: Floats = np.asarray(predictions, dtype=np.float64) - target
             if not np.isfinite(errors).all():
                 raise ValueError("a prediction is NaN or infinite")
-            # In units of the target's variance, as R2 is: scores mean the same in any currency.
+            # In units of the target's variance, as R2 is: the unit of the target does not matter.
             return 1.0 - (errors / self._target_scale) ** 2
         right: Floats = (np.asarray(predictions) == target).astype(np.float64)
         return right
@@ -243,26 +205,26 @@ class Lessons:
         return float(np.std(self.problem.target)) or 1.0
 
     def _constant_scores(self, bag: Positions, rows: Positions) -> Floats:
-        """Scores of predicting the bag's mean target, or its most frequent class."""
+        """Return the scores of predicting the bag's mean target, or its most frequent class."""
         target = self.problem.target
         if self.problem.classes is None:
             return self._compare(np.full(len(rows), target[bag].mean()), rows)
         classes, counts = np.unique(target[bag], return_counts=True)
-        # Classes that are equally frequent have the same claim: the mean over predicting each.
+        # Average over classes that are equally frequent.
         best = classes[counts == counts.max()]
         return np.isin(target[rows], best) / len(best)
 
 
 @dataclass(frozen=True)
 class _Asked(Settings):
-    """Settings of a valuer that weighs no coalitions."""
+    """Settings of a valuer without semivalues."""
 
     column_share: float
     distance: bool
     contrast: bool
 
     def problem_spec(self, game: Game) -> dict[str, Any]:
-        """All that decides what the values tend to with the number of trees."""
+        """Return everything that determines the values of infinitely many trees."""
         asked = super().problem_spec(game)
         del asked["row_semivalue"], asked["column_semivalue"]
         return asked | {
@@ -450,7 +412,7 @@ class OutOfBagValuer(TableValuer):
 
 
 def _trial(lessons: Lessons) -> Corners:
-    """Train once on everything: a model that fails there ends the run before it begins."""
+    """Train once on everything; raise before the run begins if the model fails."""
     rows, columns = (np.arange(n) for n in lessons.table.shape)
     began = time.perf_counter()
     try:
@@ -474,19 +436,17 @@ def _check_single_row(problem: Problem) -> None:
 
 def _check_flag(choice: Any, called: str) -> bool:
     if not isinstance(choice, bool | np.bool_):
-        raise TypeError(f"{called} is {choice!r}; give True or False.")
+        raise TypeError(f"{called} must be True or False, got {choice!r}.")
     return bool(choice)
 
 
 def _n_used(share: Any, n_columns: int, contrast: bool) -> int:
-    """How many columns each tree has."""
+    """Return the number of columns of each tree."""
+    expected = "column_share must be the share of columns of each tree, above 0 and at most 1, got"
     if isinstance(share, bool) or not isinstance(share, int | float | np.number):
-        raise TypeError(f"column_share is {share!r}; give a number above 0 and up to 1.")
+        raise TypeError(f"{expected} {share!r}.")
     if not 0 < share <= 1:
-        raise ValueError(
-            f"column_share is {share}; give the part of the columns that a tree has, above 0 and "
-            "up to 1."
-        )
+        raise ValueError(f"{expected} {share}.")
     n_used = max(round(float(share) * n_columns), 1)
     if contrast and n_used == n_columns:
         raise ValueError(
@@ -497,21 +457,21 @@ def _n_used(share: Any, n_columns: int, contrast: bool) -> int:
 
 
 def _cells(column: Any) -> NumberCells | CategoryCells:
-    """Cells of a column that was read, numbers standardised."""
+    """Return the cells of a column, numbers standardized."""
     if isinstance(column, CategoricalColumn):
         return CategoryCells(column.cells[0])
     cells: Floats = column.cells[0]
     known = cells[~np.isnan(cells)]
     if len(known) == 0 or known.min() == known.max():
         return NumberCells(np.zeros(len(cells)))
-    # Centred first: a large offset would leave no digits for differences.
+    # Center first: a large offset would leave no digits for differences.
     return NumberCells((cells - known.mean()) * math.sqrt(column.weight))
 
 
 def _shares_by_group(
     groups: Positions, levels: NDArray[np.int32], weights: Floats, n_levels: int
 ) -> Floats:
-    """Weighted share of every level in every group; a group without weight has those of all."""
+    """Return the weighted share of every level in every group, overall if a group is empty."""
     n_groups = int(groups.max()) + 1
     sums = np.bincount(groups * n_levels + levels, weights, minlength=n_groups * n_levels)
     counts = sums.reshape(n_groups, n_levels)
@@ -523,7 +483,7 @@ def _shares_by_group(
 
 @dataclass(frozen=True)
 class Bags:
-    """Task t is ten bags, the last task maybe fewer; a bag is a function of (seed, number)."""
+    """Task t is ten bags (the last task may have fewer); a bag depends on seed and number."""
 
     n_rows: int
     n_columns: int
@@ -533,12 +493,12 @@ class Bags:
 
     @property
     def utilities_per_task(self) -> float:
-        """One for each tree."""
+        """Number of trees."""
         return float(_TREES_PER_TASK)
 
     @property
     def n_tasks(self) -> int:
-        """Tasks for all trees."""
+        """Number of tasks for all trees."""
         return -(-self.n_trees // _TREES_PER_TASK)
 
     def __call__(self, task: int) -> list[Bag]:
@@ -564,7 +524,7 @@ class Contrast:
     tally: Tally = field(default_factory=Tally)
 
     def merge(self, other: Contrast) -> Contrast:
-        """What both saw."""
+        """Return the contrast of all trees of both."""
         return Contrast(
             self.inside.merge(other.inside),
             self.outside.merge(other.outside),
@@ -583,36 +543,29 @@ class Contrast:
 
 @dataclass(frozen=True, eq=False)
 class TreeScores:
-    """What workers answer: scores, tree by tree; crossed with columns they fill the whole table.
+    """Answer of a worker: scores by tree; with columns they give moments of the whole table."""
 
-    Parameters
-    ----------
-    scores : array of shape (n_trees, n_row_players)
-        NaN where no row of the player was out of the bag.
-    used : array of shape (n_trees, n_column_players)
-        Whether the tree had the column.
-    tally : Tally
-    """
-
+    # Shape (n_trees, n_row_players); NaN if no row of the player was out of the bag.
     scores: Floats
+    # Shape (n_trees, n_column_players).
     used: Mask
     tally: Tally
 
     def inside(self) -> Contribution:
-        """Scores of trees that had each column."""
+        """Return the moments of scores of trees that used each column."""
         # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
         with threadpool_limits(1):
             return Contribution(cross_moments(self.scores, self.used), self.tally)
 
     def contrast(self) -> Contrast:
-        """Scores of trees that had each column, and of those that had not."""
+        """Return the same for trees that used each column and for those that did not."""
         with threadpool_limits(1):
             inside, outside = (cross_moments(self.scores, used) for used in (self.used, ~self.used))
         return Contrast(inside, outside, self.tally)
 
 
 def score_book(contrast: bool) -> TaskPlanner:
-    """Keep the books of scores: tables are filled where tasks are folded, and do not travel."""
+    """Return the planner: the driver computes moments of whole tables, workers only scores."""
     if contrast:
         return TaskPlanner(Contrast, TreeScores, TreeScores.contrast)
     return TaskPlanner(Contribution, TreeScores, TreeScores.inside)
@@ -620,7 +573,7 @@ def score_book(contrast: bool) -> TaskPlanner:
 
 @dataclass(frozen=True, eq=False)
 class OutOfBagScores:
-    """What a task's trees tell: scores of the rows that they did not see."""
+    """The task function: scores of the rows out of the bags."""
 
     lessons: Lessons
 
@@ -637,7 +590,7 @@ class OutOfBagScores:
         return TreeScores(scores, np.array([bag.columns for bag in bags]), tally)
 
     def _by_player(self, scores: Floats) -> Floats:
-        """Mean score over the rows of each row player that are out of the bag."""
+        """Return the mean score over the rows of each row player that are out of the bag."""
         axis, outside = self.lessons.blocks.rows, ~np.isnan(scores)
         players = axis.codes[outside]
         sums = np.bincount(players, weights=scores[outside], minlength=len(axis))
@@ -646,23 +599,15 @@ class OutOfBagScores:
 
 
 def cross_moments(scores: Floats, used: Mask) -> Moments:
-    """Moments, row by column, of the scores from trees that used the column.
+    """Return moments, row by column, of the scores from trees that used the column.
 
-    Parameters
-    ----------
-    scores : array of shape (n_trees, n_rows)
-        NaN where the row was not scored.
-    used : array of shape (n_trees, n_columns)
-
-    Returns
-    -------
-    Moments of shape (n_rows + 1, n_columns + 1)
-        Sums of rows and columns count as not seen: no tree sees all of their blocks.
+    ``scores``, of shape (n_trees, n_rows), are NaN where the row was not scored. Sums of rows and
+    columns have no observations: no tree uses all of their blocks.
     """
     known = ~np.isnan(scores)
     n_known = known.sum(axis=0)
     level = np.where(known, scores, 0.0).sum(axis=0) / np.maximum(n_known, 1)
-    # Deviations from the row's level: squares of large scores would leave no digits for spreads.
+    # Deviations from the row's level: squares of large scores would leave no digits for variances.
     deviations = np.where(known, scores - level, 0.0)
     trees = used.astype(np.float64)
     count = known.T.astype(np.float64) @ trees

@@ -29,15 +29,15 @@ from cellworth.sampling.moments import (
 )
 from cellworth.sampling.samplers import TaskSampler
 
-# A request is about this much work, so that little is lost where a worker is, and little is waited
-# for where a run ends. It is cut by this and by a number, never by the number of workers.
+# A request is about this much work: little is lost if a worker dies, and a run ends soon. Its size
+# does not depend on the number of workers.
 _SECONDS_PER_REQUEST = 1.0
 _UTILITIES_PER_REQUEST = 64
 Pairs = list[tuple[Mask, Mask]]
 
 
 class Known(NamedTuple):
-    """A utility that was computed, why it failed if it did, and its deviations if it has any."""
+    """A known utility, the message if it failed, and its deviations if it has any."""
 
     utility: float
     message: str | None = None
@@ -45,19 +45,19 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, utility: float) -> Known:
-        """What is known of a utility as a game or a cache gives it."""
+        """Convert a utility of a game or a cache."""
         message = utility.message if isinstance(utility, FailedUtility) else None
         return cls(float(utility), message, getattr(utility, "deviations", None))
 
     @property
     def kept(self) -> float:
-        """The utility as a cache keeps it."""
+        """The utility as a cache stores it."""
         if self.deviations is None:
             return self.utility
         return DetailedUtility(self.utility, self.deviations)
 
 
-# What a worker found, in the order of the request; fewer where the deadline came first.
+# Utilities in the order of the request; fewer if the deadline came first.
 Answer = tuple[Known, ...]
 
 
@@ -72,14 +72,14 @@ class Request:
 
 @dataclass(frozen=True, eq=False)
 class Lookup:
-    """What travels to the workers: looks at the utilities of a request."""
+    """The task function: compute the utilities of a request."""
 
     game: Game
     shape: tuple[int, int]
     most_deviations: int
 
     def __call__(self, request: Request) -> Answer:
-        """Look at one utility after the other until the deadline."""
+        """Compute one utility after the other until the deadline."""
         found = []
         for coalition in request.coalitions:
             if time.time() >= request.deadline:
@@ -104,28 +104,14 @@ class _OpenTask:
 
 
 class UtilityPlanner:
-    """The planner of a run: what is known, what is asked for, what the run has met.
+    """The planner of a run of utilities: known ones are reused, others are requested once.
 
-    Utilities are asked for once, even while another task waits for the same one: tasks are booked
-    in order, so that the answer is there when it is needed. What a run meets, and so where its
-    budget ends, does not depend on a cache or on the number of workers.
-
-    Parameters
-    ----------
-    design : Design
-        Names the pairs of coalitions of a task.
-    estimate : callable
-        What the utilities of all tasks tell; see :class:`UtilityLog`.
-    stop : StoppingRule
-        Its limits of utilities and seconds hold within a task.
-    cache : Cache or None
-        What earlier runs computed.
-    game : str
-        Hash of the game, under which the cache keeps its utilities.
-    seconds : float
-        What a utility takes, roughly.
-    known : mapping from coalition to utility
-        Utilities that were looked at before the run: those of the whole table and of nothing.
+    A utility is not requested again while another task waits for it: tasks are folded in order, so
+    that the answer is there when it is needed. Which utilities a run uses, and so where its budget
+    ends, does not depend on a cache or on the number of workers. The limits of ``stop`` on
+    utilities and seconds hold within a task. The cache stores utilities under ``game``, the hash of
+    the game. A utility takes about ``seconds``. ``known`` are the utilities of full and empty
+    coalitions.
     """
 
     keeps_deadlines: ClassVar[bool] = True
@@ -148,7 +134,7 @@ class UtilityPlanner:
         self._deadline = time.time() + stop.most_seconds
         self._cache, self._game = cache, game
         self._known = dict(known)
-        # A cache may hold utilities of this game that were kept without their deviations.
+        # A cache may hold utilities of this game without their deviations.
         self._detailed = all(each.deviations is not None for each in known.values())
         self._met = set(self._known)
         self._kept: dict[bytes, Known] = {}
@@ -162,7 +148,7 @@ class UtilityPlanner:
     def resume(
         self, state: Plain | None, answers: Iterable[tuple[int, Loader]]
     ) -> UtilityLog | None:
-        """Take in the utilities of tasks that are done, and answers of others."""
+        """Load the utilities of finished tasks, and answers of others."""
         for _, load in answers:
             part = load()
             if part is not None:
@@ -181,7 +167,7 @@ class UtilityPlanner:
         return log
 
     def make_requests(self, number: int) -> Iterator[Request | Ready] | None:
-        """Requests for the utilities of a task that are not known; None where no budget is left."""
+        """Return requests for the unknown utilities of a task; None if the budget is spent."""
         met = self._meet(number)
         if met is None:
             return None
@@ -193,22 +179,22 @@ class UtilityPlanner:
         return self._requests(number, missing)
 
     def make_partition_requests(self, number: int, mine: bool) -> Iterator[Request] | None:
-        """Requests of a task for one shard: what tasks of others met first is left to them."""
+        """Return the requests of a task of this partition, unless another task comes first."""
         met = self._meet(number)
         if met is None:
             return None
         return self._requests(number, met[-1]) if mine else iter(())
 
     def add_answer(self, request: Request, answer: Answer) -> UtilityLog | None:
-        """Keep what was found; once a task has all of its utilities, return what it adds."""
+        """Store utilities; once a task has all of its utilities, return its contribution."""
         open_task = self._open[request.task]
         found = dict(zip(request.coalitions, answer, strict=False))
         self._known |= found
         if self._cache is not None and found:
-            # What failed is tried again by the next run: the model may have been fixed.
+            # The next run tries failed utilities again: the model may have been fixed.
             sound = {c: known.kept for c, known in found.items() if known.message is None}
             self._cache.add(self._game, sound)
-        # Tasks are folded in order: after one that came short none can be.
+        # Tasks are folded in order: after an incomplete one, none can be.
         self._came_short |= len(found) < len(request.coalitions)
         self._ended |= self._came_short
         open_task.waiting_for -= 1
@@ -225,7 +211,7 @@ class UtilityPlanner:
         )
 
     def pack_state(self, log: UtilityLog) -> Plain:
-        """Utilities of all tasks, one after the other: the design names their coalitions again."""
+        """Return the utilities of all tasks in order; the sampler knows their coalitions."""
         utilities = log.utilities[: log.n_tasks]
         deviations, positions = _distinct(log.deviations[: log.n_tasks])
         return {
@@ -237,8 +223,8 @@ class UtilityPlanner:
         }
 
     def pack_answer(self, request: Request, answer: Answer) -> tuple[int, Plain]:
-        """Coalitions as rows of bytes, with their utilities and with the messages of failures."""
-        # A deadline may have come before all were looked at, or any.
+        """Return coalitions as rows of bytes, their utilities, and messages of failures."""
+        # The deadline may have come before all utilities were computed.
         width = len(request.coalitions[0])
         coalitions = b"".join(request.coalitions[: len(answer)])
         messages = {str(position): known.message for position, known in enumerate(answer)}
@@ -271,7 +257,7 @@ class UtilityPlanner:
         return UtilityLog(tasks, utilities, len(tasks), self._estimate, tally, deviations)
 
     def _meet(self, number: int) -> tuple[Any, list[bytes], Tally, list[bytes]] | None:
-        """A task, its coalitions, what it looks at, and those that must be asked for."""
+        """Return a task, its coalitions, its tally, and the coalitions to be requested."""
         task = self._design(number)
         pairs = list(task)
         coalitions = _coalitions(pairs)
@@ -289,12 +275,12 @@ class UtilityPlanner:
         return task, coalitions, tally, [c for c in missing if c not in kept]
 
     def _missing(self, coalitions: list[bytes]) -> list[bytes]:
-        """Coalitions that are neither known nor asked for."""
+        """Return the coalitions that are neither known nor requested."""
         distinct = dict.fromkeys(coalitions)
         fresh = [c for c in distinct if c not in self._known and c not in self._met]
         if self._cache is None or not fresh:
             return fresh
-        # What this run paid for before it was interrupted counts as paid, not as found.
+        # Utilities that this run computed before it was interrupted do not count as reused.
         stored = self._cache.find(self._game, [c for c in fresh if c not in self._kept])
         found = {coalition: Known.of(utility) for coalition, utility in stored.items()}
         if self._detailed:
@@ -319,19 +305,18 @@ class UtilityPlanner:
             yield Request(number, wanted, self._deadline)
 
     def _failures(self, done: _OpenTask) -> Tally:
-        """The tally of a task, with the failures that no earlier task has shown."""
+        """Return the tally of a task, with failures that no earlier task has reported."""
         failed = []
         for coalition in dict.fromkeys(done.coalitions):
             known = self._known[coalition]
             if known.message is not None:
                 failed.append(known.message)
-                # Reported once: the next task that meets it need not.
                 self._known[coalition] = known._replace(message=None)
         return done.tally.merge(Tally(failed=len(failed), messages=tuple(failed)))
 
 
 def coalition_bytes(rows: Mask, columns: Mask) -> bytes:
-    """Name a pair of coalitions by its bits."""
+    """Return a pair of coalitions as packed bits."""
     bits: NDArray[np.uint8] = np.packbits(np.concatenate([rows, columns]))
     return bits.tobytes()
 
@@ -342,7 +327,7 @@ def _members(coalition: bytes, shape: tuple[int, int]) -> tuple[Mask, Mask]:
 
 
 def _stack(deviations: list[Deviations | None]) -> Deviations:
-    """Deviations as rows; without columns where some are not known."""
+    """Return deviations as rows; without columns if some are not known."""
     known = [each for each in deviations if each is not None]
     if len(known) < len(deviations) or not known:
         return np.zeros((len(deviations), 0), dtype=np.float32)
@@ -356,9 +341,9 @@ def _unstack(rows: Deviations) -> list[Deviations]:
 
 
 def _distinct(looked_at: list[list[Deviations | None]]) -> tuple[Deviations, NDArray[np.int32]]:
-    """Deviations without repetition, and where among them each look has its own."""
+    """Return deviations without repetition, and the position of those of each lookup."""
     own = [each for task in looked_at for each in task]
-    # Tasks that meet a utility again hold the same array.
+    # Tasks that use the same utility hold the same array.
     first = {id(each): position for position, each in reversed(list(enumerate(own)))}
     order = {position: number for number, position in enumerate(sorted(first.values()))}
     positions = np.array([order[first[id(each)]] for each in own], dtype=np.int32)
