@@ -13,14 +13,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cellworth import KNNValuer, Owners, datasets, plots
+from cellworth import KNNValuer, Owners, plots
+from cellworth.data import load_adult
 from cellworth.payouts import Agreement, Policy, verify_audit
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 
 # %%
 # From the table to a saved audit:
-census, income = datasets.load_adult(backend="pandas")
+census, income = load_adult(backend="pandas")
 people = census.assign(income=income).sample(1200, random_state=0).reset_index(drop=True)
 banking = ["age", "education_num", "marital_status", "relationship", "capital_gain", "capital_loss"]
 shopping = ["hours_per_week", "workclass", "occupation", "sex", "race", "native_country"]

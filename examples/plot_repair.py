@@ -12,10 +12,11 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
-from cellworth import KNNValuer, Runtime, datasets, plots, suspect_cells
+from cellworth import KNNValuer, Runtime, plots, suspect_cells
+from cellworth.data import load_adult
 from cellworth.diagnostics import anomaly_scores, compare_models, detection_curve, repair_cells
 
-people, income = datasets.load_adult("train", backend="pandas")
+people, income = load_adult("train", backend="pandas")
 # Duplicate people must not be in both the training and the test set.
 people = people.drop(columns="fnlwgt").assign(income=income).drop_duplicates()
 people = people.sample(3000, random_state=0)

@@ -205,12 +205,11 @@ def files() -> list[Path]:
     return [*found, *sorted(ROOT.glob("*.md"))]
 
 
-# Packages whose names users import; data.datasets goes by the name that it has in cellworth.
+# Packages whose names users import.
 PACKAGES = {
-    name: f"cellworth.{'data.' if name == 'datasets' else ''}{name}"
+    name: f"cellworth.{name}"
     for name in (
         "data",
-        "datasets",
         "diagnostics",
         "games",
         "knn",

@@ -26,17 +26,17 @@ _MODULES = {
     "suspect_cells": "diagnostics",
     "value_game": "valuers",
 }
-_SUBPACKAGES = {
-    "datasets": "data.datasets",
-    "diagnostics": "diagnostics",
-    "games": "games",
-    "knn": "knn",
-    "payouts": "payouts",
-    "plots": "plots",
-    "report": "report",
-    "runtime": "runtime",
-    "sampling": "sampling",
-}
+_SUBPACKAGES = (
+    "data",
+    "diagnostics",
+    "games",
+    "knn",
+    "payouts",
+    "plots",
+    "report",
+    "runtime",
+    "sampling",
+)
 
 __all__ = [*_MODULES, *_SUBPACKAGES]  # noqa: PLE0604 (strings, all of them)
 
@@ -49,7 +49,7 @@ def __getattr__(name: str) -> object:
     elif name in _MODULES:
         found = getattr(importlib.import_module(f"cellworth.{_MODULES[name]}"), name)
     elif name in _SUBPACKAGES:
-        found = importlib.import_module(f"cellworth.{_SUBPACKAGES[name]}")
+        found = importlib.import_module(f"cellworth.{name}")
     else:
         raise AttributeError(f"module 'cellworth' has no attribute {name!r}")
     globals()[name] = found

@@ -1,3 +1,4 @@
+from cellworth import data as data
 from cellworth import diagnostics as diagnostics
 from cellworth import games as games
 from cellworth import knn as knn
@@ -8,7 +9,6 @@ from cellworth import runtime as runtime
 from cellworth import sampling as sampling
 from cellworth.data import Owners as Owners
 from cellworth.data import ShardedTable as ShardedTable
-from cellworth.data import datasets as datasets
 from cellworth.diagnostics import explain_column as explain_column
 from cellworth.diagnostics import explain_row as explain_row
 from cellworth.diagnostics import suspect_cells as suspect_cells
@@ -37,7 +37,7 @@ __all__ = [
     "ShardedKNNValuer",
     "ShardedTable",
     "Valuation",
-    "datasets",
+    "data",
     "diagnostics",
     "explain_column",
     "explain_row",

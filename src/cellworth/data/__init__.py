@@ -1,7 +1,16 @@
-"""Tables, labels, owners and the blocks that a table is cut into: everything below the games."""
+"""Tables, labels, owners, the blocks that a table is cut into, and example tables.
+
+Examples
+--------
+>>> from cellworth.data import Blocks
+>>> blocks = Blocks.cut(["r0", "r1", "r2"], ["age", "pay"], row_groups=["a", "a", "b"])
+>>> blocks.shape
+(2, 2)
+"""
 
 from cellworth.data.blocks import Blocks
+from cellworth.data.datasets import fetch_adult, load_adult
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 
-__all__ = ["Blocks", "Owners", "ShardedTable"]
+__all__ = ["Blocks", "Owners", "ShardedTable", "fetch_adult", "load_adult"]

@@ -2,8 +2,8 @@
 
 Examples
 --------
->>> from cellworth import datasets
->>> X, y = datasets.load_adult()
+>>> from cellworth.data import load_adult
+>>> X, y = load_adult()
 >>> X.shape
 (32561, 14)
 """
@@ -71,8 +71,8 @@ def load_adult(
 
     Examples
     --------
-    >>> from cellworth import datasets
-    >>> X, y = datasets.load_adult("test")
+    >>> from cellworth.data import load_adult
+    >>> X, y = load_adult("test")
     >>> X.shape, y[0]
     ((16281, 14), '<=50K')
     """
@@ -102,8 +102,8 @@ def fetch_adult(part: Part = "train", *, folder: str | os.PathLike[str] | None =
 
     Examples
     --------
-    >>> from cellworth import datasets
-    >>> datasets.fetch_adult("test").name
+    >>> from cellworth.data import fetch_adult
+    >>> fetch_adult("test").name
     'adult_test.csv.gz'
     """
     if part not in get_args(Part):
