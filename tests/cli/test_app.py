@@ -24,7 +24,7 @@ def failing(error):
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (ValueError("give\n  another one."), "give another one."),
         (KeyError("no row is called 'x'."), "no row is called 'x'."),
@@ -34,18 +34,18 @@ def failing(error):
         (TypeError(), "TypeError"),
     ],
 )
-def test_a_mistake_is_told_on_one_line(error, told):
+def test_a_mistake_is_reported_on_one_line(error, reported):
     done = invoked(failing(error), "fail")
-    assert (done.code, done.err) == (2, f"Error: {told}\n")
+    assert (done.code, done.err) == (2, f"Error: {reported}\n")
 
 
 def test_a_mistake_of_ours_has_an_exit_code_of_its_own():
     done = invoked(failing(ZeroDivisionError("by 0")), "fail")
-    told = (
+    reported = (
         "internal error (ZeroDivisionError: by 0); please report it, with the traceback that "
         "--debug shows."
     )
-    assert (done.code, done.err) == (70, f"Error: {told}\n")
+    assert (done.code, done.err) == (70, f"Error: {reported}\n")
 
 
 @pytest.mark.parametrize(("error", "code"), [(ZeroDivisionError(), 70), (ValueError("x"), 2)])

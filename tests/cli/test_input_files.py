@@ -1,4 +1,4 @@
-"""Files become tables; what is wrong with one is told in a sentence."""
+"""Files become tables; an error says in a sentence what is wrong."""
 
 import gzip
 import re
@@ -75,7 +75,7 @@ def test_every_format_gives_the_same_table(tmp_path, name, write):
     assert found.X.column(1).tolist() == ["a", None, "NA"]
 
 
-def test_text_that_stands_for_a_gap_is_one_only_if_that_is_said(tmp_path):
+def test_text_that_stands_for_a_missing_value_is_one_only_if_that_is_said(tmp_path):
     write_text(tmp_path / "t.csv")
     found = read_table(tmp_path / "t.csv", missing=["NA"])
     assert found["town"].to_pylist() == ["a", None, None]
@@ -125,7 +125,7 @@ def test_a_column_of_text_with_some_numbers_in_it_is_no_typo(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "reported"),
     [
         ("t.csv", b"", "cannot be read (Empty CSV file)"),
         ("t.csv", b"a,label\n", "has no rows"),
@@ -141,25 +141,25 @@ def test_a_column_of_text_with_some_numbers_in_it_is_no_typo(tmp_path):
         ("t.parquet.gz", b"a", "must end in .csv, .tsv"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_refused_in_one_sentence(tmp_path, name, content, told):
+def test_a_file_that_cannot_be_read_is_rejected_in_one_sentence(tmp_path, name, content, reported):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=re.escape(told)):
+    with pytest.raises(ValueError, match=re.escape(reported)):
         read_table(tmp_path / name)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
-        ({"target": "nobody"}, "--target is 'nobody'"),
-        ({"target": "label", "row_id": "nobody"}, "--id is 'nobody'"),
-        ({"target": "label", "drop": ["nobody"]}, "--drop is 'nobody'"),
+        ({"target": "nosuch"}, "--target is 'nosuch'"),
+        ({"target": "label", "row_id": "nosuch"}, "--id is 'nosuch'"),
+        ({"target": "label", "drop": ["nosuch"]}, "--drop is 'nosuch'"),
         ({"target": "label", "drop": ["id", "age", "town"]}, "no column besides 'label'"),
         ({"target": "label", "row_id": "town"}, "has missing values"),
     ],
 )
-def test_a_column_that_is_not_there_is_named(tmp_path, given, told):
+def test_a_column_that_is_not_there_is_named(tmp_path, given, reported):
     write_text(tmp_path / "t.csv")
-    with pytest.raises(ValueError, match=re.escape(told)):
+    with pytest.raises(ValueError, match=re.escape(reported)):
         read_input(tmp_path / "t.csv", **given)
 
 
@@ -206,13 +206,13 @@ def test_categories_are_what_is_written(tmp_path):
     assert val.X.column(0).tolist() == ["1", "01"]
 
 
-def test_whole_numbers_that_lose_digits_are_named(tmp_path):
+def test_integers_that_lose_digits_are_named(tmp_path):
     longs = [str(10**20 + i) for i in range(3)]
     rows = [f"{long},1e300,{i}.5,{10**15 + i},x" for i, long in enumerate(longs)]
     (tmp_path / "t.csv").write_text("\n".join(["long,big,half,exact,label", *rows, ""]))
-    with pytest.warns(UserWarning, match="'long'.*--categorical long") as told:
+    with pytest.warns(UserWarning, match="'long'.*--categorical long") as reported:
         read_input(tmp_path / "t.csv", target="label")
-    assert len(told) == 1
+    assert len(reported) == 1
     for how in ({"categorical": ["long"]}, {"row_id": "long"}, {"drop": ["long"]}):
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -77,8 +77,8 @@ def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
     assert "neighbor agreement (K = 3), baseline 0." in kept.out
     assert kept.out.endswith(f"), at least {total:.4g} required\n")
     assert cellworth("check", home.values, "--min-total", repr(total + 1e-9)).code == 1
-    suspicion = anomaly_scores(read.X, read.y)
-    above, count = 3.0, int((suspicion > 3.0).sum())
+    anomaly_score = anomaly_scores(read.X, read.y)
+    above, count = 3.0, int((anomaly_score > 3.0).sum())
     assert count > 0
     asked = ["check", home.values, "--anomaly-above", above, "--max-suspects"]
     assert cellworth(*asked, count).code == 0
@@ -157,7 +157,7 @@ def test_rows_are_asked_for_as_they_are_written(tmp_path, ids, asked):
     fine("explain", tmp_path / "v", "--row", str(cells[0]["row"]))
 
 
-def test_rows_of_one_name_cannot_be_told_apart(tmp_path):
+def test_rows_of_one_name_cannot_be_distinguished(tmp_path):
     (tmp_path / "t.csv").write_text("id,a,label\nx,1,0\nx,2,1\ny,3,0\nz,4,1\n")
     given = [tmp_path / "t.csv", "--target", "label", "--id", "id", "-k", 1, "--cv", 2]
     fine("value", *given, "-o", tmp_path / "v", "-q")

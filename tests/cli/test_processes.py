@@ -40,10 +40,10 @@ def test_a_pipeline_sees_exit_codes_0_and_1(home):
 
 
 def test_debug_shows_the_traceback_of_a_mistake(home):
-    code, _, err = done(started("--debug", "value", home.table, "--target", "nobody"))
+    code, _, err = done(started("--debug", "value", home.table, "--target", "nosuch"))
     assert code == 2
     assert "Traceback" in err
-    assert "--target is 'nobody'" in err
+    assert "--target is 'nosuch'" in err
 
 
 def test_a_reader_that_goes_away_is_no_error_to_talk_about(home):

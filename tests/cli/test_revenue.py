@@ -40,7 +40,7 @@ def test_options_are_the_policy_where_nothing_was_agreed(home):
     assert out.startswith("Payout of 50.00 USD to 2 owners; negative: signed")
 
 
-def test_without_owners_nobody_is_paid(home, tmp_path):
+def test_without_owners_no_one_is_paid(home, tmp_path):
     fine("value", *home.asked, "-o", tmp_path / "v", "-q")
     done = cellworth("split", tmp_path / "v", "--amount", "1.00")
     assert done.code == 2
@@ -53,7 +53,7 @@ def test_a_statement_shows_one_owner_alone(home):
     assert "bank" not in out
 
 
-def test_an_agreement_fixes_the_policy_and_the_question(home, tmp_path):
+def test_an_agreement_fixes_the_policy_and_the_problem(home, tmp_path):
     deal = tmp_path / "deal.toml"
     fine("draft", *home.asked, "--owners", home.owners, "--minimum", "5", "-o", deal)
     agreement = Agreement.from_toml(deal)
@@ -65,7 +65,7 @@ def test_an_agreement_fixes_the_policy_and_the_question(home, tmp_path):
     assert "n_neighbors is 4, but the agreement has 3" in done.err
 
 
-def test_an_agreement_that_was_edited_after_the_values_is_refused(home, tmp_path):
+def test_an_agreement_that_was_edited_after_the_values_is_rejected(home, tmp_path):
     deal = tmp_path / "deal.toml"
     deal.write_text(home.deal.read_text().replace('minimum = "0"', 'minimum = "5"'))
     late = cellworth("split", home.values, "--agreement", deal, "--amount", "10.00")

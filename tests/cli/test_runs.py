@@ -46,7 +46,7 @@ def test_a_run_that_was_short_goes_on_in_its_checkpoint(asked, tmp_path):
     assert len(tasks) == 3
 
 
-def test_a_checkpoint_of_another_question_is_refused(asked, tmp_path):
+def test_a_checkpoint_of_another_problem_is_rejected(asked, tmp_path):
     fine("value", *asked, "--checkpoint", tmp_path / "run", "-o", tmp_path / "v")
     before = (tmp_path / "run" / "request.json").read_bytes()
     again = ["value", *asked, "--checkpoint", tmp_path / "run", "-o", tmp_path / "w"]
@@ -109,7 +109,7 @@ def wait_for(condition, seconds=60.0):
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
 )
-def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
+def test_a_run_that_was_interrupted_resumes_to_the_same_bits(tmp_path, number):
     table = wide_table(tmp_path / "wide.csv", 120)
     asked = [table, "--target", "label", "--cv", 3, "--passes", 200, "--jobs", 1]
     run = tmp_path / "run"
@@ -129,13 +129,13 @@ def test_a_run_that_was_broken_off_goes_on_to_the_same_bits(tmp_path, number):
 
 @pytest.fixture
 def small_tasks(monkeypatch):
-    """A sweep over a small table has several tasks, and so can be broken off."""
+    """A pass over a small table has several tasks, so it can be interrupted."""
     monkeypatch.setattr("cellworth.knn.tasks._RANKED_PER_TASK", 1)
     monkeypatch.setattr("cellworth.knn.tasks._LEAST_PER_COLUMN", 1)
 
 
 @pytest.mark.usefixtures("small_tasks")
-def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
+def test_a_deadline_before_the_first_pass_leaves_what_was_done(tmp_path):
     table = wide_table(tmp_path / "wide.csv", 60)
     asked = ["value", table, "--target", "label", "--cv", 3, "--deadline", "0.001s", "--jobs", 1]
     done = cellworth(*asked, "-o", tmp_path / "v")
@@ -148,7 +148,7 @@ def test_a_deadline_before_the_first_sweep_leaves_what_was_done(tmp_path):
     assert "cellworth resume" in done.err
 
 
-def test_values_of_a_run_that_was_broken_off_pass_no_check_unless_allowed(asked, tmp_path):
+def test_values_of_a_run_that_was_interrupted_pass_no_check_unless_allowed(asked, tmp_path):
     fine("value", *asked, "-o", tmp_path / "v")
     valuation = load(tmp_path / "v")
     scores = replace(valuation.scores, n_planned_rows=4000, n_validation_rows=339, n_folds=1)
@@ -171,7 +171,7 @@ def test_values_of_a_run_that_was_broken_off_pass_no_check_unless_allowed(asked,
 
 
 @pytest.mark.usefixtures("small_tasks")
-def test_a_run_that_is_broken_off_does_not_replace_a_whole_result(tmp_path):
+def test_a_run_that_is_interrupted_does_not_replace_a_whole_result(tmp_path):
     table = wide_table(tmp_path / "wide.csv", 60)
     asked = ["value", table, "--target", "label", "--cv", 3, "--jobs", 1, "-o", tmp_path / "v"]
     fine(*asked, "--passes", 1, "-q")
@@ -189,7 +189,7 @@ def test_a_run_that_is_broken_off_does_not_replace_a_whole_result(tmp_path):
 
 
 @pytest.mark.parametrize(("begun", "code"), [(False, 130), (True, 3)])
-def test_what_is_broken_off_can_go_on_once_the_run_has_begun(
+def test_what_is_interrupted_can_go_on_once_the_run_has_begun(
     asked, tmp_path, monkeypatch, begun, code
 ):
     run = tmp_path / "run"
@@ -208,17 +208,17 @@ def test_what_is_broken_off_can_go_on_once_the_run_has_begun(
 
 def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
     shard = ["--checkpoint", tmp_path / "run", "-o", tmp_path / "v", "--partition"]
-    wrong = [*asked, "--row-groups", "nobody"]
+    wrong = [*asked, "--row-groups", "nosuch"]
     assert cellworth("value", *wrong, *shard, "0/2").code == 2
     assert (tmp_path / "run" / "request.json").exists()
-    # Nothing has begun: the mistake may be mended.
+    # Nothing has begun: the mistake can be fixed.
     for position in ("0/2", "1/2"):
         fine("value", *asked, *shard, position)
     fine("resume", tmp_path / "run", "-q")
     assert RunRequest.load(tmp_path / "run").row_groups is None
 
 
-def test_values_that_nobody_is_sure_of_do_not_pass(asked, tmp_path):
+def test_values_that_no_one_is_sure_of_do_not_pass(asked, tmp_path):
     fine("value", *asked, "-o", tmp_path / "v")
     valuation = load(tmp_path / "v")
     once = replace(valuation.moments, count=np.ones_like(valuation.moments.count))
@@ -234,7 +234,7 @@ def test_values_that_nobody_is_sure_of_do_not_pass(asked, tmp_path):
     )
 
 
-def test_a_run_without_a_checkpoint_that_is_broken_off_at_once_ends_as_shells_expect(monkeypatch):
+def test_a_run_without_a_checkpoint_that_is_interrupted_at_once_ends_as_shells_expect(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 

@@ -47,11 +47,11 @@ def documents(home, tmp_path_factory):
     return {name: json.loads(text) for name, text in made.items()}
 
 
-OTHER_KINDS = ("info of a run", "info of an audit", "explain of a column", "suspects by worth")
-KINDS = [*DOCUMENTS, *OTHER_KINDS]
+OTHER_TYPES = ("info of a run", "info of an audit", "explain of a column", "suspects by worth")
+TYPES = [*DOCUMENTS, *OTHER_TYPES]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TYPES)
 def test_a_document_keeps_to_its_schema(documents, kind):
     name = kind.split()[0]
     schema = document_schema(name)
@@ -61,7 +61,7 @@ def test_a_document_keeps_to_its_schema(documents, kind):
     jsonschema.validate(document, schema)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TYPES)
 def test_a_damaged_document_breaks_its_schema(documents, kind):
     schema = document_schema(kind.split()[0])
     for damage in (without_last, with_more, of_another_format):
@@ -89,7 +89,7 @@ def test_every_command_that_prints_a_result_has_a_schema():
 
 def test_schemas_are_printed():
     assert json.loads(fine("schema", "check")) == document_schema("check")
-    assert cellworth("schema", "nobody").code == 2
+    assert cellworth("schema", "nosuch").code == 2
 
 
 def test_what_json_does_not_have_becomes_null_or_text():

@@ -65,11 +65,11 @@ def test_a_model_is_not_imported_where_none_is_needed(handed_over, line):
     ("line", "folder"), [("resume run", "run"), ("verify audit --values v", "v")]
 )
 def test_a_model_that_only_a_folder_names_is_not_run(handed_over, line, folder):
-    refused = cellworth(*line.split())
-    assert refused.code == 2
+    rejected = cellworth(*line.split())
+    assert rejected.code == 2
     assert (
         f"{folder} needs the code of 'naughty:make'; if you trust it, give --model "
-        "naughty:make to execute it." in refused.err
+        "naughty:make to execute it." in rejected.err
     )
     other = cellworth(*line.split(), "--model", "knn")
     assert other.code == 2
@@ -85,7 +85,7 @@ def test_the_way_on_names_the_model(handed_over):
     assert "cellworth resume 'all together' --model naughty:make computes the values" in out
 
 
-def test_the_present_folder_does_not_stand_in_for_a_library(home, tmp_path, monkeypatch):
+def test_the_present_folder_does_not_replace_a_library(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.delitem(sys.modules, "wave", raising=False)
@@ -116,17 +116,17 @@ def test_a_statement_says_nothing_about_others(copies):
     assert whole.code == 0
     assert "ann" in whole.err
     assert "ben" in whole.err
-    told = cellworth("split", copies, "--amount", "10.00", "--statement", "cid")
-    assert told.code == 0
-    assert told.err == ""
-    assert told.out.startswith("cid gets")
+    reported = cellworth("split", copies, "--amount", "10.00", "--statement", "cid")
+    assert reported.code == 0
+    assert reported.err == ""
+    assert reported.out.startswith("cid gets")
     for other in ("ann", "ben"):
-        assert other not in told.out
-    refused = cellworth(
+        assert other not in reported.out
+    rejected = cellworth(
         "split", copies, "--amount", "10.00", "--statement", "cid", "--gate", "refuse"
     )
-    nobody = cellworth("split", copies, "--amount", "10.00", "--statement", "dan")
-    for done in (refused, nobody):
+    nosuch = cellworth("split", copies, "--amount", "10.00", "--statement", "dan")
+    for done in (rejected, nosuch):
         assert done.code == 2
         assert "leave out --statement to see" in done.err
         assert not any(other in done.err for other in ("ann", "ben"))
@@ -184,7 +184,7 @@ def test_only_what_looks_like_a_formula_gets_an_apostrophe(text, harmless):
         "info {}/v",
         "check {}/v --min-total -9",
         "value {}/t.csv --target label --id name -o {}/w",
-        "value {}/t.csv --target nobody",
+        "value {}/t.csv --target nosuch",
     ],
 )
 def test_a_terminal_gets_no_orders_from_a_table(wild, line):

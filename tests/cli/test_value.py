@@ -62,7 +62,7 @@ def test_the_values_are_those_of_the_library(home):
     assert ours.owners().labels["owner"].tolist() == ["bank", "shop"]
 
 
-def test_a_validation_file_judges(home, tmp_path):
+def test_a_validation_file_is_scored_on(home, tmp_path):
     (tmp_path / "val.csv").write_text(TABLE)
     fine("value", *home.asked, "--val", tmp_path / "val.csv", "-o", tmp_path / "v")
     read = read_input(home.table, target="label", row_id="name")
@@ -94,16 +94,16 @@ def test_without_a_folder_it_is_named_after_the_table(home, tmp_path, monkeypatc
 
 def test_nothing_is_overwritten_without_force(home, tmp_path):
     shutil.copytree(home.values, tmp_path / "v")
-    refused = cellworth("value", *home.asked, "-o", tmp_path / "v")
-    assert refused.code == 2
-    assert "--force" in refused.err
+    rejected = cellworth("value", *home.asked, "-o", tmp_path / "v")
+    assert rejected.code == 2
+    assert "--force" in rejected.err
     fine("value", *home.asked, "--cv", 4, "-o", tmp_path / "v", "--force")
     assert RunRequest.load(tmp_path / "v").cv == 4
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
-    refused = cellworth("value", *home.asked, "-o", tmp_path / "mine", "--force")
-    assert refused.code == 2
-    assert "holds other files" in refused.err
+    rejected = cellworth("value", *home.asked, "-o", tmp_path / "mine", "--force")
+    assert rejected.code == 2
+    assert "holds other files" in rejected.err
 
 
 def test_the_request_lies_beside_the_values_and_may_move_with_the_table(home, tmp_path):
@@ -115,7 +115,7 @@ def test_the_request_lies_beside_the_values_and_may_move_with_the_table(home, tm
     assert "p7" in fine("explain", moved / "values", "--row", "p7")
 
 
-def test_a_table_that_changed_since_is_refused(home, tmp_path):
+def test_a_table_that_changed_since_is_rejected(home, tmp_path):
     other = tmp_path / "people.csv"
     other.write_text(TABLE.replace("p3,", "p33,"))
     done = cellworth("suspects", home.values, "--table", other)
@@ -182,7 +182,7 @@ def test_a_model_of_the_users_own_is_valued_exactly_on_few_blocks(home, models):
     np.testing.assert_array_equal(load("v").values, again.values)
 
 
-def test_whole_numbers_that_are_measured_are_valued_where_that_is_said(tmp_path):
+def test_integers_that_are_measured_are_valued_where_that_is_said(tmp_path):
     lines = ["a,t", *(f"{i},{9 * i}" for i in range(20)), ""]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     (tmp_path / "halves.csv").write_text("\n".join(lines).replace(",9\n", ",9.5\n"))
@@ -216,12 +216,12 @@ def test_dates_that_a_model_was_given_are_known_again(models):
 
 
 @pytest.mark.parametrize(
-    ("model", "told"),
+    ("model", "reported"),
     [
         ("forest", "give knn, or module:object"),
         ("mymodels:", "give knn, or module:object"),
         ("nomodule:x", "cannot be imported (No module named 'nomodule')"),
-        ("mymodels:nobody", "cannot be imported"),
+        ("mymodels:nosuch", "cannot be imported"),
         ("mymodels:nothing", "give an estimator, its class or a function"),
         ("mymodels:make_of", "cannot be called without arguments"),
         ("mymodels:breaks", "fails when it is called (ZeroDivisionError"),
@@ -232,11 +232,11 @@ def test_dates_that_a_model_was_given_are_known_again(models):
         ("mymodels:plain", "could not be trained and scored on the whole table"),
     ],
 )
-def test_what_is_no_model_for_the_table_is_told_in_a_sentence(home, models, model, told):
+def test_what_is_no_model_for_the_table_is_reported_in_a_sentence(home, models, model, reported):
     asked = [*home.asked, "--model", model, "--budget", 50, "-o", models / "v", "--jobs", 1]
     done = cellworth("value", *asked)
     assert done.code == 2
-    assert told in done.err
+    assert reported in done.err
 
 
 def test_a_budget_that_buys_nothing_gives_no_values(home, models):
@@ -301,7 +301,7 @@ def test_a_model_gets_an_array_of_numbers_where_no_data_frames_are_installed(
     assert "install pandas" in done.err
 
 
-def test_decimals_that_polars_cannot_hold_are_refused(tmp_path, models, monkeypatch):
+def test_decimals_that_polars_cannot_hold_are_rejected(tmp_path, models, monkeypatch):
     wide = pa.array([Decimal(n) for n in range(8)], pa.decimal256(50, 2))
     pq.write_table(pa.table({"wide": wide, "label": ["x", "y"] * 4}), tmp_path / "wide.parquet")
     only_polars = {"pandas": None, "polars": find_spec("polars")}
@@ -316,15 +316,15 @@ def test_a_plan_tells_the_cost_of_the_run(home):
     found = json.loads(fine("plan", *home.asked, "--json"))
     assert found["utilities"] == 24 * 7
     assert found["seconds"] > 0
-    told = fine("plan", *home.asked)
-    assert "24 x 3 blocks" in told
-    assert "scored by neighbor agreement on 5-fold cross-validation over 24 rows" in told
+    reported = fine("plan", *home.asked)
+    assert "24 x 3 blocks" in reported
+    assert "scored by neighbor agreement on 5-fold cross-validation over 24 rows" in reported
     taken = {line["name"]: line["read_as"] for line in found["column_info"]}
     assert taken == {"age": "number", "town": "category", "debt": "number"}
-    assert all(re.search(rf"^{name} +{kind} ", told, re.M) for name, kind in taken.items())
+    assert all(re.search(rf"^{name} +{kind} ", reported, re.M) for name, kind in taken.items())
 
 
-def test_values_beside_the_question_of_another_table_are_refused(home, tmp_path):
+def test_values_beside_the_request_of_another_table_are_rejected(home, tmp_path):
     shutil.copytree(home.values, tmp_path / "v")
     other = TABLE.replace("p1,23", "p1,24")
     assert other != TABLE
@@ -367,7 +367,7 @@ def test_a_kill_while_values_are_replaced_leaves_none_beside_an_old_request(
     fine("suspects", tmp_path / "v")
 
 
-def test_a_place_that_cannot_be_written_to_is_refused_before_anything_is_read(
+def test_a_path_that_cannot_be_written_to_is_rejected_before_anything_is_read(
     home, tmp_path, monkeypatch
 ):
     def never(*_):
@@ -405,7 +405,7 @@ def test_a_request_leads_to_its_table_through_links(home, tmp_path):
         ("rounds", [1]), ("rounds", [{"tasks": 1}]), ("model", ["knn"]), ("output", {}),
     ],
 )  # fmt: skip
-def test_a_request_of_other_types_is_refused(home, tmp_path, name, given):
+def test_a_request_of_other_types_is_rejected(home, tmp_path, name, given):
     shutil.copytree(home.values, tmp_path / "v")
     path = tmp_path / "v" / "request.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: given}))

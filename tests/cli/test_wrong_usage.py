@@ -52,9 +52,9 @@ WRONG = {
     "value {AT}/none.csv --target label": "does not exist",
     "value {AT}/empty --target label": "is a folder",
     "value {AT}/bad.toml --target label": "must end in .csv, .tsv",
-    "value {T} --target nobody": "--target is 'nobody'",
-    "value {T} --target label --id nobody": "--id is 'nobody'",
-    "value {T} --target label --drop nobody": "--drop is 'nobody'",
+    "value {T} --target nosuch": "--target is 'nosuch'",
+    "value {T} --target label --id nosuch": "--id is 'nosuch'",
+    "value {T} --target label --drop nosuch": "--drop is 'nosuch'",
     "value {T} --target label --cv 3 --val {T}": "give one",
     "value {T} --target label --cv 1": "--cv",
     "value {T} --target label --val-rows 5": "give both",
@@ -104,7 +104,7 @@ WRONG = {
     "value {T} --target label --drop label -o {AT}/v": "--target and --drop both name 'label'",
     "value {T} --target label --model sklearn.tree:DecisionTreeClassifier --scoring acuracy":
         "knows, such as accuracy",
-    "value {T} --target label --row-groups nobody -o {AT}/v": "no column of X",
+    "value {T} --target label --row-groups nosuch -o {AT}/v": "must be a column of X",
     "value {T} --target label --column-groups {AT}/bad.toml": "not valid TOML",
     "value {T} --target label --column-groups {AT}/none.toml": "is not a file",
     "value {T} --target label --owners {AT}/bad.toml -o {AT}/v": "not valid TOML",
@@ -116,7 +116,7 @@ WRONG = {
     "value {T} --target label --model trees -o {AT}/v": "give knn, or module:object",
     "value {T} --target label --model sklearn.tree:DecisionTreeClassifier --labels -o {AT}/v":
         "--labels is for --model knn",
-    "value {T} --target label --categorical nobody -o {AT}/v": "nobody",
+    "value {T} --target label --categorical nosuch -o {AT}/v": "nosuch",
     "value {T} --target label --jobs 2 --dask tcp://x:1": "give one",
     "value {T} --target label --jobs 0": "--jobs",
     "value {T} --target label --nonsense": "No such option",
@@ -146,8 +146,8 @@ WRONG = {
     "suspects {V} --table {AT}/none.csv": "does not exist any more",
     "explain {V}": "give either --row or --column",
     "explain {V} --row p1 --column age": "give either --row or --column",
-    "explain {V} --row nobody": "no row is called 'nobody'",
-    "explain {V} --column nobody": "no column is called 'nobody'",
+    "explain {V} --row nosuch": "no row is called 'nosuch'",
+    "explain {V} --column nosuch": "no column is called 'nosuch'",
     "report {V} -o {AT}/there.html": "--force",
     "report {AT}/empty": "holds no values",
     "check {V}": "no limit was given",
@@ -169,7 +169,7 @@ WRONG = {
     "split {V} --amount 1.00 --owners {AT}/owners.toml": "'nothing'",
     "split {V} --amount 1.00 --agreement {O}": "must be an agreement",
     "split {V} --amount 1.00 --agreement {DEAL} --currency USD": "settled by the agreement",
-    "split {V} --amount 1.00 --statement nobody": "no owner is called 'nobody'",
+    "split {V} --amount 1.00 --statement nosuch": "no owner is called 'nosuch'",
     "verify {AT}/empty": "holds no manifest.json",
     "verify {AT}/none": "does not exist",
     "verify {V}": "holds no audit",
@@ -208,7 +208,7 @@ def test_every_path_of_every_command_refuses_an_address(command, parameter, tmp_
     given = ["s3://bucket/x"]
     if isinstance(parameter, click.Option):
         given = [parameter.opts[-1], "s3://bucket/x"]
-    # The first argument that is wrong is told of; arguments come before options.
+    # The first wrong argument is reported; arguments come before options.
     folder = [] if isinstance(parameter, click.Argument) else ["here"]
     required = [
         word

@@ -124,7 +124,7 @@ def test_positions_of_a_numbered_axis_are_its_labels(label):
 
 
 @pytest.mark.parametrize("label", [-1, 5, 2.5, "2", True, np.nan])
-def test_other_labels_are_refused_by_a_numbered_axis(label):
+def test_other_labels_are_rejected_by_a_numbered_axis(label):
     for axis in (NumberedAxis(5), Axis.from_ids(np.arange(5), what="row")):
         with pytest.raises(KeyError, match="no row is called"):
             axis.position(label, what="row")

@@ -62,7 +62,7 @@ def test_a_table_is_fetched_once(home, tmp_path):
     assert datasets.fetch_adult("test", folder=tmp_path) == path
 
 
-def test_a_download_that_is_another_file_is_refused_and_not_kept(home, tmp_path):
+def test_a_download_that_is_another_file_is_rejected_and_not_kept(home, tmp_path):
     (home / "adult.test").write_bytes(original("test") + b"one more\n")
     with pytest.raises(ValueError, match=r"adult\.test is not the file that was expected"):
         datasets.fetch_adult("test", folder=tmp_path / "new")
@@ -74,7 +74,7 @@ def test_a_download_that_is_another_file_is_refused_and_not_kept(home, tmp_path)
     [b"", b"no gzip", gzip.compress(b"age,income\n1,2\n", mtime=0)],
     ids=["empty", "text", "another table"],
 )
-def test_a_file_that_was_changed_is_refused(tmp_path, content):
+def test_a_file_that_was_changed_is_rejected(tmp_path, content):
     (tmp_path / "adult_test.csv.gz").write_bytes(content)
     with pytest.raises(ValueError, match=r"is not the file that was expected.*delete it"):
         datasets.load_adult("test", folder=tmp_path)
@@ -87,7 +87,7 @@ def test_without_a_network_the_error_says_where_to_put_the_file(home, tmp_path):
         datasets.load_adult("test", folder=tmp_path)
 
 
-def test_a_part_that_does_not_exist_is_refused():
+def test_a_part_that_does_not_exist_is_rejected():
     with pytest.raises(ValueError, match="part must be one of train, test, got 'validation'"):
         datasets.load_adult("validation")
 

@@ -185,7 +185,7 @@ def test_a_local_path_is_no_address(path):
     assert local_path(path, "-o").absolute() == Path(path).absolute()
 
 
-def test_a_file_address_is_refused_with_its_plain_path():
+def test_a_file_address_is_rejected_with_its_plain_path():
     with pytest.raises(ValueError, match=r"got 'file:///tmp/x'; give the plain path, /tmp/x\."):
         local_path("file:///tmp/x", "-o")
     with pytest.raises(ValueError, match=r"give the plain path, /tmp/x\."):
@@ -213,7 +213,7 @@ def test_a_path_that_stands_for_a_remote_file_is_an_address():
 
 
 @pytest.mark.parametrize("wrong", [5, None, b"x", ["x"]])
-def test_what_is_no_path_is_refused(wrong):
+def test_what_is_no_path_is_rejected(wrong):
     with pytest.raises(TypeError, match="folder must be a path, got"):
         local_path(wrong, "folder")
 
@@ -300,13 +300,13 @@ def test_every_way_in_refuses_an_address_and_writes_nothing(entry, address, tmp_
     assert not (tmp_path / "gs:").exists()
 
 
-def test_an_address_in_the_environment_is_refused(monkeypatch):
+def test_an_address_in_the_environment_is_rejected(monkeypatch):
     monkeypatch.setenv("CELLWORTH_DATA", "s3://bucket/x")
     with pytest.raises(ValueError, match="CELLWORTH_DATA must be a local path"):
         datasets.fetch_adult()
 
 
-def test_only_one_place_makes_paths_of_what_users_give():
+def test_only_one_function_makes_paths_of_what_users_give():
     """Whatever is annotated as a path of any kind goes through ``local_path``."""
     source = Path(inspect.getfile(cellworth)).parent
     bypassing = [

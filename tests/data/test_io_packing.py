@@ -136,10 +136,10 @@ def test_nothing_is_unpickled(tmp_path, make):
 
 
 @pytest.mark.parametrize("bit", [0, 3, 6])
-def test_whichever_byte_is_changed_the_file_is_refused_or_means_the_same(tmp_path, bit):
+def test_whichever_byte_is_changed_the_file_is_rejected_or_means_the_same(tmp_path, bit):
     arrays = {"it.a": np.arange(12.0).reshape(3, 4), "it.b": np.arange(3)}
     content = written(tmp_path / "thing.npz", arrays | {"it.c": 0.5}).read_bytes()
-    refused = 0
+    rejected = 0
     for position in range(len(content)):
         changed = bytearray(content)
         changed[position] ^= 1 << bit
@@ -147,17 +147,17 @@ def test_whichever_byte_is_changed_the_file_is_refused_or_means_the_same(tmp_pat
         try:
             (found,) = PlainFile(tmp_path / "thing.npz").read("it")
         except ValueError:
-            refused += 1
+            rejected += 1
             continue
         assert set(found) == {"a", "b", "c"}
         assert found["c"] == 0.5
         for name in ("a", "b"):
             assert_equal_to_the_bit(found[name], arrays[f"it.{name}"])
-    assert refused > 0.7 * len(content)
+    assert rejected > 0.7 * len(content)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.6, 0.9, 0.999])
-def test_a_file_without_its_end_is_refused(tmp_path, share):
+def test_a_file_without_its_end_is_rejected(tmp_path, share):
     path = written(tmp_path / "thing.npz", add_prefix("it", pack(MOMENTS)))
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])

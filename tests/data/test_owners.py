@@ -23,7 +23,7 @@ def masks(owners):
     return {name: owners.cells_of(name).astype(int).tolist() for name in owners.names}
 
 
-def test_rectangles_add_up_and_what_nobody_holds_is_counted():
+def test_rectangles_add_up_and_what_no_one_holds_is_counted():
     owners = OWNERS.assign("ann", rows="r4", columns="region")
     assert masks(owners)["ann"] == [[1, 0, 0], [1, 0, 0], [1, 0, 0], [1, 0, 1]]
     assert owners.codes.tolist() == [[0, 1, -1], [0, -1, -1], [0, -1, -1], [0, -1, 0]]
@@ -92,7 +92,7 @@ def test_every_kind_of_table_has_owners(make):
     assert owners.cells_of("ann").all(axis=1).tolist() == [True, False, True, False]
 
 
-def test_whole_numbers_can_be_names_of_columns_beside_the_labels():
+def test_integers_can_be_names_of_columns_beside_the_labels():
     owners = Owners(pd.DataFrame([[1, 2], [3, 4]])).assign("ann", columns=[1, "(label)"])
     assert owners.assign("bob", columns=0).codes.tolist() == [[1, 0], [1, 0]]
     assert owners.share_of_labels() == {"ann": 2}
@@ -107,7 +107,7 @@ def test_dates_are_values_and_ids():
             assert owners.codes[:, 0].tolist() == [-1, 0]
 
 
-def test_overlaps_are_refused_by_name():
+def test_overlaps_are_rejected_by_name():
     with pytest.raises(ValueError, match=r"'eve' and 'ann' both claim the cell \('r1', 'age'\)"):
         OWNERS.assign("eve", rows=["r1"])
 
@@ -137,7 +137,7 @@ def test_a_block_that_was_claimed_in_parts_by_one_owner_is_held_as_a_whole(overl
     assert owners.on(blocks).codes().tolist() == [[1, 1, 1]]
 
 
-def test_a_block_of_several_owners_is_refused():
+def test_a_block_of_several_owners_is_rejected():
     rows = Blocks.cut(TABLE.index, TABLE.columns, row_groups=["g", "g", "h", "h"])
     with pytest.raises(ValueError, match="the row group 'g' must belong to one owner, got several"):
         OWNERS.on(rows)
@@ -146,7 +146,7 @@ def test_a_block_of_several_owners_is_refused():
         OWNERS.on(columns)
 
 
-def test_owners_of_another_table_are_refused():
+def test_owners_of_another_table_are_rejected():
     other = Blocks.cut(TABLE.index, ["age", "pay", "size"])
     with pytest.raises(
         ValueError, match=r"the columns of the valuation .*, got 'age', 'pay', 'region'"
@@ -157,7 +157,7 @@ def test_owners_of_another_table_are_refused():
         OWNERS.on(shuffled)
 
 
-def test_a_fingerprint_of_holdings_depends_on_these_alone():
+def test_a_hash_of_holdings_depends_on_these_alone():
     blocks = Blocks.cut(TABLE.index, TABLE.columns)
     one = OWNERS.on(blocks).keys[0]
     renamed = Owners(TABLE).assign("zoe", columns="age").assign("ivy", columns="region")
@@ -309,6 +309,6 @@ def test_a_hundred_owners_of_ten_thousand_rows_in_any_shape_are_quick():
     assert np.array_equal(owners.codes, whose)
 
 
-def test_before_any_assignment_nobody_holds_anything():
+def test_before_any_assignment_no_one_holds_anything():
     owners = Owners(pd.DataFrame({"a": [1, 2], "b": [3, 4]}))
     assert repr(owners) == "Owners of 2 x 2 cells\n  unassigned  4 cells"

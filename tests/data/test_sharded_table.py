@@ -124,7 +124,7 @@ def test_columns_are_chosen_and_ordered(tmp_path):
     assert everything.shape == (3000, 21)
 
 
-def test_columns_may_come_in_another_order_and_gaps_have_no_type(tmp_path):
+def test_columns_may_come_in_another_order_and_missing_values_have_no_type(tmp_path):
     write(pa.table({"x": pa.nulls(2), "z": ["a", "b"], "y": [0, 1]}), tmp_path / "a")
     write(pa.table({"y": [0, 1], "z": ["a", "b"], "x": [1.5, 2.5]}), tmp_path / "b")
     table = ShardedTable.from_parquet(tmp_path, target="y")
@@ -140,7 +140,7 @@ def test_columns_may_come_in_another_order_and_gaps_have_no_type(tmp_path):
         ({"x": [1.0], "z": [0]}, r"b/0.parquet lacks the column 'y'"),
     ],
 )
-def test_files_that_disagree_are_refused(tmp_path, other, words):
+def test_files_that_disagree_are_rejected(tmp_path, other, words):
     written(tmp_path / "a")
     write(pa.table(other), tmp_path / "b")
     with pytest.raises(ValueError, match=words):
@@ -169,7 +169,7 @@ def test_what_is_asked_for_must_be_there(tmp_path, settings, error, words):
         ShardedTable.from_parquet(written(tmp_path), **settings)
 
 
-def test_what_is_no_table_is_refused(tmp_path):
+def test_what_is_no_table_is_rejected(tmp_path):
     def read(address):
         ShardedTable.from_parquet(address, target="y")
 
@@ -195,7 +195,7 @@ def test_what_is_no_table_is_refused(tmp_path):
         read(empty)
 
 
-def test_more_rows_than_can_be_counted_are_refused(numbered, tmp_path, monkeypatch):
+def test_more_rows_than_can_be_counted_are_rejected(numbered, tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.data.sharded_table._TOO_MANY_ROWS", 1000)
     with pytest.raises(ValueError, match="the files must hold fewer than 1000 rows, got 1000"):
         ShardedTable.from_parquet(write(numbered, tmp_path, [100]), target="y")
@@ -214,7 +214,7 @@ def test_footers_tell_replaced_files(tmp_path):
         rows_in(table)
 
 
-def test_a_file_that_was_cut_off_is_refused(numbered, tmp_path):
+def test_a_file_that_was_cut_off_is_rejected(numbered, tmp_path):
     table = ShardedTable.from_parquet(write(numbered, tmp_path), target="y")
     file = tmp_path / "0.parquet"
     for n_bytes in (file.stat().st_size // 2, 3, 0):
@@ -223,7 +223,7 @@ def test_a_file_that_was_cut_off_is_refused(numbered, tmp_path):
             rows_in(table)
 
 
-def test_a_damaged_page_is_refused_with_the_name_of_its_file(numbered, tmp_path):
+def test_a_damaged_page_is_rejected_with_the_name_of_its_file(numbered, tmp_path):
     table = ShardedTable.from_parquet(write(numbered, tmp_path), target="y")
     with (tmp_path / "0.parquet").open("r+b") as file:
         file.seek(4)
@@ -235,12 +235,12 @@ def test_a_damaged_page_is_refused_with_the_name_of_its_file(numbered, tmp_path)
 @pytest.mark.parametrize(
     "address", [None, 3, [["a"]], b"a", {"a": 1}, pa.table({"a": [1]})], ids=type
 )
-def test_what_is_no_address_is_refused(address):
+def test_what_is_no_address_is_rejected(address):
     with pytest.raises(TypeError, match="must be the path of a Parquet file or folder, or a"):
         ShardedTable.from_parquet(address, target="y")
 
 
-def test_an_unknown_protocol_is_refused_with_its_address():
+def test_an_unknown_protocol_is_rejected_with_its_address():
     pytest.importorskip("fsspec")
     with pytest.raises(ValueError, match="nowhere://a cannot be opened with fsspec"):
         ShardedTable.from_parquet("nowhere://a", target="y")
@@ -249,7 +249,7 @@ def test_an_unknown_protocol_is_refused_with_its_address():
 @pytest.mark.parametrize(
     "labels", [[[1], [2]], [b"a", b"b"], pa.array([b"a", b"b"]).dictionary_encode()], ids=str
 )
-def test_a_target_that_holds_no_labels_is_refused(labels, tmp_path):
+def test_a_target_that_holds_no_labels_is_rejected(labels, tmp_path):
     folder = write(pa.table({"x": [1.0, 2.0], "y": labels}), tmp_path)
     with pytest.raises(TypeError, match=r"the target 'y' must hold .*; give another"):
         ShardedTable.from_parquet(folder, target="y")

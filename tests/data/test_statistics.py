@@ -53,7 +53,7 @@ def test_floats_have_one_summary_in_any_order_and_however_cut(cells, random):
 
 @settings(deadline=None)
 @given(wholes, st.randoms())
-def test_whole_numbers_have_one_summary_in_any_order_and_however_cut(cells, random):
+def test_integers_have_one_summary_in_any_order_and_however_cut(cells, random):
     whole = NumberSummary.from_cells(np.array(cells, dtype=np.int64))
     shuffled = np.array(random.sample(cells, len(cells)), dtype=np.int64)
     cuts = sorted(random.randint(0, len(cells)) for _ in range(3))
@@ -80,7 +80,7 @@ def test_the_variance_is_that_of_fractions_rounded_once(cells):
 
 @settings(deadline=None)
 @given(wholes.filter(len))
-def test_the_variance_of_whole_numbers_is_exact(cells):
+def test_the_variance_of_integers_is_exact(cells):
     mean = Fraction(sum(cells), len(cells))
     variance = sum((cell - mean) ** 2 for cell in cells) / len(cells)
     assert gathered(np.array(cells)).variance() == float(variance)
@@ -166,7 +166,7 @@ def test_a_crowd_at_one_number_hides_its_width_only_below_the_bits_that_are_kept
     assert abs(summary.percentile(25) - 1e9) < 1e9 * 2.0**-10
 
 
-def test_infinite_variance_is_told():
+def test_infinite_variance_is_reported():
     assert NumberSummary.from_cells(np.array([1e308, -1e308])).variance() == np.inf
 
 

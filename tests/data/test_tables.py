@@ -33,7 +33,7 @@ def test_names_are_kept_and_parts_come_in_the_users_own_type(library):
     assert pa.table(part).select(["age"]).to_pydict() == {"age": [53, 31]}
 
 
-def test_a_table_has_one_fingerprint_in_every_library():
+def test_a_table_has_one_hash_in_every_library():
     digests = {Table.from_data(X, called="X").sha256() for X in tables().values()}
     assert len(digests) == 1
 
@@ -49,12 +49,12 @@ def test_a_table_has_one_fingerprint_in_every_library():
     ],
     ids=str,
 )
-def test_any_change_changes_the_fingerprint(change):
+def test_any_change_changes_the_hash(change):
     before = Table.from_data(pl.DataFrame(COLUMNS), called="X").sha256()
     assert Table.from_data(pl.DataFrame(COLUMNS | change), called="X").sha256() != before
 
 
-def test_names_are_part_of_the_fingerprint():
+def test_names_are_part_of_the_hash():
     one, other = pd.DataFrame({"a": [1]}), pd.DataFrame({"b": [1]})
     assert Table.from_data(one, called="X").sha256() != Table.from_data(other, called="X").sha256()
 
@@ -73,19 +73,19 @@ def test_names_are_part_of_the_fingerprint():
     ],
     ids=str,
 )
-def test_fingerprints_see_content_not_types(one, other, same):
+def test_hashes_see_content_not_types(one, other, same):
     digests = [Table.from_data(column[:, None], called="X").sha256() for column in (one, other)]
     assert (digests[0] == digests[1]) is same
 
 
-def test_dates_have_one_fingerprint_in_pandas_and_polars():
+def test_dates_have_one_hash_in_pandas_and_polars():
     days = pd.date_range("2026-01-01", periods=3)
     one = Table.from_data(pd.DataFrame({"day": days}), called="X")
     other = Table.from_data(pl.DataFrame({"day": days.to_list()}), called="X")
     assert one.sha256() == other.sha256()
 
 
-def test_a_gap_in_a_nullable_pandas_column_is_a_gap():
+def test_a_missing_value_in_a_nullable_pandas_column_is_a_missing_value():
     nullable = pd.DataFrame({"n": pd.array([1, None], "Int64"), "s": pd.array(["a", None])})
     plain = pl.DataFrame({"n": [1, None], "s": ["a", None]})
     assert (

@@ -8,7 +8,7 @@ from cellworth.data.tables import AbsentTable
 SOURCE = SimpleNamespace(shape=(7, 2), names=["a", "b"])
 
 
-def test_a_table_in_shards_tells_names_shape_and_fingerprint():
+def test_a_table_in_shards_tells_names_shape_and_hash():
     table = AbsentTable(SOURCE)
     assert table.shape == (7, 2)
     assert table.names.tolist() == ["a", "b"]
@@ -26,6 +26,6 @@ def test_a_table_in_shards_tells_names_shape_and_fingerprint():
         lambda table: table.native,
     ],
 )
-def test_cells_that_are_not_at_hand_are_refused(look):
+def test_cells_that_are_not_at_hand_are_rejected(look):
     with pytest.raises(ValueError, match="the cells of a sharded table cannot be read here"):
         look(AbsentTable(SOURCE))

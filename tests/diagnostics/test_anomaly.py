@@ -13,7 +13,7 @@ from cellworth.diagnostics.anomaly import compute_log_densities, compute_residua
 from cellworth.diagnostics.features import FeatureColumn, Features
 
 
-def mixed_table(n_rows=60, seed=0, gaps=True):
+def mixed_table(n_rows=60, seed=0, missing=True):
     rng = np.random.default_rng(seed)
     size = rng.normal(size=n_rows)
     table = pd.DataFrame(
@@ -26,7 +26,7 @@ def mixed_table(n_rows=60, seed=0, gaps=True):
             "spent": pd.to_timedelta(rng.integers(0, 50, n_rows), unit="h"),
         }
     )
-    if gaps:
+    if missing:
         table.loc[rng.choice(n_rows, 7, replace=False), "weight"] = np.nan
         table.loc[rng.choice(n_rows, 5, replace=False), "colour"] = None
         table.loc[rng.choice(n_rows, 3, replace=False), "born"] = pd.NaT
@@ -43,16 +43,16 @@ def columns_and_features(table, y):
 
 
 def kernel_twin(numbers, groups, row):
-    spread = np.std(numbers)
+    scale = np.std(numbers)
 
     def density(witnesses, width):
         distances = np.abs(numbers[row] - witnesses) / width
-        return np.exp(-distances).sum() * spread / (2 * width)
+        return np.exp(-distances).sum() * scale / (2 * width)
 
     alike = groups == groups[row]
     others = np.arange(len(numbers)) != row
-    own = density(numbers[alike & others], anomaly.compute_bandwidth(numbers[alike], spread))
-    overall = density(numbers[others], anomaly.compute_bandwidth(numbers, spread)) / others.sum()
+    own = density(numbers[alike & others], anomaly.compute_bandwidth(numbers[alike], scale))
+    overall = density(numbers[others], anomaly.compute_bandwidth(numbers, scale)) / others.sum()
     prior = anomaly.PRIOR_ROWS
     return (own + prior * overall) / ((alike & others).sum() + prior)
 
@@ -69,27 +69,27 @@ def test_a_density_is_that_of_the_other_rows_of_the_class():
 def test_a_density_holds_where_numbers_are_farther_apart_than_powers_can_tell():
     numbers = np.concatenate([np.linspace(0, 1, 3000), [40.0, 40.1, 3e3, 3e3 + 0.5]])
     groups = np.zeros(len(numbers), dtype=np.intp)
-    spread = np.std(numbers)
-    assert (numbers.max() - numbers.min()) / anomaly.compute_bandwidth(numbers, spread) > 1000
+    scale = np.std(numbers)
+    assert (numbers.max() - numbers.min()) / anomaly.compute_bandwidth(numbers, scale) > 1000
     found = compute_log_densities(FeatureColumn.from_numbers(numbers), groups)
     for row in (0, 1500, 2999, 3000, 3001, 3002, 3003):
         twin = np.log(kernel_twin(numbers, groups, row))
         np.testing.assert_allclose(found[row], twin, rtol=1e-9, atol=1e-9)
 
 
-def test_gaps_among_numbers_have_the_share_of_gaps_in_the_class():
+def test_missing_values_among_numbers_have_the_share_of_missing_values_in_the_class():
     rng = np.random.default_rng(2)
     numbers, groups = rng.normal(size=30), rng.integers(0, 2, 30)
     numbers[rng.choice(30, 8, replace=False)] = np.nan
-    gap = np.isnan(numbers)
+    missing = np.isnan(numbers)
     found = compute_log_densities(FeatureColumn.from_numbers(numbers), groups)
-    shares = compute_log_densities(FeatureColumn.from_levels(gap), groups)
+    shares = compute_log_densities(FeatureColumn.from_levels(missing), groups)
     densities_of_known = compute_log_densities(
-        FeatureColumn.from_numbers(numbers[~gap]), groups[~gap]
+        FeatureColumn.from_numbers(numbers[~missing]), groups[~missing]
     )
-    np.testing.assert_allclose(found[gap], shares[gap])
-    # A column without gaps has one level, whose share is 1.
-    np.testing.assert_allclose(found[~gap], shares[~gap] + densities_of_known)
+    np.testing.assert_allclose(found[missing], shares[missing])
+    # A column without missing values has one level, whose share is 1.
+    np.testing.assert_allclose(found[~missing], shares[~missing] + densities_of_known)
 
 
 def test_a_share_is_that_of_the_other_rows_of_the_class():
@@ -142,7 +142,7 @@ def test_scores_of_levels_are_those_of_regressions_refitted_without_the_row():
             np.testing.assert_allclose(scores[row], twin, rtol=1e-9, atol=1e-9)
 
 
-def test_strips_of_rows_give_what_the_whole_table_gives(monkeypatch):
+def test_chunks_of_rows_give_what_the_whole_table_gives(monkeypatch):
     table, y = mixed_table()
     whole = anomaly_scores(table, y)
     monkeypatch.setattr(features, "_ROWS_AT_ONCE", 7)
@@ -163,7 +163,7 @@ def test_scores_counts_cells_of_the_column_that_are_as_unlikely():
 
 @pytest.mark.parametrize("column", ["size", "weight", "colour", "long", "born", "spent"])
 def test_a_wrong_cell_of_every_kind_stands_out(column):
-    table, y = mixed_table(200, seed=3, gaps=False)
+    table, y = mixed_table(200, seed=3, missing=False)
     order = table["size"].rank()
     table["colour"] = np.where(order > 100, "red", "blue")
     table["spent"] = pd.to_timedelta(order, unit="h")
@@ -174,7 +174,7 @@ def test_a_wrong_cell_of_every_kind_stands_out(column):
     assert (scores[:, position] >= scores[low, position]).sum() <= 3
 
 
-def test_a_gap_is_suspicious_where_gaps_are_rare_and_not_where_they_are_common():
+def test_a_missing_value_is_suspicious_only_where_missing_values_are_rare():
     rng = np.random.default_rng(5)
     kind = rng.integers(0, 2, 200)
     X = pd.DataFrame({"kind": kind.astype(str), "price": rng.normal(size=200)})
@@ -185,11 +185,11 @@ def test_a_gap_is_suspicious_where_gaps_are_rare_and_not_where_they_are_common()
     scores = anomaly_scores(X, kind)[:, 1]
     assert scores[odd] > np.quantile(scores, 0.97)
     assert scores[usual[5:]].max() < scores[odd]
-    # A number where gaps are usual is odd too.
+    # A number where most are missing is odd too.
     assert np.median(scores[usual[:5]]) > np.median(scores)
 
 
-def test_a_numeric_target_takes_the_place_of_classes():
+def test_a_numeric_target_is_used_like_classes():
     rng = np.random.default_rng(6)
     target = rng.normal(size=300)
     X = np.stack([target + 0.1 * rng.normal(size=300), rng.normal(size=300)], axis=1)
@@ -205,7 +205,7 @@ def test_groups_of_targets_keep_equal_targets_together():
     assert not target_groups(np.full(9, 0.5)).any()
 
 
-def test_kinds_overrule_the_guess():
+def test_column_types_overrule_the_guess():
     rng = np.random.default_rng(7)
     X = pd.DataFrame({"code": np.tile([1, 2, 50, 99], 50), "x": rng.normal(size=200)})
     X.loc[0, "code"] = 3

@@ -35,7 +35,7 @@ class Sure(ClassifierMixin, BaseEstimator):
         return np.where(right, X[:, 0], 1 - X[:, 0]).astype(int)
 
 
-def judges(n_rows, seed):
+def held_out(n_rows, seed):
     rng = np.random.default_rng(seed)
     label = np.arange(n_rows) % 2
     return np.column_stack([label, rng.random(n_rows)]), label
@@ -52,7 +52,7 @@ def test_a_known_change_lies_within_its_interval_about_as_often_as_promised():
 
     inside = []
     for seed in range(200):
-        X_test, y_test = judges(100, seed)
+        X_test, y_test = held_out(100, seed)
         comparison = compare_models(
             Sure(),
             WORSE,
@@ -140,7 +140,7 @@ def test_an_interval_holds_where_seeds_alone_make_the_difference(n_repeats):
 
 
 def test_scores_are_those_of_the_models():
-    X_test, y_test = judges(200, 0)
+    X_test, y_test = held_out(200, 0)
     given = {"X_test": X_test, "y_test": y_test}
     comparison = compare_models(Sure(), WORSE, Y, X_repaired=BETTER, **given)
     assert comparison.on_all_rows == (np.mean(X_test[:, 1] < 0.7), np.mean(X_test[:, 1] < 0.8))
@@ -185,7 +185,7 @@ def test_a_change_that_no_held_out_row_notices_is_said_so():
     assert "All held-out rows score alike on both tables" in repr(comparison)
 
 
-def test_changed_cells_are_counted_and_gaps_are_alike():
+def test_changed_cells_are_counted_and_missing_values_are_alike():
     table = pd.DataFrame({"a": [1.0, None, 3.0] * 9, "b": ["x", None, "z"] * 9})
     changed = table.copy()
     changed.loc[0, "a"], changed.loc[4, "b"] = 9.0, "x"
@@ -337,7 +337,7 @@ def test_what_the_interval_accounts_for_is_said():
 
 
 def test_sixteen_thousand_held_out_rows_take_little_time():
-    X_test, y_test = judges(16_000, 0)
+    X_test, y_test = held_out(16_000, 0)
     began = time.process_time()
     compare_models(
         Sure(),
@@ -387,14 +387,14 @@ def test_tables_of_any_library_are_compared(library):
 
 
 @pytest.mark.parametrize("same", [X, X.copy(), X[::-1], pd.DataFrame(X), X + 0.5])
-def test_the_training_rows_cannot_judge(same):
+def test_models_are_not_scored_on_the_training_rows(same):
     label = y[::-1] if np.array_equal(same, X[::-1]) else y
     with pytest.raises(ValueError, match="overrates itself"):
         compare_models(LogisticRegression(), X, y, X_repaired=X + 0.5, X_test=same, y_test=label)
 
 
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
-def test_the_rows_of_a_table_with_one_repaired_cell_cannot_judge(library):
+def test_models_are_not_scored_on_the_rows_of_either_table(library):
     table = library({name: X[:, position] for position, name in enumerate("abc")})
     repaired = repair_cells(table, [(3, "b")], how="values", values=[0.25])
     for rows in (table, repaired):
@@ -444,17 +444,17 @@ def test_each_mistake_gets_one_sentence(changed, sentence):
         compare_models(LogisticRegression(), X, y, **given)
 
 
-def test_rows_in_another_order_are_refused():
+def test_rows_in_another_order_are_rejected():
     table = pd.DataFrame(X)
     with pytest.raises(ValueError, match="X_repaired must have the row ids of X"):
         compare_models(LogisticRegression(), table, y, X_repaired=table[::-1], **TEST)
 
 
 def test_a_model_that_fails_says_why():
-    gaps = X.copy()
-    gaps[0, 0] = np.nan
+    missing = X.copy()
+    missing[0, 0] = np.nan
     with pytest.raises(RuntimeError, match=r"failed on the table .*NaN"):
-        compare_models(LogisticRegression(), X, y, X_repaired=gaps, **TEST)
+        compare_models(LogisticRegression(), X, y, X_repaired=missing, **TEST)
     with pytest.raises(RuntimeError, match=r"failed on half of its rows .*n_neighbors = 40"):
         compare_models(KNeighborsClassifier(40), X, y, X_repaired=X + 1, **TEST)
     with pytest.raises(TypeError, match="got the class LogisticRegression"):

@@ -25,12 +25,12 @@ class Sum:
         return float(self.cells[np.ix_(rows, columns)].sum())
 
 
-SUSPICION = np.array([[0.9, 0.1], [0.8, 0.7], [0.3, 0.2]])
+SCORES = np.array([[0.9, 0.1], [0.8, 0.7], [0.3, 0.2]])
 WRONG = np.array([[True, False], [False, True], [True, False]])
 
 
 def test_points_are_those_of_looking_at_one_cell_after_the_other():
-    curve = detection_curve(SUSPICION, WRONG)
+    curve = detection_curve(SCORES, WRONG)
     np.testing.assert_allclose(curve.inspected * 6, range(7))
     np.testing.assert_allclose(curve.found * 3, [0, 1, 1, 2, 3, 3, 3])
     assert [curve.cells_to_find(n) for n in (1, 2, 3)] == [1, 3, 4]
@@ -77,10 +77,10 @@ def test_the_area_follows_from_the_curve():
 
 
 def test_low_values_are_suspicious_and_high_scores_are():
-    valuation = value_game(Sum(-SUSPICION), (3, 2))
-    by_value, by_score = detection_curve(valuation, WRONG), detection_curve(SUSPICION, WRONG)
+    valuation = value_game(Sum(-SCORES), (3, 2))
+    by_value, by_score = detection_curve(valuation, WRONG), detection_curve(SCORES, WRONG)
     np.testing.assert_array_equal(by_value.found, by_score.found)
-    other = detection_curve(SUSPICION, WRONG, order="lowest")
+    other = detection_curve(SCORES, WRONG, order="lowest")
     assert other.area == pytest.approx(1 - by_score.area)
     assert detection_curve(valuation, WRONG, order="highest").area == other.area
 
@@ -94,10 +94,10 @@ def test_cells_of_a_group_take_the_value_of_their_block():
 
 
 def test_cells_without_a_score_are_looked_at_last():
-    unknown = SUSPICION.copy()
+    unknown = SCORES.copy()
     unknown[0, 0] = np.nan
     for side, stand_in in (("highest", -1), ("lowest", 2)):
-        known = SUSPICION.copy()
+        known = SCORES.copy()
         known[0, 0] = stand_in
         one, other = (detection_curve(s, WRONG, order=side) for s in (unknown, known))
         assert one.area == other.area
@@ -105,8 +105,8 @@ def test_cells_without_a_score_are_looked_at_last():
 
 
 def test_infinite_scores_rank_like_any_other():
-    endless = np.where(SUSPICION > 0.85, np.inf, SUSPICION)
-    assert detection_curve(endless, WRONG).area == detection_curve(SUSPICION, WRONG).area
+    endless = np.where(SCORES > 0.85, np.inf, SCORES)
+    assert detection_curve(endless, WRONG).area == detection_curve(SCORES, WRONG).area
 
 
 def test_random_orders_stay_within_their_band():
@@ -130,22 +130,22 @@ def test_many_points_have_a_band_each():
 
 @pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, lambda d: pa.table(d)])
 def test_masks_and_scores_come_in_any_library(library):
-    named = [{name: array[:, j] for j, name in enumerate("ab")} for array in (SUSPICION, WRONG)]
+    named = [{name: array[:, j] for j, name in enumerate("ab")} for array in (SCORES, WRONG)]
     curve = detection_curve(*map(library, named))
-    assert curve.area == detection_curve(SUSPICION, WRONG).area
+    assert curve.area == detection_curve(SCORES, WRONG).area
 
 
 @pytest.mark.parametrize(
     ("backend", "kind"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame), ("pyarrow", pa.Table)]
 )
 def test_points_come_as_a_frame(backend, kind):
-    frame = detection_curve(SUSPICION, WRONG).to_frame(backend)
+    frame = detection_curve(SCORES, WRONG).to_frame(backend)
     assert isinstance(frame, kind)
     assert frame.shape == (7, 5)
 
 
 def test_it_prints_what_was_found():
-    text = repr(detection_curve(SUSPICION, WRONG))
+    text = repr(detection_curve(SCORES, WRONG))
     assert "3 wrong among 6 cells: area 0.778" in text
     assert "cells to inspect until half of them are found: 3" in text
 
@@ -154,13 +154,13 @@ def test_it_prints_what_was_found():
     ("ranking", "wrong", "sentence"),
     [
         (
-            SUSPICION,
+            SCORES,
             WRONG[:2],
             "wrong must have one entry per cell, shape \\(3, 2\\), got shape \\(2, 2\\)",
         ),
-        (SUSPICION, np.zeros((3, 2), dtype=bool), "got False for every cell"),
-        (SUSPICION, np.ones((3, 2), dtype=bool), "got True for every cell"),
-        (SUSPICION[0], WRONG, "ranking must have two dimensions, got shape \\(2,\\)"),
+        (SCORES, np.zeros((3, 2), dtype=bool), "got False for every cell"),
+        (SCORES, np.ones((3, 2), dtype=bool), "got True for every cell"),
+        (SCORES[0], WRONG, "ranking must have two dimensions, got shape \\(2,\\)"),
         (np.full((3, 2), np.nan), WRONG, "ranking must have a score for some cell"),
     ],
 )
@@ -169,25 +169,25 @@ def test_each_mistake_gets_one_sentence(ranking, wrong, sentence):
         detection_curve(ranking, wrong)
 
 
-def test_what_is_no_ranking_and_no_mask_is_refused():
+def test_what_is_no_ranking_and_no_mask_is_rejected():
     with pytest.raises(TypeError, match="wrong must be True or False for every cell, got int64"):
-        detection_curve(SUSPICION, WRONG.astype(int))
+        detection_curve(SCORES, WRONG.astype(int))
     with pytest.raises(TypeError, match="ranking must be a Valuation or an array of numbers"):
         detection_curve([["a", "b"]], [[True, False]])
     with pytest.raises(ValueError, match="order must be one of 'highest', 'lowest', got 'worst'"):
-        detection_curve(SUSPICION, WRONG, order="worst")
+        detection_curve(SCORES, WRONG, order="worst")
     with pytest.raises(ValueError, match="n must be an integer from 1 to 3"):
-        detection_curve(SUSPICION, WRONG).cells_to_find(4)
+        detection_curve(SCORES, WRONG).cells_to_find(4)
 
 
 def shuffled(table):
     return table[["b", "a"]], table[::-1]
 
 
-def test_frames_in_another_order_are_refused():
-    X = pd.DataFrame(SUSPICION, columns=["a", "b"], index=[5, 6, 7])
+def test_frames_in_another_order_are_rejected():
+    X = pd.DataFrame(SCORES, columns=["a", "b"], index=[5, 6, 7])
     wrong = pd.DataFrame(WRONG, columns=["a", "b"], index=[5, 6, 7])
-    assert detection_curve(X, wrong).area == detection_curve(SUSPICION, WRONG).area
+    assert detection_curve(X, wrong).area == detection_curve(SCORES, WRONG).area
     for other in shuffled(wrong):
         with pytest.raises(ValueError, match=r"wrong has the (columns|row ids) "):
             detection_curve(X, other)

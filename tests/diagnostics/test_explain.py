@@ -107,7 +107,7 @@ def unvisited(cells):
     return replace(ADDED, moments=moments, status="estimated")
 
 
-def test_a_cell_that_was_never_visited_stands_last_and_is_told():
+def test_a_cell_that_was_never_visited_is_last_and_reported():
     bob = explain_row(unvisited([2]), "bob")
     assert np.isnan(bob.parts.values).tolist() == [False, False, True]
     assert bob.residual == pytest.approx(0.2)
@@ -141,7 +141,7 @@ def test_it_turns_into_a_frame_of_parts():
     assert frame["value"].sum() == pytest.approx(2.0)
 
 
-def test_unknown_labels_tables_and_numbers_are_refused():
+def test_unknown_labels_tables_and_numbers_are_rejected():
     with pytest.raises(KeyError, match="no row is called 'eve'"):
         explain_row(ADDED, "eve")
     with pytest.raises(KeyError, match="no column is called 0"):
@@ -155,7 +155,7 @@ def test_unknown_labels_tables_and_numbers_are_refused():
         explain_row(value_game(Sum(CELLS), grouped), "p", X=np.ones((5, 3)))
 
 
-def test_a_table_that_was_changed_after_it_was_valued_is_refused():
+def test_a_table_that_was_changed_after_it_was_valued_is_rejected():
     table = np.column_stack([np.arange(20.0), np.arange(20.0) % 7])
     valuation = KNNValuer().fit(table, np.arange(20) % 2).valuation_
     explain_row(valuation, 3, X=table)
@@ -200,8 +200,8 @@ def test_columns_are_compared_by_position_where_row_ids_repeat():
     X = pd.DataFrame({"a": [0.0, 1.0, 5.0, 2.0], "b": [0.0, 9.0, 4.0, 2.0]}, index=[7, 7, 7, 8])
     cells = np.array([[1.0, 1.5], [2.0, 2.5], [3.0, 9.0], [4.0, 4.5]])
     valuation = value_game(Sum(cells), Blocks.cut(X.index, X.columns))
-    told = explain_column(valuation, "a", n_similar=1).differences[0]
-    assert told.endswith("differs most in row 7: 9, not 3.")
+    reported = explain_column(valuation, "a", n_similar=1).differences[0]
+    assert reported.endswith("differs most in row 7: 9, not 3.")
 
 
 @pytest.mark.parametrize("valuation", [KNNValuer(), None])

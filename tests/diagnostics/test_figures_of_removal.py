@@ -18,8 +18,8 @@ with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not
 @with_data
 def test_high_cells_are_needed_and_low_ones_are_not():
     split = removal.value_split(*removal.split_rows(load("adult", DATA), 0), 0)
-    gains = pd.DataFrame(removal.all_improvements(split, 0))
-    points = gains.query("fill == 'draw' and score == 'balanced accuracy'")
+    differences = pd.DataFrame(removal.all_improvements(split, 0))
+    points = differences.query("fill == 'draw' and score == 'balanced accuracy'")
     by = points.groupby(["order", "model"]).points.mean()
     assert (by["highest"] < -6).all()
     assert by["lowest"].mean() > 1
@@ -59,8 +59,8 @@ def test_means_are_those_of_the_cells_that_are_kept():
 def test_errors_are_those_of_the_means_of_sets():
     asked = {"fill": "draw", "score": "AUC", "order": "lowest", "model": "tree"}
     points = {"wine": [1.0, 1.2, 0.8], "heart": [5.0, 5.0, 5.0]}
-    gains = pd.DataFrame(
+    differences = pd.DataFrame(
         [asked | {"set": name, "points": each} for name, some in points.items() for each in some]
     )
-    line = removal.against_random(gains).iloc[0]
+    line = removal.against_random(differences).iloc[0]
     assert line.to_dict() == {"mean": 3.0, "error": 2.0, "wine": 1.0, "heart": 5.0}

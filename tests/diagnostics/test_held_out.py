@@ -24,21 +24,21 @@ def test_halves_share_no_row_and_have_half_of_every_kind():
     rng = np.random.default_rng(0)
     codes = rng.integers(3, size=200)
     changed = rng.choice(200, 60, replace=False)
-    kinds = find_strata(codes, changed)
-    assert kinds.min() == 0
+    column_types = find_strata(codes, changed)
+    assert column_types.min() == 0
     for _ in range(20):
-        first, second = split_in_halves(kinds, rng)
+        first, second = split_in_halves(column_types, rng)
         np.testing.assert_array_equal(first, ~second)
         for kind in range(6):
-            own = kinds == kind
+            own = column_types == kind
             assert abs(int((first & own).sum()) - int((second & own).sum())) <= 1
 
 
 def test_few_changed_rows_and_the_only_row_of_a_class_are_in_both_halves():
     codes = np.array([0] * 50 + [1] * 49 + [2])
-    kinds = find_strata(codes, np.array([3, 60]))
-    assert np.flatnonzero(kinds < 0).tolist() == [3, 60, 99]
-    for half in split_in_halves(kinds, np.random.default_rng(0)):
+    column_types = find_strata(codes, np.array([3, 60]))
+    assert np.flatnonzero(column_types < 0).tolist() == [3, 60, 99]
+    for half in split_in_halves(column_types, np.random.default_rng(0)):
         assert half[[3, 60, 99]].all()
     # Where all rows are changed, all are a sample.
     assert find_strata(np.zeros(4, dtype=int), np.arange(4)).min() == 0
@@ -77,7 +77,7 @@ def test_at_most_one_in_twenty_is_false_whatever_part_of_the_noise_is_shared(sha
 
 
 class Said(ClassifierMixin, BaseEstimator):
-    """A fitted model that says what it was told to say."""
+    """A fitted model that predicts what it was given."""
 
     classes_ = np.array([0, 1])
 
@@ -108,20 +108,20 @@ def test_single_rows_give_the_variance_of_a_paired_difference():
     target, models = lookups()
     strata = [np.arange(len(target))]
     scorer = get_scorer("accuracy")
-    judges = make_held_out_rows(scorer, target, strata, models[0], np.random.default_rng(0))
-    assert isinstance(judges, RowwiseScores)
+    held_out = make_held_out_rows(scorer, target, strata, models[0], np.random.default_rng(0))
+    assert isinstance(held_out, RowwiseScores)
     right = [(model.answer("predict") == target).astype(float) for model in models]
     test = stats.ttest_rel(right[1], right[0])
     low, high = test.confidence_interval()
-    assert compute_half_width(noise_of(judges, models)) == pytest.approx((high - low) / 2)
+    assert compute_half_width(noise_of(held_out, models)) == pytest.approx((high - low) / 2)
 
 
 def test_balanced_accuracy_varies_class_by_class():
     target, models = lookups()
     strata = [np.flatnonzero(target == label) for label in (0, 1)]
     scorer = get_scorer("balanced_accuracy")
-    judges = make_held_out_rows(scorer, target, strata, models[0], np.random.default_rng(0))
-    found = noise_of(judges, models)
+    held_out = make_held_out_rows(scorer, target, strata, models[0], np.random.default_rng(0))
+    found = noise_of(held_out, models)
     right = [(model.answer("predict") == target).astype(float) for model in models]
     for part, own in zip(found, strata, strict=True):
         change = (right[1] - right[0])[own]

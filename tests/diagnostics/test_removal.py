@@ -37,7 +37,7 @@ class Witness(RegressorMixin, BaseEstimator):
 
 
 def what_is_left(model, X, y):
-    """The sum of all cells that are no gaps."""
+    """The sum of all known cells."""
     return float(np.nansum(model.X_))
 
 
@@ -224,7 +224,7 @@ def test_tables_of_any_library_give_the_same_curve_and_stay_as_they_are(library)
     assert curve.to_frame().shape == (4, 4)
 
 
-def test_mixed_columns_with_gaps_are_valued_removed_and_learned_from():
+def test_mixed_columns_with_missing_values_are_valued_removed_and_learned_from():
     rng = np.random.default_rng(3)
     label = rng.integers(2, size=60)
     table = pd.DataFrame(
@@ -247,9 +247,9 @@ def test_mixed_columns_with_gaps_are_valued_removed_and_learned_from():
 def test_rows_that_valued_the_cells_are_warned_of_when_they_score():
     valuer = KNNValuer().fit(X, y, X_val=X_TEST, y_val=Y_TEST)
     settings = {"shares": (0.1,), "n_repeats": 2}
-    with pytest.warns(UserWarning, match="are the validation rows of the valuation") as told:
+    with pytest.warns(UserWarning, match="are the validation rows of the valuation") as reported:
         removal_curve(LogisticRegression(), X, y, ranking=valuer.valuation_, **TEST, **settings)
-    assert len(told) == 1
+    assert len(reported) == 1
     removal_curve(
         LogisticRegression(), X, y, ranking=valuer.valuation_, X_test=X_TEST[1:], y_test=Y_TEST[1:],
         **settings,
@@ -265,10 +265,10 @@ SMALL = curve_of([[0.9, 0.8, 0.7], [0.9, 0.9, 0.5]], [[0.9, 0.7, 0.7], [0.9, 0.7
 
 
 def test_bands_are_students_intervals_over_seeds():
-    gains = np.array([0.1, 0.2])
+    differences = np.array([0.1, 0.2])
     difference = SMALL.difference((0.1,))
     assert difference.mean == pytest.approx(0.15)
-    half = stats.t.ppf(0.975, 1) * gains.std(ddof=1) / np.sqrt(2)
+    half = stats.t.ppf(0.975, 1) * differences.std(ddof=1) / np.sqrt(2)
     assert difference.high - difference.mean == pytest.approx(half)
     assert difference.mean - difference.low == pytest.approx(half)
     np.testing.assert_allclose(SMALL.band.mean, [0.9, 0.85, 0.6])
@@ -291,7 +291,7 @@ def test_a_curve_prints_as_a_table():
     assert lines[3].endswith("+0.1500")
 
 
-def test_shares_that_the_curve_has_not_are_refused():
+def test_shares_that_the_curve_has_not_are_rejected():
     for shares in ((0.15,), ()):
         with pytest.raises(ValueError, match="shares must be some of"):
             SMALL.difference(shares)
@@ -334,7 +334,7 @@ def test_each_mistake_gets_one_sentence(changed, sentence):
 
 
 @pytest.mark.filterwarnings("ignore:fill='missing' leaves a missing value")
-def test_a_model_that_takes_no_gaps_says_so():
+def test_a_model_that_takes_no_missing_values_says_so():
     with pytest.raises(RuntimeError, match=r"failed with 20% of the cells removed .*NaN"):
         removal_curve(
             LogisticRegression(), X, y, ranking=BY_COLUMN, **TEST, shares=(0.2,), fill="missing"
@@ -349,7 +349,7 @@ def test_the_training_rows_cannot_score():
         removal_curve(Witness(), ranking=CELLS, **given)
 
 
-def test_scores_in_another_order_are_refused():
+def test_scores_in_another_order_are_rejected():
     X = pd.DataFrame(CELLS, columns=list("abcd"))
     given = GIVEN | {"X": X, "X_test": X[:2] + 0.5}
     for other in (X[list("dcba")], X[::-1]):
@@ -358,12 +358,12 @@ def test_scores_in_another_order_are_refused():
 
 
 @pytest.mark.parametrize("seed", [-1, "x", 1.5])
-def test_a_seed_that_is_no_whole_number_gets_a_sentence(seed):
+def test_a_seed_that_is_no_integer_gets_a_sentence(seed):
     with pytest.raises(ValueError, match=r"random_state must be an integer of at least 0"):
         removal_curve(Witness(), ranking=CELLS, **GIVEN, random_state=seed)
 
 
-def test_means_leave_gaps_and_whole_columns_as_they_are():
+def test_means_leave_missing_values_and_whole_columns_as_they_are():
     table = Table.from_data(
         pl.DataFrame({"a": [1, 2, 3, None], "b": [4, 5, 6, 7], "c": ["x", None, "x", "y"]}),
         called="X",

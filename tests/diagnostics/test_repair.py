@@ -84,7 +84,7 @@ def test_writing_into_the_copy_does_not_reach_the_original():
 
 @pytest.mark.parametrize("library", TABLES)
 @pytest.mark.parametrize("how", ["draw", "neighbors", "values"])
-def test_types_are_kept_where_no_gap_comes(library, how):
+def test_types_are_kept_where_no_missing_value_comes(library, how):
     table = TABLES[library]()
     values = [41, "m", dt.datetime(2021, 1, 1)] if how == "values" else None
     repaired = repair_cells(table, WRONG, how=how, values=values)
@@ -92,14 +92,18 @@ def test_types_are_kept_where_no_gap_comes(library, how):
     assert types(repaired) == types(table)
 
 
-def test_gaps_are_what_the_library_makes_of_them():
+def test_missing_values_are_what_the_library_makes_of_them():
     every = [(0, name) for name in pandas_table().columns]
     repaired = repair_cells(pandas_table(), every, how="missing")
     assert repaired.iloc[0].isna().all()
     assert repaired.iloc[1:].notna().all(axis=None)
-    kinds = repaired.dtypes.astype(str).to_dict()
-    assert kinds["age"] == "float64"
-    assert (kinds["rank"], kinds["town"], kinds["small"]) == ("Int64", "category", "float32")
+    column_types = repaired.dtypes.astype(str).to_dict()
+    assert column_types["age"] == "float64"
+    assert (column_types["rank"], column_types["town"], column_types["small"]) == (
+        "Int64",
+        "category",
+        "float32",
+    )
     assert (
         repair_cells(TABLES["polars"](), WRONG, how="missing").schema == TABLES["polars"]().schema
     )
@@ -117,7 +121,7 @@ def test_gaps_are_what_the_library_makes_of_them():
         (np.array([["a", 1], ["c", 2], ["e", 3]], dtype=object), "O"),
     ],
 )
-def test_arrays_of_any_kind_get_gaps(array, kind):
+def test_arrays_of_any_kind_get_missing_values(array, kind):
     before = array.tolist()
     repaired = repair_cells(array, [(1, "x0")], how="missing")
     assert repaired.dtype.kind == kind
@@ -160,7 +164,7 @@ def test_a_mask_may_be_a_list_of_rows():
         repair_cells(table, mask[:1], how="missing")
 
 
-def test_a_draw_is_a_cell_that_the_column_has_and_nobody_named():
+def test_a_draw_is_a_cell_of_the_column_that_was_not_named():
     table = pd.DataFrame({"a": np.arange(50.0), "b": [None, *range(49)]})
     mask = np.zeros((50, 2), dtype=bool)
     mask[:20] = True
@@ -207,9 +211,9 @@ def test_values_come_from_a_list_or_from_a_column_of_the_frame():
     assert (repaired.loc[3, "age"], repaired.loc[0, "pay"]) == (30, 9.5)
     assert repaired["age"].dtype == table["age"].dtype
     assert repair_cells(table, cells, how="values", values=[30, 9.5]).equals(repaired)
-    gap = repair_cells(table, cells, how="values", values=[None, 9.5])
-    assert np.isnan(gap.loc[3, "age"])
-    assert gap.loc[0, "pay"] == 9.5
+    missing = repair_cells(table, cells, how="values", values=[None, 9.5])
+    assert np.isnan(missing.loc[3, "age"])
+    assert missing.loc[0, "pay"] == 9.5
 
 
 @pytest.mark.parametrize("library", TABLES)
@@ -235,7 +239,7 @@ def test_a_longer_text_is_not_cut_to_the_width_of_an_array():
     ],
 )
 @pytest.mark.parametrize("value", [2.5, "two"])
-def test_a_value_that_does_not_fit_its_column_is_refused(table, value):
+def test_a_value_that_does_not_fit_its_column_is_rejected(table, value):
     with pytest.raises(
         ValueError, match=r"must be of its type, .*; convert them, or change the type"
     ):
@@ -274,7 +278,7 @@ SMALL = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", None]})
     [
         ([(9, "a")], {"how": "draw"}, "cells must name rows of X, got 9"),
         ([(0, "c")], {"how": "draw"}, "cells must name columns of X, got 'c'"),
-        ([(0, "a")], {"how": "mend"}, "how must be one of .*, got 'mend'"),
+        ([(0, "a")], {"how": "mean"}, "how must be one of .*, got 'mean'"),
         ([(0, "a"), (1, "a"), (2, "a")], {"how": "draw"}, "some known cell of column 'a'"),
         ([(0, "b"), (1, "b")], {"how": "neighbors"}, "some known cell of column 'b'"),
         (np.ones((2, 2), dtype=bool), {"how": "draw"}, "one entry per cell, .*, got shape"),
@@ -292,7 +296,7 @@ def test_each_mistake_gets_one_sentence(cells, settings, sentence):
 
 
 @pytest.mark.parametrize("cells", [7, "age", [1, 2, 3], None])
-def test_what_names_no_cells_is_refused(cells):
+def test_what_names_no_cells_is_rejected(cells):
     with pytest.raises(
         TypeError, match="cells must be a data frame with columns 'row' and 'column'"
     ):

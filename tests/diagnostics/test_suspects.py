@@ -75,21 +75,21 @@ def test_the_list_says_where_what_and_why(valued):
     )
 
 
-def test_cells_are_in_the_order_of_suspicion(valued):
+def test_cells_are_in_the_order_of_anomaly_score(valued):
     X, y, _, valuation = valued
     cells = suspect_cells(X, y, valuation=valuation, k=10_000)
     assert len(cells) == X.size
-    suspicion = anomaly_scores(X, y)
-    assert cells["anomaly_score"].tolist() == sorted(suspicion.ravel(), reverse=True)
+    anomaly_score = anomaly_scores(X, y)
+    assert cells["anomaly_score"].tolist() == sorted(anomaly_score.ravel(), reverse=True)
     rows = X.index.get_indexer(cells["row"])
     columns = X.columns.get_indexer(cells["column"])
-    np.testing.assert_array_equal(suspicion[rows, columns], cells["anomaly_score"])
+    np.testing.assert_array_equal(anomaly_score[rows, columns], cells["anomaly_score"])
     np.testing.assert_array_equal(valuation.values[rows, columns], cells["value"])
     np.testing.assert_array_equal(valuation.validation_se[rows, columns], cells["validation_se"])
     assert cells["cell"].tolist() == [X.iloc[i, j] for i, j in zip(rows, columns, strict=True)]
 
 
-def test_without_a_valuation_there_is_no_worth():
+def test_without_a_valuation_there_are_no_values():
     X, y, _ = people()
     assert list(suspect_cells(X, y).columns) == [*COLUMNS, "reason"]
 
@@ -102,7 +102,7 @@ def test_errors_are_listed_as_far_as_the_valuation_knows_them():
     assert "sampling_se" in listed
 
 
-def test_by_worth_ranks_what_is_low_for_its_column_and_class(valued):
+def test_by_value_ranks_what_is_low_for_its_column_and_class(valued):
     X, y, _, valuation = valued
     cells = suspect_cells(X, y, valuation=valuation, by="value", k=5)
     relative = standardize_values(valuation.values, y)
@@ -114,32 +114,32 @@ def test_by_worth_ranks_what_is_low_for_its_column_and_class(valued):
     assert reason.endswith("in rows with this label.")
 
 
-def test_relative_worth_is_told_within_class_and_column():
-    worths = np.array([[1.0, 5.0], [3.0, 5.0], [8.0, 5.0], [np.nan, 2.0], [4.0, np.nan]])
-    relative = standardize_values(worths, np.array(["a", "a", "a", "b", "b"]))
-    spread = np.std([1, 3, 8])
-    np.testing.assert_allclose(relative[:3, 0], np.array([-2, 0, 5]) / spread)
+def test_relative_values_are_within_class_and_column():
+    values = np.array([[1.0, 5.0], [3.0, 5.0], [8.0, 5.0], [np.nan, 2.0], [4.0, np.nan]])
+    relative = standardize_values(values, np.array(["a", "a", "a", "b", "b"]))
+    scale = np.std([1, 3, 8])
+    np.testing.assert_allclose(relative[:3, 0], np.array([-2, 0, 5]) / scale)
     np.testing.assert_array_equal(relative[:3, 1], 0)
     np.testing.assert_array_equal(relative[3:], [[np.nan, 0], [0, np.nan]])
 
 
-def test_rounding_is_no_difference_in_worth():
-    worths = np.full((6, 2), 0.1)
-    worths[2, 0] += 1e-17 * 2
-    worths[:, 1] = 3.0, 1.0, 2.0, 5.0, 4.0, 6.0
-    relative = standardize_values(worths, np.zeros(6))
+def test_rounding_is_no_difference_in_value():
+    values = np.full((6, 2), 0.1)
+    values[2, 0] += 1e-17 * 2
+    values[:, 1] = 3.0, 1.0, 2.0, 5.0, 4.0, 6.0
+    relative = standardize_values(values, np.zeros(6))
     np.testing.assert_array_equal(relative[:, 0], 0)
     assert relative[:, 1].argmax() == 5
 
 
-def test_a_worth_that_is_not_low_is_not_called_low(valued):
+def test_a_value_that_is_not_low_is_not_called_low(valued):
     X, y, _, valuation = valued
     cells = suspect_cells(X, y, valuation=valuation, by="value", k=X.size)
     assert "standard deviations above the median" in cells["reason"].iloc[-1]
     assert not cells["reason"].str.contains(" -").any()
 
 
-def test_blocks_that_nobody_visited_are_not_listed_by_worth():
+def test_unvisited_blocks_are_not_listed_by_value():
     X, y, _ = people(30)
     valuer = OutOfBagValuer(n_trees=2, random_state=0).fit(X, y)
     visited = int((~np.isnan(valuer.values_)).sum())
@@ -147,7 +147,7 @@ def test_blocks_that_nobody_visited_are_not_listed_by_worth():
     assert len(suspect_cells(X, y, valuation=valuer.valuation_, by="value", k=X.size)) == visited
 
 
-def test_a_cell_of_a_group_has_the_worth_of_its_block():
+def test_a_cell_of_a_group_has_the_value_of_its_block():
     X, y, _ = people(12)
     row_groups = np.repeat(["x", "y", "z"], 4)
     parts = {"who": ["age", "job"], "p": ["pay"]}
@@ -159,11 +159,11 @@ def test_a_cell_of_a_group_has_the_worth_of_its_block():
     for _, cell in cells.iterrows():
         column = "p" if cell["column"] == "pay" else "who"
         assert cell["value"] == valuation.loc[groups[cell["row"]], column]
-    by_worth = suspect_cells(X, y, valuation=valuation, k=X.size, by="value")
-    assert sorted(by_worth["value"]) == sorted(cells["value"])
+    by_value = suspect_cells(X, y, valuation=valuation, k=X.size, by="value")
+    assert sorted(by_value["value"]) == sorted(cells["value"])
 
 
-def test_the_worth_of_labels_is_passed_over():
+def test_the_values_of_labels_are_ignored():
     X, y, _ = people(20)
     X.columns = [1, 2, 3]
     valuation = KNNValuer(random_state=0).fit(X, y, value_labels=True).valuation_
@@ -226,7 +226,7 @@ def test_dates_stay_dates_where_there_is_nothing_else():
     assert cells["cell"].null_count() == 1
 
 
-def test_worth_is_read_strip_by_strip(valued, monkeypatch):
+def test_values_are_read_chunk_by_chunk(valued, monkeypatch):
     X, y, _, valuation = valued
     expected = {
         by: suspect_cells(X, y, valuation=valuation, by=by) for by in ("anomaly_score", "value")
@@ -237,7 +237,7 @@ def test_worth_is_read_strip_by_strip(valued, monkeypatch):
         pd.testing.assert_frame_equal(suspect_cells(X, y, valuation=valuation, by=by), cells)
 
 
-def test_reasons_tell_gaps_targets_and_lone_rows():
+def test_reasons_tell_missing_values_targets_and_lone_rows():
     rng = np.random.default_rng(4)
     X = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=60), "kind": ["a", "b"] * 30})
     X.loc[7, "kind"] = None
@@ -284,8 +284,8 @@ def test_reasons_count_other_cells():
     cells = suspect_cells(X, [0] * 8, k=8)
     counts = {}
     for row, reason in zip(cells["row"], cells["reason"], strict=True):
-        told = re.search(r"the( (\d+))? rarest of 8 for this label", reason)
-        counts[row] = int(told[2] or 1) - 1
+        reported = re.search(r"the( (\d+))? rarest of 8 for this label", reason)
+        counts[row] = int(reported[2] or 1) - 1
         assert ("among the" in reason.split(" and ")[0]) == (counts[row] > 0)
     densities = compute_log_densities(
         FeatureColumn.from_numbers(X["a"].to_numpy()), np.zeros(8, dtype=int)
@@ -357,7 +357,7 @@ def test_wrong_input_gets_a_sentence(valued, changed, sentence):
         ),
     ],
 )
-def test_a_table_that_was_not_valued_is_refused(valued, change, sentence):
+def test_a_table_that_was_not_valued_is_rejected(valued, change, sentence):
     X, y, _, valuation = valued
     with pytest.raises(ValueError, match=sentence):
         suspect_cells(change(X), y, valuation=valuation)
@@ -370,7 +370,7 @@ def test_a_table_that_was_not_valued_is_refused(valued, change, sentence):
 @pytest.mark.parametrize(
     ("error", "auroc", "precision"), [("A", 0.97, 0.6), ("B", 0.94, 0.75), ("S", 0.75, 0.2)]
 )
-def test_suspicion_finds_injected_errors(error, auroc, precision):
+def test_anomaly_score_finds_injected_errors(error, auroc, precision):
     found = []
     for name in ("breast original", "wine", "electricity"):
         case = detection.case(name, error, 0, DATA)
@@ -391,13 +391,13 @@ def test_swapped_cells_are_what_simple_baselines_do_not_find():
 
 
 @with_data
-def test_worth_alone_finds_less():
+def test_values_alone_find_less():
     case = detection.case("breast original", "A", 0, DATA)
     valuer = KNNValuer(10, random_state=0)
     valuer.fit(case.X, case.y, X_val=case.X_val, y_val=case.y_val)
     worth, _ = detection.figures(case.wrong, -standardize_values(valuer.values_, case.y))
-    suspicion, _ = detection.figures(case.wrong, anomaly_scores(case.X, case.y))
-    assert 0.75 < worth < suspicion
+    anomaly_score, _ = detection.figures(case.wrong, anomaly_scores(case.X, case.y))
+    assert 0.75 < worth < anomaly_score
 
 
 @with_data

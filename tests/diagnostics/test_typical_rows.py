@@ -48,13 +48,13 @@ def test_typical_is_the_middle_number_or_the_most_frequent_level_of_like_rows(mo
             assert X.iloc[found, column] == np.sort(cells)[(len(cells) - 1) // 2]
 
 
-def test_a_gap_is_typical_where_most_like_rows_have_one():
+def test_a_missing_value_is_typical_where_most_like_rows_have_one():
     X = pd.DataFrame({"n": [1.0, None, None, 2.0, None], "m": [1.0, 2.0, 3.0, 4.0, 5.0]})
     evidence = evidence_of(X, [0] * 5)
     rows = np.array([0, 1])
     typical = X["n"].iloc[find_typical_rows(evidence, rows, np.array([0, 0]))]
     assert typical.isna().iloc[0]
-    # Of four other rows, two have a gap: the nearer kind decides.
+    # Of four other rows, two have a missing value: the nearer kind decides.
     assert not typical.isna().iloc[1]
 
 
@@ -72,7 +72,7 @@ def test_among_equally_near_levels_content_decides_and_not_the_order_of_rows(ord
     assert cells[like[0]] == "a"
 
 
-def test_a_row_alone_in_its_class_is_like_nobody():
+def test_a_row_alone_in_its_class_has_no_similar_rows():
     evidence = evidence_of([[1.0], [2.0], [3.0]], ["a", "a", "b"])
     assert find_typical_rows(evidence, np.arange(3), np.zeros(3, dtype=int)).tolist() == [
         1,

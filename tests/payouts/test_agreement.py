@@ -95,17 +95,17 @@ def test_rows_may_be_delivered_after_the_agreement():
         ({"stop": MaxTasks(1)}, r"stop of the valuer is MaxTasks\(n_tasks=1\), but None was"),
     ],
 )
-def test_a_valuation_that_answers_another_question_is_refused(changed, where):
+def test_a_valuation_of_another_problem_is_rejected(changed, where):
     with pytest.raises(ValueError, match=f"this valuation differs from the agreement: {where}"):
         drafted().split(valued(**changed), X[:60], amount="100.00")
 
 
-def test_other_validation_rows_are_refused():
+def test_other_validation_rows_are_rejected():
     other = DATA | {"X_val": X[61:], "y_val": y[61:]}
     assert drafted().difference(valued(other)).startswith("validation_sha256 is ")
 
 
-def test_runs_that_were_picked_and_merged_are_refused():
+def test_runs_that_were_picked_and_merged_are_rejected():
     merged = valued().merge(valued(random_state=8))
     assert drafted().difference(merged) == "seed is [7, 8], but 7 was agreed on."
 
@@ -123,9 +123,11 @@ def test_where_a_valuer_runs_and_what_type_its_numbers_have_is_not_agreed_on(tmp
     assert drafted().difference(valued(**changed)) is None
 
 
-def test_a_valuation_that_does_not_tell_its_valuer_is_refused():
+def test_a_valuation_without_its_valuer_is_rejected():
     bare = valued()
-    method = {name: told for name, told in bare.provenance.method.items() if name != "valuer"}
+    method = {
+        name: reported for name, reported in bare.provenance.method.items() if name != "valuer"
+    }
     unknown = replace(bare, provenance=replace(bare.provenance, method=method))
     assert "of the valuer is not known, but" in drafted().difference(unknown)
 
@@ -230,7 +232,7 @@ VALUERS = [
 @pytest.mark.parametrize(
     ("valuer", "data"), VALUERS, ids=[f"{i} {type(v).__name__}" for i, (v, _) in enumerate(VALUERS)]
 )
-def test_the_question_told_beforehand_is_the_one_that_fit_answers(valuer, data):
+def test_the_problem_spec_before_a_fit_is_that_of_the_fit(valuer, data):
     before = valuer.problem_spec(**data)
     assert before == dict(valuer.fit(**data).valuation_.provenance.problem_spec)
     assert not pd.isna(before["data_sha256"]["X"])

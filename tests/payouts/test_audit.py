@@ -242,7 +242,7 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(tmp_path)
 
 
 @pytest.mark.parametrize("figure", ["baseline", "validation", "spread", "status"])
-def test_errors_and_what_nobody_earned_are_computed_anew_too(tmp_path, figure):
+def test_errors_and_the_baseline_are_recomputed_too(tmp_path, figure):
     valuation = paid().valuation
     owned = valuation.owned
     changes = {
@@ -261,7 +261,7 @@ def test_errors_and_what_nobody_earned_are_computed_anew_too(tmp_path, figure):
     assert where in verdict.difference
 
 
-def test_an_older_valid_valuation_in_place_of_the_valuation_is_found(copy, tmp_path):
+def test_an_older_valid_valuation_instead_of_the_valuation_is_found(copy, tmp_path):
     other = KNNValuer(3, **(SETTINGS | {"random_state": 8})).fit(**DATA, owners=OWNERS).valuation_
     shutil.rmtree(copy / "valuation")
     other.save(copy / "valuation")
@@ -316,7 +316,7 @@ def test_an_agreement_that_is_changed_leaves_its_trace(copy):
     assert "agreement_sha256" in verify_audit(copy).difference
 
 
-def test_what_no_replay_can_tell_the_seal_tells(bundle, tmp_path):
+def test_the_digest_reveals_what_no_replay_can(bundle, tmp_path):
     payout = paid()
     digest = replace(payout, agreement=None).save(tmp_path / "a")
     assert digest != bundle[1]
@@ -409,7 +409,7 @@ def test_folds_groups_and_numeric_targets_are_replayed(tmp_path):
 
 
 @pytest.mark.slow
-def test_whole_number_targets_that_the_training_rows_lack_are_no_difference(tmp_path):
+def test_integer_targets_that_the_training_rows_lack_are_no_difference(tmp_path):
     table = pd.DataFrame({"a": np.arange(12.0), "b": np.arange(12.0) % 5})
     data = {"X": table[:8], "y": np.arange(8), "X_val": table[8:], "y_val": np.arange(8, 12)}
     owners = Owners(data["X"]).assign("ann", columns="a").assign("bob", columns="b")
@@ -435,7 +435,7 @@ EVIL = {
     "no names": ("holdings.json", lambda p: p | {"names": []}),
     "one name twice": ("holdings.json", lambda p: p | {"names": ["ann", "ann", "eve"]}),
     "a list for names": ("holdings.json", lambda p: p | {"names": [["ann"], ["bob"], ["eve"]]}),
-    "labels of nobody": ("holdings.json", lambda p: p | {"labels": {"zoe": 1}}),
+    "labels of no owner": ("holdings.json", lambda p: p | {"labels": {"zoe": 1}}),
     "labels below zero": ("holdings.json", lambda p: p | {"labels": {"ann": -1}}),
     "labels of text": ("holdings.json", lambda p: p | {"labels": "ann"}),
     "not a number": ("payout.json", set_key("amount", "NaN")),
@@ -461,7 +461,7 @@ EVIL = {
     ),
     "baseline of text": ("valuation/manifest.json", set_key("baseline", "all")),
     "no provenance": ("valuation/manifest.json", set_key("provenance", {})),
-    "owned by nobody": ("valuation/manifest.json", set_key("owned", {"names": 1})),
+    "owned by no one": ("valuation/manifest.json", set_key("owned", {"names": 1})),
 }
 
 
@@ -472,7 +472,7 @@ def test_whatever_a_bundle_holds_the_answer_is_a_verdict(copy, what):
     assert not verdict
     assert len(verdict.difference) < 1000
     if what.startswith("codes"):
-        # Python counts from the end below zero; nobody's codes may do so.
+        # Python counts from the end below zero; codes of no owner may do so.
         assert "do not match each other or the valuation" in verdict.difference
 
 

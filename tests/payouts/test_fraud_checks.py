@@ -35,7 +35,7 @@ def rows_of(table, whose):
     return owners
 
 
-def kinds(findings):
+def column_types(findings):
     return [finding.kind for finding in findings]
 
 
@@ -70,8 +70,12 @@ def test_copied_rows_are_found_exact_or_jittered(jitter, share):
 
 def test_who_copies_every_row_twice_is_found():
     source = WINE[:60]
-    assert kinds(check_owners(with_copies(source, pd.concat([source, source])))) == ["copied rows"]
-    assert kinds(check_owners(with_copies(source, pd.concat([source[:20]] * 2)))) == ["copied rows"]
+    assert column_types(check_owners(with_copies(source, pd.concat([source, source])))) == [
+        "copied rows"
+    ]
+    assert column_types(check_owners(with_copies(source, pd.concat([source[:20]] * 2)))) == [
+        "copied rows"
+    ]
 
 
 def test_rows_that_both_hold_are_no_copies():
@@ -120,7 +124,7 @@ def test_a_category_under_other_names_is_found(n_levels):
     table["c"] = [f"c{c}" for c in renamed]
     owners = Owners(table).assign("one", columns=["x", "a"]).assign("two", columns=["b", "c"])
     found = check_owners(owners)
-    assert kinds(found) == ["copied columns"] * 2
+    assert column_types(found) == ["copied columns"] * 2
     assert [finding.owners for finding in found] == [("one", "two"), ("two",)]
 
 
@@ -132,7 +136,7 @@ def test_who_pads_the_table_with_own_copies_is_found():
     assert finding.owners == ("a",)
 
 
-def test_columns_that_everybody_holds_cost_nobody():
+def test_columns_that_all_owners_hold_are_no_finding():
     table = WINE.assign(again=WINE["ash"] * 2)
     assert check_owners(rows_of(table, np.arange(len(table)) % 3)) == []
 
@@ -155,10 +159,10 @@ def test_constants_and_identifiers_are_no_copies():
     assert check_owners(owners) == []
 
 
-def test_gaps_are_like_gaps_and_like_nothing_else():
+def test_a_missing_value_equals_only_missing_values():
     gapped = WINE.mask(np.random.default_rng(0).random(WINE.shape) < 0.3)
     assert check_owners(rows_of(gapped, np.arange(len(gapped)) % 2)) == []
-    assert kinds(check_owners(with_copies(gapped[:80], gapped[:40]))) == ["copied rows"]
+    assert column_types(check_owners(with_copies(gapped[:80], gapped[:40]))) == ["copied rows"]
 
 
 def test_an_owner_below_zero_is_named_with_its_value():
@@ -180,7 +184,7 @@ def test_an_owner_below_zero_is_named_with_its_value():
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3])
-def test_a_copied_column_is_found_whatever_its_sign_and_its_gaps(share):
+def test_a_copied_column_is_found_for_any_sign_and_missing_values(share):
     rng = np.random.default_rng(0)
     table = WINE[["alcohol", "ash"]].assign(copy=-WINE["alcohol"])
     table["letter"] = np.array(list("abcd"))[np.arange(len(table)) % 4]
@@ -194,7 +198,7 @@ def test_a_copied_column_is_found_whatever_its_sign_and_its_gaps(share):
     assert "and 1 more such pairs" in finding.sentence
 
 
-def test_columns_that_have_their_gaps_in_common_are_no_copies():
+def test_columns_that_share_only_missing_values_are_no_copies():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(400, 3))
     table[:320, :2] = np.nan
@@ -203,7 +207,7 @@ def test_columns_that_have_their_gaps_in_common_are_no_copies():
     assert check_owners(owners) == []
 
 
-def test_the_correlation_of_ranks_leaves_gaps_out_in_pairs():
+def test_the_correlation_of_ranks_leaves_missing_values_out_in_pairs():
     rng = np.random.default_rng(0)
     numbers = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 4))
     known = rng.random(numbers.shape) > 0.1
@@ -214,25 +218,25 @@ def test_the_correlation_of_ranks_leaves_gaps_out_in_pairs():
     assert np.allclose(whole, pd.DataFrame(numbers).corr("spearman").abs(), atol=1e-12)
 
 
-def judged(X, y, n_neighbors=5, n_judges=100, seed=0):
-    """Neighbours' values of two columns, one per owner, judged by rows of pure chance."""
+def scored(X, y, n_neighbors=5, n_validation=100, seed=0):
+    """Nearest-neighbor values of two columns, one per owner, scored on random rows."""
     rng = np.random.default_rng(seed)
     owners = Owners(X).assign("a", columns="x0").assign("b", columns="x1")
-    X_val, y_val = rng.normal(size=(n_judges, 2)), np.arange(n_judges) % 2
+    X_val, y_val = rng.normal(size=(n_validation, 2)), np.arange(n_validation) % 2
     valuer = KNNValuer(n_neighbors)
     return owners, valuer.fit(X, y, X_val=X_val, y_val=y_val, owners=owners).valuation_
 
 
-def test_rounding_is_worth_nothing_to_anybody():
+def test_rounding_errors_have_no_value():
     rng = np.random.default_rng(0)
     with pytest.warns(UserWarning, match="no column can matter"):
-        owners, valuation = judged(rng.normal(size=(400, 2)), np.arange(400) % 2, 400)
+        owners, valuation = scored(rng.normal(size=(400, 2)), np.arange(400) % 2, 400)
     # This is what money was paid by.
     assert 0 < np.abs(valuation.values).max() < 1e-15
-    assert kinds(check_owners(owners, valuation)) == ["within noise"]
+    assert column_types(check_owners(owners, valuation)) == ["within noise"]
     with pytest.raises(ValueError, match="at least one of the owners' values must be above 0"):
         split_revenue(valuation, owners, amount="100", policy=Policy(gate="off"))
-    owners, valuation = judged(np.ones((50, 2)), np.arange(50) % 2)
+    owners, valuation = scored(np.ones((50, 2)), np.arange(50) % 2)
     with pytest.raises(ValueError, match="must be above 0 to split an amount"):
         split_revenue(valuation, owners, amount="100", policy=Policy(negative="signed", gate="off"))
 
@@ -246,9 +250,9 @@ def test_values_that_are_small_because_the_score_is_count_as_they_are():
     assert list(map(str, payout.amounts)) == ["50.00", "50.00"]
 
 
-def test_a_total_that_may_be_nothing_is_found_and_refused():
+def test_a_total_that_may_be_nothing_is_found_and_rejected():
     rng = np.random.default_rng(1)
-    owners, noise = judged(rng.normal(size=(400, 2)), rng.integers(2, size=400))
+    owners, noise = scored(rng.normal(size=(400, 2)), rng.integers(2, size=400))
     finding = check_owners(owners, noise)[-1]
     assert (finding.kind, finding.owners) == ("within noise", ("a", "b"))
     assert abs(finding.figure) < 1.96 * noise.total_error
@@ -265,7 +269,7 @@ def test_the_gate_cannot_be_shown_another_table():
     data = {"X": WINE[:120], "y": LABELS[:120], "X_val": WINE[120:], "y_val": LABELS[120:]}
     other = WINE[:120].assign(alcohol=1.0)
     valuation = KNNValuer(3, n_passes=1, random_state=0).fit(**data).valuation_
-    for refused in (
+    for rejected in (
         lambda: split_revenue(
             valuation, Owners(other).assign("a"), amount="1", policy=Policy(gate="off")
         ),
@@ -273,7 +277,7 @@ def test_the_gate_cannot_be_shown_another_table():
         lambda: KNNValuer(3, n_passes=1).fit(**data, owners=Owners(other).assign("a")),
     ):
         with pytest.raises(ValueError, match="the cells of the table that is valued"):
-            refused()
+            rejected()
     assert split_revenue(
         valuation, Owners(pl.from_pandas(WINE[:120])).assign("a"), amount="1"
     ).amounts
@@ -289,7 +293,7 @@ def test_a_column_of_row_groups_is_no_cell_of_the_owners_table():
 
 
 def poisoned():
-    """Three owners of rows, of whom one has labels that are turned round; rows to judge on."""
+    """Three owners of rows, of whom one has flipped labels; rows to score on."""
     rng = np.random.default_rng(3)
     X = pd.DataFrame(rng.normal(size=(500, 3)), columns=["a", "b", "c"])
     y = (X["a"] + 0.1 * rng.normal(size=500) > 0).astype(int)
@@ -328,7 +332,7 @@ def test_shuffled_cells_are_the_owners_own_column_by_column():
     assert not seen.equals(table)
 
 
-def test_a_model_comes_with_rows_to_judge_on():
+def test_a_model_needs_rows_to_score_on():
     owners, data = poisoned()
     with pytest.raises(ValueError, match="model needs y, X_val and y_val; pass the labels"):
         check_owners(owners, model=DecisionTreeClassifier())
@@ -377,7 +381,7 @@ def test_one_identity_under_two_names_is_found_in_a_game_of_blocks():
 def test_in_the_game_of_cells_two_names_are_no_finding():
     valuation = KNNValuer(3).fit(WINE.iloc[:, :5], LABELS).valuation_
     owners = rows_of(WINE.iloc[:, :5], np.arange(len(WINE)) % 2)
-    assert "one identity" not in kinds(check_owners(owners, valuation))
+    assert "one identity" not in column_types(check_owners(owners, valuation))
 
 
 def test_findings_tell_no_row_and_no_cell():

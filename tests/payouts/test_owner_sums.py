@@ -28,7 +28,7 @@ def fitted(owners=OWNERS, **settings):
     return KNNValuer(3, **of_valuer).fit(X, y, owners=owners, **of_fit).valuation_
 
 
-def test_an_owner_is_worth_the_sum_of_its_cells():
+def test_the_value_of_an_owner_is_the_sum_of_its_cells():
     valuation = fitted()
     cells = valuation.values
     expected = [cells[:40, :3].sum(), cells[40:, :3].sum(), cells[:, 3:5].sum()]
@@ -48,41 +48,43 @@ def test_the_validation_error_of_an_owner_is_that_of_a_mean_over_queries():
     train, val = (X.iloc[::2], y[::2]), (X.iloc[1::2], y[1::2])
     half = len(val[1])
     owners = Owners(train[0]).assign("ann", rows=slice(0, 20), columns=NAMES[:4])
-    told = KNNValuer(3).fit(*train, X_val=val[0], y_val=val[1], owners=owners).valuation_.owners()
+    reported = (
+        KNNValuer(3).fit(*train, X_val=val[0], y_val=val[1], owners=owners).valuation_.owners()
+    )
     each = [
         KNNValuer(3).fit(*train, X_val=val[0].iloc[[q]], y_val=val[1].iloc[[q]]).values_
         for q in range(half)
     ]
     sums = np.array([values[:20, :4].sum() for values in each])
     expected = sums.std(ddof=1) / np.sqrt(half) * widening(half)
-    assert told.validation_se[0] == pytest.approx(expected, rel=1e-9)
+    assert reported.validation_se[0] == pytest.approx(expected, rel=1e-9)
 
 
 def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
     settings = {"sampler": PermutationSampler(2), "random_state": 0}
     once = fitted(**settings, n_passes=3, runtime=Runtime(executor=Serial())).owners()
     elsewhere = fitted(**settings, n_passes=3, runtime=Runtime(executor=Processes(2))).owners()
-    journal = MemoryCheckpoint()
-    fitted(**settings, n_passes=1, runtime=Runtime(checkpoint=journal))
-    resumed = fitted(**settings, n_passes=3, runtime=Runtime(checkpoint=journal)).owners()
+    checkpoint = MemoryCheckpoint()
+    fitted(**settings, n_passes=1, runtime=Runtime(checkpoint=checkpoint))
+    resumed = fitted(**settings, n_passes=3, runtime=Runtime(checkpoint=checkpoint)).owners()
     for other in (elsewhere, resumed):
         assert np.array_equal(other.values, once.values)
         assert np.array_equal(other.sampling_se, once.sampling_se)
 
 
 def test_a_checkpoint_with_other_owners_is_another_run():
-    journal = MemoryCheckpoint()
+    checkpoint = MemoryCheckpoint()
     fitted(
         sampler=PermutationSampler(2),
         n_passes=1,
         random_state=0,
-        runtime=Runtime(checkpoint=journal),
+        runtime=Runtime(checkpoint=checkpoint),
     )
     with pytest.raises(ValueError, match="owners"):
         fitted(
             Owners(X).assign("ann", columns=NAMES[0]),
             sampler=PermutationSampler(2), n_passes=1, random_state=0,
-            runtime=Runtime(checkpoint=journal),
+            runtime=Runtime(checkpoint=checkpoint),
         )  # fmt: skip
 
 
@@ -113,7 +115,7 @@ def test_cells_that_are_claimed_twice_are_shared_alike():
     assert np.allclose(valuation.owners().values, [columns[0] / 2, columns[0] / 2 + columns[1]])
 
 
-def test_the_whole_score_is_what_cells_earn_and_what_is_there_before():
+def test_the_score_is_the_total_plus_the_baseline():
     valuation = fitted()
     held_out = KNNValuer(3).fit(X, y, X_val=X, y_val=y).valuation_
     shares = np.mean([np.mean(y == label) for label in y])
@@ -121,7 +123,7 @@ def test_the_whole_score_is_what_cells_earn_and_what_is_there_before():
     assert 0 < valuation.baseline < valuation.baseline + valuation.total < 1
 
 
-def test_owners_that_are_none_are_refused():
+def test_owners_that_are_none_are_rejected():
     with pytest.raises(TypeError, match=r"owners must be Owners, got dict; pass Owners\(X\)"):
         KNNValuer().fit(X, y, owners={"ann": [0]})
     with pytest.raises(ValueError, match="this valuation has no owners; pass owners="):
@@ -139,11 +141,11 @@ def test_without_owners_in_fit_a_split_has_bounds_that_hold():
     assert "Intervals are upper bounds" in repr(bounded)
 
 
-def test_few_sweeps_never_tell_that_the_choice_of_validation_rows_does_not_matter():
+def test_few_passes_do_not_hide_the_validation_error():
     data = {"X": X[::2], "y": y[::2], "X_val": X[1::2], "y_val": y[1::2]}
     owners = Owners(X[::2]).assign("ann", columns=NAMES[0]).assign("bob", columns=NAMES[1:])
     exact = KNNValuer(3).fit(**data, owners=owners).valuation_.owners().validation_se
     for seed in range(20):
         valuer = KNNValuer(3, sampler=PermutationSampler(1), n_passes=2, random_state=seed)
-        told = valuer.fit(**data, owners=owners).valuation_.owners().validation_se
-        assert (told > 0.4 * exact).all()
+        reported = valuer.fit(**data, owners=owners).valuation_.owners().validation_se
+        assert (reported > 0.4 * exact).all()

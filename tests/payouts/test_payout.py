@@ -47,7 +47,7 @@ def valued(cells, *, errors=None, table=None, status="exact", **blocks):
 
 
 def owned(whose, shape, names=None, order=None):
-    """Owners of a table of zeros, from a code for each cell; -1 is nobody."""
+    """Owners of a table of zeros, from a code for each cell; -1 is no owner."""
     whose = np.asarray(whose).reshape(shape)
     owners = Owners(np.zeros(shape))
     codes = [code for code in np.unique(whose) if code >= 0]
@@ -113,7 +113,7 @@ def test_names_orders_of_assignment_and_orders_of_rows_change_no_amount(table, r
     second = split_revenue(valued(cells), owned(whose, cells.shape, names, order), **given_out)
     expected = {names[c]: amounts_of(first)[f"owner {c}"] for c in codes}
     assert amounts_of(second) == expected
-    # Rows in another order have other fingerprints, by which equal remainders go.
+    # Rows in another order have other hashes, which decide equal remainders.
     rows = random.sample(range(len(cells)), len(cells))
     third = amounts_of(
         split_revenue(valued(cells[rows]), owned(whose[rows], cells.shape), **given_out)
@@ -181,7 +181,7 @@ def test_a_minimum_is_for_every_owner():
     assert list(map(str, signed.amounts)) == ["80.00", "20.00"]
 
 
-def test_who_is_worth_less_than_nothing_pays_and_its_statement_says_so():
+def test_an_owner_of_negative_value_pays_and_its_statement_says_so():
     payout = split_revenue(
         valued([[3.0, -1.0]]), TWO, amount="100", policy=Policy(negative="signed", gate="off")
     )
@@ -283,7 +283,7 @@ def test_an_error_that_is_not_known_decides_nothing():
     assert any(note.startswith("The valuation was interrupted") for note in payout.notes)
 
 
-def test_what_nobody_earned_and_nobody_owns_is_shown():
+def test_the_baseline_and_the_value_of_unassigned_cells_are_shown():
     shown = repr(
         split_revenue(
             valued([[1.0, 0.5]]), owned([[0, -1]], (1, 2)), amount="1", policy=Policy(gate="off")
@@ -411,9 +411,9 @@ def test_a_statement_holds_totals_and_own_cells_and_nothing_else():
     assert b"bob" not in pickle.dumps(statement)
     others = set(valuation.values[20:].ravel().tolist()) - set(valuation.values[:20].ravel())
     assert not others & set(frame["value"])
-    told = statement.to_dict()
-    assert Decimal(told["amount"]) == payout.amounts[0] == statement.amount
-    assert (told["cells"], told["owners"], told["total_amount"]) == (80, 2, "100")
+    reported = statement.to_dict()
+    assert Decimal(reported["amount"]) == payout.amounts[0] == statement.amount
+    assert (reported["cells"], reported["owners"], reported["total_amount"]) == (80, 2, "100")
 
 
 def test_statements_come_in_any_library():
@@ -505,7 +505,7 @@ def test_a_mistake_gets_one_sentence(changed, sentence):
         pay(**(GOOD | changed))
 
 
-def test_an_amount_is_a_whole_number_of_any_type_and_shown_in_full():
+def test_an_amount_is_an_integer_of_any_type_and_shown_in_full():
     assert pay(**(GOOD | {"amount": np.int64(100)})).amount == 100
     assert str(pay(**(GOOD | {"amount": "1e5"}))).startswith("Payout of 100,000 EUR")
 

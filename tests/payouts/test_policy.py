@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cellworth.payouts.policy import compute_quotas, compute_weights, parse_money, round_to_units
 
 CENT = Decimal("0.01")
-# Shares are ratios: whole numbers are as good as any values.
+# Shares are ratios: integers are as good as any values.
 values = st.lists(st.integers(-(10**9), 10**9).map(Fraction), min_size=1, max_size=10)
 parts_of_one = st.integers(0, 1000).map(lambda n: Fraction(n, 1000))
 units = st.sampled_from(["0.01", "1", "0.05", "1000", "0.001"])
@@ -54,7 +54,7 @@ def test_no_owner_of_a_negative_value_gets_anything_with_floor_and_pays_with_sig
 
 @hundreds
 @given(values, st.integers(0, 10**6), st.integers(0, 10**6))
-def test_nobody_gets_less_than_the_minimum_and_those_above_keep_their_proportions(
+def test_no_owner_gets_less_than_the_minimum_and_those_above_keep_their_proportions(
     worth, least, spare
 ):
     assume(max(worth) > 0)

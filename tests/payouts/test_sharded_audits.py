@@ -27,7 +27,7 @@ def in_files(folder, table):
     return ShardedTable.from_parquet(folder, target="y")
 
 
-def judged(table):
+def scored(table):
     rows = cells(seed=1).slice(0, 40)
     return {"X": table, "X_val": rows.drop_columns("y"), "y_val": rows["y"].to_pylist()}
 
@@ -43,14 +43,14 @@ def four_banks(table):
 def audit(tmp_path_factory):
     folder = tmp_path_factory.mktemp("banks")
     table = in_files(folder / "table", cells())
-    data, owners = judged(table), four_banks(table)
+    data, owners = scored(table), four_banks(table)
     agreement = Agreement.draft(VALUER, owners, Policy(gate="warn"), **data)
     with pytest.warns(UserWarning, match="not checked"):
         payout = agreement.split(VALUER.fit(**data).valuation_, table, amount="1000.00")
     return folder / "audit", payout.save(folder / "audit"), data
 
 
-def test_a_sharded_table_is_asked_for_its_question(audit):
+def test_a_sharded_table_has_a_problem_spec(audit):
     *_, data = audit
     assert VALUER.problem_spec(**data) == VALUER.fit(**data).valuation_.provenance.problem_spec
 
@@ -114,7 +114,7 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tm
         ({"row_groups": [0]}, r"the arguments of fit \(X, X_val, y_val\)"),
     ],
 )
-def test_what_shards_do_without_is_refused(audit, change, words):
+def test_what_shards_do_without_is_rejected(audit, change, words):
     folder, _, data = audit
     with pytest.raises(ValueError, match=words):
         verify_audit(folder, data=data | change)

@@ -79,10 +79,10 @@ def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
     assert stored.amounts == plain.amounts
     np.testing.assert_array_equal(stored.values, plain.values)
     np.testing.assert_array_equal(stored.errors.sampling, plain.errors.sampling)
-    told, wanted = (repr(payout).splitlines() for payout in (stored, plain))
+    reported, wanted = (repr(payout).splitlines() for payout in (stored, plain))
     assert "Pass owners to fit" in wanted.pop(5)
-    assert "only the errors of whole columns are known" in told.pop(5)
-    assert told == wanted
+    assert "only the errors of whole columns are known" in reported.pop(5)
+    assert reported == wanted
     mine, wanted = (payout.statement("bob") for payout in (stored, plain))
     assert mine.to_dict() == wanted.to_dict()
     names = {f"x{j}": f"c{j}" for j in range(4)}
@@ -98,7 +98,7 @@ def test_the_gate_says_what_it_did_not_look_for(tmp_path):
         split_revenue(stored, owners, amount="10.00")
 
 
-def test_what_was_not_looked_for_is_no_reason_to_refuse_but_what_was_found_is(tmp_path):
+def test_what_was_not_checked_does_not_stop_a_split_but_findings_do(tmp_path):
     stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
     with pytest.warns(UserWarning, match="the 50 rows were not checked for copies"):
         payout = split_revenue(stored, owners, amount="10.00", policy=Policy(gate="refuse"))
@@ -108,13 +108,13 @@ def test_what_was_not_looked_for_is_no_reason_to_refuse_but_what_was_found_is(tm
 
 
 def test_owners_of_whole_columns_get_the_errors_of_their_columns(tmp_path):
-    judged = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
-    stored = in_shards(whole(), tmp_path, validation=judged)
+    scored = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    stored = in_shards(whole(), tmp_path, validation=scored)
     owners = Owners(TABLE, overlaps="equal").assign("ann", columns="c2").assign("bob", columns="c0")
     errors = split_revenue(stored, owners, amount="10.00", policy=Policy(gate="off")).errors
     columns = stored.columns().sampling_se
     np.testing.assert_array_equal(errors.sampling, columns[[2, 0]])
-    np.testing.assert_array_equal(errors.validation, judged[[2, 0]])
+    np.testing.assert_array_equal(errors.validation, scored[[2, 0]])
     assert not errors.bounded
     shared = owners.assign("eve", columns=["c0", "c1"])
     errors = split_revenue(stored, shared, amount="10.00", policy=Policy(gate="off")).errors
@@ -123,12 +123,12 @@ def test_owners_of_whole_columns_get_the_errors_of_their_columns(tmp_path):
     assert errors.bounded
 
 
-def test_owners_of_a_sharded_valuation_are_refused_with_a_sentence(tmp_path):
+def test_owners_of_a_sharded_valuation_are_rejected_with_a_sentence(tmp_path):
     with pytest.raises(ValueError, match="errors of sums over rows are not known; use split"):
         in_shards(whole(), tmp_path).owners()
 
 
-def test_owners_of_another_table_are_refused(tmp_path):
+def test_owners_of_another_table_are_rejected(tmp_path):
     problem_spec = SHAPLEY | {"data_sha256": {"X": "abc"}}
     stored = in_shards(whole(problem_spec=problem_spec), tmp_path)
     split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="off"))
@@ -152,7 +152,7 @@ def test_owners_of_another_table_are_refused(tmp_path):
         ({"columns": "age"}, "which X does not have"),
     ],
 )
-def test_what_needs_the_table_is_refused(given, words):
+def test_what_needs_the_table_is_rejected(given, words):
     with pytest.raises(ValueError, match=words):
         Owners(TABLE).assign("ann", **given)
 

@@ -66,7 +66,7 @@ def test_bars_lead_from_zero_to_the_whole_the_largest_first():
     assert_readable(ax)
 
 
-def test_signs_are_told_by_colors_and_by_texts():
+def test_signs_are_shown_by_colors_and_by_texts():
     ax = plots.waterfall(explanation_of(VALUES))
     signs = [NEGATIVE, POSITIVE, POSITIVE, POSITIVE, NEGATIVE]
     assert [bar[2] for bar in bars(ax)] == [to_rgba(color) for color in signs]
@@ -275,7 +275,7 @@ def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch):
         assert_readable(ax)
 
 
-def test_brackets_that_nobody_could_read_become_a_number():
+def test_brackets_that_no_one_could_read_become_a_number():
     names = [f"owner {i:02}" for i in range(25)]
     rng = np.random.default_rng(3)
     pairs = [pair for pair in combinations(names, 2) if rng.random() < 0.7]

@@ -162,7 +162,7 @@ def test_errors_can_be_drawn_against_what_they_cost(history):
     assert ax.get_xlabel() == "utilities"
 
 
-def test_rounds_of_sweeps_whose_error_is_not_known_yet_are_left_out():
+def test_rounds_of_passes_whose_error_is_not_known_yet_are_left_out():
     X, seen = normal(30, 8), []
     valuer = KNNValuer(
         2,

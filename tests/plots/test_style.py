@@ -27,7 +27,7 @@ def distance(kind, one, other):
 
 
 @pytest.mark.parametrize("kind", LACKING)
-def test_signs_can_be_told_apart_without_red_or_green_cones(kind):
+def test_signs_can_be_distinguished_without_red_or_green_cones(kind):
     for size in (0.4, 0.6, 0.8):
         below, above = diverging()(0.5 - size / 2), diverging()(0.5 + size / 2)
         assert distance(kind, below, above) > 0.35

@@ -259,14 +259,14 @@ def texts_in(page, column, table="#worst"):
 
 
 def classed(text):
-    """Numbers, then text, then gaps."""
+    """Numbers, then text, then missing values."""
     if text == "missing":
         return (2, 0.0)
     return (0, float(text)) if is_number(text) else (1, 0.0)
 
 
 @pytest.mark.parametrize(("head", "column"), [("Content", 3), ("Expected", 4)])
-def test_contents_sort_as_numbers_then_text_then_gaps(open_page, files, head, column):
+def test_contents_sort_as_numbers_then_text_then_missing_values(open_page, files, head, column):
     page = open_page(files / "quirks.html")
     for sign in (1, -1):
         page.click(f"#worst >> text={head}")

@@ -149,7 +149,7 @@ def test_empty_text_is_not_a_missing_value():
     assert shown == {"oval", "round", "", "''"}
 
 
-def test_labels_that_are_not_at_hand_are_no_gaps():
+def test_labels_that_are_not_at_hand_are_no_missing_values():
     _, X, y = flowers()
     valuer = KNNValuer(n_neighbors=3).fit(X, y, cv=3, value_labels=True)
     heatmap = report.summarize(valuer.valuation_, X)["heatmap"]
@@ -181,7 +181,7 @@ def test_rows_with_one_id_are_not_mixed_up():
     assert [line["value"] for line in lines] == values
 
 
-def test_cells_are_ranked_by_the_kinds_that_were_given():
+def test_cells_are_ranked_by_the_column_types_that_were_given():
     _, X, y = flowers()
     codes = X.assign(size=np.arange(24) % 5)
     column_types = {"size": "categorical"}
@@ -204,7 +204,7 @@ def test_cells_of_one_column_that_python_takes_for_equal_keep_their_contents():
     assert texts[:2] == [["0", "-0"], ["1", "True"]]
 
 
-def test_a_table_with_other_cells_is_refused_whatever_else_is_alike():
+def test_a_table_with_other_cells_is_rejected_whatever_else_is_alike():
     valuation, X, y = flowers()
     other = X.assign(size=X["size"] + 1.0)
     for cells in (True, False):
@@ -265,10 +265,10 @@ def test_messages_of_failed_fits_may_hold_contents_and_go_with_the_cells():
     valuation, X, y = flowers()
     tally = replace(valuation.provenance.tally, failed=1, messages=("cannot read 'secret'",))
     failed = replace(valuation, provenance=replace(valuation.provenance, tally=tally))
-    told, untold = (
+    reported, untold = (
         report.render(report.summarize(failed, X, y, cells=cells)) for cells in (True, False)
     )
-    assert "secret" in told
+    assert "secret" in reported
     assert "secret" not in untold
 
 
@@ -398,7 +398,7 @@ def test_wrong_input_gets_a_sentence(given, sentence):
         report.summarize(**{"valuation": valuation, "X": X, "y": y, **given})
 
 
-def test_a_numeric_score_below_zero_is_told_in_words():
+def test_a_numeric_score_below_zero_is_reported_in_words():
     _, X, _ = flowers()
     target = np.arange(24) + 0.5
     valuation = KNNValuer().fit(X, target, cv=3).valuation_

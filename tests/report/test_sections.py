@@ -42,7 +42,7 @@ def test_nothing_is_known_before_the_first_task():
     assert line == {"tasks": 0, "seconds": 0.5, "error": None, "total": None}
 
 
-def test_other_rounds_are_refused(run):
+def test_other_rounds_are_rejected(run):
     valuation, history = run
     with pytest.raises(TypeError, match=r"collect what round_line returns"):
         report.summarize(valuation, None, rounds=history)
