@@ -38,23 +38,7 @@ _PRIMITIVES = {
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings of a run.
-
-    Parameters
-    ----------
-    table, val : str
-        Paths of the table and of the validation file.
-    table_sha256, val_sha256 : str
-        Hashes of these files.
-    val_rows : int or None
-        Number of validation rows drawn with the seed; None: all of them.
-    target, id, drop, missing, row_groups, column_groups, categorical
-        Roles of columns.
-    model, neighbors, scoring, labels, cv, seed, passes, budget, deadline, error
-        Method and limits of the run.
-    output : str or None
-        Folder of the result.
-    """
+    """Settings of a run."""
 
     table: str
     table_sha256: str

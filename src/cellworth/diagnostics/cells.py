@@ -226,12 +226,12 @@ class CellValues:
         """Return the values of some cells, with their errors if known."""
         found: dict[str, Floats] = {}
         in_row, in_column = self.row_blocks[rows], self.column_blocks[columns]
-        for strip in self.valuation.iter_rows():
-            inside = (in_row >= strip.rows.start) & (in_row < strip.rows.stop)
-            cells = in_row[inside] - strip.rows.start, in_column[inside]
-            figures = {"value": strip.values, "sampling_se": strip.sampling_se}
-            if strip.validation_se is not None:
-                figures["validation_se"] = strip.validation_se
+        for chunk in self.valuation.iter_rows():
+            inside = (in_row >= chunk.rows.start) & (in_row < chunk.rows.stop)
+            cells = in_row[inside] - chunk.rows.start, in_column[inside]
+            figures = {"value": chunk.values, "sampling_se": chunk.sampling_se}
+            if chunk.validation_se is not None:
+                figures["validation_se"] = chunk.validation_se
             for name, figure in figures.items():
                 found.setdefault(name, np.empty(len(rows)))[inside] = figure[cells]
         return {name: figure.tolist() for name, figure in found.items()}
@@ -239,11 +239,11 @@ class CellValues:
     def all(self) -> Floats:
         """Return the values of all cells, shape (n_rows, n_columns)."""
         values = np.empty((len(self.row_blocks), len(self.column_blocks)))
-        for strip in self.valuation.iter_rows():
-            start, stop = strip.rows.start, strip.rows.stop
+        for chunk in self.valuation.iter_rows():
+            start, stop = chunk.rows.start, chunk.rows.stop
             inside = (self.row_blocks >= start) & (self.row_blocks < stop)
             cells = np.ix_(self.row_blocks[inside] - start, self.column_blocks)
-            values[inside] = strip.values[cells]
+            values[inside] = chunk.values[cells]
         return values
 
 

@@ -114,9 +114,9 @@ def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fra
     # Binary exponent of the last digit that is kept of every value.
     unit = math.frexp(largest)[1] - _DIGITS
     sums = [0] * len(holdings.claims)
-    for strip in valuation.iter_rows():
-        rounded = np.rint(np.ldexp(strip.values, -unit)).astype(np.int64)
-        codes = holdings.codes(strip.rows)
+    for chunk in valuation.iter_rows():
+        rounded = np.rint(np.ldexp(chunk.values, -unit)).astype(np.int64)
+        codes = holdings.codes(chunk.rows)
         # Two halves, so that no sum of many cells overflows.
         high, low = rounded >> _HALF, rounded & ((1 << _HALF) - 1)
         for code in np.unique(codes).tolist():
@@ -167,12 +167,12 @@ def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
     shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
     sampling, validation = np.zeros(shares.shape[1]), np.zeros(shares.shape[1])
     n_blocks = np.zeros(shares.shape[1])
-    for strip in valuation.iter_rows():
-        codes = holdings.codes(strip.rows).ravel()
-        sampling += _sum_weighted(codes, strip.sampling_se, shares)
+    for chunk in valuation.iter_rows():
+        codes = holdings.codes(chunk.rows).ravel()
+        sampling += _sum_weighted(codes, chunk.sampling_se, shares)
         n_blocks += _sum_weighted(codes, np.ones(len(codes)), holdings.claims)
-        if strip.validation_se is not None:
-            validation += _sum_weighted(codes, strip.validation_se, shares)
+        if chunk.validation_se is not None:
+            validation += _sum_weighted(codes, chunk.validation_se, shares)
     known = valuation.validation_se is not None
     # The error of one block is known; that of a sum is at most the sum of errors.
     inexact = bool(known or sampling.any() or np.isnan(sampling).any())
@@ -228,16 +228,16 @@ def _find_largest(valuation: Valuation) -> float:
         # All values in shards are known, and the largest is stored.
         return valuation.moments.largest("mean")
     largest = 0.0
-    for strip in valuation.iter_rows():
-        unvisited = int(np.isnan(strip.values).sum())
+    for chunk in valuation.iter_rows():
+        unvisited = int(np.isnan(chunk.values).sum())
         if unvisited:
             raise ValueError(
                 f"{unvisited} blocks or more were never visited and have no value; run the valuer "
                 "for longer before you split an amount."
             )
-        if np.isinf(strip.values).any():
+        if np.isinf(chunk.values).any():
             raise ValueError("values must be finite to split an amount, got infinity for a block.")
-        largest = max(largest, float(np.abs(strip.values).max()))
+        largest = max(largest, float(np.abs(chunk.values).max()))
     return largest
 
 

@@ -389,14 +389,14 @@ def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> d
     found: dict[str, list[Any]] = {
         name: [] for name in ("row", "column", "value", "sampling_se", "share")
     }
-    for strip in valuation.iter_rows():
-        codes = holdings.codes(strip.rows)
+    for chunk in valuation.iter_rows():
+        codes = holdings.codes(chunk.rows)
         held = holdings.claims[:, position][codes]
         rows, columns = np.nonzero(held)
-        found["row"] += valuation.blocks.rows.some_labels(strip.rows)[rows].tolist()
+        found["row"] += valuation.blocks.rows.some_labels(chunk.rows)[rows].tolist()
         found["column"] += labels[columns].tolist()
-        found["value"] += strip.values[held].tolist()
-        found["sampling_se"] += strip.sampling_se[held].tolist()
+        found["value"] += chunk.values[held].tolist()
+        found["sampling_se"] += chunk.sampling_se[held].tolist()
         found["share"] += (1.0 / n_claims[codes[held]]).tolist()
     return found
 

@@ -239,22 +239,13 @@ def _show_unvisited(ax: Axes, unvisited: NDArray[np.bool_]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ValueGrid:
-    """Mean values of bins of rows, and their errors.
+    """Mean values of bins of rows, and their errors; shape (n_bins, n_columns)."""
 
-    Parameters
-    ----------
-    values : array of shape (n_bins, n_columns)
-        Mean over the sampled rows; NaN without any.
-    errors : array of the same shape
-        Mean of the errors, an upper bound on the error of the mean for any dependence of rows.
-        NaN if no error is known.
-    rows_per_bin : int
-        The last bin may have fewer.
-    row_names, column_names : list of str
-    """
-
+    # Mean over the sampled rows; NaN without any.
     values: Floats
+    # Mean of the errors, an upper bound on the error of the mean; NaN if no error is known.
     errors: Floats
+    # The last bin may have fewer.
     rows_per_bin: int
     row_names: list[str]
     column_names: list[str]
@@ -264,11 +255,10 @@ class ValueGrid:
         """Bin the rows of a valuation into at most ``most_rows`` bins."""
         rows_per_bin = -(-valuation.shape[0] // most_rows)
         values, errors = [], []
-        for strip in valuation.iter_rows(
-            _ROWS_AT_ONCE // rows_per_bin * rows_per_bin or rows_per_bin
-        ):
-            values.append(_bin_means(strip.values, rows_per_bin))
-            errors.append(_bin_means(strip.errors, rows_per_bin))
+        rows_at_once = _ROWS_AT_ONCE // rows_per_bin * rows_per_bin or rows_per_bin
+        for chunk in valuation.iter_rows(rows_at_once):
+            values.append(_bin_means(chunk.values, rows_per_bin))
+            errors.append(_bin_means(chunk.errors, rows_per_bin))
         return cls(
             np.vstack(values),
             np.vstack(errors),

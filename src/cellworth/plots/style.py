@@ -174,10 +174,7 @@ def settle(ax: Axes) -> None:
 
 
 def write_lines(ax: Axes, names: Sequence[str], texts: Sequence[str], *, away: float = 0.0) -> None:
-    """Write names to the left and texts to the right of the axes, smaller if there are many.
-
-    ``away`` is the distance of the texts from the axes, in points.
-    """
+    """Write names to the left of the axes and texts ``away`` points to the right of them."""
     name_lines(ax, names)
     ax.tick_params(axis="y", length=0)
     beside = [
@@ -245,13 +242,9 @@ def check_attributes(given: Any, called: str, attributes: Sequence[str], advice:
 
 
 def locate_ticks(n_positions: int, room: float) -> Locator:
-    """Return a locator of ticks at 0, 1, 2, ..., or at every second, fifth, tenth, ... of them.
+    """Return a locator of ticks at every first, second, fifth, ... position.
 
-    Parameters
-    ----------
-    n_positions : int
-    room : float
-        Room that a label needs along the axis, in points.
+    ``room`` is what a label needs along the axis, in points.
     """
     locator: Locator = _locator_class()(n_positions, room)
     return locator

@@ -106,7 +106,7 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
     total = _Part(
         f"{explanation.side} {text_of(explanation.label)}",
         float(explanation.value),
-        _total_error(explanation),
+        float(combine_errors(explanation.sampling_se, getattr(explanation, "validation_se", None))),
     )
     ax = axes_for(ax, size_for(len(parts) + 2))
     _draw_steps(ax, parts, total)
@@ -115,12 +115,6 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
     ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
     write_lines(ax, [part.name for part in shown], format_signed(part.value for part in shown))
     return ax
-
-
-def _total_error(explanation: Any) -> float:
-    validation = getattr(explanation, "validation_se", None)
-    known = None if validation is None else np.array([validation])
-    return float(combine_errors(np.array([explanation.sampling_se]), known)[0])
 
 
 def _parts(listing: Any, most: int) -> tuple[list[_Part], int]:

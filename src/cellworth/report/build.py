@@ -91,7 +91,7 @@ def save(
     ...     print((Path(folder) / "report.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
-    position = local_path(path, "path")
+    file_path = local_path(path, "path")
     summary = summarize(
         valuation,
         X,
@@ -104,7 +104,7 @@ def save(
         title=title,
         cells=cells,
     )
-    with write_atomically(position) as file:
+    with write_atomically(file_path) as file:
         file.write(render(summary).encode())
 
 
@@ -184,12 +184,14 @@ def _list_column_info(valuation: Valuation, *, cells: bool) -> list[dict[str, An
     if valuation.column_info is None:
         return None
     lines = valuation.column_info.to_plain()
-    return lines if cells else [line | {"distance": "", "notes": _own(line)} for line in lines]
-
-
-def _own(line: Mapping[str, Any]) -> list[str]:
-    """Return the notes that quote no content of the table."""
-    return [note for note in line["notes"] if not note.startswith(("'", '"'))]
+    if cells:
+        return lines
+    # Notes that begin with a quotation mark quote cells.
+    quotes = ("'", '"')
+    return [
+        line | {"distance": "", "notes": [n for n in line["notes"] if not n.startswith(quotes)]}
+        for line in lines
+    ]
 
 
 def _figures(valuation: Valuation) -> dict[str, Any]:

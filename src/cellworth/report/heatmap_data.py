@@ -32,13 +32,6 @@ def pack_cells(subject: Subject, owners: Owners | None, wanted: Positions) -> di
     """Pack all rows, or as many as a browser can show.
 
     Those are the wanted, the lowest and the highest rows, and others at regular intervals.
-
-    Parameters
-    ----------
-    subject : Subject
-    owners : Owners or None
-    wanted : array of positions
-        Rows of the valuation that are kept first.
     """
     n_rows, n_columns = subject.valuation.shape
     n_kept = min(n_rows, max(MOST_CELLS // n_columns, 1))
@@ -156,10 +149,6 @@ def _dictionary(
     return list(known), codes
 
 
-def _plain(numbers: Floats) -> list[float | None]:
-    return [number if np.isfinite(number) else None for number in numbers.tolist()]
-
-
 @dataclass(frozen=True, eq=False)
 class Decimals:
     """Numbers rounded to a few significant digits, each as a code of 16 bits.
@@ -167,17 +156,11 @@ class Decimals:
     A code is 1 + 2 * ((exponent - lowest) * n_mantissas + mantissa - first) + (1 if negative). The
     decoded number equals the rounded number exactly. The codes cover 36 decades of three digits;
     smaller numbers become 0.
-
-    Parameters
-    ----------
-    codes : array of 16-bit codes
-    digits : int
-    lowest : int
-        Smallest exponent of ten that has codes.
     """
 
     codes: NDArray[np.uint16]
     digits: int
+    # Smallest exponent of ten that has codes.
     lowest: int
 
     @classmethod

@@ -18,28 +18,21 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.blocks import is_missing
-from cellworth.diagnostics.suspects import format_timestamp
+from cellworth.diagnostics.suspects import format_timestamp, shorten
+from cellworth.plots.style import with_minus
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.values import visible_text
 
 _SCRIPTS = (
-    "unpacking.js",
-    "colors.js",
-    "cells.js",
-    "marks.js",
-    "painting.js",
-    "heatmap.js",
-    "interaction.js",
-    "tables.js",
-    "page.js",
-)
+    "unpacking.js", "colors.js", "cells.js", "marks.js", "painting.js", "heatmap.js",
+    "interaction.js", "tables.js", "page.js",
+)  # fmt: skip
 _STYLES = ("style.css",)
 # Lengths within a drawing; the page scales it.
 _WIDTH, _HEIGHT = 1000.0, 300.0
 _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "trillionths"}
 # Half of the last decimal that is shown.
 _NEARLY_ZERO = Decimal("0.0005")
-_LONGEST_NAME = 60
 _LONGEST_NUMBER, _LONGEST_TEXT = 9, 80
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _ISOLATED = re.compile("\u2068([^\u2069]*)\u2069")
@@ -87,13 +80,7 @@ def render(summary: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """Unit of the values of cells and rows: a power of a thousand.
-
-    Parameters
-    ----------
-    power : int
-        Values are multiples of ten to this power.
-    """
+    """Unit of the values of cells and rows: ten to a power that is a multiple of three."""
 
     power: int
 
@@ -302,11 +289,6 @@ def timestamp(created: str) -> str:
     return f"{when.day} {when:%B %Y, %H:%M} UTC"
 
 
-def shorten(text: str) -> str:
-    """Cut the end of a long name."""
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
-
-
 def round_digits(value: float | None, digits: int) -> float | None:
     """Round to this many significant digits."""
     return None if value is None else float(f"{value:.{digits - 1}e}")
@@ -330,11 +312,6 @@ def visible(content: Any) -> Any:
     if not isinstance(content, str) or hasattr(content, "__html__"):
         return content
     return visible_text(content, keep="\n\t")
-
-
-def with_minus(text: str) -> str:
-    """Replace hyphens by minus signs."""
-    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def text_of(content: Any) -> str:

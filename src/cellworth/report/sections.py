@@ -38,20 +38,9 @@ LEFT_OUT = (
 
 # Settings that are shown without cells. Others, such as parameters of a model, may hold contents.
 _PROBLEM = (
-    "game",
-    "model",
-    "row_semivalue",
-    "column_semivalue",
-    "n_neighbors",
-    "n_repeats",
-    "scoring",
-    "scale",
-    "empty",
-    "validation",
-    "value_labels",
-    "column_share",
-    "contrast",
-)
+    "game", "model", "row_semivalue", "column_semivalue", "n_neighbors", "n_repeats", "scoring",
+    "scale", "empty", "validation", "value_labels", "column_share", "contrast",
+)  # fmt: skip
 _METHOD = ("name", "design", "n_passes", "stop")
 _NAME = re.compile(r"'?(\w[\w. -]{0,79})")
 _HASH = re.compile(r"[0-9a-fA-F]{16}")
@@ -59,22 +48,13 @@ _HASH = re.compile(r"[0-9a-fA-F]{16}")
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """A valuation, and the table that was valued.
-
-    Parameters
-    ----------
-    valuation : Valuation
-    table : Table or None
-        The table without the column of row groups.
-    target : array of shape (n_rows of the table,) or None
-        Labels of its rows.
-    classes : list of str
-        Class labels as text; empty for a numeric or unknown target.
-    """
+    """A valuation, and the table that was valued."""
 
     valuation: Valuation
+    # The table without the column of row groups.
     table: Table | None
     target: NDArray[Any] | None
+    # Class labels as text; empty for a numeric or unknown target.
     classes: list[str]
 
     @classmethod
@@ -83,7 +63,7 @@ class Subject:
         check_valuation(valuation)
         if X is None:
             if y is not None:
-                raise ValueError("y must be None without X; give the table too, or neither.")
+                raise ValueError("y must be None without X; pass X as well, or neither.")
             return cls(valuation, None, None, [])
         table = drop_group_column(Table.from_data(X, called="X"), valuation)
         # Checks rows and columns.
@@ -103,7 +83,7 @@ class Subject:
 
     @property
     def kind_of_ids(self) -> str:
-        """Type of the row ids: "number", "date" or "text"; a CSV file does not tell."""
+        """Type of the row ids: "number", "date" or "text"; CSV files do not store it."""
         kind = self.valuation.blocks.rows.some_labels(slice(1)).dtype.kind
         return {"O": "text", "M": "date"}.get(kind, "number")
 
@@ -133,11 +113,11 @@ def list_columns(valuation: Valuation) -> list[dict[str, Any]]:
     errors = _errors(columns)
     return [
         {
-            "column": text_of(names[position]),
-            "value": plain(columns.values[position]),
-            "error": plain(errors[position]),
+            "column": text_of(names[j]),
+            "value": plain(columns.values[j]),
+            "error": plain(errors[j]),
         }
-        for position in order
+        for j in order
     ]
 
 
@@ -169,7 +149,7 @@ def _suspects(
             "typical": _content(line["typical"], types[line["column"]]),
             "anomaly_score": plain(line["anomaly_score"]),
             "value": plain(line["value"]),
-            "error": plain(_total_error(line["sampling_se"], line.get("validation_se"))),
+            "error": plain(combine_errors(line["sampling_se"], line.get("validation_se"))),
             "reason": line["reason"],
         }
         for line in lines
@@ -340,11 +320,6 @@ def _sums(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
 
 def _errors(listed: ValueList) -> Floats:
     return combine_errors(listed.sampling_se, listed.validation_se)
-
-
-def _total_error(sampling: float, validation: float | None) -> float:
-    known = None if validation is None else np.array([validation])
-    return float(combine_errors(np.array([sampling]), known)[0])
 
 
 def plain(number: Any) -> float | None:

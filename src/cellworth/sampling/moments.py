@@ -307,7 +307,7 @@ def combine_errors(standard: Floats, validation: Floats | None) -> Floats:
     """Return the root of the sum of squares of known errors; NaN if neither is known."""
     if validation is None:
         return standard
-    squares: Floats = np.nan_to_num(standard) ** 2 + np.nan_to_num(validation) ** 2
+    squares: Floats = np.square(np.nan_to_num(standard)) + np.square(np.nan_to_num(validation))
     return np.where(np.isnan(standard) & np.isnan(validation), np.nan, np.sqrt(squares))
 
 
