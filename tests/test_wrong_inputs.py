@@ -116,7 +116,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors is")
 # What is done wrong, and the words that must come back: what came, and what to do about it.
 MISTAKES = {
     # the table
-    "X is missing": (lambda: fit(X=None), ["NoneType", "give a pandas, polars or Arrow table"]),
+    "X is missing": (
+        lambda: fit(X=None),
+        ["got NoneType", "must be a pandas, polars or Arrow table"],
+    ),
     "X is text": (lambda: fit(X="table.csv"), ["str", "two-dimensional array"]),
     "X is one-dimensional": (lambda: fit(X=[1.0, 2.0, 3.0, 4.0]), ["1D array", "reshape(-1, 1)"]),
     "X has three dimensions": (lambda: fit(X=np.ones((4, 2, 1))), ["3D array", "Reshape"]),
@@ -246,7 +249,7 @@ MISTAKES = {
     ),
     "X_val is narrower": (
         lambda: fit(X=X.to_numpy(), X_val=X.to_numpy()[:, :1]),
-        ["1 columns", "X has 2", "same columns"],
+        ["2 columns of X, got 1", "same columns"],
     ),
     "cv beyond the rows": (
         lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=9),

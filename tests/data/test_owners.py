@@ -288,7 +288,7 @@ def test_wrong_tables_and_unknown_owners_get_one_sentence():
         Owners(TABLE, overlaps="maybe")
     with pytest.raises(ValueError, match=r"X must not have a column '\(label\)'.*rename it"):
         Owners(TABLE.rename(columns={"age": "(label)"}))
-    with pytest.raises(TypeError, match="X is of type dict; give a pandas, polars or Arrow table"):
+    with pytest.raises(TypeError, match=r"X must be a pandas, polars or Arrow table .*, got dict"):
         Owners({"age": [1]})
     with pytest.raises(KeyError, match="name must be an owner, got 'zoe'; owners are 'ann', 'bob'"):
         OWNERS.cells_of("zoe")

@@ -150,8 +150,12 @@ def test_files_that_disagree_are_rejected(tmp_path, other, words):
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"target": "z"}, ValueError, "target names 'z', which is no column of .*'x', 'y'"),
-        ({"target": "y", "columns": ["q"]}, ValueError, "columns names 'q'"),
+        (
+            {"target": "z"},
+            ValueError,
+            "target must name columns of .*, got 'z'; its columns are 'x', 'y'",
+        ),
+        ({"target": "y", "columns": ["q"]}, ValueError, "columns must name columns of .*, got 'q'"),
         ({"target": "y", "columns": ["x", "x"]}, ValueError, "twice"),
         ({"target": "y", "columns": ["x", "y"]}, ValueError, "twice"),
         ({"target": "y", "columns": []}, ValueError, "no column besides the target"),
@@ -177,7 +181,7 @@ def test_what_is_no_table_is_rejected(tmp_path):
         read(tmp_path / "none")
     with pytest.raises(FileNotFoundError, match=r"holds no \*.parquet file"):
         read(tmp_path)
-    with pytest.raises(ValueError, match="empty list"):
+    with pytest.raises(ValueError, match="at least one Parquet file or folder, got none"):
         read([])
     file = written(tmp_path / "a") / "0.parquet"
     with pytest.raises(ValueError, match="listed twice"):

@@ -365,7 +365,7 @@ def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch
         ({"y": [1, 0]}, "y has 2 labels but X has 3 rows"),
         ({"y": [1, 0, None]}, "y has no label"),
         ({"y": ["a", 1, "b"]}, "must have labels of one type"),
-        ({"X": None}, "X is of type NoneType"),
+        ({"X": None}, "X must be a .*, got NoneType"),
         ({"X": [[np.inf], [1.0], [2.0]]}, "must be finite"),
         ({"column_types": {"x9": "numeric"}}, "column_types must name columns of X, got 'x9'"),
         (

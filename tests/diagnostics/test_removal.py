@@ -353,7 +353,7 @@ def test_scores_in_another_order_are_rejected():
     X = pd.DataFrame(CELLS, columns=list("abcd"))
     given = GIVEN | {"X": X, "X_test": X[:2] + 0.5}
     for other in (X[list("dcba")], X[::-1]):
-        with pytest.raises(ValueError, match=r"ranking has the (columns|row ids) "):
+        with pytest.raises(ValueError, match=r"ranking must have the (columns|row ids) "):
             removal_curve(Witness(), ranking=other, **given)
 
 

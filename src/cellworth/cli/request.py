@@ -405,8 +405,8 @@ def _check_decimals(arrow: Any) -> None:
     for field in arrow.schema:
         if types.is_decimal256(field.type):
             raise ValueError(
-                f"column {field.name!r} is of type {field.type}, which polars cannot hold; write "
-                "it as decimal128 or double, or install pandas."
+                f"column {field.name!r} must be of a type that polars can hold, got {field.type}; "
+                "write it as decimal128 or double, or install pandas."
             )
 
 

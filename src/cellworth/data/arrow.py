@@ -127,14 +127,7 @@ def _short_decimals(cells: pa.Array) -> Floats | None:
 class Coder:
     """Assign codes to the distinct cells of a column, in order of first appearance.
 
-    Parameters
-    ----------
-    codes : dict
-        Codes assigned so far.
-    most : int or None
-        Largest number of distinct cells; None if all of them are in ``codes``.
-    advice : str
-        End of the error message for too many distinct cells.
+    ``most`` is the largest number of distinct cells; None if all of them are in ``codes``.
     """
 
     def __init__(self, codes: dict[Any, int], most: int | None = None, advice: str = "") -> None:

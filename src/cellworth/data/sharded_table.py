@@ -322,15 +322,15 @@ def _choose_columns(
     for called, name in [("target", target), *(("columns", name) for name in chosen)]:
         if name not in names:
             raise ValueError(
-                f"{called} names {name!r}, which is no column of {address}; its columns are "
+                f"{called} must name columns of {address}, got {name!r}; its columns are "
                 f"{some(names)}."
             )
     wanted = [*chosen, target]
     for name in wanted:
         if names.count(name) > 1 or wanted.count(name) > 1:
             raise ValueError(
-                f"the column {name!r} exists or is selected twice; column names must be unique, "
-                "and the target must not be among columns."
+                f"column names must be unique, and the target not among columns, got {name!r} "
+                "twice."
             )
     if not chosen:
         raise ValueError(
@@ -411,7 +411,7 @@ def find_files(address: Address | Sequence[Address], options: Options) -> list[s
     listed = [os.fspath(each) for each in _list_addresses(address)]
     found = [file for each in listed for file in _find_at(each, options)]
     if not found:
-        raise ValueError("address is an empty list; give at least one Parquet file or folder.")
+        raise ValueError("address must name at least one Parquet file or folder, got none.")
     if len(set(found)) < len(found):
         twice = next(file for file in found if found.count(file) > 1)
         raise ValueError(f"{twice} is listed twice; give every file once.")

@@ -41,19 +41,12 @@ def frame(columns: Mapping[str, Any], backend: str | None) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table with column names and row ids, indexed by position.
-
-    Parameters
-    ----------
-    data : narwhals DataFrame or array of shape (n_rows, n_columns)
-    names : array of shape (n_columns,)
-        The user's column names; ``x0, x1, ...`` for arrays.
-    row_ids : array of shape (n_rows,)
-        The index of a pandas table, otherwise 0, 1, 2, ...
-    """
+    """A table with column names and row ids, indexed by position."""
 
     data: nw.DataFrame[Any] | NDArray[Any]
+    # The user's column names; ``x0, x1, ...`` for arrays.
     names: Labels
+    # The index of a pandas table, otherwise 0, 1, 2, ...
     row_ids: Labels
 
     @classmethod
@@ -126,7 +119,7 @@ class Table:
         if self.backend is None or other.backend is None:
             if self.shape[1] != other.shape[1]:
                 raise ValueError(
-                    f"{called} has {self.shape[1]} columns but X has {other.shape[1]}; "
+                    f"{called} must have the {other.shape[1]} columns of X, got {self.shape[1]}; "
                     "give both the same columns."
                 )
             return Table(self.data, other.names, self.row_ids)
@@ -171,24 +164,21 @@ def array_as_given(data: Any) -> NDArray[Any]:
 
 
 def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str) -> NDArray[Any]:
-    """Return one entry per cell of a table, from an array or a data frame.
-
-    A data frame must have the table's rows and columns in the same order.
-    """
+    """Return one entry per cell, from an array or a data frame with the table's labels."""
     frame = nw.from_native(given, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         return np.asarray(given)
     wanted = [str(name) for name in names.tolist()]
     if [str(name) for name in frame.columns] != wanted:
         raise ValueError(
-            f"{called} has the columns {some(frame.columns)}, but the table has {some(wanted)}; "
-            "give both the same columns in the same order, or an array."
+            f"{called} must have the columns of the table ({some(wanted)}) in the same order, got "
+            f"{some(frame.columns)}; or pass an array."
         )
     index = nw.maybe_get_index(frame)
     if index is not None and not np.array_equal(label_array(index, what="row"), row_ids):
         raise ValueError(
-            f"{called} has the row ids {some(index)}, but the table has {some(row_ids)}; give both "
-            "the same rows in the same order, or an array."
+            f"{called} must have the row ids of the table ({some(row_ids)}) in the same order, got "
+            f"{some(index)}; or pass an array."
         )
     return frame.to_numpy()
 
@@ -247,9 +237,7 @@ def _check_table(X: Any, called: str) -> None:
             f"{called} must not be a sparse matrix; pass {called}.toarray() or a data frame."
         )
     if np.ma.isMaskedArray(X):
-        raise TypeError(
-            f"{called} is a masked array, whose mask would be lost; pass {called}.filled(np.nan)."
-        )
+        raise TypeError(f"{called} must not be a masked array; pass {called}.filled(np.nan).")
     # Recognized by its attributes, because sharded_table imports this file.
     if hasattr(X, "n_shards") and hasattr(X, "footers_sha256"):
         raise TypeError(
@@ -258,8 +246,8 @@ def _check_table(X: Any, called: str) -> None:
         )
     if X is None or isinstance(X, str | bytes | dict) or np.isscalar(X):
         raise TypeError(
-            f"{called} is of type {type(X).__name__}; "
-            "give a pandas, polars or Arrow table or a two-dimensional array."
+            f"{called} must be a pandas, polars or Arrow table or a two-dimensional array, got "
+            f"{type(X).__name__}."
         )
 
 
@@ -268,13 +256,13 @@ def _as_frame(X: Any, called: str) -> nw.DataFrame[Any] | None:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except nw.exceptions.DuplicateError as error:
         raise ValueError(
-            f"{called} has columns of the same name ({' '.join(str(error).split())}); "
-            "give every column a name of its own."
+            f"{called} must have unique column names ({' '.join(str(error).split())}); rename the "
+            "others."
         ) from error
     if isinstance(frame, nw.DataFrame):
         return frame
     if isinstance(nw.from_native(X, pass_through=True), nw.LazyFrame):
-        raise TypeError(f"{called} is a lazy table; call collect() on it first.")
+        raise TypeError(f"{called} must not be a lazy table; call collect() on it first.")
     return None
 
 
@@ -283,7 +271,7 @@ def _as_array(X: Any, called: str) -> NDArray[Any]:
         array = array_as_given(X)
     except ValueError as error:
         raise ValueError(
-            f"{called} has rows of different lengths; give every row the same number of cells."
+            f"{called} must have the same number of cells in every row, got different lengths."
         ) from error
     if array.ndim != 2:
         raise ValueError(
@@ -321,8 +309,8 @@ def _row_ids(frame: nw.DataFrame[Any]) -> Labels:
         return np.arange(len(frame))
     if getattr(index, "nlevels", 1) > 1:
         raise ValueError(
-            f"X has a row index of {index.nlevels} levels; "
-            "call reset_index() so that every row has one id."
+            f"X must have one id per row, got an index of {index.nlevels} levels; call "
+            "reset_index()."
         )
     return label_array(index, what="row")
 
@@ -334,13 +322,7 @@ def _check_no_difference(names: set[Any], before: str, after: str) -> None:
 
 
 class AbsentTable(Table):
-    """A sharded table: names and a shape, but no cells that can be read.
-
-    Parameters
-    ----------
-    source : object with ``shape`` and ``names``
-        And ``sha256()``, if it knows the hash of its cells.
-    """
+    """A sharded table: names, a shape and perhaps a hash, but no cells that can be read."""
 
     _source: Any
 
