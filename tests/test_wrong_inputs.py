@@ -137,7 +137,7 @@ MISTAKES = {
     ),
     "zero rows": (lambda: fit(X=X[:0], y=[]), ["0 sample(s)", "at least one row"]),
     "zero columns": (lambda: fit(X=X[[]]), ["0 feature(s)", "one column"]),
-    "duplicate columns": (lambda: fit(X=twice_named()), ["'age' 2 times", "a name of its own"]),
+    "duplicate columns": (lambda: fit(X=twice_named()), ["'age' 2 times", "unique column names"]),
     "an index of two levels": (lambda: fit(X=with_levels()), ["2 levels", "reset_index()"]),
     "column names of two kinds": (
         lambda: fit(X=X.rename(columns={"pay": 7})),

@@ -431,8 +431,11 @@ def test_cross_validation_is_not_offered():
     ("changed", "sentence"),
     [
         ({"X_repaired": X[:-1]}, "X_repaired must have the 60 rows of X, got 59"),
-        ({"X_repaired": X[:, :2]}, "X_repaired has 2 columns but X has 3"),
-        ({"y_test": Y_TEST[:-1]}, "y_test has 79 labels but X_test has 80 rows"),
+        ({"X_repaired": X[:, :2]}, "X_repaired must have the 3 columns of X, got 2"),
+        (
+            {"y_test": Y_TEST[:-1]},
+            "y_test must have one label for each of 80 rows of X_test, got 79",
+        ),
         ({"y_test": Y_TEST + 5}, "y_test must have classes of y .*, got 5"),
         ({"n_repeats": 0}, "n_repeats must be an integer"),
         ({"scoring": "best"}, "scoring must be .* got 'best'"),

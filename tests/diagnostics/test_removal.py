@@ -323,7 +323,7 @@ def test_the_same_seed_gives_the_same_curve():
         ),
         ({"X_test": None}, "X_test must not be None"),
         ({"y_test": None}, "y_test must not be None"),
-        ({"X_test": X_TEST[:, :2]}, "X_test has 2 columns but X has 3"),
+        ({"X_test": X_TEST[:, :2]}, "X_test must have the 3 columns of X, got 2"),
         ({"scoring": "best"}, "scoring must be .* got 'best'"),
     ],
 )

@@ -322,7 +322,7 @@ def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
         ({"valuation": None, "by": "value"}, "by='value' needs a valuation"),
         ({"valuation": "best"}, "valuation must be a Valuation, got str"),
         ({"backend": "excel"}, "backend must be an installed library"),
-        ({"y": ["a"]}, "y has 1 labels but X has 80 rows"),
+        ({"y": ["a"]}, "y must have one label for each of 80 rows of X, got 1"),
     ],
 )
 def test_wrong_input_gets_a_sentence(valued, changed, sentence):
