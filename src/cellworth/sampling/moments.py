@@ -303,10 +303,10 @@ def widening(n_seen: Any) -> Floats:
     return np.asarray(wider[positions].reshape(np.shape(n_seen)))
 
 
-def combine_errors(standard: Floats, validation: Floats | None) -> Floats:
+def combine_errors(standard: Floats | float, validation: Floats | float | None) -> Floats:
     """Return the root of the sum of squares of known errors; NaN if neither is known."""
     if validation is None:
-        return standard
+        return np.asarray(standard)
     squares: Floats = np.square(np.nan_to_num(standard)) + np.square(np.nan_to_num(validation))
     return np.where(np.isnan(standard) & np.isnan(validation), np.nan, np.sqrt(squares))
 
