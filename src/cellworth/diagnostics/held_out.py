@@ -176,15 +176,12 @@ class HeldOutRows(Protocol):
 
     def score(self, model: Recorded) -> float:
         """Return the score of a model on all rows."""
-        ...
 
     def compute_replicates(self, model: Recorded) -> Floats:
         """Return scores of a model by row or group, of which differences are averaged."""
-        ...
 
     def estimate_variance(self, replicates: Floats) -> list[VarianceComponent]:
         """Estimate the variance of a difference of scores from the difference of replicates."""
-        ...
 
 
 def make_held_out_rows(

@@ -52,7 +52,6 @@ class Game(Protocol):
 
     def value(self, rows: Mask, columns: Mask) -> float:
         """Return the utility h(S, F) of rows S and columns F."""
-        ...
 
 
 class FailedUtility(float):

@@ -29,7 +29,6 @@ class Answers(Protocol):
 
     def answer(self, name: str) -> NDArray[Any]:
         """Return the predictions of this method for all rows."""
-        ...
 
 
 # Maps a model and the true labels to one number per row: the score plus the row's influence on it.

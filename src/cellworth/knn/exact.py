@@ -277,7 +277,6 @@ class Chances(Protocol):
 
     def at(self, ranks: Integers) -> tuple[Floats, Floats]:
         """Return ``single`` and ``running`` at these ranks."""
-        ...
 
 
 def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> Chances:

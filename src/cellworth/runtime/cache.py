@@ -34,11 +34,9 @@ class Cache(Protocol):
 
     def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
         """Return the cached utilities of these coalitions; others are left out."""
-        ...
 
     def add(self, game: str, found: Mapping[bytes, float]) -> None:
         """Add utilities; existing entries are not changed."""
-        ...
 
 
 class MemoryCache:

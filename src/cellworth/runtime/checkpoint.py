@@ -73,27 +73,21 @@ class Checkpoint(Protocol):
 
     def open(self, identity: Mapping[str, Any]) -> None:
         """Open the checkpoint for the run identified by ``identity``."""
-        ...
 
     def read_state(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
-        ...
 
     def write_state(self, state: RunState) -> None:
         """Replace the state, and drop the answers that it contains."""
-        ...
 
     def answers(self) -> Iterable[tuple[int, Loader]]:
         """Return task numbers with loaders of their answers."""
-        ...
 
     def write_answer(self, task: int, answer: Plain) -> Loader | None:
         """Store an answer until a state contains it; return a loader if it left memory."""
-        ...
 
     def flush(self) -> None:
         """Write all pending answers."""
-        ...
 
 
 class AnotherRunError(ValueError):

@@ -75,31 +75,24 @@ class Planner(Protocol):
 
     def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Addition | None:
         """Load the results of earlier sessions: folded tasks, and answers to other tasks."""
-        ...
 
     def make_requests(self, task: int) -> Iterable[Any] | None:
         """Return the requests of a task; None ends the run before it."""
-        ...
 
     def make_partition_requests(self, task: int, mine: bool) -> Iterable[Any] | None:
         """Do the same for one partition of a run: no requests if the task is not ``mine``."""
-        ...
 
     def add_answer(self, request: Any, answer: Any) -> Addition | None:
         """Add an answer; return the contribution of the task that it completes, or None."""
-        ...
 
     def pack_state(self, contribution: Any) -> Plain:
         """Convert the folded contributions to plain data for the checkpoint."""
-        ...
 
     def pack_answer(self, request: Any, answer: Any) -> tuple[int, Plain]:
         """Convert an answer to plain data for the checkpoint; return its task too."""
-        ...
 
     def unpack_answer(self, content: Plain) -> Any:
         """Convert plain data of a checkpoint back to an answer."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,6 @@ class Executor(Protocol):
 
         Leaving the context cancels requests in flight.
         """
-        ...
 
 
 @dataclass(frozen=True)

@@ -89,11 +89,9 @@ class ShardRunner(Protocol):
 
     def run(self, context: RunContext) -> None:
         """Do the rounds that are not done."""
-        ...
 
     def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
-        ...
 
 
 def _run_until_done(runner: ShardRunner, context: RunContext, into: Path) -> ShardRunResult:

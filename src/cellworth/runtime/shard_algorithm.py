@@ -66,44 +66,35 @@ class ShardAlgorithm(Protocol):
     @property
     def n_shards(self) -> int:
         """Number of shards of the table."""
-        ...
 
     def open(self, shard: int, /) -> Any:
         """Open the rows of a shard; they stay in memory between rounds if there is room."""
-        ...
 
     def prepare(self, number: int, /) -> Any:
         """Compute the input that every shard needs for a round; a few megabytes."""
-        ...
 
     def count(self, rows: Any, prepared: Any, /) -> Any:
         """Summarize the rows of a shard (first phase)."""
-        ...
 
     def merge(self, one: Any, other: Any, /) -> Any:
         """Merge two summaries; any order and any tree must give the same result."""
-        ...
 
     def finalize(self, prepared: Any, summary: Any, /) -> RoundResult:
         """Compute the result of a round from the summary of all shards."""
-        ...
 
     def initial_state(self, rows: Any, /) -> ShardState:
         """Return the state of a shard before its first round."""
-        ...
 
     def accumulate(
         self, rows: Any, prepared: Any, shared: Any, own: Any, state: ShardState, /
     ) -> ShardState:
         """Add a round to a shard's state (second phase); it may be changed in place."""
-        ...
 
     def write(self, rows: Any, state: ShardState, shard: int, folder: Path, /) -> dict[str, Any]:
         """Write the result of a shard into a folder; return an entry that JSON can hold.
 
         It may change the state. A repeated call with the same input writes the same files.
         """
-        ...
 
 
 @dataclass(frozen=True)

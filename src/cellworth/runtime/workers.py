@@ -67,11 +67,9 @@ class WorkerPool(Protocol):
     @property
     def capacity(self) -> int:
         """Requests that may be in flight, enough to keep all workers busy; it may change."""
-        ...
 
     def submit(self, number: int, request: Any) -> None:
         """Send a request to the workers."""
-        ...
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for an answer, and return all that are ready, as pairs of a number and an answer.
@@ -80,7 +78,6 @@ class WorkerPool(Protocol):
         list is empty if the time is up or a worker died. The pool itself sends the requests of a
         dead worker again.
         """
-        ...
 
 
 class SerialPool:

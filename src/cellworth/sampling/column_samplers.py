@@ -52,11 +52,9 @@ class ColumnSampler(Protocol):
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
         """Return the approximate number of coalitions per query."""
-        ...
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
         """Draw coalitions; the distribution is symmetric in the players."""
-        ...
 
 
 @dataclass(frozen=True)

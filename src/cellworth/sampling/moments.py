@@ -213,16 +213,13 @@ class Addition(Protocol):
     @property
     def moments(self) -> Moments:
         """Moments of all blocks and sums."""
-        ...
 
     @property
     def tally(self) -> Tally:
         """Counts of utilities."""
-        ...
 
     def merge(self, other: Any, /) -> Any:
         """Return the result of both; ``other`` comes later in the order of tasks."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,9 @@ class TaskSampler(Protocol):
     @property
     def utilities_per_task(self) -> float:
         """Mean number of utilities per task."""
-        ...
 
     def __call__(self, task: int) -> Any:
         """Return task number t; a pure function of the sampler and t."""
-        ...
 
 
 class FiniteSampler(TaskSampler, Protocol):
@@ -37,7 +35,6 @@ class FiniteSampler(TaskSampler, Protocol):
     @property
     def n_tasks(self) -> int:
         """Number of tasks."""
-        ...
 
 
 def n_utilities(shape: tuple[int, int]) -> int:

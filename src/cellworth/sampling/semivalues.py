@@ -20,7 +20,6 @@ class Semivalue(Protocol):
 
     def size_probabilities(self, n_players: int) -> Floats:
         """Return the probability that a player joins a coalition of size 0..n_players - 1."""
-        ...
 
 
 @dataclass(frozen=True)
