@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -224,7 +225,7 @@ class _RoundScheduler:
         ]
         total = self._merge(list(zip(around, sums, strict=True)), f"{number}-all")
         result = tasks.one(_finalize_round, "finalize", str(number), home, cache, number, total)
-        report = tasks.one(_select_report, "report", str(number), home, result)
+        report = tasks.one(attrgetter("report"), "report", str(number), home, result)
         tasks.watch(("report", number, 0), report)
         portions: dict[int, Any] = {}
         for index, of_one in enumerate(mine.values()):
@@ -232,7 +233,7 @@ class _RoundScheduler:
                 _select_portion, "portion", f"{number}-{index}", home, result, of_one
             )
             portions |= dict.fromkeys(of_one, portion)
-        shared = tasks.one(_select_shared, "shared", str(number), home, result)
+        shared = tasks.one(attrgetter("shared"), "shared", str(number), home, result)
         return _RoundInFlight(prepared, sums, shared, portions)
 
     def _merge(self, summaries: list[tuple[str, Any]], name: str) -> Any:
@@ -243,18 +244,14 @@ class _RoundScheduler:
         level = 0
         while len(summaries) > 1:
             groups = split_evenly(summaries, FAN_IN)
-            summaries = [
-                (group[0][0], self._merge_group(group, f"{name}-{level}-{n}"))
-                for n, group in enumerate(groups)
-            ]
+            summaries = []
+            for n, group in enumerate(groups):
+                worker, given = group[0][0], [self._tasks.cache, *(summary for _, summary in group)]
+                index = f"{name}-{level}-{n}"
+                merged = self._tasks.one(_merge_summaries, "merge", index, worker, *given)
+                summaries.append((worker, merged))
             level += 1
         return summaries[0][1]
-
-    def _merge_group(self, group: list[tuple[str, Any]], name: str) -> Any:
-        summaries = [summary for _, summary in group]
-        return self._tasks.one(
-            _merge_summaries, "merge", name, group[0][0], self._tasks.cache, *summaries
-        )
 
 
 def _group_by_portion(portions: dict[int, Any], shards: list[int]) -> list[tuple[Any, list[int]]]:
@@ -459,14 +456,6 @@ def _finalize_round(cache: ShardCache, number: int, summary: Any) -> RoundResult
     with threadpool_limits(1):
         # Not as an argument: Dask may have dropped it since the count and would fetch it again.
         return cache.algorithm.finalize(cache.get_prepared(number), summary)
-
-
-def _select_report(result: RoundResult) -> Plain:
-    return result.report
-
-
-def _select_shared(result: RoundResult) -> Any:
-    return result.shared
 
 
 def _select_portion(result: RoundResult, shards: list[int]) -> dict[int, Any]:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any, ClassVar, Protocol, Self
 
 from cellworth.data.io import Plain, n_bytes, pack, unpack
@@ -440,8 +439,7 @@ def run_partition(
     by_task = (
         planner.make_partition_requests(task, task % n_partitions == index) for task in tasks
     )
-    there = takewhile(lambda requests: requests is not None, by_task)
-    requests = [request for some in there for request in some or ()]
+    requests = list(_iter_requests(by_task))
     _log.info("%s: partition %d of %d has %d requests", title, index, n_partitions, len(requests))
     bar = Bar(
         lambda progress: progress.tasks / max(len(requests), 1),
@@ -481,7 +479,7 @@ def _fold_tasks(
 
     # Workers continue while a rule is checked; tasks beyond the last one are dropped.
     tasks = range(progress.tasks, int(min(stop.most_tasks, _ENDLESS)))
-    requests = _iter_requests(planner, tasks)
+    requests = _iter_requests(map(planner.make_requests, tasks))
     with start as pool:
         # Fold in task order: float addition is not associative, and a result must not depend on
         # which worker was faster.
@@ -513,9 +511,8 @@ class _Countdown:
         return self.stop.most_seconds - (time.perf_counter() - self.began)
 
 
-def _iter_requests(planner: Planner, tasks: Iterable[int]) -> Iterator[Any]:
-    for task in tasks:
-        requests = planner.make_requests(task)
+def _iter_requests(by_task: Iterable[Iterable[Any] | None]) -> Iterator[Any]:
+    for requests in by_task:
         if requests is None:
             return
         yield from requests

@@ -40,7 +40,7 @@ from cellworth.valuation.valuation import (
     merge_validation,
     read_plain,
 )
-from cellworth.valuation.values import LabelIndexer, ValueList, check_number, index_pairs
+from cellworth.valuation.values import ValueList, index_pairs
 
 _TABLES = ("columns", "total", "column_groups")
 Statistics = dict[str, Floats]
@@ -345,46 +345,22 @@ class ShardedValuation(Valuation):
         return _read_only(self._errors_of(sum_sq))
 
     @property
-    def total(self) -> float:
-        """Sum of all values."""
-        return float(self.moments.sums.mean[-1])
-
-    @property
-    def total_error(self) -> float:
-        """Error of the total, from sampling and from the choice of validation rows."""
-        validation = 0.0 if self.sums_validation is None else float(self.sums_validation[-1])
-        return math.hypot(float(self._errors_of(self.moments.sums.sum_sq)[-1]), validation)
-
-    @property
     def largest_error(self) -> float:
         """Largest of the standard errors that are known; NaN where none is."""
         return float(self._errors_of(np.array([self.moments.largest_sum_sq("mean")]))[0])
 
     @property
-    def loc(self) -> LabelIndexer:
-        """Values by label; only their row groups are read."""
-        return LabelIndexer(self.blocks, _Indexer(self.moments), by_label=True)
+    def _indexable(self) -> _Indexer:
+        return _Indexer(self.moments)
 
     @property
-    def iloc(self) -> LabelIndexer:
-        """Values by position; only their row groups are read."""
-        return LabelIndexer(self.blocks, _Indexer(self.moments), by_label=False)
+    def _column_sums(self) -> tuple[Floats, Floats, Counts, Floats | None]:
+        sums = self.moments.sums
+        return sums.values, self._errors_of(sums.sum_sq), sums.count, self.sums_validation
 
     def rows(self) -> ValueList:
         """Return the value of each row; ranking does not read all of them."""
         return StoredList(self.moments, None, self._errors_of, self.backend)
-
-    def columns(self) -> ValueList:
-        """Return the value of each column: the sum of its blocks, with its own errors."""
-        sums, validation = self.moments.sums, self.sums_validation
-        return ValueList(
-            {"column": self.column_labels},
-            sums.values[:-1],
-            self._errors_of(sums.sum_sq)[:-1],
-            sums.count[:-1],
-            self.backend,
-            None if validation is None else validation[:-1],
-        )
 
     def owners(self) -> ValueList:
         """Raise an error: those of sums over rows of a sharded table are not known."""
@@ -594,15 +570,8 @@ class StoredList(ValueList):
         """Number of observations behind each value."""
         return np.broadcast_to(np.int64(self._moments.n_observations), len(self))
 
-    def lowest_positions(self, k: int) -> NDArray[np.intp]:
-        """Return the positions of the k lowest values, in the order of ``lowest``."""
-        check_number(k)
-        return self._moments.rank(f"{self._side}mean", k, lowest=True)
-
-    def highest_positions(self, k: int) -> NDArray[np.intp]:
-        """Return the positions of the k highest values, in the order of ``highest``."""
-        check_number(k)
-        return self._moments.rank(f"{self._side}mean", k, lowest=False)
+    def _rank(self, k: int, *, lowest: bool) -> NDArray[np.intp]:
+        return self._moments.rank(f"{self._side}mean", k, lowest=lowest)
 
     def part(self, positions: NDArray[np.intp]) -> ValueList:
         """Return the entries at these positions, in this order."""

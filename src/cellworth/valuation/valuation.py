@@ -180,7 +180,7 @@ class Valuation:
     @property
     def total(self) -> float:
         """Sum of all values."""
-        return float(self._values[-1, -1])
+        return float(self._column_sums[0][-1])
 
     @property
     def total_error(self) -> float:
@@ -188,8 +188,8 @@ class Valuation:
 
         The validation error is left out if unknown; NaN if the sampling error is unknown.
         """
-        scored = 0.0 if self.validation is None else float(self.validation[-1, -1])
-        return math.hypot(float(self._errors[-1, -1]), scored)
+        _, sampling, _, validation = self._column_sums
+        return math.hypot(sampling[-1], 0.0 if validation is None else validation[-1])
 
     @property
     def score(self) -> float:
@@ -213,12 +213,12 @@ class Valuation:
     @property
     def loc(self) -> LabelIndexer:
         """Values by label: ``valuation.loc["row 7", "age"]``; lists and ``:`` give arrays."""
-        return LabelIndexer(self.blocks, self.values, by_label=True)
+        return LabelIndexer(self.blocks, self._indexable, by_label=True)
 
     @property
     def iloc(self) -> LabelIndexer:
         """Values by position: ``valuation.iloc[0, 2]``; anything that NumPy indexing takes."""
-        return LabelIndexer(self.blocks, self.values, by_label=False)
+        return LabelIndexer(self.blocks, self._indexable, by_label=False)
 
     def rows(self) -> ValueList:
         """Return the value of each row: the sum of its blocks, with its own errors."""
@@ -226,7 +226,10 @@ class Valuation:
 
     def columns(self) -> ValueList:
         """Return the value of each column: the sum of its blocks, with its own errors."""
-        return self._list({"column": self.column_labels}, np.s_[-1, :-1])
+        values, sampling, counts, validation = self._column_sums
+        validation = None if validation is None else validation[:-1]
+        labels = {"column": self.column_labels}
+        return ValueList(labels, values[:-1], sampling[:-1], counts[:-1], self.backend, validation)
 
     def owners(self) -> ValueList:
         """Return the value of each owner: the sum of its cells, with its own errors.
@@ -454,6 +457,16 @@ class Valuation:
     def _repr_html_(self) -> str:
         """Return a summary for notebooks: plain HTML without script."""
         return view(*_view(self))
+
+    @property
+    def _indexable(self) -> Any:
+        return self.values
+
+    @property
+    def _column_sums(self) -> tuple[Floats, Floats, NDArray[np.int64], Floats | None]:
+        """Sums of columns and the total: values, both kinds of errors, and in between counts."""
+        validation = None if self.validation is None else self.validation[-1]
+        return self._values[-1], self._errors[-1], self.moments.count[-1], validation
 
     @cached_property
     def _values(self) -> Floats:

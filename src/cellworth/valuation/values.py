@@ -86,11 +86,11 @@ class ValueList:
 
     def lowest_positions(self, k: int) -> NDArray[np.intp]:
         """Return the positions of the k lowest values, in the order of :meth:`lowest`."""
-        return self._find_positions(np.argsort(self.values, kind="stable"), k)
+        return self._rank(check_number(k), lowest=True)
 
     def highest_positions(self, k: int) -> NDArray[np.intp]:
         """Return the positions of the k highest values, in the order of :meth:`highest`."""
-        return self._find_positions(np.argsort(-self.values, kind="stable"), k)
+        return self._rank(check_number(k), lowest=False)
 
     def part(self, positions: NDArray[np.intp]) -> ValueList:
         """Return the entries at these positions, in this order."""
@@ -184,8 +184,8 @@ class ValueList:
             numbers["validation_se"] = self.validation_se
         return {name: array.tolist() for name, array in (*self.labels.items(), *numbers.items())}
 
-    def _find_positions(self, order: NDArray[np.intp], k: int) -> NDArray[np.intp]:
-        check_number(k)
+    def _rank(self, k: int, *, lowest: bool) -> NDArray[np.intp]:
+        order = np.argsort(self.values if lowest else -self.values, kind="stable")
         return order[~np.isnan(self.values[order])][:k]
 
     def _best(self, positions: NDArray[np.intp]) -> ValueList:
@@ -195,12 +195,13 @@ class ValueList:
         return replace(best, labels=ranks | dict(best.labels) | ranks)
 
 
-def check_number(k: Any) -> None:
+def check_number(k: Any) -> int:
     """Check the number of values to list."""
     if not is_integer(k) or k < 1:
         raise ValueError(
             f"k must be an integer of at least 1, the number of values to list, got {k!r}."
         )
+    return int(k)
 
 
 def table_lines(columns: Mapping[str, list[Any]], left: Collection[str] = ()) -> list[str]:

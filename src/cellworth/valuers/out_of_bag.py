@@ -350,7 +350,11 @@ class OutOfBagValuer(TableValuer):
             cv=data.folds(), row_groups=data.row_groups, column_groups=data.column_groups,
             with_validation=False,
         )  # fmt: skip
-        _check_single_row(problem)
+        if len(problem.target) < 2:
+            raise ValueError(
+                "X has n_samples=1 row, which is in every bag and never scored; give at least 2 "
+                "rows."
+            )
         distances = self._distances(problem) if _check_flag(self.distance, "distance") else None
         if self.model is not None:
             return Lessons(problem, self.model, problem.table, distances)
@@ -425,13 +429,6 @@ def _trial(lessons: Lessons) -> Corners:
         ) from error
     unknown = (math.nan,) * 4
     return Corners(lessons.problem.blocks.shape, unknown, Tally(), time.perf_counter() - began)
-
-
-def _check_single_row(problem: Problem) -> None:
-    if len(problem.target) < 2:
-        raise ValueError(
-            "X has n_samples=1 row, which is in every bag and never scored; give at least 2 rows."
-        )
 
 
 def _check_flag(choice: Any, called: str) -> bool:

@@ -226,22 +226,22 @@ def value_blocks(
     how |= {"merges": method.merges, "errors_from": method.errors_from}
     session = Session(method.seed, outcome.tasks)
     provenance = Provenance.now(problem_spec, how, session, tally, outcome.seconds)
+    problem, policy = _problem(game), str(getattr(game, "empty", None))
     valuation = Valuation(
         blocks,
         _exact(estimated.moments, blocks.shape) if exact else estimated.moments,
         ends.total,
-        _empty_policy(game),
+        policy if policy in get_args(EmptyPolicy) else "game",
         "exact" if exact else "interrupted" if outcome.interrupted else "estimated",
         provenance,
-        _backend(game),
+        problem.table.backend if problem else None,
         estimated.errors,
         shrink=method.shrink and not exact,
         baseline=ends.full_utility - ends.total,
         scores=scores_of_game(game, ends.full_utility),
     )
     _warn_if_uninformative(valuation, outcome.tasks)
-    scored = hasattr(game, "detailed_value") and isinstance(getattr(game, "problem", None), Problem)
-    if scored and outcome.tasks and estimated.errors is None:
+    if problem and hasattr(game, "detailed_value") and outcome.tasks and estimated.errors is None:
         warnings.warn(
             "validation errors are not known: the scoring gives no score for some resamples of the "
             "validation rows; give more validation rows, or a scoring name of scikit-learn.",
@@ -417,24 +417,19 @@ def _parts(game: Any) -> list[Any]:
 
 def _types(game: Any) -> dict[str, Any]:
     """Return the types of a table's columns: single precision, for example, gives other bits."""
+    problem = _problem(game)
+    return {} if problem is None else problem.types()
+
+
+def _problem(game: Any) -> Problem | None:
     problem = getattr(game, "problem", None)
-    return problem.types() if isinstance(problem, Problem) else {}
+    return problem if isinstance(problem, Problem) else None
 
 
 def _nothing(shape: tuple[int, int]) -> Contribution:
     """Return the contribution of a run whose budget ended before its first task."""
     zeros = np.zeros((shape[0] + 1, shape[1] + 1))
     return Contribution(Moments(zeros.astype(np.int64), zeros, zeros))
-
-
-def _empty_policy(game: Game) -> str:
-    policy = getattr(game, "empty", None)
-    return policy if isinstance(policy, str) and policy in get_args(EmptyPolicy) else "game"
-
-
-def _backend(game: Game) -> str | None:
-    problem = getattr(game, "problem", None)
-    return problem.table.backend if isinstance(problem, Problem) else None
 
 
 def _warn_if_uninformative(valuation: Valuation, n_tasks: int) -> None:
@@ -446,17 +441,14 @@ def _warn_if_uninformative(valuation: Valuation, n_tasks: int) -> None:
             f"{valuation.provenance.method['name']}, and all values are NaN; give a larger budget.",
             stacklevel=2,
         )
-    elif valuation.shrink and valuation.values.size > 1 and _all_equal(valuation):
-        warnings.warn(
-            "all differences between blocks are within noise, so that each has an equal share of "
-            "the total; give a larger budget before you rank them.",
-            stacklevel=2,
-        )
-
-
-def _all_equal(valuation: Valuation) -> bool:
-    seen = valuation.moments.values[:-1, :-1]
-    return bool(np.ptp(valuation.values) <= 1e-9 * np.ptp(seen) and np.ptp(seen) > 0)
+    elif valuation.shrink and valuation.values.size > 1:
+        range_seen = np.ptp(valuation.moments.values[:-1, :-1])
+        if np.ptp(valuation.values) <= 1e-9 * range_seen and range_seen > 0:
+            warnings.warn(
+                "all differences between blocks are within noise, so that each has an equal share "
+                "of the total; give a larger budget before you rank them.",
+                stacklevel=2,
+            )
 
 
 def _warn(outcome: Outcome, tally: Tally) -> None:
@@ -519,8 +511,8 @@ def scores_of_queries(
 
 def scores_of_game(game: Any, score: float) -> Scores | None:
     """Return the scores of a game with a model and validation rows; None for other games."""
-    problem, scoring = getattr(game, "problem", None), getattr(game, "scoring", None)
-    if not isinstance(problem, Problem) or not isinstance(scoring, str) or not problem.folds:
+    problem, scoring = _problem(game), getattr(game, "scoring", None)
+    if problem is None or not isinstance(scoring, str) or not problem.folds:
         return None
     figures: dict[str, float] = {}
     if problem.classes is not None:
