@@ -51,58 +51,56 @@ from cellworth.valuers.run import run_identity, scores_of_game, scores_of_querie
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
 
-# All subsets are looked at where that takes about half a minute on one core.
+# Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
 MOST_SORTED_ROWS = 100_000
 _DEFAULT_PASSES = 10
 
 
 class KNNValuer(TableValuer):
-    """Values of all cells to a K-nearest-neighbor model, on raw columns, from closed forms.
+    """Value all cells of a table for a K-nearest-neighbor model, in closed form.
 
-    Rows are valued exactly, for every coalition of columns that is looked at; only columns are
-    sampled, and up to about 12 columns not even these. Players are the raw columns of the table:
-    numbers, text, categories, dates and missing values as they are. Ties share their places, so
-    values do not depend on the order of training rows. Where columns are sampled, coalitions are
-    drawn by position: another order of columns or of validation rows gives another draw of the same
-    accuracy.
+    For each coalition of columns, the values of all rows are exact. Only coalitions of columns are
+    sampled; with up to about 12 columns, all of them are evaluated. Columns are used as they are:
+    numbers, strings, categories, dates, missing values. Tied rows are averaged over all their
+    orders, so values do not depend on the order of the training rows. A sampled run depends on the
+    order of columns and of validation rows: another order gives another draw of equal accuracy.
 
-    Ctrl-C ends a run early: what is done is kept, with a warning. For a table in shards, use
+    Ctrl-C ends a run early: finished work is kept, with a warning. For a table in shards, use
     :class:`~cellworth.ShardedKNNValuer`.
 
     Parameters
     ----------
     n_neighbors : int, default=5
-        The K nearest rows that vote; see :class:`~cellworth.knn.KNNGame` for the utility.
+        Number of nearest rows that vote; :class:`~cellworth.knn.KNNGame` defines the utility.
     scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"}, \
             default=None
-        Neighbor agreement is the mean share of the K nearest rows that have the right label; None
-        means that for classes, and the squared error for a numeric target.
+        Neighbor agreement is the mean share of the K nearest rows that have the right label. None
+        means neighbor agreement for classes and the squared error for a numeric target.
     sampler : ColumnSampler, default=None
-        Coalitions of columns that each query is ranked on: ``ExhaustiveSampler()``,
+        Coalitions of columns that are evaluated for each validation row: ``ExhaustiveSampler()``,
         ``LeverageSampler(n)``, ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means
-        all subsets where rows times queries times subsets are at most 2^31 (about half a minute
-        on one core), and else ``LeverageSampler()`` (``PermutationSampler()`` for columns other
-        than Shapley).
-        A sampler with as many coalitions as there are is replaced by all of them, which are exact;
-        leaving one column out takes but one more than there are columns.
+        all subsets if training rows x validation rows x subsets are at most 2^31 (about half a
+        minute on one core). Otherwise it means ``LeverageSampler()``, or ``PermutationSampler()``
+        if the semivalue of columns is not Shapley. A sampler that would draw as many coalitions as
+        exist is replaced by ``ExhaustiveSampler()``.
     ranking : BinnedRanks, default=None
-        How rows are ranked by distance. None means exactly for up to 100,000 rows, and beyond
-        with ``BinnedRanks()`` where labels are classes.
+        How rows are ranked by distance. None means exact ranks for up to 100,000 rows or a numeric
+        target, and ``BinnedRanks()`` for more rows.
     scale : {"robust", "std"} or None, default="robust"
-        What numeric columns are divided by: interquartile range, standard deviation, nothing.
+        Divisor of numeric columns: interquartile range, standard deviation, or none.
     empty : {"prior", "zero"}, default="prior"
-        With no columns all rows tie, or the utility is 0.
+        Utility without columns: "prior" ranks all rows as ties, "zero" is 0.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
-        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        Weights of coalitions by size; a pair has one for rows and one for columns. None means
         ``Shapley()``.
     n_passes : int, default=None
-        Passes over all queries, each with coalitions of its own; their spread gives the standard
-        errors, which a single pass does not give. None means 1 where all subsets are looked at,
-        else as many as ``stop`` lets pass, and 10 where there is no such rule either.
+        Passes over all validation rows, each with new coalitions. Sampling errors come from the
+        differences between passes, so they need two. None means 1 if all subsets are evaluated;
+        otherwise ``stop`` decides, and without ``stop`` it means 10.
     stop : StoppingRule, default=None
-        When the run is long enough, such as ``TargetStandardError(1e-4)``. With ``n_passes``,
-        whichever comes first ends the run.
+        Rule that ends the run, such as ``TargetStandardError(1e-4)``. With ``n_passes``, the first
+        of the two ends it.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
@@ -120,11 +118,11 @@ class KNNValuer(TableValuer):
 
     Notes
     -----
-    ``row_groups`` are worth the sum of their cells. The game in which whole groups join or stay
-    away has no closed form; ``value_game(KNNGame(..., row_groups=...))`` plays it.
-    ``column_groups`` join as a whole: distances add up.
+    The value of a row group is the sum of its cells. The game whose players are whole row groups
+    has no closed form; ``value_game(KNNGame(..., row_groups=...))`` plays it. A column group is one
+    player: the distances of its columns add up.
 
-    The first fit on a machine compiles the kernels, which takes some seconds; the result is kept on
+    The first fit on a machine compiles the kernels, which takes some seconds; they are cached on
     disk.
 
     References
@@ -220,8 +218,8 @@ class KNNValuer(TableValuer):
             Whether the label column plays too. The result then has one more column, ``(label)``,
             where rows with a wrong label stand out; all column names are strings then.
         owners : Owners, default=None
-            Who holds which cells. What each owner's cells are worth together then gets errors of
-            its own (``valuation_.owners()``), which those of single cells cannot tell.
+            Who holds which cells. ``valuation_.owners()`` then has the errors of each owner's sum,
+            which do not follow from the errors of single cells.
 
         Returns
         -------
@@ -274,9 +272,9 @@ class KNNValuer(TableValuer):
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
     ) -> Plan:
-        """Tell what ``fit`` with these arguments would cost, after valuing a few queries.
+        """Estimate what ``fit`` with these arguments would cost, by valuing a few validation rows.
 
-        A utility is here one query that is ranked on one coalition of columns.
+        A utility is one validation row with one coalition of columns.
         """
         game = self._game(
             FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
@@ -357,15 +355,15 @@ class KNNValuer(TableValuer):
         holdings: Holdings | None = None,
     ) -> QueryTasks:
         size = len(game.labels), game.shape[1], game.n_queries
-        design = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
+        sampler = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
         return QueryTasks(
             game=game,
-            sampler=design,
+            sampler=sampler,
             row_semivalue=settings.row_semivalue,
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
             ranking=self._ranking(game),
-            seed=choose_seed(self.random_state, self.runtime, design),
+            seed=choose_seed(self.random_state, self.runtime, sampler),
             holdings=holdings,
         )
 
@@ -495,26 +493,26 @@ def check_flag(flag: Any, called: str) -> bool:
 
 
 def choose_sampler(
-    design: Any, size: tuple[int, int, int], column_semivalue: Semivalue, with_label: bool
+    sampler: Any, size: tuple[int, int, int], column_semivalue: Semivalue, with_label: bool
 ) -> ColumnSampler:
-    """Fill in the default for so many rows, column players and queries."""
-    if design is None:
-        return _default_design(size, column_semivalue, with_label)
-    if isinstance(design, type) or not isinstance(design, ColumnSampler):
+    """Return the sampler, or the default for so many rows, column players and validation rows."""
+    if sampler is None:
+        return _default_sampler(size, column_semivalue, with_label)
+    if isinstance(sampler, type) or not isinstance(sampler, ColumnSampler):
         raise TypeError(
-            f"sampler is {design!r}; give ExhaustiveSampler(), LeverageSampler(), "
+            f"sampler is {sampler!r}; give ExhaustiveSampler(), LeverageSampler(), "
             "QuadratureSampler() or PermutationSampler()."
         )
-    return _all_if_enough(design, size[1] + with_label, column_semivalue)
+    return _all_if_enough(sampler, size[1] + with_label, column_semivalue)
 
 
-def _default_design(
+def _default_sampler(
     size: tuple[int, int, int], column_semivalue: Semivalue, with_label: bool
 ) -> ColumnSampler:
     n_rows, n_columns, n_queries = size
     n_players = n_columns + with_label
     exist = ExhaustiveSampler().n_coalitions(n_players, column_semivalue)
-    # Without labels there is no value: half of the coalitions need no ranking.
+    # Coalitions without the label column have utility 0: half of them need no ranking.
     if (
         exist < MOST_COALITIONS_OF_ALL_SUBSETS
         and n_rows * n_queries * exist <= MOST_RANKED_ROWS << with_label
@@ -525,13 +523,13 @@ def _default_design(
 
 
 def _all_if_enough(
-    design: ColumnSampler, n_players: int, column_semivalue: Semivalue
+    sampler: ColumnSampler, n_players: int, column_semivalue: Semivalue
 ) -> ColumnSampler:
-    """Look at all coalitions that count where the design would look at as many."""
+    """Return ExhaustiveSampler() if the sampler would draw as many coalitions as exist."""
     exist = ExhaustiveSampler().n_coalitions(n_players, column_semivalue)
-    wanted = design.n_coalitions(n_players, column_semivalue)
-    # Leaving one column out takes one more than there are; a sample of these would miss some.
-    return ExhaustiveSampler() if exist <= max(wanted, n_players + 1) else design
+    wanted = sampler.n_coalitions(n_players, column_semivalue)
+    # For LeaveOneOut, as many coalitions exist as columns, plus one; a sample would miss some.
+    return ExhaustiveSampler() if exist <= max(wanted, n_players + 1) else sampler
 
 
 def check_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> BinnedRanks | None:
