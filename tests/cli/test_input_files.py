@@ -10,7 +10,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from cellworth.cli.input_files import file_sha256, read_input, read_table
+from cellworth.cli.input_files import hash_file, read_input, read_table
 
 COLUMNS = {
     "id": [7, 8, 9],
@@ -167,7 +167,7 @@ def test_a_folder_is_no_table(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder"):
         read_table(tmp_path)
     with pytest.raises(FileNotFoundError, match="does not exist"):
-        file_sha256(tmp_path / "t.csv")
+        hash_file(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from cellworth import KNNValuer, Owners, plots
 from cellworth.plots import heatmap_plot
-from cellworth.plots.heatmap_plot import MIXED, ValueGrid, borders, largest_rectangles
+from cellworth.plots.heatmap_plot import MIXED, ValueGrid, find_borders, find_largest_rectangles
 from cellworth.plots.style import ZERO, diverging
 from cellworth.valuers import RandomValuer
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
@@ -252,7 +252,7 @@ def edges_between(codes):
 @pytest.mark.parametrize("shape", [(1, 1), (1, 6), (6, 1), (7, 9), (30, 4)])
 def test_lines_lie_between_owners_and_nowhere_else(shape):
     codes = np.random.default_rng(3).integers(-1, 3, size=shape)
-    lines = [edges(line.start, line.end) for line in borders(codes)]
+    lines = [edges(line.start, line.end) for line in find_borders(codes)]
     assert set().union(*lines) == edges_between(codes)
     assert sum(map(len, lines)) == len(edges_between(codes))
 
@@ -283,7 +283,7 @@ def best_by_trying(codes, code):
 def test_the_largest_rectangle_of_each_owner_is_found(seed):
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, 2 + seed % 2, size=(rng.integers(1, 7), rng.integers(1, 7)))
-    found = largest_rectangles(codes)
+    found = find_largest_rectangles(codes)
     assert set(found) == set(np.unique(codes).tolist())
     for code, box in found.items():
         assert (codes[box.top : box.bottom, box.left : box.right] == code).all()
@@ -298,7 +298,7 @@ def test_names_stand_inside_their_owners_largest_rectangles():
     assert_readable(ax)
     assert {text.get_text() for text in ax.texts} == set(names)
     for text in ax.texts:
-        box = largest_rectangles(codes)[names.index(text.get_text())]
+        box = find_largest_rectangles(codes)[names.index(text.get_text())]
         corners = [(box.left - 0.5, box.bottom - 0.5), (box.right - 0.5, box.top - 0.5)]
         (x0, y0), (x1, y1) = ax.transData.transform(corners)
         seen = text.get_window_extent()

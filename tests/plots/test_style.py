@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 
-from cellworth.plots.style import NEGATIVE, POSITIVE, diverging, texts_of
+from cellworth.plots.style import NEGATIVE, POSITIVE, diverging, format_labels
 
 # From linear red, green and blue to what the long, middle and short cones see, and how those who
 # lack one of them see instead (Viénot, Brettel and Mollon 1999).
@@ -56,4 +56,4 @@ def test_colors_get_darker_evenly_on_both_sides_of_zero():
     ],
 )
 def test_texts_are_short_and_differ_where_labels_do(labels, texts):
-    assert texts_of(labels, 10) == texts
+    assert format_labels(labels, 10) == texts

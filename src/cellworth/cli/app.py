@@ -311,7 +311,7 @@ def note(text: str) -> None:
     click.echo(_show(text), err=True)
 
 
-def short_path(path: Path) -> str:
+def shorten_path(path: Path) -> str:
     """Return a path relative to the current folder, if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

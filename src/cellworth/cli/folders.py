@@ -44,7 +44,7 @@ class Result:
     @classmethod
     def load(cls, folder: Path, *, table: Path | None = None, val: Path | None = None) -> Result:
         """Read a folder that ``cellworth value`` wrote."""
-        if folder_format(folder) != VALUATION:
+        if get_folder_format(folder) != VALUATION:
             raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
         if is_sharded_result(folder):
             raise ValueError(
@@ -74,9 +74,9 @@ class Result:
 
 def is_sharded_result(folder: Path) -> bool:
     """Tell whether a folder holds values of a sharded table."""
-    if folder_format(folder) != VALUATION or (folder / FILE).exists():
+    if get_folder_format(folder) != VALUATION or (folder / FILE).exists():
         return False
-    return bool((read_manifest_of(folder) or {}).get("sharded"))
+    return bool((read_folder_manifest(folder) or {}).get("sharded"))
 
 
 def _get_python_call() -> str:
@@ -85,10 +85,10 @@ def _get_python_call() -> str:
     return _IN_PYTHON.get(context.info_name or "" if context else "", "its methods")
 
 
-def folder_of_sharded_run(folder: Path) -> Path | None:
+def find_sharded_run(folder: Path) -> Path | None:
     """Return the folder of a run over a sharded table, given it or its subfolder ``run``."""
     for top in (folder, folder.parent):
-        run = read_manifest_of(top / _RUN) or {}
+        run = read_folder_manifest(top / _RUN) or {}
         if run.get("format") == CHECKPOINT and _is_of_shards(run):
             return top if folder in (top, top / _RUN) else None
     return None
@@ -108,17 +108,17 @@ def save_result(valuation: Valuation, request: RunRequest, folder: Path) -> None
     request.save(folder)
 
 
-def folder_format(folder: Path) -> str | None:
+def get_folder_format(folder: Path) -> str | None:
     """Return the format in the manifest of a folder; None without a manifest."""
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; give a folder that cellworth wrote.")
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; give a folder that cellworth wrote.")
-    manifest = read_manifest_of(folder)
+    manifest = read_folder_manifest(folder)
     return None if manifest is None else str(manifest.get("format"))
 
 
-def read_manifest_of(folder: Path) -> dict[str, Any] | None:
+def read_folder_manifest(folder: Path) -> dict[str, Any] | None:
     """Read the manifest of a folder of any format."""
     path = folder / _MANIFEST
     if not path.is_file():
@@ -132,7 +132,7 @@ def is_free(folder: Path) -> bool:
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
-def resume_line(folder: Path, model: str) -> str:
+def make_resume_line(folder: Path, model: str) -> str:
     """Return the command that resumes a run."""
     again = "" if model == KNN else f" --model {shlex.quote(model)}"
     return f"cellworth resume {shlex.quote(str(folder))}{again}"
@@ -143,7 +143,7 @@ def check_output_folder(folder: Path, *, force: bool, request: RunRequest | None
     check_writable(folder)
     if is_free(folder):
         return
-    if folder_format(folder) != VALUATION:
+    if get_folder_format(folder) != VALUATION:
         raise FileExistsError(f"{folder} holds other files; give a new folder as -o.")
     same = (
         request is not None

@@ -71,7 +71,7 @@ def read_input(
     """
     check_roles(target, row_id, drop)
     names_of_rows = () if row_id is None else (row_id,)
-    as_text = {*_text_columns(like), *categorical, *names_of_rows, *drop} - {target}
+    as_text = {*_list_text_columns(like), *categorical, *names_of_rows, *drop} - {target}
     # For other columns, fit itself warns.
     checked = None if like is not None else (target,)
     table = read_table(path, missing=missing, as_text=sorted(as_text), checked=checked)
@@ -88,9 +88,9 @@ def read_input(
     X = Table(
         nw.from_native(_cast_columns(table.select(rest), like), eager_only=True),
         label_array(rest, what="column"),
-        _row_ids(table, ids, path),
+        _read_row_ids(table, ids, path),
     )
-    y = _column(table, target)
+    y = _read_column(table, target)
     check_no_missing_labels(y, target, path)
     return InputTable(X, y)
 
@@ -104,7 +104,7 @@ def read_table(
 ) -> Any:
     """Read a file as an Arrow table; warn of typos among the numbers of ``checked`` columns."""
     check_is_file(path)
-    kind = _kind(path)
+    kind = _find_suffix(path)
     if kind in _DELIMITERS:
         check_is_text(path)
     try:
@@ -117,7 +117,7 @@ def read_table(
     except (ValueError, OSError, EOFError) as error:
         reason = format_read_error(error)
         raise ValueError(f"{path} cannot be read ({reason}); fix it, or save it again.") from error
-    _check_names(column_names(table, path), path)
+    _check_names(read_column_names(table, path), path)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
     _check_no_bytes(table, path)
@@ -128,14 +128,14 @@ def read_table(
     return table
 
 
-def file_sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Return the sha256 of a file."""
     check_is_file(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _kind(path: Path) -> str:
+def _find_suffix(path: Path) -> str:
     """Return the suffix of a file name, without that of compression."""
     endings = [ending.lower() for ending in path.suffixes]
     if endings and endings[-1] == ".gz":
@@ -242,7 +242,7 @@ def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None
     ]
     if not large:
         return
-    written = _read_text(path, _DELIMITERS[_kind(path)], missing, large, only=large)
+    written = _read_text(path, _DELIMITERS[_find_suffix(path)], missing, large, only=large)
     for name in large:
         is_integer = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
         if pc.all(is_integer).as_py():
@@ -254,7 +254,7 @@ def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None
             )
 
 
-def _row_ids(table: Any, name: str | None, path: Path) -> Labels:
+def _read_row_ids(table: Any, name: str | None, path: Path) -> Labels:
     if name is None:
         return np.arange(table.num_rows)
     column = table.column(name)
@@ -264,10 +264,12 @@ def _row_ids(table: Any, name: str | None, path: Path) -> Labels:
             "or leave out --id."
         )
     ids = column.to_pylist()
-    return label_array(_as_integers(ids) if _kind(path) in _DELIMITERS else ids, what="row")
+    return label_array(
+        _convert_to_integers(ids) if _find_suffix(path) in _DELIMITERS else ids, what="row"
+    )
 
 
-def _as_integers(ids: list[Any]) -> list[Any]:
+def _convert_to_integers(ids: list[Any]) -> list[Any]:
     """Return ids as integers, if all are written as such and nothing is lost."""
     if all(isinstance(one, str) and _is_integer(one) for one in ids):
         return [int(one) for one in ids]
@@ -280,12 +282,12 @@ def _is_integer(text: str) -> bool:
     return plain and str(int(text)) == text
 
 
-def _column(table: Any, name: str) -> NDArray[Any]:
+def _read_column(table: Any, name: str) -> NDArray[Any]:
     series = nw.from_native(table.select([name]), eager_only=True)[name]
     return series_array(series)
 
 
-def _text_columns(like: InputTable | None) -> list[str]:
+def _list_text_columns(like: InputTable | None) -> list[str]:
     if like is None:
         return []
     return [name for name, kind in like.X.types.items() if kind == "String"]
@@ -333,7 +335,7 @@ def check_is_text(path: Path) -> None:
         raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8.")
 
 
-def column_names(table: Any, path: Path) -> list[str]:
+def read_column_names(table: Any, path: Path) -> list[str]:
     """Return the column names; raise ValueError unless they are UTF-8."""
     try:
         names: list[str] = table.column_names

@@ -20,7 +20,7 @@ from cellworth.cli.app import (
     escape_formula,
     note,
     print_result,
-    short_path,
+    shorten_path,
     wants_json,
 )
 from cellworth.cli.folders import (
@@ -30,10 +30,10 @@ from cellworth.cli.folders import (
     Result,
     check_output_file,
     check_output_folder,
-    folder_format,
-    folder_of_sharded_run,
+    find_sharded_run,
+    get_folder_format,
     is_sharded_result,
-    resume_line,
+    make_resume_line,
     save_result,
 )
 from cellworth.cli.request import FILE, KNN, RunRequest
@@ -68,8 +68,8 @@ _FORMATS = (".csv", ".parquet", ".json")
 
 def show_folder(folder: Path) -> None:
     """Print what a folder holds: the command ``info``."""
-    sharded = folder_of_sharded_run(folder) if folder.is_dir() else None
-    kind = folder_format(folder) if sharded is None else CHECKPOINT
+    sharded = find_sharded_run(folder) if folder.is_dir() else None
+    kind = get_folder_format(folder) if sharded is None else CHECKPOINT
     if kind not in (VALUATION, CHECKPOINT, AUDIT):
         raise ValueError(
             f"{folder} was not written by cellworth (it has no manifest); give another folder."
@@ -98,7 +98,7 @@ def show_folder(folder: Path) -> None:
             lines += ["", repr(valuation.column_info), ""]
     else:
         model = KNN if settings is None else settings.model
-        resume = f"  resume with {resume_line(folder, model)}"
+        resume = f"  resume with {make_resume_line(folder, model)}"
         lines += _describe_sharded_run(sharded) if sharded else [resume]
     print_result("info", document, [*lines, *_format_settings(settings)])
 
@@ -131,7 +131,7 @@ def list_suspects(
     cells = [_make_suspect(line) for line in found.to_pylist()]
     if output is not None:
         _write_suspects(output, found, cells)
-        note(f"{len(cells)} cells are in {short_path(output.absolute())}.")
+        note(f"{len(cells)} cells are in {shorten_path(output.absolute())}.")
         if not wants_json():
             return
     document: SuspectsDocument = {"by": by, "cells": cells}
@@ -205,10 +205,10 @@ def write_report(
             **options,
         )
     document: ReportDocument = {
-        "output": short_path(output.absolute()),
+        "output": shorten_path(output.absolute()),
         "bytes": output.stat().st_size,
     }
-    print_result("report", document, [f"The report is in {short_path(output.absolute())}."])
+    print_result("report", document, [f"The report is in {shorten_path(output.absolute())}."])
 
 
 def check_limits(
@@ -251,7 +251,7 @@ def check_limits(
 
 def merge_folders(*, folders: tuple[Path, ...], output: Path, force: bool) -> None:
     """Merge partitions of a run, or values with different seeds: the command ``merge``."""
-    formats = {folder_format(folder) for folder in folders}
+    formats = {get_folder_format(folder) for folder in folders}
     if formats == {CHECKPOINT}:
         if force:
             raise click.UsageError("--force replaces values; partitions are only added.")
@@ -421,7 +421,7 @@ def _merge_partitions(folders: tuple[Path, ...], output: Path) -> None:
     if request is not None:
         request.save(output)
     document = _make_merge_document(output, CHECKPOINT, None)
-    resume = resume_line(output, KNN if request is None else request.model)
+    resume = make_resume_line(output, KNN if request is None else request.model)
     line = f"The partitions are in {output}; {resume} computes the values."
     print_result("merge", document, [line])
 
@@ -440,7 +440,7 @@ def _merge_values(folders: tuple[Path, ...], output: Path, force: bool) -> None:
 
 def _make_merge_document(output: Path, holds: str, values: ValuesDocument | None) -> MergeDocument:
     return {
-        "output": short_path(output.absolute()),
+        "output": shorten_path(output.absolute()),
         "holds": cast("Holds", holds),
         "values": values,
     }

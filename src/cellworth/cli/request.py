@@ -24,7 +24,7 @@ from cellworth.cli.input_files import (
     check_class_sizes,
     check_label_varies,
     check_same_columns,
-    file_sha256,
+    hash_file,
     read_input,
 )
 from cellworth.cli.schemas import Round, RunSettings, fits_type
@@ -67,9 +67,9 @@ class RunRequest(RunSettings):
         """Hash the files of a request."""
         return cls(
             table=str(table.absolute()),
-            table_sha256=file_sha256(table),
+            table_sha256=hash_file(table),
             val=None if val is None else str(val.absolute()),
-            val_sha256=None if val is None else file_sha256(val),
+            val_sha256=None if val is None else hash_file(val),
             **asked,
         )
 
@@ -183,9 +183,12 @@ class LoadedRequest:
     def data(self) -> dict[str, Any]:
         """Return the arguments of ``fit``, except owners."""
         is_knn = self.request.model == KNN
-        given: dict[str, Any] = {"X": self.X if is_knn else _for_models(self.X), "y": self.y}
+        given: dict[str, Any] = {
+            "X": self.X if is_knn else _convert_for_models(self.X),
+            "y": self.y,
+        }
         if self.val is not None:
-            X_val = self.val.X if is_knn else _for_models(self.val.X)
+            X_val = self.val.X if is_knn else _convert_for_models(self.val.X)
             given |= {"X_val": X_val, "y_val": self.val.y}
         else:
             given["cv"] = self.request.cv
@@ -257,7 +260,7 @@ def check_agreement(loaded: LoadedRequest, valuer: Any) -> None:
     agreed = parse_agreement(loaded.request.agreement)
     owners = agreed.owners_of(loaded.X)
     asked = Agreement.draft(valuer, owners, agreed.policy, **loaded.data()).terms
-    difference = _difference(agreed.terms, asked)
+    difference = _find_difference(agreed.terms, asked)
     if difference is not None:
         raise ValueError(
             f"the settings differ from the agreement: {difference}; give the agreed settings."
@@ -268,7 +271,7 @@ def _check_unchanged(path: str, sha256: str, option: str) -> Path:
     here = Path(path)
     if not here.exists():
         raise FileNotFoundError(f"{path} does not exist any more; give {option} with its new path.")
-    if file_sha256(here) != sha256:
+    if hash_file(here) != sha256:
         raise ValueError(
             f"{path} is not the file that was valued (its sha256 differs); give {option} with the "
             "original file, or value the new one."
@@ -295,13 +298,13 @@ def _relative_to(folder: Path, path: str) -> str:
         return path
 
 
-def _difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
+def _find_difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
     for name in sorted(set(agreed) | set(asked)):
         one, other = agreed.get(name), asked.get(name)
         if one == other:
             continue
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            return _difference(one, other)
+            return _find_difference(one, other)
         return f"{name} is {other!r}, but the agreement has {one!r}"
     return None
 
@@ -410,7 +413,7 @@ def _check_decimals(arrow: Any) -> None:
             )
 
 
-def _for_models(table: Table) -> Any:
+def _convert_for_models(table: Table) -> Any:
     """Return a table as scikit-learn expects it: pandas, polars or an array of numbers."""
     arrow = table.native
     for library in ("pandas", "polars"):

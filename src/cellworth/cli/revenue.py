@@ -12,8 +12,14 @@ from typing import Any, cast
 
 import click
 
-from cellworth.cli.app import CHECK_FAILED, note, print_result, short_path, shows_progress
-from cellworth.cli.folders import AUDIT, Result, check_output_file, check_writable, folder_format
+from cellworth.cli.app import CHECK_FAILED, note, print_result, shorten_path, shows_progress
+from cellworth.cli.folders import (
+    AUDIT,
+    Result,
+    check_output_file,
+    check_writable,
+    get_folder_format,
+)
 from cellworth.cli.request import LoadedRequest, check_model_trusted, parse_agreement, parse_toml
 from cellworth.cli.runs import make_request, read_text
 from cellworth.cli.schemas import DraftDocument, FindingDocument, SplitDocument, VerifyDocument
@@ -43,12 +49,12 @@ def draft_agreement(*, output: Path, force: bool, **given: Any) -> None:
     agreement = Agreement.draft(loaded.valuer(), owners, policy, **loaded.data())
     agreement.save(output)
     document: DraftDocument = {
-        "output": short_path(output.absolute()),
+        "output": shorten_path(output.absolute()),
         "owners": owners.names,
         "policy": asdict(policy),
         "valuation": dict(agreement.terms),
     }
-    line = f"The agreement of {', '.join(owners.names)} is in {short_path(output.absolute())}."
+    line = f"The agreement of {', '.join(owners.names)} is in {shorten_path(output.absolute())}."
     print_result("draft", document, [line])
 
 
@@ -57,11 +63,11 @@ def split_amount(*, folder: Path, output: Path | None, **given: Any) -> None:
     owner = given["statement"]
     if output is not None:
         check_writable(output)
-    with nullcontext() if owner is None else _nothing_about_others(owner):
+    with nullcontext() if owner is None else _hide_other_owners(owner):
         result = Result.load(folder, table=given["table"], val=given["val"])
         as_valued = result.request.agreement is not None and given["owners"] is None
         _check_no_policy_options(given["agreement"] is not None or as_valued)
-        payout = _payout(result, given)
+        payout = _make_payout(result, given)
     if owner is not None and owner not in payout.owners:
         raise ValueError(
             f"no owner is called {owner!r}; leave out --statement to see who there is."
@@ -71,11 +77,10 @@ def split_amount(*, folder: Path, output: Path | None, **given: Any) -> None:
         statement = payout.statement(owner)
         print_result("statement", statement.to_dict(), [repr(statement)])
     else:
-        print_result("split", _payout_document(payout, output, digest), [repr(payout)])
+        print_result("split", _make_payout_document(payout, output, digest), [repr(payout)])
     if output is not None:
-        note(
-            f"The audit is in {short_path(output.absolute())}; its digest, for all owners: {digest}"
-        )
+        where = shorten_path(output.absolute())
+        note(f"The audit is in {where}; its digest, for all owners: {digest}")
 
 
 def verify_payout(
@@ -105,7 +110,7 @@ def verify_payout(
     _check_is_audit(folder)
     verdict = verify_audit(folder, digest=digest, agreement=agreement, **anew)
     if verdict and result is not None:
-        difference = _other_agreement(folder, result.request.agreement)
+        difference = _describe_other_agreement(folder, result.request.agreement)
         verdict = Verdict(verdict.checked, difference)
     document: VerifyDocument = {
         "verdict": bool(verdict),
@@ -118,7 +123,7 @@ def verify_payout(
 
 
 @contextmanager
-def _nothing_about_others(owner: str) -> Iterator[None]:
+def _hide_other_owners(owner: str) -> Iterator[None]:
     """Suppress warnings and errors, which may name other owners and their cells."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -154,12 +159,12 @@ def _check_no_policy_options(agreed: bool) -> None:
 
 def _check_is_audit(folder: Path) -> None:
     """Check that a folder holds an audit; a damaged one gets a verdict."""
-    kind = folder_format(folder) if not (folder / PAYOUT).exists() else AUDIT
+    kind = get_folder_format(folder) if not (folder / PAYOUT).exists() else AUDIT
     if kind is not None and kind != AUDIT:
         raise ValueError(f"{folder} holds no audit; give a folder that cellworth split -o wrote.")
 
 
-def _other_agreement(audit: Path, then: str | None) -> str | None:
+def _describe_other_agreement(audit: Path, then: str | None) -> str | None:
     """Describe how the agreement of an audit differs from that of its values; else None."""
     path = audit / AGREEMENT
     if then is None:
@@ -168,7 +173,7 @@ def _other_agreement(audit: Path, then: str | None) -> str | None:
         return None
     if not path.exists():
         return "the audit holds no agreement, but its values were computed under one."
-    line = _first_change(path.read_text(encoding="utf-8"), then)
+    line = _describe_first_change(path.read_text(encoding="utf-8"), then)
     if line is None:
         return None
     return (
@@ -180,7 +185,7 @@ def _check_same_agreement(path: Path, text: str, then: str | None) -> None:
     if then is None:
         warnings.warn(_NOT_FIXED, stacklevel=2)
         return
-    line = _first_change(text, then)
+    line = _describe_first_change(text, then)
     if line is not None:
         raise ValueError(
             f"{path} is not the agreement under which these values were computed: {line}; give "
@@ -188,7 +193,7 @@ def _check_same_agreement(path: Path, text: str, then: str | None) -> None:
         )
 
 
-def _first_change(now: str, then: str) -> str | None:
+def _describe_first_change(now: str, then: str) -> str | None:
     """Describe the first line in which two texts differ; None if they are equal."""
     if now == then:
         return None
@@ -199,7 +204,7 @@ def _first_change(now: str, then: str) -> str | None:
     return "its line ends differ"
 
 
-def _payout(result: Result, given: dict[str, Any]) -> Payout:
+def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
     request, X = result.request, result.loaded.X
     agreed, owned = given["agreement"], given["owners"]
     if agreed is not None:
@@ -227,7 +232,7 @@ def _payout(result: Result, given: dict[str, Any]) -> Payout:
     return split_revenue(result.valuation, owners, amount=given["amount"], policy=policy)
 
 
-def _payout_document(payout: Payout, output: Path | None, digest: str | None) -> SplitDocument:
+def _make_payout_document(payout: Payout, output: Path | None, digest: str | None) -> SplitDocument:
     return {
         "amount": str(payout.amount),
         "currency": payout.currency,
@@ -236,6 +241,6 @@ def _payout_document(payout: Payout, output: Path | None, digest: str | None) ->
         "carried": dict(payout.carried),
         "undecided": list(payout.undecided),
         "findings": [cast("FindingDocument", asdict(finding)) for finding in payout.findings],
-        "audit": None if output is None else short_path(output.absolute()),
+        "audit": None if output is None else shorten_path(output.absolute()),
         "digest": digest,
     }

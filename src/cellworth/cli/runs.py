@@ -11,15 +11,15 @@ from typing import Any, cast
 
 import click
 
-from cellworth.cli.app import InterruptedRunError, note, print_result, short_path, shows_progress
+from cellworth.cli.app import InterruptedRunError, note, print_result, shorten_path, shows_progress
 from cellworth.cli.folders import (
     CHECKPOINT,
     VALUATION,
     check_output_folder,
-    folder_format,
-    folder_of_sharded_run,
+    find_sharded_run,
+    get_folder_format,
     is_free,
-    resume_line,
+    make_resume_line,
     save_result,
 )
 from cellworth.cli.request import (
@@ -111,14 +111,14 @@ def resume_run(
     **limits: float | None,
 ) -> None:
     """Resume a run from its checkpoint: the command ``resume``."""
-    sharded = folder_of_sharded_run(folder)
+    sharded = find_sharded_run(folder)
     if sharded is not None:
         raise ValueError(
             f"{folder} holds a run over a sharded table, which is resumed in Python: "
             f"ShardedKNNValuer(runtime=Runtime(checkpoint={str(sharded)!r})).fit(table, ...), "
             "with the same settings."
         )
-    if folder_format(folder) != CHECKPOINT:
+    if get_folder_format(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
     request = RunRequest.load(folder).with_paths(table, val)
     check_model_trusted(request, model, folder)
@@ -143,7 +143,7 @@ def plan_run(**asked: Any) -> None:
         "allowed": found.allowed,
         "scoring": None if found.scores is None else found.scores.scoring,
         "n_validation_rows": None if found.scores is None else found.scores.n_validation_rows,
-        "column_info": plain_columns(found.columns),
+        "column_info": list_column_info(found.columns),
     }
     lines = [repr(found)]
     if found.scores is not None:
@@ -179,7 +179,7 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
     save_result(valuation, request, output)
     print_summary(command, valuation, output)
     if not execution.quiet:
-        note(f"The values are in {short_path(output)}.")
+        note(f"The values are in {shorten_path(output)}.")
     if valuation.status == "interrupted":
         raise InterruptedRunError(_describe_interruption(request, execution))
 
@@ -240,7 +240,7 @@ def _check_any_task(valuation: Valuation, request: RunRequest, execution: Execut
         return
     advice = "give a larger --budget or --deadline."
     if execution.checkpoint is not None:
-        advice = f"resume it with: {resume_line(execution.checkpoint, request.model)}"
+        advice = f"resume it with: {make_resume_line(execution.checkpoint, request.model)}"
     raise InterruptedRunError(
         f"The run ended before its first task, so nothing was written; {advice}"
     )
@@ -250,7 +250,7 @@ def _choose_output(output: Path, valuation: Valuation) -> Path:
     """Return the output folder; an interrupted run never replaces a complete result."""
     if valuation.status != "interrupted" or _may_be_replaced(output):
         return output
-    note(f"{short_path(output)} is unchanged, because this run was interrupted.")
+    note(f"{shorten_path(output)} is unchanged, because this run was interrupted.")
     names = (f"{output.name}.partial{number or ''}" for number in itertools.count())
     return next(path for path in map(output.with_name, names) if _may_be_replaced(path))
 
@@ -259,13 +259,13 @@ def _may_be_replaced(folder: Path) -> bool:
     """Return whether a folder is free or holds the values of an interrupted run."""
     if is_free(folder):
         return True
-    is_result = folder.is_dir() and folder_format(folder) == VALUATION
+    is_result = folder.is_dir() and get_folder_format(folder) == VALUATION
     return is_result and load(folder).status == "interrupted"
 
 
 def print_summary(command: str, valuation: Valuation, output: Path) -> None:
     """Print the summary of a run."""
-    document: ValueDocument = {"output": short_path(output), **summarize_valuation(valuation)}
+    document: ValueDocument = {"output": shorten_path(output), **summarize_valuation(valuation)}
     print_result(command, document, [repr(valuation), "", repr(valuation.columns())])
 
 
@@ -283,14 +283,14 @@ def summarize_valuation(valuation: Valuation) -> ValuesDocument:
         "scores": cast("ScoresDocument | None", valuation.scores and valuation.scores.to_plain()),
         "largest_standard_error": valuation.largest_error,
         "seconds": valuation.provenance.seconds,
-        "column_info": plain_columns(valuation.column_info),
+        "column_info": list_column_info(valuation.column_info),
         "columns": list_values(valuation.columns()),
         "lowest": list_values(valuation.lowest(_SHOWN)),
         "highest": list_values(valuation.highest(_SHOWN)),
     }
 
 
-def plain_columns(columns: ColumnTable | None) -> list[ColumnDocument] | None:
+def list_column_info(columns: ColumnTable | None) -> list[ColumnDocument] | None:
     """Return how each raw column was interpreted; None if unknown."""
     return None if columns is None else cast("list[ColumnDocument]", columns.to_plain())
 
@@ -310,7 +310,7 @@ def _check_separate_folders(output: Path | None, checkpoint: Path | None) -> Non
     run = checkpoint.resolve()
     if output.resolve() in (run, *run.parents):
         raise ValueError(
-            f"-o must not contain the checkpoint, got {short_path(output)} and --checkpoint "
+            f"-o must not contain the checkpoint, got {shorten_path(output)} and --checkpoint "
             f"{checkpoint}; give another folder for the values."
         )
 
@@ -327,7 +327,7 @@ def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation 
         valuer.fit(**loaded.data(), **more)
     except KeyboardInterrupt as error:
         # Before the run has begun there is nothing to resume.
-        if execution.checkpoint is None or folder_format(execution.checkpoint) is None:
+        if execution.checkpoint is None or get_folder_format(execution.checkpoint) is None:
             raise
         raise InterruptedRunError(_describe_interruption(loaded.request, execution)) from error
     if execution.partition is not None:
@@ -343,9 +343,9 @@ def _keep_request(request: RunRequest, execution: Execution) -> Iterator[None]:
     if folder is None:
         yield
         return
-    if folder.exists() and folder_format(folder) == VALUATION:
+    if folder.exists() and get_folder_format(folder) == VALUATION:
         raise FileExistsError(f"{folder} holds a result; give another folder as --checkpoint.")
-    if folder.exists() and folder_format(folder) is not None:
+    if folder.exists() and get_folder_format(folder) is not None:
         check_same_request(folder, request)
     was_there = folder.exists()
     is_new = not (folder / FILE).exists()
@@ -354,7 +354,7 @@ def _keep_request(request: RunRequest, execution: Execution) -> Iterator[None]:
         yield
     finally:
         # Other partitions may use the same file by now.
-        if is_new and execution.partition is None and folder_format(folder) is None:
+        if is_new and execution.partition is None and get_folder_format(folder) is None:
             (folder / FILE).unlink()
             if not was_there:
                 folder.rmdir()
@@ -367,7 +367,7 @@ def _print_partition(request: RunRequest, folder: Path, partition: tuple[int, in
     }  # fmt: skip
     line = (
         f"Partition {index} of {n_parts} is done; once all are, "
-        f"{resume_line(folder, request.model)} computes the values."
+        f"{make_resume_line(folder, request.model)} computes the values."
     )
     print_result("partition", document, [line])
 
@@ -375,7 +375,7 @@ def _print_partition(request: RunRequest, folder: Path, partition: tuple[int, in
 def _describe_interruption(request: RunRequest, execution: Execution) -> str:
     if execution.checkpoint is None:
         return "Interrupted: these values are based on the tasks completed so far."
-    return f"Interrupted; resume with: {resume_line(execution.checkpoint, request.model)}"
+    return f"Interrupted; resume with: {make_resume_line(execution.checkpoint, request.model)}"
 
 
 @contextmanager

@@ -57,10 +57,10 @@ def read_times(cells: pa.Array, _name: str) -> Integers:
 
 def read_parsed(cells: pa.Array, name: str) -> Floats:
     """Return ``float()`` of each cell, NaN where missing; infinity raises ValueError."""
-    quick = _short_decimals(cells)
+    quick = _read_short_decimals(cells)
     if quick is not None:
         return quick
-    values, positions = _distinct(cells)
+    values, positions = _find_distinct(cells)
     try:
         numbers = [np.nan if value is None else float(value) for value in values]
     except (TypeError, ValueError, OverflowError) as error:
@@ -109,7 +109,7 @@ def check_has_labels(type_: pa.DataType, target: str) -> None:
         )
 
 
-def _short_decimals(cells: pa.Array) -> Floats | None:
+def _read_short_decimals(cells: pa.Array) -> Floats | None:
     """Return decimals as floats if the quotient of two exact floats rounds as ``float()`` does."""
     from pyarrow import types
 
@@ -161,7 +161,7 @@ class Coder:
             values, dictionary = self._before
             if cells.dictionary.equals(dictionary):
                 return values, _read_indices(cells)
-        values, positions = _distinct(cells)
+        values, positions = _find_distinct(cells)
         known = [MISSING if v is None else self.codes.get(v, _UNKNOWN) for v in values]
         self._lookup = np.array([*known, MISSING], dtype=np.int32)
         self._before = (values, cells.dictionary) if types.is_dictionary(cells.type) else None
@@ -193,7 +193,7 @@ def _is_bytes(type_: pa.DataType) -> bool:
     ) and not types.is_decimal(type_)
 
 
-def _distinct(cells: pa.Array) -> tuple[list[Any], Integers]:
+def _find_distinct(cells: pa.Array) -> tuple[list[Any], Integers]:
     """Return the distinct cells, None if missing, and the position of each cell among them."""
     from pyarrow import types
 

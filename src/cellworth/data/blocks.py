@@ -42,8 +42,8 @@ class Axis:
             return cls.from_ids(ids, what=what)
         array = label_array(ids, what=what)
         if isinstance(groups, Mapping):
-            return _from_mapping(array, groups, what)
-        return _from_labels(array, groups, what)
+            return _make_axis_from_mapping(array, groups, what)
+        return _make_axis_from_labels(array, groups, what)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -66,7 +66,7 @@ class Axis:
 
     def position(self, label: Any, *, what: str) -> int:
         """Return the position of the player with this label."""
-        found = np.flatnonzero(_equal(self.labels, label_array([label], what=what)))
+        found = np.flatnonzero(_find_equal(self.labels, label_array([label], what=what)))
         if len(found) == 1:
             return int(found[0])
         if len(found) == 0:
@@ -207,12 +207,12 @@ def label_array(labels: Iterable[Any], *, what: str) -> Labels:
             f"{max(array.ndim, 2)} levels."
         )
     if array.dtype.kind == "M":
-        return _microseconds(array, what)
+        return _convert_to_microseconds(array, what)
     # NumPy may have converted a mix of numbers and strings to strings.
-    return array if array.dtype.kind in "iufb" else _text_or_dates(list(labels), what)
+    return array if array.dtype.kind in "iufb" else _convert_objects(list(labels), what)
 
 
-def _microseconds(dates: Labels, what: str) -> Labels:
+def _convert_to_microseconds(dates: Labels, what: str) -> Labels:
     # NumPy returns finer units as integers.
     array = dates.astype("datetime64[us]")
     if np.array_equal(array, dates, equal_nan=True):
@@ -222,7 +222,7 @@ def _microseconds(dates: Labels, what: str) -> Labels:
     )
 
 
-def _text_or_dates(labels: list[Any], what: str) -> Labels:
+def _convert_objects(labels: list[Any], what: str) -> Labels:
     if all(isinstance(label, str) for label in labels):
         text = np.empty(len(labels), dtype=object)
         text[:] = [str(label) for label in labels]
@@ -236,7 +236,7 @@ def _text_or_dates(labels: list[Any], what: str) -> Labels:
     )
 
 
-def _from_labels(ids: Labels, groups: Any, what: str) -> Axis:
+def _make_axis_from_labels(ids: Labels, groups: Any, what: str) -> Axis:
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         raise TypeError(
             f"{what}_groups must be one label per {what} or a mapping {{group: [{what} ids]}}, got "
@@ -264,7 +264,7 @@ def _from_labels(ids: Labels, groups: Any, what: str) -> Axis:
     return Axis(label_array(list(order), what=f"{what} group"), ids, codes)
 
 
-def _from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -> Axis:
+def _make_axis_from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -> Axis:
     positions: dict[Any, list[int]] = {}
     for position, label in enumerate(ids.tolist()):
         positions.setdefault(label, []).append(position)
@@ -306,7 +306,7 @@ def _check_shape(shape: Any) -> tuple[int, int]:
     )
 
 
-def _equal(labels: Labels, key: Labels) -> Mask:
+def _find_equal(labels: Labels, key: Labels) -> Mask:
     numeric = labels.dtype.kind in "iuf" and key.dtype.kind in "iuf"
     if not numeric and labels.dtype.kind != key.dtype.kind:
         return np.zeros(len(labels), dtype=bool)

@@ -213,7 +213,7 @@ class Owners:
 
     def to_plain(self) -> list[dict[str, Any]]:
         """Return each holding as name, rows and columns, as :meth:`from_toml` reads them."""
-        return [entry for claim in self._claims for entry in self._plain(claim)]
+        return [entry for claim in self._claims for entry in self._list_claim(claim)]
 
     def __repr__(self) -> str:
         n_rows, n_columns = self.shape
@@ -234,7 +234,7 @@ class Owners:
             in_runs=not self.sees_cells,
         )
 
-    def _plain(self, claim: Claim) -> Iterator[dict[str, Any]]:
+    def _list_claim(self, claim: Claim) -> Iterator[dict[str, Any]]:
         names = np.append(self.table.names.astype(object), LABEL)
         if claim.cells is None:
             rectangles = [(claim.rows, claim.columns)]
@@ -246,9 +246,9 @@ class Owners:
             if rows.all():
                 yield entry
             else:
-                yield from (entry | {"rows": some} for some in self._plain_rows(rows))
+                yield from (entry | {"rows": some} for some in self._list_rows(rows))
 
-    def _plain_rows(self, rows: Mask | Stretches) -> Iterator[dict[str, int] | list[Any]]:
+    def _list_rows(self, rows: Mask | Stretches) -> Iterator[dict[str, int] | list[Any]]:
         """Yield rows as an interval of positions or as ids; as intervals if ids are ambiguous."""
         if isinstance(rows, Stretches):
             yield from ({"from": start, "to": end} for start, end in rows.ends.tolist())

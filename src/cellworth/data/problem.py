@@ -98,19 +98,19 @@ class Problem:
                 "This estimator requires y to be passed, but the target y is None; "
                 "give one label per row of X."
             )
-        target = _target(y, table, "y", "X")
+        target = _check_target(y, table, "y", "X")
         if classification is None:
             classification = not _is_measured(target)
-        target = target if classification else _measurable(target, "y")
+        target = target if classification else _read_measurable(target, "y")
         if isinstance(row_groups, str):
             _check_row_groups(row_groups, column_groups)
-            X_val = _without_column(X_val, row_groups, table)
-            table, row_groups = _split_off(table, row_groups)
+            X_val = _drop_column(X_val, row_groups, table)
+            table, row_groups = _split_off_column(table, row_groups)
         _check_order(row_groups, table, "row_groups", "X")
         blocks = Blocks.cut(
             table.row_ids, table.names, row_groups=row_groups, column_groups=column_groups
         )
-        classes = _classes(target, "y") if classification else None
+        classes = _find_classes(target, "y") if classification else None
         if (X_val is None) != (y_val is None):
             given, missing = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
             raise ValueError(
@@ -124,10 +124,10 @@ class Problem:
         if not with_validation:
             _check_validation(X_val, cv)
         elif X_val is None:
-            folds = _cross_validation(table, target, classes, cv)
+            folds = _make_folds(table, target, classes, cv)
         else:
             least = 1 if allow_one_class else 2
-            folds = (_hold_out(table, classes, X_val, y_val, least),)
+            folds = (_make_held_out_fold(table, classes, X_val, y_val, least),)
         name = getattr(y, "name", None)
         return cls(table, target, classes, folds, blocks, name if isinstance(name, str) else None)
 
@@ -166,17 +166,17 @@ def read_target(y: VectorLike, table: Table) -> tuple[NDArray[Any], NDArray[Any]
     """
     if y is None:
         raise ValueError("y must not be None; give one label per row of X.")
-    target = _target(y, table, "y", "X")
+    target = _check_target(y, table, "y", "X")
     if _is_measured(target):
-        return _numeric(target, "y"), None
-    return target, _classes(target, "y", least=1)
+        return _read_numbers(target, "y"), None
+    return target, _find_classes(target, "y", least=1)
 
 
 def check_weights(sample_weight: VectorLike, table: Table) -> NDArray[np.float64]:
     """Return one weight per training row: finite, none below 0, not all 0."""
     called = "sample_weight"
     _check_order(sample_weight, table, called, "X")
-    array = _one_dimensional(sample_weight, called)
+    array = _read_one_dimensional(sample_weight, called)
     if len(array) != len(table.row_ids):
         raise ValueError(
             f"sample_weight must have one weight for each of {len(table.row_ids)} rows of X, got "
@@ -217,7 +217,7 @@ def _check_validation(X_val: TableLike | None, cv: CrossValidation | GroupedFold
         )
 
 
-def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
+def _split_off_column(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
     """Split off the column that names each row's group; it is not valued."""
     names = table.names.tolist()
     if name not in names:
@@ -232,7 +232,7 @@ def _split_off(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
     return table.only(rest), table.column(position)
 
 
-def _without_column(X_val: TableLike | None, name: str, table: Table) -> Table | None:
+def _drop_column(X_val: TableLike | None, name: str, table: Table) -> Table | None:
     """Drop the column of row groups from the validation table, if it has one."""
     if X_val is None:
         return None
@@ -243,15 +243,15 @@ def _without_column(X_val: TableLike | None, name: str, table: Table) -> Table |
     return val.only(np.flatnonzero(names != name)) if name in names.tolist() else val
 
 
-def _hold_out(
+def _make_held_out_fold(
     table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any, least_classes: int
 ) -> Fold:
     val = Table.from_data(X_val, called="X_val").align_to(table, called="X_val")
-    target = _target(y_val, val, "y_val", "X_val")
+    target = _check_target(y_val, val, "y_val", "X_val")
     if classes is None:
-        target = _measurable(target, "y_val")
+        target = _read_measurable(target, "y_val")
     else:
-        seen = _classes(target, "y_val", least_classes)
+        seen = _find_classes(target, "y_val", least_classes)
         unknown = [label for label in seen.tolist() if label not in classes.tolist()]
         if unknown:
             advice = "Spell labels alike or drop rows."
@@ -288,7 +288,7 @@ def _check_row_groups(name: str, column_groups: Groups) -> None:
                 )
 
 
-def _cross_validation(
+def _make_folds(
     table: Table, target: NDArray[Any], classes: NDArray[Any] | None, cv: Any
 ) -> tuple[Fold, ...]:
     n_rows, n_columns = table.shape
@@ -300,7 +300,7 @@ def _cross_validation(
         )
     if groups is not None:
         _check_order(groups, table, "groups", "X")
-        groups = _one_dimensional(groups, "groups")
+        groups = _read_one_dimensional(groups, "groups")
         if len(groups) != n_rows:
             raise ValueError(
                 f"groups must have one entry for each of {n_rows} rows of X, got {len(groups)}."
@@ -313,7 +313,7 @@ def _cross_validation(
             f"cv={cv!r} cannot split X with n_samples={n_rows} rows ({error}); "
             "give another cv, groups to keep together, or X_val and y_val."
         ) from error
-    splits = [tuple(_positions(side, n_rows) for side in split) for split in parts]
+    splits = [tuple(_read_positions(side, n_rows) for side in split) for split in parts]
     if not splits or any(
         len(val) == 0 or len(train) == 0 or np.isin(val, train).any() for train, val in splits
     ):
@@ -333,7 +333,7 @@ def _cross_validation(
     return tuple(folds)
 
 
-def _positions(side: Any, n_rows: int) -> Positions:
+def _read_positions(side: Any, n_rows: int) -> Positions:
     array = np.asarray(side)
     positions = np.flatnonzero(array) if array.dtype.kind == "b" else array.astype(np.intp)
     if len(positions) and not (positions.min() >= 0 and positions.max() < n_rows):
@@ -344,9 +344,9 @@ def _positions(side: Any, n_rows: int) -> Positions:
     return positions
 
 
-def _target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
+def _check_target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
     _check_order(y, table, called, of)
-    array = _one_dimensional(y, called)
+    array = _read_one_dimensional(y, called)
     if len(array) != len(table.row_ids):
         raise ValueError(
             f"{called} must have one label for each of {len(table.row_ids)} rows of {of}, got "
@@ -377,7 +377,7 @@ def _check_order(column: Any, table: Table, called: str, of: str) -> None:
         )
 
 
-def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
+def _read_one_dimensional(y: Any, called: str) -> NDArray[Any]:
     if isinstance(y, str):
         raise TypeError(f"{called} must have one entry per row, got the string {y!r}.")
     if np.ma.isMaskedArray(y):
@@ -399,14 +399,14 @@ def _one_dimensional(y: Any, called: str) -> NDArray[Any]:
         )
     if np.iscomplexobj(array):
         raise ValueError(f"Complex data not supported: {called} holds complex numbers.")
-    return np.array(array.tolist()) if array.dtype.kind == "O" and _all_text(array) else array
+    return np.array(array.tolist()) if array.dtype.kind == "O" and _is_all_text(array) else array
 
 
-def _all_text(array: NDArray[Any]) -> bool:
+def _is_all_text(array: NDArray[Any]) -> bool:
     return all(isinstance(label, str) for label in array.tolist())
 
 
-def _numeric(array: NDArray[Any], called: str) -> NDArray[np.float64]:
+def _read_numbers(array: NDArray[Any], called: str) -> NDArray[np.float64]:
     try:
         numbers: NDArray[np.float64] = array.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -422,9 +422,9 @@ def _numeric(array: NDArray[Any], called: str) -> NDArray[np.float64]:
     return numbers
 
 
-def _measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
+def _read_measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
     """Return numeric targets; check that their squared errors and the variance are finite."""
-    numbers = _numeric(array, called)
+    numbers = _read_numbers(array, called)
     largest, smallest = float(np.abs(numbers).max()), 1 / _LARGEST_TARGET
     # Halves, because the difference of the largest floats is infinite.
     reach = 2 * (float(numbers.max()) / 2 - float(numbers.min()) / 2)
@@ -437,7 +437,7 @@ def _measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
     return numbers
 
 
-def _classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[Any]:
+def _find_classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[Any]:
     types = {type(label).__name__ for label in target.tolist()}
     if len(types) > 1:
         raise TypeError(

@@ -125,7 +125,7 @@ class ShardedTable:
         options = dict(storage_options or {})
         read = [read_footer(found, options) for found in find_files(address, options)]
         files = tuple(file for file, _ in read)
-        schema = _common_schema(read, target, columns)
+        schema = _find_common_schema(read, target, columns)
         n_rows = sum(file.n_rows for file in files)
         if n_rows >= _TOO_MANY_ROWS:
             raise ValueError(
@@ -137,7 +137,7 @@ class ShardedTable:
                 f"{files[0].address} and all other files hold no rows; give other files."
             )
         if shards is None:
-            return cls(files, schema, _by_file(files), options)
+            return cls(files, schema, _make_shards_by_file(files), options)
         return cls(files, schema, _deal_groups(files, check_count(shards, "shards")), options)
 
     @property
@@ -218,10 +218,10 @@ class ShardedTable:
             for group, n_rows in enumerate(file.group_rows):
                 begin, end = np.searchsorted(positions, [first, first + n_rows])
                 if begin < end:
-                    yield from self._of_group(file, group, positions[begin:end] - first)
+                    yield from self._read_group(file, group, positions[begin:end] - first)
                 first += n_rows
 
-    def _of_group(self, file: ParquetFile, group: int, positions: Labels) -> Iterator[pa.Table]:
+    def _read_group(self, file: ParquetFile, group: int, positions: Labels) -> Iterator[pa.Table]:
         """Yield the rows at sorted positions of one row group, batch by batch."""
         import pyarrow as pa
 
@@ -246,7 +246,7 @@ class ShardedTable:
     def check_files_unchanged(self) -> None:
         """Read all footers again, and raise ValueError if a file was changed."""
         for file in self.files:
-            with _bytes_of(file.address, self.storage_options) as seen:
+            with _open_bytes(file.address, self.storage_options) as seen:
                 _check_footer(file, seen)
 
     @cached_property
@@ -287,7 +287,7 @@ def _decode_dictionaries(schema: pa.Schema) -> pa.Schema:
     return pa.schema(list(zip(schema.names, plain, strict=True)))
 
 
-def _common_schema(
+def _find_common_schema(
     read: list[tuple[ParquetFile, pa.Schema]], target: str, columns: Sequence[str] | None
 ) -> pa.Schema:
     import pyarrow as pa
@@ -354,7 +354,7 @@ def _find_common_type(one: pa.DataType, other: pa.DataType, name: str, address: 
     return one
 
 
-def _by_file(files: Sequence[ParquetFile]) -> tuple[tuple[tuple[int, range], ...], ...]:
+def _make_shards_by_file(files: Sequence[ParquetFile]) -> tuple[tuple[tuple[int, range], ...], ...]:
     """Return one shard per file that has rows, and several for a long file."""
     shards = []
     for position, file in enumerate(files):
@@ -395,10 +395,10 @@ def _deal_groups(
         least = n_shards - (len(groups) - left)
         shard = max(min(wish, most), least, shard)
         shards[shard].append((position, group))
-    return tuple(_ranges(shard) for shard in shards)
+    return tuple(_make_ranges(shard) for shard in shards)
 
 
-def _ranges(groups: list[tuple[int, int]]) -> tuple[tuple[int, range], ...]:
+def _make_ranges(groups: list[tuple[int, int]]) -> tuple[tuple[int, range], ...]:
     """Return the row groups of one shard, file by file."""
     ranges: dict[int, range] = {}
     for position, group in groups:
@@ -420,10 +420,10 @@ def find_files(address: Address | Sequence[Address], options: Options) -> list[s
 
 def read_footer(address: str, options: Options) -> tuple[ParquetFile, pa.Schema]:
     """Read the footer of a file, and none of its cells."""
-    with _bytes_of(address, options) as file, _parquet(file, address) as parquet:
+    with _open_bytes(address, options) as file, _open_parquet(file, address) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-        return ParquetFile(address, rows, _footer_sha256(file)), parquet.schema_arrow
+        return ParquetFile(address, rows, _hash_footer(file)), parquet.schema_arrow
 
 
 def batches(
@@ -434,19 +434,19 @@ def batches(
     Strings of the columns ``coded`` are read as dictionaries, which is faster.
     """
     with ExitStack() as stack:
-        seen = stack.enter_context(_bytes_of(file.address, options))
+        seen = stack.enter_context(_open_bytes(file.address, options))
         _check_footer(file, seen)
         # Arrow reads local files itself, without holding the GIL.
         source: Any = seen if is_address(file.address) else file.address
-        parquet = stack.enter_context(_parquet(source, file.address, coded))
+        parquet = stack.enter_context(_open_parquet(source, file.address, coded))
         parts = parquet.iter_batches(
             batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
         )
-        for part in _sound(parts, file.address):
+        for part in _iter_checked(parts, file.address):
             yield [part.column(name) for name in names]
 
 
-def _sound(parts: Iterator[Any], address: str) -> Iterator[Any]:
+def _iter_checked(parts: Iterator[Any], address: str) -> Iterator[Any]:
     """Yield the batches; raise ValueError with the file's name for a damaged page."""
     import pyarrow as pa
 
@@ -467,13 +467,13 @@ def _sound(parts: Iterator[Any], address: str) -> Iterator[Any]:
 
 
 def _check_footer(file: ParquetFile, seen: BinaryIO) -> None:
-    if _footer_sha256(seen) != file.footer:
+    if _hash_footer(seen) != file.footer:
         raise ValueError(
             f"{file.address} was changed since this ShardedTable was created; create it again."
         )
 
 
-def _parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
+def _open_parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -486,13 +486,13 @@ def _parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
 
 
 @contextmanager
-def _bytes_of(address: str, options: Options) -> Iterator[BinaryIO]:
-    system, path = _remote(address, options) if is_address(address) else (None, address)
+def _open_bytes(address: str, options: Options) -> Iterator[BinaryIO]:
+    system, path = _open_remote(address, options) if is_address(address) else (None, address)
     with Path(path).open("rb") if system is None else system.open(path, "rb") as file:
         yield file
 
 
-def _footer_sha256(file: BinaryIO) -> str:
+def _hash_footer(file: BinaryIO) -> str:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - _TAIL, 0))
     length = int.from_bytes(file.read(4), "little")
@@ -501,7 +501,7 @@ def _footer_sha256(file: BinaryIO) -> str:
     return hashlib.sha256(size.to_bytes(8, "little") + file.read(length)).hexdigest()
 
 
-def _remote(address: str, options: Options) -> tuple[Any, str]:
+def _open_remote(address: str, options: Options) -> tuple[Any, str]:
     if "://" not in address:
         raise ValueError(
             f"{address} has lost a slash, as in a pathlib.Path; give the address as a string."
@@ -542,10 +542,10 @@ def _find_at(address: str, options: Options) -> list[str]:
     if not is_address(address):
         # The reading process may have another working directory.
         return _find_local(Path(address).absolute())
-    system, path = _remote(address, options)
+    system, path = _open_remote(address, options)
     if system.isdir(path):
         below = [found[len(path) :] for found in system.find(path)]
-        return [system.unstrip_protocol(path + name) for name in _chosen(below, address)]
+        return [system.unstrip_protocol(path + name) for name in _choose_files(below, address)]
     if not system.exists(path):
         raise FileNotFoundError(f"there is no file or folder {address}; give another address.")
     return [address]
@@ -554,13 +554,13 @@ def _find_at(address: str, options: Options) -> list[str]:
 def _find_local(path: Path) -> list[str]:
     if path.is_dir():
         below = [found.relative_to(path).as_posix() for found in path.rglob(f"*{_SUFFIX}")]
-        return [str(path / name) for name in _chosen(below, str(path))]
+        return [str(path / name) for name in _choose_files(below, str(path))]
     if not path.exists():
         raise FileNotFoundError(f"there is no file or folder {path}; give another address.")
     return [str(path)]
 
 
-def _chosen(below: list[str], folder: str) -> list[str]:
+def _choose_files(below: list[str], folder: str) -> list[str]:
     """Return the Parquet files of a folder, sorted by path, without hidden ones."""
     files = [name for name in below if name.endswith(_SUFFIX) and "/." not in f"/{name}"]
     if not files:

@@ -109,8 +109,8 @@ class NumberSummary:
         key, count = int(self.keys[position]), int(self.counts[position])
         if self.shift == 0:
             return self._number(key)
-        low = self._number(max(key << self.shift, _key(self.ends[0])))
-        high = self._number(min((key + 1) << self.shift, _key(self.ends[1])))
+        low = self._number(max(key << self.shift, _compute_key(self.ends[0])))
+        high = self._number(min((key + 1) << self.shift, _compute_key(self.ends[1])))
         within = rank - (int(ends[position]) - count)
         return low + (high - low) * ((within + 0.5) / count)
 
@@ -142,8 +142,8 @@ class CategorySummary:
     def merge(self, other: CategorySummary) -> CategorySummary:
         """Return the summary of the cells of both."""
         return CategorySummary(
-            _with(self.counts, other.counts, int.__add__),
-            _with(self.firsts, other.firsts, min),
+            _merge_dicts(self.counts, other.counts, int.__add__),
+            _merge_dicts(self.firsts, other.firsts, min),
             self.n_missing + other.n_missing,
         )
 
@@ -209,7 +209,7 @@ def _flip_bits(bits: Integers) -> Integers:
     return flipped
 
 
-def _key(number: float) -> int:
+def _compute_key(number: float) -> int:
     if isinstance(number, int):
         return number
     return int(_flip_bits(np.array([number]).view(np.int64))[0])
@@ -221,10 +221,10 @@ def _sum_floats(keys: Integers, counts: Integers) -> tuple[int, int]:
     field = (bits & _MAGNITUDE) >> 52
     mantissa = (bits & (2**52 - 1)) + (np.minimum(field, 1) << 52)
     exponent = np.maximum(field, 1) - 1
-    starts = _starts(exponent)
+    starts = _find_starts(exponent)
     high, low = mantissa >> 27, mantissa & (2**27 - 1)
     parts = np.where(bits < 0, -mantissa, mantissa), high * high, high * low, low * low
-    sums = (_exact_sums(part, counts, starts) for part in parts)
+    sums = (_sum_exactly(part, counts, starts) for part in parts)
     total = squares = 0
     for shift, m, hh, hl, ll in zip(exponent[starts].tolist(), *sums, strict=True):
         total += m << shift
@@ -236,19 +236,19 @@ def _sum_integers(keys: Integers, counts: Integers) -> tuple[int, int]:
     """Return the exact sums of integers and of their squares."""
     high, low = keys >> 32, keys & _LOW
     parts = keys, high * high, high * low, low * low
-    (total,), (hh,), (hl,), (ll,) = (_exact_sums(part, counts, np.array([0])) for part in parts)
+    (total,), (hh,), (hl,), (ll,) = (_sum_exactly(part, counts, np.array([0])) for part in parts)
     # Low halves squared may need all 64 bits, and then look negative.
     wrapped = int(counts[parts[3] < 0].sum())
     return total, (hh << 64) + (hl << 33) + ll + (wrapped << 64)
 
 
-def _exact_sums(numbers: Integers, counts: Integers, starts: Integers) -> list[int]:
+def _sum_exactly(numbers: Integers, counts: Integers, starts: Integers) -> list[int]:
     """Return weighted sums by group; halves of 64-bit numbers cannot overflow."""
     halves = (np.add.reduceat(half * counts, starts) for half in (numbers >> 32, numbers & _LOW))
     return [(high << 32) + low for high, low in zip(*(h.tolist() for h in halves), strict=True)]
 
 
-def _starts(ordered: Integers) -> Integers:
+def _find_starts(ordered: Integers) -> Integers:
     """Return the positions where runs of the same number begin."""
     changes = ordered[1:] != ordered[:-1]
     return np.flatnonzero(np.concatenate([ordered[:1] == ordered[:1], changes]))
@@ -270,11 +270,11 @@ def _drop_low_bits(shift: int, keys: Integers, counts: Integers) -> _Counted:
         apart = (keys[1:] ^ keys[:-1]).view(np.uint64)
         drop = int(np.partition(apart, -MOST_KEYS)[-MOST_KEYS]).bit_length()
         keys = keys >> drop
-    starts = _starts(keys)
+    starts = _find_starts(keys)
     return shift + drop, keys[starts], np.add.reduceat(counts, starts)
 
 
-def _with(
+def _merge_dicts(
     one: dict[Any, int], other: dict[Any, int], joined: Callable[[int, int], int]
 ) -> dict[Any, int]:
     both = dict(one)

@@ -316,7 +316,7 @@ def _set_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -
     """Set values of a column, as they are or cast to its type; the type must not change."""
     _check_values_fit(values, series.name, series.dtype, numeric=series.dtype.is_numeric())
     arrow = series.implementation.is_pyarrow()
-    for scatter in (_scatter_in_arrow,) if arrow else (_scatter, _scatter_after_cast):
+    for scatter in (_scatter_in_arrow,) if arrow else (_scatter_plain, _scatter_after_cast):
         try:
             with warnings.catch_warnings():
                 # Some versions of pandas warn where others raise.
@@ -331,7 +331,7 @@ def _set_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -
     raise ValueError(_describe_misfit(values, series.name, series.dtype))
 
 
-def _scatter(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
+def _scatter_plain(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
     return series.scatter(rows.tolist(), values)
 
 

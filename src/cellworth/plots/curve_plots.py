@@ -20,9 +20,9 @@ from cellworth.plots.style import (
     SCORE_UNITS,
     SMALL,
     Axes,
-    axes_for,
     check_attributes,
-    plain_frame,
+    get_axes,
+    hide_frame,
     text_of,
     with_minus,
 )
@@ -69,18 +69,18 @@ def removal(
     """
     wanted = ("shares", "scores", "random_scores", "order", "fill", "scoring")
     _check_curves(curves, wanted, "removal")
-    scoring = _common_scoring(curves)
+    scoring = _find_common_scoring(curves)
     names = _check_labels(labels, [f"{c.order} first, fill: {c.fill}" for c in curves])
-    ax = axes_for(ax, _SIZE)
-    plain_frame(ax)
-    for curve, name, style in zip(curves, names, _line_styles(), strict=False):
+    ax = get_axes(ax, _SIZE)
+    hide_frame(ax)
+    for curve, name, style in zip(curves, names, _iter_line_styles(), strict=False):
         _draw_band(ax, curve.shares, curve.scores, label=name, **style)
-    for i, curve in enumerate(_different_baselines(curves)):
+    for i, curve in enumerate(_find_different_baselines(curves)):
         label = "at random" if i == 0 else None
         _draw_band(
             ax, curve.shares, curve.random_scores, label=label, color=GRAY, linestyle=(0, (4, 3))
         )
-    _as_percent(ax.xaxis)
+    _format_as_percent(ax.xaxis)
     ax.set_xlabel("share of cells removed", size=SMALL)
     ax.set_ylabel(f"score ({scoring})" if scoring else "score", size=SMALL)
     return _finish(ax)
@@ -119,9 +119,9 @@ def detection(
     _check_curves(curves, ("inspected", "found", "area", "average_precision"), "detection")
     numbered = [f"ranking {i + 1}" for i in range(len(curves))] if len(curves) > 1 else ["ranking"]
     names = _check_labels(labels, numbered)
-    ax = axes_for(ax, _SIZE)
-    plain_frame(ax)
-    for curve, name, style in zip(curves, names, _line_styles(), strict=False):
+    ax = get_axes(ax, _SIZE)
+    hide_frame(ax)
+    for curve, name, style in zip(curves, names, _iter_line_styles(), strict=False):
         figures = f"area {curve.area:.3f}, average precision {curve.average_precision:.3f}"
         marker = style.pop("marker")
         dots = {"marker": marker, "markersize": 3.5} if len(curve.found) <= _DOTS_UP_TO else {}
@@ -129,8 +129,8 @@ def detection(
     ax.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), label="at random", zorder=1)
     ax.set_xlim(0.0, 1.0)
     ax.set_ylim(0.0, 1.02)
-    _as_percent(ax.xaxis)
-    _as_percent(ax.yaxis)
+    _format_as_percent(ax.xaxis)
+    _format_as_percent(ax.yaxis)
     ax.set_xlabel("share of cells inspected", size=SMALL)
     ax.set_ylabel("share of wrong cells found", size=SMALL)
     return _finish(ax)
@@ -181,7 +181,7 @@ def convergence(
     if against not in ("tasks", "utilities"):
         raise ValueError(f"against must be 'tasks' or 'utilities', got {against!r}.")
     work = np.array([getattr(progress, against) for progress in rounds], dtype=np.float64)
-    errors = np.array([_errors(progress) for progress in rounds]).reshape(-1, 2)
+    errors = np.array([_summarize_errors(progress) for progress in rounds]).reshape(-1, 2)
     known = (errors[:, 0] > 0) & (work > 0)
     if not known.any():
         raise ValueError(
@@ -189,8 +189,8 @@ def convergence(
             "others need at least two tasks or passes."
         )
     work, errors = work[known], errors[known]
-    ax = axes_for(ax, _SIZE)
-    plain_frame(ax)
+    ax = get_axes(ax, _SIZE)
+    hide_frame(ax)
     dots = "o" if len(work) <= _DOTS_UP_TO else ""
     for column, name, color, dashes in (
         (0, "largest", NEGATIVE, "-"),
@@ -208,7 +208,7 @@ def convergence(
         )
     guide = errors[-1, 0] * np.sqrt(work[-1] / work)
     ax.plot(work, guide, color=GRAY, linestyle=":", label="falling with the square root", zorder=1)
-    _as_logarithms(ax)
+    _make_logarithmic(ax)
     ax.set_xlabel(against, size=SMALL)
     ax.set_ylabel(f"standard error ({SCORE_UNITS})", size=SMALL)
     return _finish(ax)
@@ -225,7 +225,7 @@ def _check_history(history: Any) -> list[Progress]:
     return [progress for progress in history if progress.moments is not None]
 
 
-def _errors(progress: Progress) -> tuple[float, float]:
+def _summarize_errors(progress: Progress) -> tuple[float, float]:
     """Return the largest and the median known standard error of the blocks, or zeros."""
     moments = progress.moments
     errors = np.zeros(0)
@@ -252,8 +252,8 @@ def _check_labels(labels: Any, usual: list[str]) -> list[str]:
     return [text_of(label, 60) for label in labels]
 
 
-def _common_scoring(curves: Sequence[Any]) -> str:
-    names = dict.fromkeys(_scoring_name(curve.scoring) for curve in curves)
+def _find_common_scoring(curves: Sequence[Any]) -> str:
+    names = dict.fromkeys(_format_scoring(curve.scoring) for curve in curves)
     if len(names) > 1:
         raise ValueError(
             f"curves must share one scoring, got {' and '.join(names)}; draw one figure for each."
@@ -261,13 +261,13 @@ def _common_scoring(curves: Sequence[Any]) -> str:
     return next(iter(names))
 
 
-def _scoring_name(scoring: Scoring) -> str:
+def _format_scoring(scoring: Scoring) -> str:
     if scoring is None or isinstance(scoring, str):
         return text_of(str(scoring or "").replace("_", " "), 60)
     return text_of(getattr(scoring, "__name__", type(scoring).__name__), 60)
 
 
-def _different_baselines(curves: Sequence[Any]) -> list[Any]:
+def _find_different_baselines(curves: Sequence[Any]) -> list[Any]:
     """Return the curves whose random baselines differ from those before them."""
     found: list[Any] = []
     for curve in curves:
@@ -280,7 +280,7 @@ def _different_baselines(curves: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _line_styles() -> Iterator[dict[str, Any]]:
+def _iter_line_styles() -> Iterator[dict[str, Any]]:
     """Yield a color, dashes and a marker for each line, so that color alone never matters."""
     return (
         {"color": color, "linestyle": dashes, "marker": marker}
@@ -297,13 +297,13 @@ def _draw_band(ax: Axes, shares: Any, scores: Any, *, color: str, **style: Any) 
         ax.fill_between(along, band.low, band.high, color=color, alpha=0.18, linewidth=0)
 
 
-def _as_percent(axis: Any) -> None:
+def _format_as_percent(axis: Any) -> None:
     from matplotlib.ticker import PercentFormatter
 
     axis.set_major_formatter(PercentFormatter(1.0, symbol="%"))
 
 
-def _as_logarithms(ax: Axes) -> None:
+def _make_logarithmic(ax: Axes) -> None:
     """Make both axes logarithmic, with ticks at 1, 2, 5, 10, 20, 50, ... as far as they fit."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 

@@ -20,14 +20,14 @@ from cellworth.plots.style import (
     SMALLEST,
     ZERO,
     Axes,
-    axes_for,
     diverging,
+    format_labels,
+    get_axes,
+    lay_out,
+    measure_axes,
+    measure_width,
     name_columns,
     name_lines,
-    points_across,
-    settle,
-    text_width,
-    texts_of,
 )
 from cellworth.valuation.valuation import Valuation
 
@@ -104,15 +104,15 @@ def heatmap(
     check_valuation(valuation)
     owned = None if owners is None else _find_owners(owners, valuation)
     grid = ValueGrid.from_valuation(valuation, check_count(max_rows, "max_rows"))
-    ax = axes_for(ax, _figure_size(grid))
-    limit = _limit(grid.values, valuation)
+    ax = get_axes(ax, _compute_figure_size(grid))
+    limit = _compute_limit(grid.values, valuation)
     pales = uncertainty and bool((grid.errors > 0).any())
     ax.imshow(_paint(grid, limit, pales=pales), aspect="auto", interpolation="nearest")
     ax.grid(False)
     _add_color_bar(ax, grid.values, limit, pales=pales)
     name_columns(ax, grid.column_names)
     name_lines(ax, grid.row_names)
-    ax.set_ylabel(_row_title(valuation, grid.rows_per_bin), size=SMALL)
+    ax.set_ylabel(_make_row_title(valuation, grid.rows_per_bin), size=SMALL)
     _show_unvisited(ax, np.isnan(grid.values))
     if owned is not None:
         names, codes = owned
@@ -154,7 +154,7 @@ def _check_codes(owners: Any, shape: tuple[int, int]) -> NDArray[np.int_]:
     return codes.astype(np.int_)
 
 
-def _figure_size(grid: ValueGrid) -> tuple[float, float]:
+def _compute_figure_size(grid: ValueGrid) -> tuple[float, float]:
     n_rows, n_columns = grid.values.shape
     width = np.clip(2.8 + 0.32 * n_columns, 4.6, 11.0)
     # Rotated names take some of the height.
@@ -163,7 +163,7 @@ def _figure_size(grid: ValueGrid) -> tuple[float, float]:
     return float(width), float(height)
 
 
-def _limit(values: Floats, valuation: Valuation) -> float:
+def _compute_limit(values: Floats, valuation: Valuation) -> float:
     """Return the size of value with the darkest color; at most 1% of cells exceed it."""
     sizes = np.abs(values[~np.isnan(values)])
     if not sizes.any():
@@ -183,13 +183,13 @@ def _paint(grid: ValueGrid, limit: float, *, pales: bool) -> Floats:
     colors = np.array(diverging()(positions))
     if pales:
         # Mixed, not transparent: the hatching behind must not shine through.
-        opacity = _opacity(grid)[..., np.newaxis]
+        opacity = _compute_opacity(grid)[..., np.newaxis]
         colors = opacity * colors + (1.0 - opacity) * np.array(to_rgba(ZERO))
     colors[unvisited] = 0.0
     return colors
 
 
-def _opacity(grid: ValueGrid) -> Floats:
+def _compute_opacity(grid: ValueGrid) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         certainty = np.abs(grid.values) / grid.errors / _CERTAIN
     # Values without an error, or with an error of 0, keep their color.
@@ -210,7 +210,7 @@ def _add_color_bar(ax: Axes, values: Floats, limit: float, *, pales: bool) -> No
     bar.outline.set_visible(False)
 
 
-def _row_title(valuation: Valuation, rows_per_bin: int) -> str:
+def _make_row_title(valuation: Valuation, rows_per_bin: int) -> str:
     thing = "row group" if valuation.blocks.rows.grouped else "row"
     return thing if rows_per_bin == 1 else f"{thing}s (mean of {rows_per_bin:,} {thing}s each)"
 
@@ -257,27 +257,27 @@ class ValueGrid:
         values, errors = [], []
         rows_at_once = _ROWS_AT_ONCE // rows_per_bin * rows_per_bin or rows_per_bin
         for chunk in valuation.iter_rows(rows_at_once):
-            values.append(_bin_means(chunk.values, rows_per_bin))
-            errors.append(_bin_means(chunk.errors, rows_per_bin))
+            values.append(_average_bins(chunk.values, rows_per_bin))
+            errors.append(_average_bins(chunk.errors, rows_per_bin))
         return cls(
             np.vstack(values),
             np.vstack(errors),
             rows_per_bin,
-            _bin_names(valuation.blocks.rows, rows_per_bin),
-            texts_of(valuation.column_labels.tolist()),
+            _name_bins(valuation.blocks.rows, rows_per_bin),
+            format_labels(valuation.column_labels.tolist()),
         )
 
     def owners(self, codes: NDArray[np.int_]) -> NDArray[np.int_]:
         """Return the owner of at least two thirds of each bin, or MIXED."""
         return np.vstack(
             [
-                _majority(codes[start : start + self.rows_per_bin])
+                _find_majority(codes[start : start + self.rows_per_bin])
                 for start in range(0, len(codes), self.rows_per_bin)
             ]
         )
 
 
-def _bin_means(cells: Floats, rows_per_bin: int) -> Floats:
+def _average_bins(cells: Floats, rows_per_bin: int) -> Floats:
     if rows_per_bin == 1:
         return cells
     starts = np.arange(0, len(cells), rows_per_bin)
@@ -287,19 +287,19 @@ def _bin_means(cells: Floats, rows_per_bin: int) -> Floats:
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def _bin_names(rows: Axis, rows_per_bin: int) -> list[str]:
+def _name_bins(rows: Axis, rows_per_bin: int) -> list[str]:
     """Name bins by their first and last row."""
     if rows_per_bin == 1:
-        return texts_of(rows.labels.tolist())
+        return format_labels(rows.labels.tolist())
     starts = range(0, len(rows), rows_per_bin)
     lasts = [min(start + rows_per_bin, len(rows)) - 1 for start in starts]
     named = rows.some_labels(np.array([*starts, *lasts]))
-    ends = texts_of(named.tolist(), _LONGEST_END)
+    ends = format_labels(named.tolist(), _LONGEST_END)
     dash = "\N{EN DASH}" if all(text.isdigit() for text in ends) else " \N{EN DASH} "
     return [first + dash + last for first, last in zip(ends, ends[len(starts) :], strict=False)]
 
 
-def _majority(codes: NDArray[np.int_]) -> NDArray[np.int_]:
+def _find_majority(codes: NDArray[np.int_]) -> NDArray[np.int_]:
     # An owner of more than half of the rows is in the middle of the sorted codes.
     candidates = np.sort(codes, axis=0)[len(codes) // 2]
     return np.where((codes == candidates).sum(axis=0) * 3 >= 2 * len(codes), candidates, MIXED)
@@ -331,8 +331,8 @@ def draw_owners(ax: Axes, codes: Codes, names: Sequence[str]) -> None:
     """Draw lines between cells of different owners, and write the names that fit."""
     from matplotlib.collections import LineCollection
 
-    lines = list(borders(codes))
-    widths = [_line_width(line, ax, codes.shape) for line in lines]
+    lines = list(find_borders(codes))
+    widths = [_compute_line_width(line, ax, codes.shape) for line in lines]
     # A wider white line below keeps the black one visible on dark colors.
     for color, times in (("white", 2.4), ("black", 1.0)):
         ax.add_collection(
@@ -344,60 +344,60 @@ def draw_owners(ax: Axes, codes: Codes, names: Sequence[str]) -> None:
             ),
             autolim=False,
         )
-    settle(ax)
-    texts = texts_of(names)
-    for code, rectangle in largest_rectangles(codes).items():
+    lay_out(ax)
+    texts = format_labels(names)
+    for code, rectangle in find_largest_rectangles(codes).items():
         if code >= 0:
-            _write(ax, rectangle, texts[code], codes.shape)
+            _write_name(ax, rectangle, texts[code], codes.shape)
 
 
-def _line_width(line: Border, ax: Axes, shape: tuple[int, ...]) -> float:
+def _compute_line_width(line: Border, ax: Axes, shape: tuple[int, ...]) -> float:
     """Return a width that decreases with the number of parallels, so that lines hide no cells."""
-    width, height = points_across(ax)
+    width, height = measure_axes(ax)
     upright = line.start[0] == line.end[0]
     return min(_WIDEST_LINE, 0.1 * (width if upright else height) / (line.n_parallels + 1))
 
 
-def borders(codes: Codes) -> Iterator[Border]:
+def find_borders(codes: Codes) -> Iterator[Border]:
     """Yield the longest straight lines between cells of different owners."""
     across, down = codes[:, 1:] != codes[:, :-1], codes[1:] != codes[:-1]
-    for i, j in np.argwhere(_begins(across)).tolist():
-        n = _length(across[i:, j])
-        yield Border((j + 0.5, i - 0.5), (j + 0.5, i + n - 0.5), _most(across[i : i + n]))
-    for j, i in np.argwhere(_begins(down.T)).tolist():
-        n = _length(down[i, j:])
-        yield Border((j - 0.5, i + 0.5), (j + n - 0.5, i + 0.5), _most(down.T[j : j + n]))
+    for i, j in np.argwhere(_find_begins(across)).tolist():
+        n = _measure_length(across[i:, j])
+        yield Border((j + 0.5, i - 0.5), (j + 0.5, i + n - 0.5), _count_most(across[i : i + n]))
+    for j, i in np.argwhere(_find_begins(down.T)).tolist():
+        n = _measure_length(down[i, j:])
+        yield Border((j - 0.5, i + 0.5), (j + n - 0.5, i + 0.5), _count_most(down.T[j : j + n]))
 
 
-def _most(apart: NDArray[np.bool_]) -> int:
+def _count_most(apart: NDArray[np.bool_]) -> int:
     return int(np.count_nonzero(apart, axis=1).max())
 
 
-def _begins(apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _find_begins(apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return where a line begins: there is one here, and none above."""
     begins = apart.copy()
     begins[1:] &= ~apart[:-1]
     return begins
 
 
-def _length(apart: NDArray[np.bool_]) -> int:
+def _measure_length(apart: NDArray[np.bool_]) -> int:
     return len(apart) if apart.all() else int(np.argmin(apart))
 
 
-def largest_rectangles(codes: Codes) -> dict[int, Rectangle]:
+def find_largest_rectangles(codes: Codes) -> dict[int, Rectangle]:
     """Return each owner's largest rectangle; of equal ones the topmost."""
     best: dict[int, Rectangle] = {}
     heights = np.zeros(codes.shape[1], dtype=int)
     for i, owners in enumerate(codes):
         same = owners == codes[i - 1] if i else np.zeros(len(owners), dtype=bool)
         heights = np.where(same, heights + 1, 1)
-        for code, found in _ending_here(i, owners.tolist(), heights.tolist()):
+        for code, found in _iter_rectangles(i, owners.tolist(), heights.tolist()):
             if code not in best or found.n_cells > best[code].n_cells:
                 best[code] = found
     return best
 
 
-def _ending_here(
+def _iter_rectangles(
     row: int, owners: list[int], heights: list[int]
 ) -> Iterator[tuple[int, Rectangle]]:
     """Yield the widest rectangles of one owner that end in this row."""
@@ -412,14 +412,14 @@ def _ending_here(
         growing.append((left if continues else j, height))
 
 
-def _write(ax: Axes, rectangle: Rectangle, name: str, shape: tuple[int, ...]) -> None:
+def _write_name(ax: Axes, rectangle: Rectangle, name: str, shape: tuple[int, ...]) -> None:
     """Write a name horizontally, else vertically, else not at all."""
-    width, height = points_across(ax)
+    width, height = measure_axes(ax)
     room = (
         width * (rectangle.right - rectangle.left) / shape[1],
         height * (rectangle.bottom - rectangle.top) / shape[0],
     )
-    need = text_width([name], SMALL) + 0.8 * SMALL, 1.9 * SMALL
+    need = measure_width([name], SMALL) + 0.8 * SMALL, 1.9 * SMALL
     scales = {0: min(room[0] / need[0], room[1] / need[1], 1.0)}
     scales[90] = min(room[0] / need[1], room[1] / need[0], 1.0)
     angle = 0 if scales[0] >= min(scales[90], 0.9) else 90

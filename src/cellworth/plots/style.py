@@ -44,7 +44,7 @@ _MOST_DECIMALS = 6
 _N_COLORS = 257
 
 
-def axes_for(ax: Any, size: tuple[float, float]) -> Axes:
+def get_axes(ax: Any, size: tuple[float, float]) -> Axes:
     """Return the given axes, or those of a new figure of this size in inches."""
     try:
         from matplotlib.axes import Axes as AnyAxes
@@ -61,7 +61,7 @@ def axes_for(ax: Any, size: tuple[float, float]) -> Axes:
     return ax
 
 
-def size_for(n_lines: int) -> tuple[float, float]:
+def compute_size(n_lines: int) -> tuple[float, float]:
     """Return the size in inches of a figure with this many lines of text."""
     return _WIDTH, float(np.clip(_MARGINS + _PER_LINE * n_lines, _LEAST_HEIGHT, _MOST_HEIGHT))
 
@@ -89,7 +89,7 @@ def text_of(label: Any, longest: int = _LONGEST_TEXT) -> str:
     return _escape(_shorten(_on_one_line(label), longest))
 
 
-def texts_of(labels: Iterable[Any], longest: int = _LONGEST_TEXT) -> list[str]:
+def format_labels(labels: Iterable[Any], longest: int = _LONGEST_TEXT) -> list[str]:
     """Format labels, and keep different ones different if possible."""
     texts = [_on_one_line(label) for label in labels]
     short = [_shorten(text, longest) for text in texts]
@@ -149,7 +149,7 @@ def with_minus(text: str) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def text_width(texts: Iterable[str], size: float) -> float:
+def measure_width(texts: Iterable[str], size: float) -> float:
     """Return the width of the widest text, in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextToPath
@@ -162,13 +162,13 @@ def text_width(texts: Iterable[str], size: float) -> float:
     )
 
 
-def points_across(ax: Axes) -> tuple[float, float]:
+def measure_axes(ax: Axes) -> tuple[float, float]:
     """Return width and height of the axes, in points."""
     box, points_per_pixel = ax.bbox, 72.0 / ax.figure.dpi
     return box.width * points_per_pixel, box.height * points_per_pixel
 
 
-def settle(ax: Axes) -> None:
+def lay_out(ax: Axes) -> None:
     """Lay out the figure, so that the axes get their final size."""
     ax.figure.canvas.figure.draw_without_rendering()
 
@@ -191,9 +191,9 @@ def write_lines(ax: Axes, names: Sequence[str], texts: Sequence[str], *, away: f
         )
         for line, text in enumerate(texts)
     ]
-    settle(ax)
+    lay_out(ax)
     # Slightly less than fits, so that rounding drops no name.
-    size = min(SMALL, 0.97 * points_across(ax)[1] / len(names) / _LINE_HEIGHT)
+    size = min(SMALL, 0.97 * measure_axes(ax)[1] / len(names) / _LINE_HEIGHT)
     if size < SMALL:
         name_lines(ax, names, size=size)
         for text in beside:
@@ -208,8 +208,8 @@ def name_lines(ax: Axes, names: Sequence[str], *, size: float = SMALL) -> None:
 
 def name_columns(ax: Axes, names: Sequence[str], *, size: float = SMALL) -> None:
     """Write names at 0, 1, 2, ... of the x axis, rotated if they are long."""
-    widest = text_width(names, size) + size
-    upright = widest > points_across(ax)[0] / len(names)
+    widest = measure_width(names, size) + size
+    upright = widest > measure_axes(ax)[0] / len(names)
     _name_ticks(ax.xaxis, names, size, room=_LINE_HEIGHT * size if upright else widest)
     ax.tick_params(axis="x", labelrotation=90 if upright else 0)
     ax.set_xlim(-0.5, len(names) - 0.5)
@@ -226,7 +226,7 @@ def _name_ticks(axis: Axis, names: Sequence[str], size: float, *, room: float) -
     axis.set_tick_params(labelsize=size)
 
 
-def plain_frame(ax: Axes) -> None:
+def hide_frame(ax: Axes) -> None:
     """Hide the upper and right spine and the grid."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(False)
@@ -268,7 +268,7 @@ def _locator_class() -> Any:
         def tick_values(self, vmin: float, vmax: float) -> Any:
             """Return the ticks between two ends."""
             axis: Any = self.axis
-            points = points_across(axis.axes)[0 if axis.axis_name == "x" else 1]
+            points = measure_axes(axis.axes)[0 if axis.axis_name == "x" else 1]
             spacing = points / max(vmax - vmin, 1e-9)
             step = _round_step(self.room / max(spacing, 1e-9))
             positions = np.arange(0, self.n_positions, step)

@@ -27,16 +27,16 @@ from cellworth.plots.style import (
     SCORE_UNITS,
     SMALL,
     Axes,
-    axes_for,
     check_attributes,
+    compute_size,
+    format_labels,
     format_signed,
+    get_axes,
+    hide_frame,
+    measure_axes,
     name_lines,
-    plain_frame,
-    points_across,
     sequential,
-    size_for,
     text_of,
-    texts_of,
     with_minus,
     write_lines,
 )
@@ -102,13 +102,13 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
         ("label", "value", "sampling_se", "parts", "side"),
         "give what explain_row or explain_column returns.",
     )
-    parts, n_unvisited = _parts(explanation.parts, check_count(max_bars, "max_bars"))
+    parts, n_unvisited = _list_parts(explanation.parts, check_count(max_bars, "max_bars"))
     total = _Part(
         f"{explanation.side} {text_of(explanation.label)}",
         float(explanation.value),
         float(combine_errors(explanation.sampling_se, getattr(explanation, "validation_se", None))),
     )
-    ax = axes_for(ax, size_for(len(parts) + 2))
+    ax = get_axes(ax, compute_size(len(parts) + 2))
     _draw_steps(ax, parts, total)
     shown = [*parts, total]
     note = f"\n{n_unvisited:,} cells were not sampled" if n_unvisited else ""
@@ -117,9 +117,11 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
     return ax
 
 
-def _parts(listing: Any, most: int) -> tuple[list[_Part], int]:
+def _list_parts(listing: Any, most: int) -> tuple[list[_Part], int]:
     """Return the parts, largest first and the rest as one, and the number without a value."""
-    names = texts_of(listing.labels["column" if "column" in listing.labels else "row"].tolist())
+    names = format_labels(
+        listing.labels["column" if "column" in listing.labels else "row"].tolist()
+    )
     errors = combine_errors(listing.sampling_se, getattr(listing, "validation_se", None))
     order = np.argsort(-np.abs(listing.values), kind="stable")
     order = order[~np.isnan(listing.values[order])]
@@ -138,7 +140,7 @@ def _draw_steps(ax: Axes, parts: Sequence[_Part], total: _Part) -> None:
     starts = np.concatenate([[0.0], np.cumsum(values[:-1])])
     starts[-1] = 0.0
     errors = np.array([part.error for part in (*parts, total)])
-    _draw_bars(ax, values, starts, np.column_stack([values, values]) + _whiskers(errors))
+    _draw_bars(ax, values, starts, np.column_stack([values, values]) + _compute_whiskers(errors))
     ax.axhline(len(parts) - 0.5, color=GRAY, linewidth=0.8, linestyle=":")
     ends = starts[:-1] + values[:-1]
     ax.vlines(
@@ -146,7 +148,7 @@ def _draw_steps(ax: Axes, parts: Sequence[_Part], total: _Part) -> None:
     )
 
 
-def _whiskers(errors: Floats) -> Floats:
+def _compute_whiskers(errors: Floats) -> Floats:
     """Return the ends of 95% intervals around zero; NaN without a known error above 0."""
     reach = np.where(errors > 0, WIDTH_95 * errors, np.nan)
     return np.column_stack([-reach, reach])
@@ -154,7 +156,7 @@ def _whiskers(errors: Floats) -> Floats:
 
 def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> None:
     """Draw bars from their starts, with whiskers for known intervals."""
-    plain_frame(ax)
+    hide_frame(ax)
     ax.tick_params(axis="x", labelsize=SMALL)
     # Otherwise bars would end at the frame.
     ax.use_sticky_edges = False
@@ -207,12 +209,12 @@ def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
     )
     values = np.asarray(payout.values, dtype=np.float64)
     order = np.argsort(-values, kind="stable")
-    ax = axes_for(ax, size_for(len(order) + 2))
+    ax = get_axes(ax, compute_size(len(order) + 2))
     intervals = np.asarray(payout.intervals, dtype=np.float64).reshape(-1, 2)[order]
     _draw_bars(ax, values[order], np.zeros(len(order)), intervals)
     names = [payout.owners[position] for position in order.tolist()]
     groups = group_undecided(names, payout.undecided)
-    lanes = _lanes(groups)
+    lanes = _assign_lanes(groups)
     few = max(lanes, default=0) < _MOST_LANES
     away = _draw_brackets(ax, groups, lanes) if few else 0.0
     note = "\nbrackets mark owners whose order is undecided" if away else ""
@@ -220,12 +222,12 @@ def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
         n_pairs = len(names) * (len(names) - 1) // 2
         note = f"\nthe order of {len(payout.undecided):,} of {n_pairs:,} pairs is undecided"
     ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
-    amounts = [_amount(payout, position) for position in order.tolist()]
-    write_lines(ax, texts_of(names), amounts, away=away)
+    amounts = [_format_amount(payout, position) for position in order.tolist()]
+    write_lines(ax, format_labels(names), amounts, away=away)
     return ax
 
 
-def _amount(payout: Any, position: int) -> str:
+def _format_amount(payout: Any, position: int) -> str:
     currency = f" {payout.currency}" if payout.currency else ""
     share = round(100 * float(payout.shares[position]), 1) + 0.0
     return text_of(with_minus(f"{payout.amounts[position]:,}{currency} ({share:.1f}%)"), 60)
@@ -248,7 +250,7 @@ def group_undecided(
     return sorted(groups + list(undecided - grouped))
 
 
-def _lanes(groups: Sequence[tuple[int, ...]]) -> list[int]:
+def _assign_lanes(groups: Sequence[tuple[int, ...]]) -> list[int]:
     """Return a lane for each bracket, so that no two overlap."""
     lanes: list[int] = []
     ends: list[int] = []
@@ -261,7 +263,7 @@ def _lanes(groups: Sequence[tuple[int, ...]]) -> list[int]:
 
 def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]], lanes: Sequence[int]) -> float:
     """Draw a bracket with a tooth at each member of a group; return their width in points."""
-    step = _LANE / points_across(ax)[0]
+    step = _LANE / measure_axes(ax)[0]
     for group, lane in zip(groups, lanes, strict=True):
         right = 1.0 + step * (lane + 1)
         across, down = [], []
@@ -322,26 +324,28 @@ def beeswarm(
     ['x0', 'x1']
     """
     check_valuation(valuation)
-    contents = None if X is None else _contents(X, valuation)
+    contents = None if X is None else _rank_contents(X, valuation)
     positions = _choose_columns(valuation, check_count(max_columns, "max_columns"))
     chosen = [
-        _evenly(valuation.values[:, position], check_count(max_points, "max_points"))
+        _choose_evenly(valuation.values[:, position], check_count(max_points, "max_points"))
         for position in positions
     ]
     # The label of a color bar needs some height.
-    ax = axes_for(
-        ax, size_for(len(positions) + 2 if contents is None else max(len(positions) + 2, 6))
+    ax = get_axes(
+        ax, compute_size(len(positions) + 2 if contents is None else max(len(positions) + 2, 6))
     )
-    swarm = _swarm(valuation.values, positions, chosen, *points_across(ax))
-    _draw(ax, swarm, None if contents is None else _colors(contents, positions, chosen))
-    names = texts_of(valuation.column_labels.tolist())
+    swarm = _make_swarm(valuation.values, positions, chosen, *measure_axes(ax))
+    _draw_points(
+        ax, swarm, None if contents is None else _choose_ranks(contents, positions, chosen)
+    )
+    names = format_labels(valuation.column_labels.tolist())
     name_lines(ax, [names[position] for position in positions])
-    ax.set_xlabel(_title(valuation, len(positions), chosen), size=SMALL)
+    ax.set_xlabel(_make_title(valuation, len(positions), chosen), size=SMALL)
     ax.tick_params(axis="x", labelsize=SMALL)
     return ax
 
 
-def _contents(X: TableLike, valuation: Valuation) -> list[Floats | None]:
+def _rank_contents(X: TableLike, valuation: Valuation) -> list[Floats | None]:
     """Return the rank of every cell within its column; None for columns without numbers."""
     if valuation.blocks.rows.grouped or valuation.blocks.columns.grouped:
         raise ValueError(
@@ -364,7 +368,7 @@ def _contents(X: TableLike, valuation: Valuation) -> list[Floats | None]:
             f"X must have the columns of the valuation, got a table without {some(lacking)}; give "
             "the table that was valued."
         )
-    return [_ranks(table, names.index(label)) if label in names else None for label in labels]
+    return [_rank_column(table, names.index(label)) if label in names else None for label in labels]
 
 
 def _has_other_ids(table: Table, valuation: Valuation) -> bool:
@@ -372,7 +376,7 @@ def _has_other_ids(table: Table, valuation: Valuation) -> bool:
     return table.backend == "pandas" and table.row_ids.tolist() != valuation.row_labels.tolist()
 
 
-def _ranks(table: Table, position: int) -> Floats | None:
+def _rank_column(table: Table, position: int) -> Floats | None:
     """Return ranks from 0 to 1, NaN for missing values; None for a column without numbers."""
     column = read_column(position, [table], None, None)
     if not isinstance(column, NumericColumn):
@@ -392,7 +396,7 @@ def _choose_columns(valuation: Valuation, most: int) -> list[int]:
     return falling
 
 
-def _evenly(values: Floats, most: int) -> NDArray[np.intp]:
+def _choose_evenly(values: Floats, most: int) -> NDArray[np.intp]:
     """Return at most this many rows of a column, lowest value first, evenly by rank."""
     order = np.argsort(values, kind="stable")
     order = order[: len(order) - int(np.isnan(values).sum())]
@@ -409,7 +413,7 @@ class _Swarm:
     lines: Floats
 
 
-def _swarm(
+def _make_swarm(
     values: Floats,
     positions: list[int],
     chosen: list[NDArray[np.intp]],
@@ -422,15 +426,15 @@ def _swarm(
     if len(everything) == 0:
         return _Swarm(everything, everything)
     ends = float(everything.min()), float(everything.max())
-    crowds = [_crowd(line, ends, max(int(width / _DIAMETER), 1)) for line in along]
+    crowds = [_count_neighbors(line, ends, max(int(width / _DIAMETER), 1)) for line in along]
     per_point = _DIAMETER * len(positions) / height
     most = max(float(crowd.max(initial=1.0)) for crowd in crowds)
     half = min(per_point / 2.0, _WIDEST / max(most - 1.0, 1e-9))
-    across = [i + half * _offsets(crowd) for i, crowd in enumerate(crowds)]
+    across = [i + half * _compute_offsets(crowd) for i, crowd in enumerate(crowds)]
     return _Swarm(everything, np.concatenate(across))
 
 
-def _crowd(line: Floats, ends: tuple[float, float], n_bins: int) -> Floats:
+def _count_neighbors(line: Floats, ends: tuple[float, float], n_bins: int) -> Floats:
     """Return the smoothed number of points near each value, at least 1."""
     if ends[0] == ends[1]:
         return np.full(len(line), float(len(line)))
@@ -439,12 +443,12 @@ def _crowd(line: Floats, ends: tuple[float, float], n_bins: int) -> Floats:
     return np.maximum(np.interp(line, (edges[1:] + edges[:-1]) / 2, smooth), 1.0)
 
 
-def _offsets(crowd: Floats) -> Floats:
+def _compute_offsets(crowd: Floats) -> Floats:
     ranks = np.arange(len(crowd))
     return (crowd - 1.0) * (2.0 * ((0.5 + ranks * _GOLDEN) % 1.0) - 1.0)
 
 
-def _colors(
+def _choose_ranks(
     contents: list[Floats | None], positions: list[int], chosen: list[NDArray[np.intp]]
 ) -> Floats:
     """Return the ranks of the drawn cells, NaN for those without."""
@@ -455,8 +459,8 @@ def _colors(
     return np.concatenate(parts)
 
 
-def _draw(ax: Axes, swarm: _Swarm, ranks: Floats | None) -> None:
-    plain_frame(ax)
+def _draw_points(ax: Axes, swarm: _Swarm, ranks: Floats | None) -> None:
+    hide_frame(ax)
     ax.axvline(0.0, color=GRAY, linewidth=0.8, zorder=1)
     dots: dict[str, Any] = {"s": _DIAMETER**2, "linewidths": 0, "rasterized": True, "zorder": 2}
     if ranks is None:
@@ -483,7 +487,7 @@ def _draw(ax: Axes, swarm: _Swarm, ranks: Floats | None) -> None:
     bar.outline.set_visible(False)
 
 
-def _title(valuation: Valuation, n_drawn: int, chosen: list[NDArray[np.intp]]) -> str:
+def _make_title(valuation: Valuation, n_drawn: int, chosen: list[NDArray[np.intp]]) -> str:
     n_rows, n_columns = valuation.shape
     notes = []
     most = max(len(rows) for rows in chosen)

@@ -154,7 +154,7 @@ def summarize(
         "has_classes": subject.target is None or bool(subject.classes),
         "status": valuation.status,
         "values_hash": None,
-        "figures": _figures(valuation),
+        "figures": _compute_figures(valuation),
         "rounds": check_rounds(rounds),
         "columns": list_columns(valuation),
         "column_info": _list_column_info(valuation, cells=cells),
@@ -194,10 +194,10 @@ def _list_column_info(valuation: Valuation, *, cells: bool) -> list[dict[str, An
     ]
 
 
-def _figures(valuation: Valuation) -> dict[str, Any]:
+def _compute_figures(valuation: Valuation) -> dict[str, Any]:
     """Return the figures of the whole table."""
     visited = n_errors = negative = 0
-    size, signs = _size(valuation), valuation.sign_counts()
+    size, signs = _measure_large_cell(valuation), valuation.sign_counts()
     squares, rounding = 0.0, _ROUNDING * size
     any_known = signs.unknown < signs.total
     for chunk in valuation.iter_rows():
@@ -243,15 +243,15 @@ def _describe_score(valuation: Valuation) -> dict[str, Any] | None:
     }
 
 
-def _size(valuation: Valuation) -> float:
+def _measure_large_cell(valuation: Valuation) -> float:
     """Return the size of a large cell, but not of the largest, which may be an outlier."""
     step = -(-math.prod(valuation.shape) // MOST_CELLS)
-    some = np.concatenate([_every(step, chunk) for chunk in valuation.iter_rows()])
+    some = np.concatenate([_take_every(step, chunk) for chunk in valuation.iter_rows()])
     sizes = np.abs(some[~np.isnan(some)])
     return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0
 
 
-def _every(step: int, chunk: RowChunk) -> NDArray[np.float64]:
+def _take_every(step: int, chunk: RowChunk) -> NDArray[np.float64]:
     """Return the values whose position in a list of all cells is a multiple of the step."""
     first = -chunk.rows.start * chunk.values.shape[1] % step
     # A copy, because a view would keep the whole chunk alive.

@@ -37,16 +37,16 @@ def pack_cells(subject: Subject, owners: Owners | None, wanted: Positions) -> di
     n_kept = min(n_rows, max(MOST_CELLS // n_columns, 1))
     while True:
         plain = _pack(subject, owners, _choose_rows(subject.valuation, n_kept, wanted))
-        size = sum(len(text) for text in _texts(plain))
+        size = sum(len(text) for text in _list_texts(plain))
         if size <= MOST_BYTES or n_kept == 1:
             return plain
         n_kept = max(int(0.95 * n_kept * MOST_BYTES / size), 1)
 
 
-def _texts(plain: Any) -> list[str]:
+def _list_texts(plain: Any) -> list[str]:
     if isinstance(plain, dict | list):
         parts = plain.values() if isinstance(plain, dict) else plain
-        return [text for part in parts for text in _texts(part)]
+        return [text for part in parts for text in _list_texts(part)]
     return [plain] if isinstance(plain, str) else []
 
 
@@ -66,7 +66,7 @@ def _choose_rows(valuation: Valuation, n_kept: int, wanted: Positions) -> Positi
 
 def _pack(subject: Subject, owners: Owners | None, kept: Positions) -> dict[str, Any]:
     valuation = subject.valuation
-    values, errors = _cell_figures(valuation, kept)
+    values, errors = _read_figures(valuation, kept)
     columns = valuation.columns()
     sizes = np.abs(values[np.isfinite(values)])
     in_rows = valuation.rows().part(kept).values
@@ -85,12 +85,12 @@ def _pack(subject: Subject, owners: Owners | None, kept: Positions) -> dict[str,
         "error": _pack_errors(errors),
         "classes": subject.classes if labels is not None else [],
         "labels": None if labels is None else pack(byte_planes(labels[kept].astype(np.uint16))),
-        "owners": None if owners is None else _holdings(valuation, owners, kept),
-        "contents": _contents(subject, kept),
+        "owners": None if owners is None else _pack_holdings(valuation, owners, kept),
+        "contents": _pack_contents(subject, kept),
     }
 
 
-def _cell_figures(valuation: Valuation, kept: Positions) -> tuple[Floats, Floats]:
+def _read_figures(valuation: Valuation, kept: Positions) -> tuple[Floats, Floats]:
     """Return the values and total errors of the rows that are kept."""
     values, errors = (np.empty((len(kept), valuation.shape[1])) for _ in range(2))
     for chunk in valuation.iter_rows():
@@ -108,7 +108,7 @@ def _pack_errors(errors: Floats) -> dict[str, Any] | None:
     return Decimals.from_numbers(errors, _ERROR_DIGITS).to_plain()
 
 
-def _holdings(valuation: Valuation, owners: Owners, kept: Positions) -> dict[str, Any]:
+def _pack_holdings(valuation: Valuation, owners: Owners, kept: Positions) -> dict[str, Any]:
     holdings = owners.on(valuation.blocks)
     return {
         "names": list(holdings.names),
@@ -118,20 +118,20 @@ def _holdings(valuation: Valuation, owners: Owners, kept: Positions) -> dict[str
     }
 
 
-def _contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
+def _pack_contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
     """Return the contents of cells: the distinct texts of each column, and a code per row."""
     if subject.table is None or not subject.of_cells:
         return None
     texts, codes = [], []
     for position in range(subject.valuation.shape[1]):
         column = subject.column(position)
-        different, code = _dictionary(column, kept)
+        different, code = _encode_texts(column, kept)
         texts.append(different)
         codes.append(code)
     return {"texts": pack_json(texts), "codes": pack(byte_planes(np.concatenate(codes)))}
 
 
-def _dictionary(
+def _encode_texts(
     column: NDArray[Any] | None, kept: Positions
 ) -> tuple[list[str] | list[None], NDArray[Any]]:
     codes = np.zeros(len(kept), dtype=np.uint32)
@@ -169,7 +169,7 @@ class Decimals:
         first, n_mantissas = 10 ** (digits - 1), 9 * 10 ** (digits - 1)
         known = np.isfinite(numbers)
         sizes = np.where(known, np.abs(numbers), 0.0)
-        mantissas, exponents = _round(sizes, digits)
+        mantissas, exponents = _split_decimals(sizes, digits)
         n_decades = (UNKNOWN - 1) // (2 * n_mantissas)
         lowest = int(exponents[sizes > 0].max(initial=0)) - n_decades + 1
         codes = 1 + 2 * ((exponents - lowest) * n_mantissas + mantissas - first) + (numbers < 0)
@@ -202,21 +202,21 @@ def pack_json(content: Any) -> str:
     return pack(text.encode())
 
 
-def _round(sizes: Floats, digits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _split_decimals(sizes: Floats, digits: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return mantissas of this many digits, and the exponents of the leading digits."""
     safe = np.where(sizes > 0, sizes, 1.0)
     exponents = np.floor(np.log10(safe)).astype(np.int64)
-    mantissas = np.rint(_scale(safe, digits - 1 - exponents)).astype(np.int64)
+    mantissas = np.rint(_scale_by_ten(safe, digits - 1 - exponents)).astype(np.int64)
     # The logarithm may be off by one near a power of ten, and rounding may reach the next one.
     for change in (-1, 1):
         off = mantissas < 10 ** (digits - 1) if change < 0 else mantissas >= 10**digits
         exponents = exponents + change * off
-        again = np.rint(_scale(safe, digits - 1 - exponents)).astype(np.int64)
+        again = np.rint(_scale_by_ten(safe, digits - 1 - exponents)).astype(np.int64)
         mantissas = np.where(off, again, mantissas)
     return mantissas, exponents
 
 
-def _scale(sizes: Floats, powers: NDArray[np.int64]) -> Floats:
+def _scale_by_ten(sizes: Floats, powers: NDArray[np.int64]) -> Floats:
     # Powers of ten up to 22 are exact, so dividing rounds once; multiplying by 1e-5 rounds twice.
     tens = 10.0 ** np.abs(powers).astype(np.float64)
     return np.where(powers >= 0, sizes * tens, sizes / tens)

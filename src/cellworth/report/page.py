@@ -62,17 +62,17 @@ def render(summary: Mapping[str, Any]) -> str:
     """
     script, style = _read_files(_SCRIPTS), _read_files(_STYLES)
     unit = Unit.fitting(summary["figures"]["size"])
-    page = _environment().get_template("report.html.j2")
+    page = _make_environment().get_template("report.html.j2")
     text: str = page.render(
         summary,
-        policy=_policy(script, style),
-        script=_markup(script),
-        style=_markup(style),
-        data=_markup(_data(summary, unit)),
+        policy=_make_policy(script, style),
+        script=_mark_safe(script),
+        style=_mark_safe(style),
+        data=_mark_safe(_make_data(summary, unit)),
         unit=unit,
-        bars=column_bars(summary["columns"]),
-        curve=error_curve(summary["rounds"]),
-        score=score_bar(summary["figures"]),
+        bars=draw_column_bars(summary["columns"]),
+        curve=draw_error_curve(summary["rounds"]),
+        score=draw_score_bar(summary["figures"]),
         provenance_text=json.dumps(summary["provenance"], indent=2, sort_keys=True),
     )
     return text
@@ -115,7 +115,7 @@ class Unit:
         return with_minus(f"{rounded:{sign},f}")
 
 
-def _data(summary: Mapping[str, Any], unit: Unit) -> str:
+def _make_data(summary: Mapping[str, Any], unit: Unit) -> str:
     """Return the data for the scripts, as JSON that cannot end its element."""
     plain = {
         "values_hash": summary["values_hash"],
@@ -138,12 +138,12 @@ def _list_cells(summary: Mapping[str, Any]) -> dict[str, Any]:
     has_errors = summary["heatmap"]["error"] is not None
     lists = {"worst": summary["cells"]["cells"], "lowest-rows": summary["rows"]}
     return {
-        name: [_line(line, has_errors=has_errors) for line in lines]
+        name: [_make_mark(line, has_errors=has_errors) for line in lines]
         for name, lines in lists.items()
     }
 
 
-def _line(line: Mapping[str, Any], *, has_errors: bool) -> dict[str, Any]:
+def _make_mark(line: Mapping[str, Any], *, has_errors: bool) -> dict[str, Any]:
     """Return what a mark keeps of a cell, with as many digits as the heat map has."""
     kept = {key: line[key] for key in ("row", "position", "column", "cell")}
     error = round_digits(line["error"], 2) if has_errors else None
@@ -151,14 +151,14 @@ def _line(line: Mapping[str, Any], *, has_errors: bool) -> dict[str, Any]:
     return kept | {"value": round_digits(value, 3), "error": error}
 
 
-def _policy(script: str, style: str) -> str:
+def _make_policy(script: str, style: str) -> str:
     return (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; "
+        f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
 
 
-def _hash(content: str) -> str:
+def _hash_source(content: str) -> str:
     digest = hashlib.sha256(content.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
@@ -170,7 +170,7 @@ def _read_files(names: tuple[str, ...]) -> str:
 
 
 @cache
-def _environment() -> Any:
+def _make_environment() -> Any:
     try:
         import jinja2
     except ImportError as error:
@@ -189,14 +189,14 @@ def _environment() -> Any:
     return environment
 
 
-def _markup(text: str) -> Any:
+def _mark_safe(text: str) -> Any:
     from markupsafe import Markup
 
     # Only our own files, and JSON without HTML characters.
     return Markup(text)  # noqa: S704
 
 
-def column_bars(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, float | None]]:
+def draw_column_bars(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, float | None]]:
     """Return where the bar and the whisker of each column begin and end, on one scale."""
     ends = [0.0]
     for line in columns:
@@ -209,10 +209,10 @@ def column_bars(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, float | 
     def position(value: float) -> float:
         return round(_WIDTH * (value - low) / span, 2)
 
-    return [_bar(line, position) for line in columns]
+    return [_draw_bar(line, position) for line in columns]
 
 
-def _bar(line: Mapping[str, Any], position: Any) -> dict[str, float | None]:
+def _draw_bar(line: Mapping[str, Any], position: Any) -> dict[str, float | None]:
     zero, value = position(0.0), line["value"]
     if value is None:
         return {"zero": zero, "start": zero, "width": 0.0, "low": None, "high": None}
@@ -226,7 +226,7 @@ def _bar(line: Mapping[str, Any], position: Any) -> dict[str, float | None]:
     }
 
 
-def score_bar(figures: Mapping[str, Any]) -> dict[str, float] | None:
+def draw_score_bar(figures: Mapping[str, Any]) -> dict[str, float] | None:
     """Return the widths of a bar for baseline and score; None unless 0 <= baseline <= score."""
     score, baseline = figures["score"], figures["baseline"]
     if score is None or baseline is None or not 0 <= baseline <= score or score == 0:
@@ -234,7 +234,7 @@ def score_bar(figures: Mapping[str, Any]) -> dict[str, float] | None:
     return {"baseline": round(_WIDTH * baseline / score, 2), "width": _WIDTH}
 
 
-def error_curve(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def draw_error_curve(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the points of errors over tasks, both logarithmic; None for fewer than two."""
     known = [(line["tasks"], line["error"]) for line in rounds if line["error"] and line["tasks"]]
     if len(known) < 2 or known[0][0] == known[-1][0]:

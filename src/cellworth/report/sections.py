@@ -110,7 +110,7 @@ def list_columns(valuation: Valuation) -> list[dict[str, Any]]:
     columns = valuation.columns()
     order = np.argsort(-columns.values, kind="stable")
     names = valuation.column_labels.tolist()
-    errors = _errors(columns)
+    errors = _combine_errors(columns)
     return [
         {
             "column": text_of(names[j]),
@@ -124,12 +124,12 @@ def list_columns(valuation: Valuation) -> list[dict[str, Any]]:
 def list_cells(subject: Subject, k: int, column_types: ColumnTypes | None = None) -> dict[str, Any]:
     """List the cells of highest anomaly score, or without labels those of lowest value."""
     if subject.target is not None and subject.table is not None:
-        found = _suspects(subject, subject.table, subject.target, k, column_types)
+        found = _list_suspects(subject, subject.table, subject.target, k, column_types)
         return {"ranked_by": "anomaly_score", "cells": found}
-    return {"ranked_by": "value", "cells": _lowest(subject, k)}
+    return {"ranked_by": "value", "cells": _list_lowest(subject, k)}
 
 
-def _suspects(
+def _list_suspects(
     subject: Subject,
     table: Table,
     target: NDArray[Any],
@@ -139,14 +139,14 @@ def _suspects(
     valuation, table = _number_rows(subject.valuation, table)
     found = suspect_cells(table, target, valuation=valuation, k=k, column_types=column_types)
     lines = nw.from_native(found, eager_only=True).rows(named=True)
-    ids, types = subject.valuation.blocks.rows.ids.tolist(), _array_types(table)
+    ids, types = subject.valuation.blocks.rows.ids.tolist(), _get_array_types(table)
     return [
         {
             "row": text_of(ids[line["row"]]),
             "position": int(line["row"]) if subject.of_cells else None,
             "column": text_of(line["column"]),
-            "cell": _content(line["cell"], types[line["column"]]),
-            "typical": _content(line["typical"], types[line["column"]]),
+            "cell": _format_content(line["cell"], types[line["column"]]),
+            "typical": _format_content(line["typical"], types[line["column"]]),
             "anomaly_score": plain(line["anomaly_score"]),
             "value": plain(line["value"]),
             "error": plain(combine_errors(line["sampling_se"], line.get("validation_se"))),
@@ -166,13 +166,13 @@ def _number_rows(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
     return replace(valuation, blocks=blocks), replace(table, row_ids=positions)
 
 
-def _array_types(table: Table) -> dict[Any, str]:
+def _get_array_types(table: Table) -> dict[Any, str]:
     """Return the NumPy kind of each column."""
     columns = enumerate(table.names.tolist())
     return {name: table.column(position).dtype.kind for position, name in columns}
 
 
-def _content(cell: Any, kind: str) -> str:
+def _format_content(cell: Any, kind: str) -> str:
     """Format a cell of a list, where mixed types may have become text."""
     if isinstance(cell, str) and kind in "iuf":
         cell = float(cell) if kind == "f" else int(cell)
@@ -181,9 +181,9 @@ def _content(cell: Any, kind: str) -> str:
     return cell_text(cell)
 
 
-def _lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
+def _list_lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
     valuation = subject.valuation
-    rows, columns, values, errors = _lowest_cells(valuation, k)
+    rows, columns, values, errors = _find_lowest_cells(valuation, k)
     ids, names = valuation.blocks.rows.some_labels(rows).tolist(), valuation.column_labels.tolist()
     listed = []
     for row, name, column, value, error in zip(rows, ids, columns, values, errors, strict=True):
@@ -204,7 +204,7 @@ def _lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
     return listed
 
 
-def _lowest_cells(valuation: Valuation, k: int) -> tuple[Positions, Positions, Floats, Floats]:
+def _find_lowest_cells(valuation: Valuation, k: int) -> tuple[Positions, Positions, Floats, Floats]:
     """Return rows, columns, values and errors of the k lowest blocks, ties in table order."""
     n_columns = valuation.shape[1]
     positions, values, errors = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
@@ -226,9 +226,11 @@ def list_rows(subject: Subject) -> list[dict[str, Any]]:
     positions = valuation.rows().lowest_positions(_ROWS_LISTED)
     rows = valuation.rows().part(positions)
     ids, names = rows.labels["row"].tolist(), valuation.column_labels.tolist()
-    targets = _targets(subject, positions)
+    targets = _format_targets(subject, positions)
     listed = []
-    for position, row, value, error in zip(positions, ids, rows.values, _errors(rows), strict=True):
+    for position, row, value, error in zip(
+        positions, ids, rows.values, _combine_errors(rows), strict=True
+    ):
         values = valuation.row(position).values
         lowest = None if np.isnan(values).all() else int(np.nanargmin(values))
         cells = None if lowest is None else subject.column(lowest)
@@ -248,7 +250,7 @@ def list_rows(subject: Subject) -> list[dict[str, Any]]:
     return listed
 
 
-def _targets(subject: Subject, positions: Positions) -> dict[int, str | None]:
+def _format_targets(subject: Subject, positions: Positions) -> dict[int, str | None]:
     """Return the labels or numeric targets of some rows as text; None if unknown."""
     codes = subject.label_codes()
     if codes is not None:
@@ -266,10 +268,10 @@ def list_owners(
         return _list_payout(payout)
     if valuation.owned is not None:
         sums = valuation.owners()
-        errors = _errors(sums)
+        errors = _combine_errors(sums)
         names, values = sums.labels["owner"].tolist(), sums.values
     elif owners is not None:
-        names, values = _sums(valuation, owners)
+        names, values = _sum_owners(valuation, owners)
         errors = np.full(len(names), np.nan)
     else:
         return None
@@ -306,7 +308,7 @@ def _list_payout(payout: Payout) -> dict[str, Any]:
     }
 
 
-def _sums(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
+def _sum_owners(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
     """Return the sums of owners' cells; co-owners of a block have equal parts."""
     holdings = owners.on(valuation.blocks)
     parts = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
@@ -318,7 +320,7 @@ def _sums(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
     return list(holdings.names), sums
 
 
-def _errors(listed: ValueList) -> Floats:
+def _combine_errors(listed: ValueList) -> Floats:
     return combine_errors(listed.sampling_se, listed.validation_se)
 
 
@@ -359,8 +361,8 @@ def round_line(progress: Progress) -> dict[str, Any]:
     return {
         "tasks": int(progress.tasks),
         "seconds": float(progress.seconds),
-        "error": None if moments is None else _root_mean_square_error(moments),
-        "total": None if moments is None else _total(moments),
+        "error": None if moments is None else _compute_rms_error(moments),
+        "total": None if moments is None else _get_total(moments),
     }
 
 
@@ -377,13 +379,13 @@ def check_rounds(rounds: Iterable[Mapping[str, Any]] | None) -> list[dict[str, A
     return lines
 
 
-def _root_mean_square_error(moments: Moments) -> float | None:
+def _compute_rms_error(moments: Moments) -> float | None:
     errors = moments.sampling_se[:-1, :-1]
     known = errors[~np.isnan(errors)]
     return math.sqrt(float(np.mean(known**2))) if len(known) else None
 
 
-def _total(moments: Moments) -> float | None:
+def _get_total(moments: Moments) -> float | None:
     values = moments.values
     total = float(values[-1, -1])
     # If no task covers all blocks, the sum of their values is used.
@@ -401,20 +403,22 @@ def public_provenance(provenance: Provenance) -> dict[str, Any]:
     """Return names and numbers of the provenance, without hashes, parameters and messages."""
     record = plain_provenance(provenance)
     return record | {
-        "problem_spec": _names_and_numbers(record["problem_spec"], _PROBLEM),
-        "method": _names_and_numbers(record["method"], _METHOD),
+        "problem_spec": _select_names_and_numbers(record["problem_spec"], _PROBLEM),
+        "method": _select_names_and_numbers(record["method"], _METHOD),
         # Messages of failed fits may hold contents of cells.
         "tally": record["tally"] | {"messages": []},
         "left_out": LEFT_OUT,
     }
 
 
-def _names_and_numbers(settings: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    shown = {name: _name_or_number(settings[name]) for name in known if name in settings}
+def _select_names_and_numbers(
+    settings: Mapping[str, Any], known: tuple[str, ...]
+) -> dict[str, Any]:
+    shown = {name: _shorten_setting(settings[name]) for name in known if name in settings}
     return {name: setting for name, setting in shown.items() if setting is not None}
 
 
-def _name_or_number(setting: Any) -> Any:
+def _shorten_setting(setting: Any) -> Any:
     """Return a number, or the name of a class without its arguments."""
     if isinstance(setting, int | float):
         return setting

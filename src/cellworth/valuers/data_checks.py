@@ -410,8 +410,8 @@ def describe_copies(problem: Problem, cells: Sequence[ColumnCells]) -> str | Non
     if not (held_out and found.beyond_repeats()) and not found.beyond_chance():
         return None
     if held_out:
-        return _format_held_out(found, problem)
-    return _format_folds(found) if problem.folds else _format_out_of_bag(found)
+        return _describe_held_out_copies(found, problem)
+    return _describe_fold_copies(found) if problem.folds else _describe_out_of_bag_copies(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -488,7 +488,7 @@ class _Copies:
         return share >= _SHARE_OF_COPIES
 
 
-def _format_held_out(found: _Copies, problem: Problem) -> str:
+def _describe_held_out_copies(found: _Copies, problem: Problem) -> str:
     n_alike = _count_same_label(problem, found.codes, found.copied)
     return (
         f"{found.copied.sum():,} of {len(found.copied):,} rows of X_val are also in X "
@@ -498,7 +498,7 @@ def _format_held_out(found: _Copies, problem: Problem) -> str:
     )
 
 
-def _format_folds(found: _Copies) -> str:
+def _describe_fold_copies(found: _Copies) -> str:
     return (
         f"{found.copied.sum():,} of {len(found.copied):,} rows have a copy in another fold "
         f"({found.n_distinct:,} of {found.n_rows:,} rows are distinct): copies score each other, "
@@ -507,7 +507,7 @@ def _format_folds(found: _Copies) -> str:
     )
 
 
-def _format_out_of_bag(found: _Copies) -> str:
+def _describe_out_of_bag_copies(found: _Copies) -> str:
     return (
         f"{found.copied.sum():,} of {found.n_rows:,} rows have a copy in X ({found.n_distinct:,} "
         "are distinct): trees that were not trained on a row were trained on its copy, so its "
