@@ -238,7 +238,7 @@ def test_a_run_without_a_checkpoint_that_is_interrupted_at_once_ends_as_shells_e
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cellworth.cli.inspection.folder_format", interrupted)
+    monkeypatch.setattr("cellworth.cli.inspection.get_folder_format", interrupted)
     done = cellworth("info", "anything")
     assert done.code == 130
     assert done.err == "Interrupted.\n"
