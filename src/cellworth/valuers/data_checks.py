@@ -115,14 +115,11 @@ def warn_of_data(
 ) -> None:
     """Warn of each probable mistake in the data."""
     if advice.to_classes is not None:
+        labels, counts = np.unique(problem.target, return_counts=True)
         are_classes = problem.classes is not None
-        warn(
-            describe_doubtful_target(
-                *_count_labels(problem.target), are_classes=are_classes, advice=advice
-            )
-        )
-    warn(describe_numbers_as_text(columns, advice, problem.table))
-    warn(describe_dates_as_text(columns, advice))
+        warn(describe_doubtful_target(labels, counts, are_classes=are_classes, advice=advice))
+    for message in describe_text_columns(columns, advice, problem.table):
+        warn(message)
     for message in describe_leaks(problem, cells):
         warn(message)
     warn(describe_copies(problem, cells))
@@ -134,30 +131,21 @@ def warn(message: str | None) -> None:
         warnings.warn(message, DataWarning, stacklevel=2)
 
 
-def describe_numbers_as_text(
+def describe_text_columns(
     columns: ColumnTable, advice: DataAdvice, table: Table | None = None
-) -> str | None:
-    """Describe the columns of numbers that are stored as strings."""
-    names = [
-        name for name in columns.columns_with_note(NUMBERS_AS_TEXT) if name not in advice.named
-    ]
-    if not names:
-        return None
-    counts = {name: _find_note(columns, name, NUMBERS_AS_TEXT) for name in names}
-    parts = [
-        f"{name!r} ({counts[name]} cells{_describe_odd_cell(table, name)})"
-        for name in names[:_NAMED]
-    ]
-    return _format_text_columns(parts, len(names), "numbers", _FIX_NUMBERS, advice)
-
-
-def describe_dates_as_text(columns: ColumnTable, advice: DataAdvice) -> str | None:
-    """Describe the columns of dates that are stored as strings."""
-    names = [name for name in columns.columns_with_note(DATES_AS_TEXT) if name not in advice.named]
-    if not names:
-        return None
-    parts = [f"{name!r} ({_find_note(columns, name, DATES_AS_TEXT)} cells)" for name in names]
-    return _format_text_columns(parts[:_NAMED], len(names), "dates", "parse the dates", advice)
+) -> Iterator[str]:
+    """Describe the columns of numbers, and those of dates, that are stored as strings."""
+    for note, what, action, source in (
+        (NUMBERS_AS_TEXT, "numbers", _FIX_NUMBERS, table),
+        (DATES_AS_TEXT, "dates", "parse the dates", None),
+    ):
+        names = [name for name in columns.columns_with_note(note) if name not in advice.named]
+        parts = [
+            f"{name!r} ({_find_note(columns, name, note)} cells{_describe_odd_cell(source, name)})"
+            for name in names[:_NAMED]
+        ]
+        if names:
+            yield _format_text_columns(parts, len(names), what, action, advice)
 
 
 def _format_text_columns(
@@ -176,8 +164,8 @@ def _format_text_columns(
 
 
 def _find_note(columns: ColumnTable, name: str, note: str) -> str:
-    column = next(column for column in columns[name].notes if column.startswith(note))
-    return column.partition(" (")[2].removesuffix(")")
+    found = next(found for found in columns[name].notes if found.startswith(note))
+    return found.partition(" (")[2].removesuffix(")")
 
 
 def _describe_odd_cell(table: Table | None, name: str) -> str:
@@ -195,11 +183,6 @@ def _describe_odd_cell(table: Table | None, name: str) -> str:
     return "".join(
         f"; row {table.row_ids.tolist()[row]} has {cells[row]!r}" for row in (odd or marks)[:1]
     )
-
-
-def _count_labels(target: NDArray[Any]) -> tuple[NDArray[Any], Integers]:
-    labels, counts = np.unique(target, return_counts=True)
-    return labels, counts
 
 
 def describe_doubtful_target(

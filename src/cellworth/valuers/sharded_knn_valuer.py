@@ -40,10 +40,9 @@ from cellworth.valuation.provenance import Provenance, Session, environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
 from cellworth.valuation.storage import ValueFile
 from cellworth.valuers.data_checks import (
-    describe_dates_as_text,
     describe_doubtful_target,
     describe_leaks,
-    describe_numbers_as_text,
+    describe_text_columns,
     read_column_cells,
     warn,
 )
@@ -331,8 +330,8 @@ class ShardedKNNValuer(Valuer):
         if self.scoring is None:
             labels, counts = np.array(game.layout.classes), np.array(game.layout.class_counts)
             warn(describe_doubtful_target(labels, counts, are_classes=True, advice=advice))
-        warn(describe_numbers_as_text(game.column_info, advice))
-        warn(describe_dates_as_text(game.column_info, advice))
+        for message in describe_text_columns(game.column_info, advice):
+            warn(message)
         problem = sample_rows(game.table)
         for message in describe_leaks(problem, read_column_cells(problem)):
             warn(message)
