@@ -106,8 +106,8 @@ class Fits:
     def bare(self):
         """Return the seconds of two processes that train on each coalition once."""
         game = self.valuer()._game(FitData(**self.data()))
-        design = PermutationTasks((10, 7), 0, antithetic=True)
-        pairs = [pair for number in range(self.n_tasks) for pair in design(number)]
+        sampler = PermutationTasks((10, 7), 0, antithetic=True)
+        pairs = [pair for number in range(self.n_tasks) for pair in sampler(number)]
         distinct = list({coalition_bytes(*pair): pair for pair in pairs}.values())
 
         def loop(start):

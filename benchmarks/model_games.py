@@ -36,7 +36,7 @@ GAMES = {
 }
 PARTITIONS = range(5)
 SEEDS = range(4)
-DESIGNS = (AntitheticPermutations(), GaussianProcess())
+ESTIMATORS = (AntitheticPermutations(), GaussianProcess())
 WANTED = 0.9
 LADDER = np.unique(np.geomspace(400, 16_000, 60).astype(int))
 BUDGETS_OF_ERRORS = (300, 500, 1000, 2000, 3500)
@@ -79,26 +79,29 @@ def compute_unexplained(values, exact):
     return float(np.mean((values - exact) ** 2) / np.mean((exact - exact.mean()) ** 2))
 
 
-def estimate(game, design, budget, seed):
+def estimate(game, estimator, budget, seed):
     rule = MaxUtilities(int(budget))
     # Budgets below one task are intended here, and warn.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return value_game(
-            game, estimator=design, stop=rule, random_state=seed, runtime=Runtime(progress=False)
+            game, estimator=estimator, stop=rule, random_state=seed, runtime=Runtime(progress=False)
         )
 
 
-def fits_needed(game, exact, design, seed):
+def fits_needed(game, exact, estimator, seed):
     """Return the smallest budget that reaches the wanted R squared, by bisection."""
     low, high = 0, len(LADDER) - 1
-    if LADDER[high] > design.most_utilities:
-        high = int(np.searchsorted(LADDER, design.most_utilities, side="right")) - 1
-    if compute_unexplained(estimate(game, design, LADDER[high], seed).values, exact) > 1 - WANTED:
+    if LADDER[high] > estimator.most_utilities:
+        high = int(np.searchsorted(LADDER, estimator.most_utilities, side="right")) - 1
+    if (
+        compute_unexplained(estimate(game, estimator, LADDER[high], seed).values, exact)
+        > 1 - WANTED
+    ):
         return np.inf
     while low < high:
         middle = (low + high) // 2
-        reached = estimate(game, design, LADDER[middle], seed)
+        reached = estimate(game, estimator, LADDER[middle], seed)
         # A run that is too short for any value returns NaN.
         if compute_unexplained(reached.values, exact) <= 1 - WANTED:
             high = middle
@@ -130,53 +133,53 @@ def games(folder, names):
 
 def report_fits(folder, names):
     plain = {name: [] for name in names}
-    needed = {(name, design): [] for name in names for design in DESIGNS}
+    needed = {(name, estimator): [] for name in names for estimator in ESTIMATORS}
     for name, game, exact in games(folder, names):
         plain[name].append(fits_of_plain_permutations(game, exact))
-        for design in DESIGNS:
-            needed[name, design] += [fits_needed(game, exact, design, seed) for seed in SEEDS]
+        for estimator in ESTIMATORS:
+            needed[name, estimator] += [fits_needed(game, exact, estimator, seed) for seed in SEEDS]
     for name in names:
         print(
             f"{name:<10} PlainPermutations() {np.median(plain[name]):,.0f} fits for R2 = {WANTED}"
         )
-        for design in DESIGNS:
-            fits = needed[name, design]
+        for estimator in ESTIMATORS:
+            fits = needed[name, estimator]
             low, middle, high = np.percentile(fits, [10, 50, 90], method="nearest")
-            print(f"{name:<10} {design} {middle:,.0f} ({low:,.0f} to {high:,.0f})", flush=True)
+            print(f"{name:<10} {estimator} {middle:,.0f} ({low:,.0f} to {high:,.0f})", flush=True)
 
 
 def report_asked(folder, names):
-    for design, budgets in ASKED.items():
+    for estimator, budgets in ASKED.items():
         for name in names:
             left = [
-                compute_unexplained(estimate(game, design, budgets[name], seed).values, exact)
+                compute_unexplained(estimate(game, estimator, budgets[name], seed).values, exact)
                 for _, game, exact in games(folder, [name])
                 for seed in SEEDS
             ]
             print(
-                f"{name:<10} {design} {budgets[name]:>6,} fits: R2 = {1 - np.median(left):.3f}, "
+                f"{name:<10} {estimator} {budgets[name]:>6,} fits: R2 = {1 - np.median(left):.3f}, "
                 f"{np.mean(np.array(left) <= 1 - WANTED):.0%} of runs reach {WANTED}",
                 flush=True,
             )
 
 
 def report_errors(folder, names):
-    for design in (*DESIGNS, PlainPermutations()):
+    for estimator in (*ESTIMATORS, PlainPermutations()):
         everything = []
         for name in names:
             for budget in BUDGETS_OF_ERRORS:
-                covered = coverage(folder, name, design, budget)
+                covered = coverage(folder, name, estimator, budget)
                 everything.append(covered)
-                print(f"{name:<10} {design} {budget:>5} fits: {covered:.3f} covered", flush=True)
-        print(f"{design} in all: {np.nanmean(everything):.3f}")
+                print(f"{name:<10} {estimator} {budget:>5} fits: {covered:.3f} covered", flush=True)
+        print(f"{estimator} in all: {np.nanmean(everything):.3f}")
 
 
-def coverage(folder, name, design, budget):
+def coverage(folder, name, estimator, budget):
     """Return the share of exact values within 1.96 standard errors; NaN if none are reported."""
     inside = []
     for _, game, exact in games(folder, [name]):
         for seed in SEEDS:
-            seen = estimate(game, design, budget, seed)
+            seen = estimate(game, estimator, budget, seed)
             known = ~np.isnan(seen.sampling_se)
             inside += (np.abs(seen.values - exact) <= 1.96 * seen.sampling_se)[known].tolist()
     return np.mean(inside) if inside else np.nan

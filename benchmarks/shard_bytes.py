@@ -121,13 +121,13 @@ def count_bytes(client, counting, table, n_queries, **settings):
     return plan, counting(lambda: valuer.fit(table, X_val=X_val, y_val=y_val))
 
 
-def compare(client, counting, table, n_queries, design):
+def compare(client, counting, table, n_queries, sampler):
     """Print planned and counted bytes."""
-    plan, found = count_bytes(client, counting, table, n_queries, sampler=design)
+    plan, found = count_bytes(client, counting, table, n_queries, sampler=sampler)
     between, to_driver, sockets, driver = found
     n_rounds = plan.n_rounds
     print(
-        f"\n{table.shape[0]:,} x {table.shape[1]} in {table.n_shards} shards, {design!r}, ", end=""
+        f"\n{table.shape[0]:,} x {table.shape[1]} in {table.n_shards} shards, {sampler!r}, ", end=""
     )
     print(f"{n_queries} queries, {n_rounds} rounds, {plan.n_workers} workers")
     print(f"{'MB':<32}{'planned':>10}{'count_bytes':>10}{'ratio':>8}")
@@ -175,12 +175,12 @@ def main():
     ):
         write(Path(folder) / "rows", asked.rows, 16, rows_per_group=6250)
         counting = Counting(client)
-        for design in (PermutationSampler(1), LeverageSampler(64)):
+        for sampler in (PermutationSampler(1), LeverageSampler(64)):
             for n_shards in (8, 16):
                 table = ShardedTable.from_parquet(
                     Path(folder) / "rows", target="label", shards=n_shards
                 )
-                compare(client, counting, table, asked.queries, design)
+                compare(client, counting, table, asked.queries, sampler)
 
 
 if __name__ == "__main__":

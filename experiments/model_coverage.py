@@ -170,15 +170,17 @@ class Population:
         self.holdings = owners.on(self.blocks)
         self.truth = self.valuation(np.arange(POPULATION))
 
-    def valuation(self, rows: Any, *, design: Any = None, stop: Any = None, seed: int = 0) -> Any:
-        """Value the game scored on these rows: exactly, or with a sampler and a stopping rule."""
+    def valuation(
+        self, rows: Any, *, estimator: Any = None, stop: Any = None, seed: int = 0
+    ) -> Any:
+        """Value the game scored on these rows: exactly, or by an estimator and a stopping rule."""
         game = Sampled.on(self, rows)
         if stop is None:
             return exact_valuation(
                 game, self.blocks, SETTINGS, max_utilities=2**20, holdings=self.holdings
             )
         return monte_carlo_valuation(
-            game, self.blocks, SETTINGS, estimator=design, stop=stop, seed=seed,
+            game, self.blocks, SETTINGS, estimator=estimator, stop=stop, seed=seed,
             holdings=self.holdings,
         )  # fmt: skip
 

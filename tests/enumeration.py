@@ -1,6 +1,6 @@
 """Truth for the tests: two-dimensional values straight from their definitions, slow and plain.
 
-Nothing here uses the library's own weights, designs or matrices.
+Nothing here uses the library's own weights, samplers or matrices.
 """
 
 from itertools import chain, combinations, permutations, product

@@ -145,8 +145,8 @@ def test_a_utility_is_computed_once_however_often_tasks_look_at_it():
             return float(rows.sum() * columns.sum())
 
     estimate = value_game(Counting(), (5, 4), stop=MaxTasks(7), random_state=0)
-    design = PermutationTasks((5, 4), 0, antithetic=True)
-    pairs = [pair for task in range(7) for pair in design(task)]
+    sampler = PermutationTasks((5, 4), 0, antithetic=True)
+    pairs = [pair for task in range(7) for pair in sampler(task)]
     distinct = {(*rows.tolist(), *columns.tolist()) for rows, columns in pairs}
     assert Counting.calls == len(distinct)
     tally, corners = estimate.provenance.tally, 4

@@ -93,8 +93,8 @@ def draws():
 
 
 def coalitions_of(estimator, semivalues):
-    design = estimator.make_sampler((5, 4), semivalues, seed=3)
-    pairs = [pair for task in range(4) for pair in design(task)]
+    sampler = estimator.make_sampler((5, 4), semivalues, seed=3)
+    pairs = [pair for task in range(4) for pair in sampler(task)]
     return [np.array(side) for side in zip(*pairs, strict=True)]
 
 

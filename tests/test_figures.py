@@ -58,14 +58,14 @@ def test_published_values_share_out_no_score_and_tell_equal_rows_apart():
     assert apart > 7e-4
 
 
-def error_against_the_paper(name, design):
+def error_against_the_paper(name, sampler):
     """Mean squared error as a multiple of that of 500 shared permutations."""
     given = benchmark_data.load(name, DATA)
     exact, _ = time_to_accuracy.truth(given)
     target = (
         time_to_accuracy.estimate_shared_variance(given, 60) / time_to_accuracy.PAPER_PERMUTATIONS
     )
-    return time_to_accuracy.mean_squared_error(given, design, exact, 20)[0] / target
+    return time_to_accuracy.mean_squared_error(given, sampler, exact, 20)[0] / target
 
 
 @pytest.mark.slow
@@ -111,10 +111,10 @@ def wine_game():
     return TableGame.from_game(ModelGame(GaussianNB(), X, y, X_val, y_val, **groups), (6, 5))
 
 
-def left_unexplained(game, design, budget):
+def left_unexplained(game, estimator, budget):
     """Median over seeds of the squared error, as a share of that of equal shares."""
     exact = value_game(game).values
-    runs = [model_games.estimate(game, design, budget, seed).values for seed in range(5)]
+    runs = [model_games.estimate(game, estimator, budget, seed).values for seed in range(5)]
     return np.median([model_games.compute_unexplained(values, exact) for values in runs])
 
 

@@ -366,7 +366,7 @@ MISTAKES = {
         lambda: fit_with(error="ignore"),
         ["got 'ignore'", "'fallback'", "'raise'"],
     ),
-    "a design by its name": (
+    "a sampler by its name": (
         lambda: monte_carlo(estimator="grids"),
         ["got 'grids'", "AntitheticPermutations()", "GaussianProcess()"],
     ),
@@ -374,7 +374,7 @@ MISTAKES = {
         lambda: monte_carlo(estimator=GaussianProcess),
         ["got <class", "GaussianProcess()"],
     ),
-    "a design over columns for a model": (
+    "a sampler over columns for a model": (
         lambda: monte_carlo(estimator=ExhaustiveSampler()),
         ["got ExhaustiveSampler()", "AntitheticPermutations()"],
     ),
@@ -605,7 +605,7 @@ MISTAKES = {
         lambda: KNNValuer().fit(X, Y, cv=[([], [0, 1, 2, 3])]),
         ["1 folds came", "none empty"],
     ),
-    "a design by its class": (
+    "a sampler by its class": (
         lambda: KNNValuer(sampler=ExhaustiveSampler).fit(**GOOD),
         ["sampler is <class", "ExhaustiveSampler()"],
     ),

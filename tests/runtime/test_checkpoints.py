@@ -371,8 +371,8 @@ OTHERS = {
 }
 OTHERS_OF_ONE = {
     ("knn", "number of neighbours"): {"n_neighbors": 4},
-    ("knn", "design"): {"sampler": PermutationSampler(3)},
-    ("knn", "kind of design"): {"sampler": LeverageSampler(8)},
+    ("knn", "sampler"): {"sampler": PermutationSampler(3)},
+    ("knn", "kind of sampler"): {"sampler": LeverageSampler(8)},
     ("knn", "kind of column"): {"column_types": {"d": "categorical"}},
     ("knn", "column of text"): {"fit": GOOD | {"X": X.astype({"d": str})}},
     ("knn", "column of categories"): {"fit": GOOD | {"X": X.astype({"d": "category"})}},
@@ -380,7 +380,7 @@ OTHERS_OF_ONE = {
     ("knn", "playing labels"): {"value_labels": True},
     ("monte carlo", "parameter of the model"): {"model": GaussianNB(var_smoothing=1e-3)},
     ("monte carlo", "model"): {"model": Mended()},
-    ("monte carlo", "design"): {"estimator": PlainPermutations()},
+    ("monte carlo", "sampler"): {"estimator": PlainPermutations()},
     ("monte carlo", "scoring"): {"scoring": "neg_log_loss"},
     ("monte carlo", "policy"): {"empty": "zero"},
     ("monte carlo", "repeats"): {"n_repeats": 2},

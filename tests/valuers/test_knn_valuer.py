@@ -210,13 +210,13 @@ class LabelGame:
         return self.game.value(everyone, columns[:-1])
 
 
-@pytest.mark.parametrize("design", [ExhaustiveSampler(), LeverageSampler(100)], ids=repr)
+@pytest.mark.parametrize("sampler", [ExhaustiveSampler(), LeverageSampler(100)], ids=repr)
 @pytest.mark.parametrize(("n_classes", "empty"), [(2, "prior"), (None, "prior"), (4, "zero")])
-def test_labels_are_valued_as_one_more_column(n_classes, empty, design):
+def test_labels_are_valued_as_one_more_column(n_classes, empty, sampler):
     problem = small_problem(4, n_classes=n_classes)
     game = LabelGame(KNNGame(*problem, n_neighbors=2, empty=empty))
     truth = block_values(utilities(game), game.shape, Shapley(), Shapley())
-    valuer = KNNValuer(2, empty=empty, sampler=design, n_passes=1)
+    valuer = KNNValuer(2, empty=empty, sampler=sampler, n_passes=1)
     valuation = fit(valuer, problem, value_labels=True)
     assert valuation.column_labels.tolist() == ["c0", "c1", "c2", "(label)"]
     np.testing.assert_allclose(valuation.values, truth, atol=1e-12)
@@ -232,7 +232,7 @@ def larger_problem(seed=0, *, n_rows=60, n_columns=7, n_queries=40):
     return X, rng.choice(["x", "y", "z"], n_rows), X_val, rng.choice(["x", "y", "z"], n_queries)
 
 
-DESIGNS = (ExhaustiveSampler(), LeverageSampler(40), QuadratureSampler(40), PermutationSampler(3))
+SAMPLERS = (ExhaustiveSampler(), LeverageSampler(40), QuadratureSampler(40), PermutationSampler(3))
 
 
 def row_values_on(problem, columns, **settings):
@@ -245,7 +245,7 @@ def row_values_on(problem, columns, **settings):
 
 
 @pytest.mark.parametrize(
-    ("design", "settings"),
+    ("sampler", "settings"),
     [
         (None, {}),
         (None, {"semivalue": (Banzhaf(), LeaveOneOut())}),
@@ -255,7 +255,7 @@ def row_values_on(problem, columns, **settings):
     ],
     ids=repr,
 )
-def test_leaving_columns_out_is_exact_for_any_number_of_them(design, settings):
+def test_leaving_columns_out_is_exact_for_any_number_of_them(sampler, settings):
     n_columns = 22
     problem = larger_problem(n_columns=n_columns)
     pair = settings.get("semivalue", (None, LeaveOneOut()))
@@ -265,7 +265,7 @@ def test_leaving_columns_out_is_exact_for_any_number_of_them(design, settings):
     without = [row_values_on(problem, sorted(every - {j}), **rows) for j in every]
     settings = {"semivalue": (None, LeaveOneOut()), **settings}
     of_valuer, of_fit = split_settings(settings)
-    valuation = fit(KNNValuer(3, sampler=design, **of_valuer), problem, **of_fit)
+    valuation = fit(KNNValuer(3, sampler=sampler, **of_valuer), problem, **of_fit)
     truth = whole[:, None] - np.column_stack(without)
     np.testing.assert_allclose(valuation.values[:, :n_columns], truth, rtol=0, atol=1e-13)
     assert valuation.status == "exact"
@@ -284,20 +284,20 @@ def test_a_design_with_as_many_coalitions_as_there_are_is_exact():
         np.testing.assert_array_equal(orders.values, exact.values)
 
 
-@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 @pytest.mark.parametrize("empty", ["prior", "zero"])
-def test_values_add_up(design, empty):
-    valuer = KNNValuer(sampler=design, empty=empty, n_passes=3, random_state=0)
+def test_values_add_up(sampler, empty):
+    valuer = KNNValuer(sampler=sampler, empty=empty, n_passes=3, random_state=0)
     valuation = fit(valuer, larger_problem())
     assert abs(valuation.efficiency_residual) < 1e-12
     assert valuation.total == pytest.approx(valuation.values.sum(), abs=1e-12)
 
 
-@pytest.mark.parametrize("design", DESIGNS, ids=repr)
-def test_shuffling_rows_permutes_the_values(design):
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_shuffling_rows_permutes_the_values(sampler):
     X, y, X_val, y_val = larger_problem()
     order = np.random.default_rng(5).permutation(len(y))
-    valuer = KNNValuer(sampler=design, n_passes=2, random_state=0)
+    valuer = KNNValuer(sampler=sampler, n_passes=2, random_state=0)
     values = fit(valuer, (X, y, X_val, y_val)).values
     moved = fit(valuer, (X.iloc[order], y[order], X_val, y_val)).values
     np.testing.assert_allclose(moved, values[order], rtol=0, atol=1e-13)
@@ -312,11 +312,13 @@ def test_shuffling_columns_permutes_exact_values():
     np.testing.assert_allclose(moved, values[:, order], rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("design", DESIGNS, ids=repr)
-def test_duplicate_rows_get_equal_values(design):
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
+def test_duplicate_rows_get_equal_values(sampler):
     X, y, X_val, y_val = larger_problem()
     X, y = pd.concat([X, X], ignore_index=True), np.concatenate([y, y])
-    values = fit(KNNValuer(sampler=design, n_passes=2, random_state=0), (X, y, X_val, y_val)).values
+    values = fit(
+        KNNValuer(sampler=sampler, n_passes=2, random_state=0), (X, y, X_val, y_val)
+    ).values
     np.testing.assert_allclose(values[:60], values[60:], rtol=0, atol=1e-15)
 
 
@@ -370,12 +372,12 @@ def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "design", [LeverageSampler(60), QuadratureSampler(40), PermutationSampler(2)], ids=repr
+    "sampler", [LeverageSampler(60), QuadratureSampler(40), PermutationSampler(2)], ids=repr
 )
-def test_estimates_agree_with_exact_values_by_their_own_errors(design):
+def test_estimates_agree_with_exact_values_by_their_own_errors(sampler):
     problem = larger_problem(n_columns=8)
     exact = fit(KNNValuer(sampler=ExhaustiveSampler()), problem)
-    seen = fit(KNNValuer(sampler=design, n_passes=60, random_state=1), problem)
+    seen = fit(KNNValuer(sampler=sampler, n_passes=60, random_state=1), problem)
     for mine, truth in ((seen.rows(), exact.rows()), (seen.columns(), exact.columns())):
         z = (mine.values - truth.values) / np.maximum(mine.sampling_se, 1e-12)
         assert np.abs(z).max() < 4.5
@@ -598,10 +600,11 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
     small = fit(KNNValuer(), larger_problem())
     assert small.status == "exact"
     wide = fit(KNNValuer(n_passes=2, random_state=0), larger_problem(n_columns=21))
-    assert wide.provenance.method["design"] == "LeverageSampler(coalitions=None)"
+    assert wide.provenance.method["sampler"] == "LeverageSampler(coalitions=None)"
     other = KNNValuer(n_passes=1, random_state=0, semivalue=(None, Beta(2, 1)))
     assert (
-        "PermutationSampler" in fit(other, larger_problem(n_columns=21)).provenance.method["design"]
+        "PermutationSampler"
+        in fit(other, larger_problem(n_columns=21)).provenance.method["sampler"]
     )
 
 

@@ -21,7 +21,7 @@ def test_a_plan_counts_the_rankings_of_the_run():
     plan = KNNValuer(3).plan(X, y)
     tally = KNNValuer(3).fit(X, y).valuation_.provenance.tally
     assert plan.utilities == tally.utilities == 40 * 15
-    assert plan.design == "ExhaustiveSampler"
+    assert plan.sampler == "ExhaustiveSampler"
     assert plan.shape == (40, 4)
 
 

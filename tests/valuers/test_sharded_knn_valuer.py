@@ -144,7 +144,7 @@ def test_leaving_columns_out_looks_at_one_coalition_more_than_there_are(folder):
     sharded = valuer(**settings).fit(table(folder), **JUDGES, value_labels=True).valuation_
     same(sharded, whole)
     assert sharded.provenance.tally.new == N_QUERIES * (X.shape[1] + 1)
-    assert sharded.provenance.method["design"] == "ExhaustiveSampler()"
+    assert sharded.provenance.method["sampler"] == "ExhaustiveSampler()"
 
 
 def test_each_valuer_names_the_other_for_a_table_of_its_kind(folder):

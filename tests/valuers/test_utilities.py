@@ -32,12 +32,12 @@ from cellworth.valuers import FlattenedValuer
 from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(256, 64)))
-DESIGNS = [AntitheticPermutations(), PlainPermutations(), GaussianProcess()]
+ESTIMATORS = [AntitheticPermutations(), PlainPermutations(), GaussianProcess()]
 
 
-def run(budget=1, design=None, game=GAME, **settings):
+def run(budget=1, estimator=None, game=GAME, **settings):
     given = {"stop": MaxUtilities(budget), "random_state": 0} | settings
-    return value_game(game, estimator=design, **given)
+    return value_game(game, estimator=estimator, **given)
 
 
 class Slow(TableGame):
@@ -52,10 +52,10 @@ class Slow(TableGame):
         return super().value(rows, columns)
 
 
-@pytest.mark.parametrize("design", DESIGNS, ids=repr)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 @pytest.mark.parametrize("budget", [300, 500])
-def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(design, budget):
-    tally = run(budget, design).provenance.tally
+def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(estimator, budget):
+    tally = run(budget, estimator).provenance.tally
     # A task of grids has up to 2 x 48 new ones; the whole table was looked at before.
     assert budget - 96 < tally.new <= budget
 
@@ -76,12 +76,12 @@ def test_what_a_budget_buys_does_not_depend_on_a_cache():
     assert helped.provenance.tally.reused > alone.provenance.tally.reused
 
 
-@pytest.mark.parametrize("design", DESIGNS, ids=repr)
-def test_a_run_in_parts_ends_where_a_run_in_one_would(design):
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
+def test_a_run_in_parts_ends_where_a_run_in_one_would(estimator):
     journal = MemoryCheckpoint()
     for budget in (120, 250, 400):
-        parts = run(budget, design, runtime=Runtime(checkpoint=journal))
-    whole = run(400, design)
+        parts = run(budget, estimator, runtime=Runtime(checkpoint=journal))
+    whole = run(400, estimator)
     np.testing.assert_array_equal(parts.values, whole.values)
     assert parts.provenance.sessions == whole.provenance.sessions
     assert parts.provenance.tally.new == whole.provenance.tally.new
@@ -109,9 +109,9 @@ SEMIVALUES = [Shapley(), Banzhaf(), Beta(4, 1)]
 
 
 @pytest.mark.parametrize("budget", [ALL_OF_SMALL, 10**6])
-@pytest.mark.parametrize("design", DESIGNS, ids=repr)
-def test_a_budget_for_all_coalitions_gives_exact_values_whatever_the_design(design, budget):
-    seen, exact = run(budget, design, SMALL), value_game(SMALL)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
+def test_a_budget_for_all_coalitions_gives_exact_values_with_any_estimator(estimator, budget):
+    seen, exact = run(budget, estimator, SMALL), value_game(SMALL)
     np.testing.assert_array_equal(seen.moments.mean, exact.moments.mean)
     assert seen.status == "exact"
     assert not seen.sampling_se.any()
@@ -130,9 +130,9 @@ def test_a_budget_for_all_coalitions_gives_exact_values_of_every_semivalue(semiv
     np.testing.assert_array_equal(seen.values, value_game(game, **weighed).values)
 
 
-@pytest.mark.parametrize("design", DESIGNS, ids=repr)
-def test_a_budget_that_lacks_one_coalition_gives_estimates(design):
-    seen = run(ALL_OF_SMALL - 1, design, SMALL)
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
+def test_a_budget_that_lacks_one_coalition_gives_estimates(estimator):
+    seen = run(ALL_OF_SMALL - 1, estimator, SMALL)
     assert seen.status == "estimated"
     assert seen.provenance.tally.new < ALL_OF_SMALL
 
@@ -217,9 +217,9 @@ def test_what_was_computed_before_a_deadline_is_kept():
 
 
 def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_late():
-    design = PermutationTasks((8, 6), 0)
+    sampler = PermutationTasks((8, 6), 0)
     nothing_known = {coalition_bytes(np.ones(8, dtype=bool), np.ones(6, dtype=bool)): Known(0.0)}
-    book = UtilityPlanner(design, average_differences, MaxSeconds(0.3), known=nothing_known)
+    book = UtilityPlanner(sampler, average_differences, MaxSeconds(0.3), known=nothing_known)
     look = Lookup(GAME, (8, 6), most_deviations=256)
     answers = [(request, look(request)) for request in book.make_requests(0)]
     late = book.make_requests(1)
@@ -252,7 +252,7 @@ DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6
 
 
 @pytest.mark.parametrize(
-    ("valuer", "design", "utilities", "per_task"),
+    ("valuer", "sampler", "utilities", "per_task"),
     [
         (
             MonteCarloValuer(GaussianNB(), stop=MaxUtilities(63 * 15 - 1)),
@@ -274,14 +274,14 @@ DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6
         (FlattenedValuer(GaussianNB(), stop=MaxTasks(2)), "orders of blocks", 50, 25),
     ],
 )  # fmt: skip
-def test_a_plan_tells_design_fits_and_seconds(valuer, design, utilities, per_task):
+def test_a_plan_tells_design_fits_and_seconds(valuer, sampler, utilities, per_task):
     plan = valuer.plan(**DATA)
-    assert plan.design == design
+    assert plan.sampler == sampler
     assert plan.utilities == utilities
     assert plan.utilities_per_task == per_task
     assert 1e-5 < plan.seconds_per_utility < 1
     assert plan.seconds == pytest.approx(plan.seconds_per_utility * utilities)
-    assert design in repr(plan)
+    assert sampler in repr(plan)
 
 
 def test_a_plan_knows_the_deadline():

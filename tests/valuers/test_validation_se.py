@@ -227,7 +227,7 @@ def test_cross_validation_has_validation_errors_of_all_rows(cv):
 
 
 @pytest.mark.parametrize(
-    ("design", "semivalue", "stop"),
+    ("estimator", "semivalue", "stop"),
     [
         (AntitheticPermutations(), None, MaxTasks(200)),
         (PlainPermutations(), None, MaxTasks(400)),
@@ -237,12 +237,12 @@ def test_cross_validation_has_validation_errors_of_all_rows(cv):
     ],
     ids=lambda given: type(given).__name__,
 )
-def test_estimates_have_the_validation_errors_of_exact_values(design, semivalue, stop):
+def test_estimates_have_the_validation_errors_of_exact_values(estimator, semivalue, stop):
     given = {
         "semivalue": semivalue,
         "runtime": Runtime(executor=Serial()),
     }
-    valuer = MonteCarloValuer(GaussianNB(), estimator=design, stop=stop, random_state=0, **given)
+    valuer = MonteCarloValuer(GaussianNB(), estimator=estimator, stop=stop, random_state=0, **given)
     estimated = valuer.fit(**DATA).valuation_
     exact = (
         EXACT if semivalue is None else ExactValuer(GaussianNB(), **given).fit(**DATA).valuation_
@@ -363,14 +363,14 @@ def test_owners_of_exact_values_have_the_errors_of_their_sums():
     assert not owners.sampling_se.any()
 
 
-@pytest.mark.parametrize("design", [AntitheticPermutations(), PlainPermutations()], ids=repr)
-def test_owners_of_whole_columns_have_the_errors_of_columns(design):
+@pytest.mark.parametrize("estimator", [AntitheticPermutations(), PlainPermutations()], ids=repr)
+def test_owners_of_whole_columns_have_the_errors_of_columns(estimator):
     columns = Owners(TRAIN["X"])
     for name in ("x0", "x1", "x2"):
         columns = columns.assign(name, columns=[name])
     valuer = MonteCarloValuer(
         GaussianNB(),
-        estimator=design,
+        estimator=estimator,
         stop=MaxTasks(250),
         random_state=0,
         runtime=Runtime(executor=Serial()),

@@ -135,7 +135,7 @@ def plan_run(**asked: Any) -> None:
     loaded = LoadedRequest.from_request(make_request(**asked))
     found = loaded.valuer().plan(**loaded.data())
     document: PlanDocument = {
-        "design": found.design,
+        "sampler": found.sampler,
         "shape": found.shape,
         "utilities": float(found.utilities),
         "seconds": found.seconds,

@@ -160,7 +160,7 @@ class MergeDocument(TypedDict):
 class PlanDocument(TypedDict):
     """Estimated cost of a run."""
 
-    design: str
+    sampler: str
     shape: tuple[Count, Count]
     utilities: Number
     seconds: Number

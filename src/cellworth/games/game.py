@@ -179,8 +179,8 @@ class TableGame:
     @classmethod
     def from_game(cls, game: Game, shape: tuple[int, int]) -> TableGame:
         """Evaluate every utility of another game."""
-        design = ExhaustiveTasks(shape)
-        parts = [utilities(game, design(task))[0] for task in range(design.n_tasks)]
+        sampler = ExhaustiveTasks(shape)
+        parts = [utilities(game, sampler(task))[0] for task in range(sampler.n_tasks)]
         return cls(np.concatenate(parts).reshape(1 << shape[0], 1 << shape[1]))
 
     @property

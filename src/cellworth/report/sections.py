@@ -41,7 +41,7 @@ _PROBLEM = (
     "game", "model", "row_semivalue", "column_semivalue", "n_neighbors", "n_repeats", "scoring",
     "scale", "empty", "validation", "value_labels", "column_share", "contrast",
 )  # fmt: skip
-_METHOD = ("name", "design", "n_passes", "stop")
+_METHOD = ("name", "sampler", "n_passes", "stop")
 _NAME = re.compile(r"'?(\w[\w. -]{0,79})")
 _HASH = re.compile(r"[0-9a-fA-F]{16}")
 

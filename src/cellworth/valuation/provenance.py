@@ -43,7 +43,7 @@ class Provenance:
     problem_spec : mapping
         What determines the true values: model, scoring, semivalues, empty policy, data hashes.
     method : mapping
-        How they were computed: valuer, design, stopping rule.
+        How they were computed: valuer, sampler, stopping rule.
     sessions : tuple of Session
         Seeds and numbers of tasks; several after a merge.
     tally : Tally

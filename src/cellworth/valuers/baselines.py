@@ -111,8 +111,8 @@ class LeaveOneOutValuer(ModelValuer):
         self.n_repeats = n_repeats
 
     def _plan(self, game: Any) -> Plan:
-        design = LeavingOneOut(game.shape)
-        return Plan.of_run(_LEAVE_ONE_OUT, game, design, MaxTasks(design.n_tasks))
+        sampler = LeavingOneOut(game.shape)
+        return Plan.of_run(_LEAVE_ONE_OUT, game, sampler, MaxTasks(sampler.n_tasks))
 
     def _value(
         self, game: Game, blocks: Blocks, holdings: Holdings | None = None
@@ -182,8 +182,8 @@ def leave_one_out_valuation(
     game: Game, blocks: Blocks, settings: Settings, holdings: Holdings | None = None
 ) -> Valuation | None:
     """Value a game by leaving out each row and each column once."""
-    design = LeavingOneOut(blocks.shape)
-    method = Method.of_all_tasks(_LEAVE_ONE_OUT, design, leave_one_out_moments)
+    sampler = LeavingOneOut(blocks.shape)
+    method = Method.of_all_tasks(_LEAVE_ONE_OUT, sampler, leave_one_out_moments)
     ends = corners(game, blocks.shape)
     valuation = value_blocks(game, blocks, method, settings=settings, ends=ends, holdings=holdings)
     if valuation is None or valuation.status == "interrupted":
@@ -362,7 +362,7 @@ class FlattenedValuer(ModelValuer):
         cut = game.problem.blocks
         method = Method(
             name=_FLATTENED,
-            design=BlockOrders(blocks.shape[0], seed),
+            sampler=BlockOrders(blocks.shape[0], seed),
             estimate=Arrivals(cut.shape),
             stop=rule,
             seed=seed,

@@ -312,13 +312,13 @@ class KNNValuer(TableValuer):
         problem_spec = self._problem_spec(game, with_label)
         method = {
             "name": "KNNValuer",
-            "design": describe(tasks.schedule.sampler),
+            "sampler": describe(tasks.schedule.sampler),
             "n_passes": n_passes,
             "stop": describe(self.stop),
         }
         settings_of_tasks = {
             "method": method["name"],
-            "design": method["design"],
+            "sampler": method["sampler"],
             "seed": tasks.schedule.seed,
             "parts_per_pass": len(tasks.schedule.parts),
             "owners": list(tasks.holdings.keys) if tasks.holdings else None,

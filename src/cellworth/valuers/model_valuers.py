@@ -160,7 +160,7 @@ class MonteCarloValuer(ModelValuer):
         plan = Plan.of_run(estimator.name, game, tasks, _within(estimator, rule))
         if not _covers_all(rule, game.shape, settings):
             return plan
-        return replace(plan, design=f"{plan.design}, then all", utilities=n_utilities(game.shape))
+        return replace(plan, sampler=f"{plan.sampler}, then all", utilities=n_utilities(game.shape))
 
     def _value(
         self, game: Game, blocks: Blocks, holdings: Holdings | None = None
@@ -190,7 +190,7 @@ def monte_carlo_valuation(
     ends = corners(game, blocks.shape)
     method = Method(
         name=estimator.name,
-        design=tasks,
+        sampler=tasks,
         estimate=estimator.estimate(settings.semivalues, ends.totals),
         stop=_within(estimator, rule),
         seed=seed,
@@ -213,7 +213,7 @@ def monte_carlo_valuation(
 
 def _covers_all(rule: StoppingRule, shape: tuple[int, int], settings: Settings) -> bool:
     """Whether a budget suffices for all coalitions."""
-    # Who counts tasks means those of the design.
+    # Who counts tasks means those of the sampler.
     if math.isfinite(rule.most_tasks) or sum(shape) > _MOST_PLAYERS_OF_ALL:
         return False
     # Leaving one out needs far fewer than all.
@@ -226,18 +226,18 @@ def _until_all(
     method: Method, estimator: Estimator, rule: StoppingRule, settings: Settings, ends: Corners
 ) -> Method:
     """Go on to all coalitions after the first tasks of a method, which serve a run cut short."""
-    first = method.design
+    first = method.sampler
     n_evaluations = min(_UTILITIES_BEFORE_ALL * n_utilities(ends.shape), estimator.most_utilities)
     per_task = max(first.utilities_per_task, len(list(first(0))))
-    design = SampledThenExhaustive(first, int(n_evaluations / per_task), ends.shape)
-    weighted = WeightedUtilities(*settings.semivalues, design.pairs.n_tasks, ends.full_utility)
+    sampler = SampledThenExhaustive(first, int(n_evaluations / per_task), ends.shape)
+    weighted = WeightedUtilities(*settings.semivalues, sampler.pairs.n_tasks, ends.full_utility)
     assert method.estimate is not None  # noqa: S101 (every estimator has one)
     return replace(
         method,
-        design=design,
-        estimate=_UntilAll(design, method.estimate, weighted),
-        stop=rule | MaxTasks(design.n_tasks),
-        exact_after=design.n_tasks,
+        sampler=sampler,
+        estimate=_UntilAll(sampler, method.estimate, weighted),
+        stop=rule | MaxTasks(sampler.n_tasks),
+        exact_after=sampler.n_tasks,
     )
 
 
@@ -271,13 +271,13 @@ class WeightedUtilities:
 class _UntilAll:
     """What the first tasks tell, and once every pair has been looked at, the exact values."""
 
-    design: SampledThenExhaustive
+    sampler: SampledThenExhaustive
     first: Estimate
     weighted: WeightedUtilities
 
     def __call__(self, tasks: Sequence[Any], utilities: Sequence[Floats], **sums: Sums) -> Moments:
-        n_first = self.design.n_first
-        if len(tasks) == self.design.n_tasks:
+        n_first = self.sampler.n_first
+        if len(tasks) == self.sampler.n_tasks:
             return self.weighted(tasks[n_first:], utilities[n_first:])
         return self.first(tasks[:n_first], utilities[:n_first], **sums)
 
@@ -403,13 +403,13 @@ def exact_valuation(
     holdings: Holdings | None = None,
 ) -> Valuation | None:
     """Value a game by looking at all its coalitions."""
-    design = ExhaustiveTasks(blocks.shape)
+    sampler = ExhaustiveTasks(blocks.shape)
     ends = corners(game, blocks.shape)
     _check_plausible(game, blocks.shape, max_utilities)
     estimate = WeightedUtilities(
-        settings.row_semivalue, settings.column_semivalue, design.n_tasks, ends.full_utility
+        settings.row_semivalue, settings.column_semivalue, sampler.n_tasks, ends.full_utility
     )
-    method = replace(Method.of_all_tasks(_NAME, design, estimate), exact_after=design.n_tasks)
+    method = replace(Method.of_all_tasks(_NAME, sampler, estimate), exact_after=sampler.n_tasks)
     valuation = value_blocks(game, blocks, method, settings=settings, ends=ends, holdings=holdings)
     if valuation is not None and valuation.status == "interrupted":
         # A part of the sum is no estimate of the whole.
@@ -421,12 +421,12 @@ def exact_valuation(
 
 
 def _plan(game: Game, shape: tuple[int, int], limit: int) -> Plan:
-    design = ExhaustiveTasks(shape)
+    sampler = ExhaustiveTasks(shape)
     return Plan(
         _NAME,
         shape,
-        design.n_pairs,
-        design.utilities_per_task,
+        sampler.n_pairs,
+        sampler.utilities_per_task,
         seconds_per_utility(game, _random_pairs(shape)),
         limit=limit,
     )

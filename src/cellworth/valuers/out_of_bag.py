@@ -391,7 +391,7 @@ class OutOfBagValuer(TableValuer):
         )
         method = Method(
             name="out-of-bag trees",
-            design=bags,
+            sampler=bags,
             answer=OutOfBagScores(game),
             planner=score_book(contrast),
             stop=MaxTasks(bags.n_tasks),

@@ -69,7 +69,7 @@ class Plan:
 
     Parameters
     ----------
-    design : str
+    sampler : str
         How coalitions are chosen.
     shape : tuple of int
         Row players and column players.
@@ -90,7 +90,7 @@ class Plan:
         What each raw column is taken for.
     """
 
-    design: str
+    sampler: str
     shape: tuple[int, int]
     utilities: float
     utilities_per_task: float
@@ -101,15 +101,15 @@ class Plan:
     columns: ColumnTable | None = None
 
     @classmethod
-    def of_run(cls, name: str, game: Any, design: TaskSampler, rule: StoppingRule) -> Plan:
+    def of_run(cls, name: str, game: Any, sampler: TaskSampler, rule: StoppingRule) -> Plan:
         """Plan a run until a rule is met; some utilities of its first task are timed."""
-        pairs = list(design(0))
+        pairs = list(sampler(0))
         order = generator(0, 0).permutation(len(pairs))
         return cls(
             name,
             game.shape,
-            min(rule.most_utilities, rule.most_tasks * design.utilities_per_task),
-            design.utilities_per_task,
+            min(rule.most_utilities, rule.most_tasks * sampler.utilities_per_task),
+            sampler.utilities_per_task,
             seconds_per_utility(game, (pairs[position] for position in order)),
             rule.most_seconds,
         )
@@ -133,7 +133,7 @@ class Plan:
         if self.utilities < self.utilities_per_task:
             limit += "; too few for a first task, and so for any value"
         return (
-            f"{self.shape[0]} x {self.shape[1]} blocks, {self.design}: {self.count} utilities, "
+            f"{self.shape[0]} x {self.shape[1]} blocks, {self.sampler}: {self.count} utilities, "
             f"{self.duration} ({self.seconds_per_utility * 1e3:.2g} ms each on one worker, about "
             f"{self.utilities_per_task:.0f} a task){limit}"
         )

@@ -70,7 +70,7 @@ class Method:
     """How values are computed: which tasks, what each contributes, and when to stop."""
 
     name: str
-    design: TaskSampler
+    sampler: TaskSampler
     stop: StoppingRule
     # None: nothing is drawn.
     seed: int | None
@@ -97,12 +97,12 @@ class Method:
     observes_sums: bool = False
 
     @classmethod
-    def of_all_tasks(cls, name: str, design: FiniteSampler, estimate: Estimate) -> Method:
-        """Return the method that runs all tasks of a design; nothing is drawn."""
-        n_tasks = design.n_tasks
+    def of_all_tasks(cls, name: str, sampler: FiniteSampler, estimate: Estimate) -> Method:
+        """Return the method that runs all tasks of a sampler; nothing is drawn."""
+        n_tasks = sampler.n_tasks
         return cls(
             name=name,
-            design=design,
+            sampler=sampler,
             stop=MaxTasks(n_tasks),
             seed=None,
             tasks_per_round=-(-n_tasks // _ROUNDS),
@@ -186,7 +186,7 @@ def value_blocks(
     problem_spec = settings.problem_spec(game)
     settings_of_tasks = {
         "method": method.name,
-        "design": describe(method.design),
+        "sampler": describe(method.sampler),
         "shape": list(blocks.shape),
         "seed": method.seed,
         # It distinguishes games whose settings have no repr, such as a lambda; its last digits may
@@ -210,7 +210,7 @@ def value_blocks(
         identity=identity,
         title=method.name,
         tasks_per_round=method.tasks_per_round,
-        seconds_per_task=ends.seconds * method.design.utilities_per_task,
+        seconds_per_task=ends.seconds * method.sampler.utilities_per_task,
         describe=method.describe,
         errors_from=method.errors_from if method.has_errors else None,
     )
@@ -329,7 +329,7 @@ def _book(
     if method.estimate is None:
         if method.answer is None or method.planner is None:
             raise ValueError(f"the method {method.name!r} has no estimate and no planner.")
-        return method.planner, Work(method.design, method.answer)
+        return method.planner, Work(method.sampler, method.answer)
     name, known = "", ends.known
     cache = settings.runtime.cache
     if cache is None:
@@ -340,7 +340,7 @@ def _book(
         cache.add(name, {coalition: each.kept for coalition, each in known.items()})
     most_deviations = _most_deviations(_most_utilities(method))
     book = UtilityPlanner(
-        method.design,
+        method.sampler,
         method.estimate,
         method.stop,
         cache=cache,
@@ -354,7 +354,7 @@ def _book(
 def _most_utilities(method: Method) -> float:
     """Return the largest number of utilities that a run may need."""
     stop = method.stop
-    return min(stop.most_utilities, stop.most_tasks * method.design.utilities_per_task)
+    return min(stop.most_utilities, stop.most_tasks * method.sampler.utilities_per_task)
 
 
 def _most_deviations(n_utilities: float) -> int:

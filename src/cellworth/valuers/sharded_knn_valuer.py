@@ -200,7 +200,7 @@ class ShardedKNNValuer(Valuer):
         run = self._run(data)
         method = {
             "name": type(self).__name__,
-            "design": describe(run.schedule.sampler),
+            "sampler": describe(run.schedule.sampler),
             "n_passes": run.n_passes,
             "stop": describe(None),
             "valuer": self.describe(),
@@ -377,7 +377,7 @@ class ShardedRun:
                 into=home / "values",
                 identity=identity,
                 checkpoint=self.folder and self.folder / "run",
-                title=f"{method['design']}, {self.game.table.n_shards} shards",
+                title=f"{method['sampler']}, {self.game.table.n_shards} shards",
                 show_progress=show_progress,
             )
             valuation = self._valuation(finished, home / "values", problem_spec, method)
@@ -413,7 +413,7 @@ class ShardedRun:
         return {
             "problem_spec": problem_spec,
             "table": self.game.table.footers_sha256(),
-            "design": method["design"],
+            "sampler": method["sampler"],
             "seed": self.schedule.seed,
             "parts_per_sweep": len(self.schedule.parts),
             **environment(),

@@ -119,7 +119,7 @@ class UtilityPlanner:
 
     def __init__(
         self,
-        design: TaskSampler,
+        sampler: TaskSampler,
         estimate: Estimate,
         stop: StoppingRule,
         *,
@@ -128,7 +128,7 @@ class UtilityPlanner:
         seconds: float = 0.0,
         known: Mapping[bytes, Known],
     ) -> None:
-        self._design = design
+        self._sampler = sampler
         self._estimate = estimate
         self._most_utilities = stop.most_utilities
         self._deadline = time.time() + stop.most_seconds
@@ -246,7 +246,7 @@ class UtilityPlanner:
 
     def _restore_log(self, state: Plain) -> UtilityLog:
         lengths = state["lengths"]
-        tasks = [self._design(number) for number in range(len(lengths))]
+        tasks = [self._sampler(number) for number in range(len(lengths))]
         utilities = np.split(state["utilities"], np.cumsum(lengths)[:-1])
         tally = unpack(Tally, remove_prefix("tally", state))
         distinct = _unstack(state["deviations"])
@@ -258,7 +258,7 @@ class UtilityPlanner:
 
     def _meet(self, number: int) -> tuple[Any, list[bytes], Tally, list[bytes]] | None:
         """Return a task, its coalitions, its tally, and the coalitions to be requested."""
-        task = self._design(number)
+        task = self._sampler(number)
         pairs = list(task)
         coalitions = _coalitions(pairs)
         missing = self._missing(coalitions)
