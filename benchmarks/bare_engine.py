@@ -112,7 +112,7 @@ class Binned:
 
     def __init__(self, game, ranking):
         tasks = query_tasks(game, ranking)
-        self.ranker, self.shard = tasks._ranker(ranking, 0)
+        self.ranker, self.shard = tasks._ranker(0)
         self.queries, self.coalitions = (
             tasks.schedule.queries,
             tasks.schedule.draw_coalitions(0),

@@ -153,7 +153,7 @@ def ranked(given, bins):
         game=game, sampler=PermutationSampler(1), row_semivalue=Shapley(),
         column_semivalue=Shapley(), with_label=False, ranking=bins, seed=0,
     )  # fmt: skip
-    ranker, shard = tasks._ranker(bins, 0)
+    ranker, shard = tasks._ranker(0)
     schedule, task = tasks.schedule, tasks(0)
     (piece,) = task.part.pieces
     prepared = schedule.prepare(piece, task.pass_number, schedule.orders(task), ranker)

@@ -15,8 +15,7 @@ BALANCED = "balanced_neighbor_agreement"
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6),
-    st.integers(1, 8),
+    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6), st.integers(1, 8)
 )
 def test_tied_rows_count_as_in_the_mean_over_all_tie_orders(rows, n_neighbors):
     distances = np.array([d for d, _ in rows], dtype=float)

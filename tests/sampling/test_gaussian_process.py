@@ -41,9 +41,7 @@ def test_few_utilities_suffice_for_close_estimates():
 
 
 @pytest.mark.parametrize(
-    "pair",
-    [(Banzhaf(), Banzhaf()), (Shapley(), Beta(4, 1)), (LeaveOneOut(), Shapley())],
-    ids=str,
+    "pair", [(Banzhaf(), Banzhaf()), (Shapley(), Beta(4, 1)), (LeaveOneOut(), Shapley())], ids=str
 )
 def test_every_semivalue_is_estimated(pair):
     semivalues = {"semivalue": (pair[0], pair[1])}
@@ -118,9 +116,7 @@ def test_the_posterior_equals_the_textbook_formula():
         given[0][:-1, :-1].ravel(), values + share * (total - values.sum()), atol=1e-9
     )
     np.testing.assert_allclose(
-        given[1][:-1, :-1].ravel() ** 2,
-        np.diag(covariance - np.outer(share, to_total)),
-        atol=1e-9,
+        given[1][:-1, :-1].ravel() ** 2, np.diag(covariance - np.outer(share, to_total)), atol=1e-9
     )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from cellworth.knn.knn_game import KNNGame
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.tasks import (
     FoldQueries,
+    Orders,
     OwnerCodes,
     QueryRecorder,
     QueryTotals,
@@ -53,6 +54,9 @@ from cellworth.sampling.moments import Moments, Tally, append_margins
 from cellworth.sampling.passes import UNITS, PassSums, as_floats
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.valuation.storage import GROUP_ROWS, write_groups
+
+# Values of cells, shape (n_results, n_rows), and totals of queries.
+_Valued = tuple[NDArray[Any], QueryTotals]
 
 
 class QueryTasks:
@@ -110,9 +114,12 @@ class QueryTasks:
         orders = schedule.orders(task)
         for piece in task.part.pieces:
             cells, of_piece = self._value_queries(piece, task.pass_number, orders, recorder)
-            self._add_by_player(cells, piece.fold, sums)
-            if self.holdings is not None:
-                owned_sums += self._get_owner_codes(piece.fold).sums(as_floats(cells))
+            if self.game.blocks.rows.grouped:
+                np.add.at(sums, self._row_players(piece.fold), cells.T)
+            else:
+                sums[self._row_players(piece.fold)] += cells.T
+            if owner_codes := self._get_owner_codes(piece.fold):
+                owned_sums += owner_codes.sums(as_floats(cells))
             added.append(of_piece)
         n_ranked = schedule.n_ranked(task)
         seen = PassSums(
@@ -148,27 +155,18 @@ class QueryTasks:
         return self.game.blocks.rows.codes[self.game.problem.folds[fold].may_train]
 
     def _value_queries(
-        self,
-        piece: FoldQueries,
-        pass_number: int,
-        orders: Iterator[NDArray[np.int64]],
-        recorder: QueryRecorder | None,
-    ) -> tuple[NDArray[Any], QueryTotals]:
+        self, piece: FoldQueries, pass_number: int, orders: Orders, recorder: QueryRecorder | None
+    ) -> _Valued:
         """Return the values of the fold's training cells, and the totals of its queries."""
         if recorder is not None:
-            owned = None if self.holdings is None else self._get_owner_codes(piece.fold)
-            recorder.start_fold(self._row_players(piece.fold), owned)
+            recorder.start_fold(self._row_players(piece.fold), self._get_owner_codes(piece.fold))
         if self.ranking is None:
             return self._value_sorted(piece, pass_number, orders, recorder)
-        return self._value_binned(piece, pass_number, orders, self.ranking, recorder)
+        return self._value_binned(piece, pass_number, orders, recorder)
 
     def _value_sorted(
-        self,
-        piece: FoldQueries,
-        pass_number: int,
-        orders: Iterator[NDArray[np.int64]],
-        recorder: QueryRecorder | None,
-    ) -> tuple[NDArray[Any], QueryTotals]:
+        self, piece: FoldQueries, pass_number: int, orders: Orders, recorder: QueryRecorder | None
+    ) -> _Valued:
         """Rank all rows exactly, by sorting."""
         schedule, queries = self.schedule, self.schedule.queries
         training = get_or_make(self._trainings, piece.fold, self._training)
@@ -204,16 +202,11 @@ class QueryTasks:
         return cells, sum_queries(*zip(*totals, strict=True))
 
     def _value_binned(
-        self,
-        piece: FoldQueries,
-        pass_number: int,
-        orders: Iterator[NDArray[np.int64]],
-        bins: BinnedRanks,
-        recorder: QueryRecorder | None,
-    ) -> tuple[NDArray[Any], QueryTotals]:
+        self, piece: FoldQueries, pass_number: int, orders: Orders, recorder: QueryRecorder | None
+    ) -> _Valued:
         """Rank rows in bins, as a single shard."""
         schedule, queries = self.schedule, self.schedule.queries
-        ranker, shard = get_or_make(self._rankers, piece.fold, partial(self._ranker, bins))
+        ranker, shard = get_or_make(self._rankers, piece.fold, self._ranker)
         prepared = schedule.prepare(piece, pass_number, orders, ranker)
         batch = prepared.batch
         leave_if_cancelled()
@@ -266,7 +259,7 @@ class QueryTasks:
             RankChances.of(self.row_semivalue, len(game.labels), len(rows), game.n_neighbors),
         )
 
-    def _ranker(self, bins: BinnedRanks, fold: int) -> tuple[Ranker, Shard]:
+    def _ranker(self, fold: int) -> tuple[Ranker, Shard]:
         game = self.game
         positions = np.flatnonzero(game.problem.folds[fold].may_train)
         rows, labels = game.distances.rows.take(positions), game.labels_in(fold)
@@ -277,19 +270,20 @@ class QueryTasks:
             game.blocks.columns.codes[scales.positions].astype(np.int64),
             rows.take(sample_positions(len(positions))),
             np.diff(shard.starts),
-            bins=bins,
+            bins=cast(BinnedRanks, self.ranking),
             n_neighbors=game.n_neighbors,
             semivalue=self.row_semivalue,
             n_players=len(game.labels),
         )
         return ranker, shard
 
-    def _get_owner_codes(self, fold: int) -> OwnerCodes:
-        return get_or_make(self._owned, fold, self._make_owner_codes)
-
-    def _make_owner_codes(self, fold: int) -> OwnerCodes:
-        assert self.holdings is not None  # noqa: S101 (only called if there are owners)
-        return OwnerCodes.of(self.holdings, self._row_players(fold))
+    def _get_owner_codes(self, fold: int) -> OwnerCodes | None:
+        holdings = self.holdings
+        if holdings is None:
+            return None
+        return get_or_make(
+            self._owned, fold, lambda fold: OwnerCodes.of(holdings, self._row_players(fold))
+        )
 
     def _without_columns(self, training: TrainingRows) -> Callable[[Query], tuple[Floats, float]]:
         """Return a function of a query: values of rows without columns, and the baseline."""
@@ -315,13 +309,6 @@ class QueryTasks:
             return np.full(training.n_rows, level), 0.0
 
         return zero
-
-    def _add_by_player(self, cells: NDArray[Any], fold: int, into: NDArray[Any]) -> None:
-        players = self._row_players(fold)
-        if self.game.blocks.rows.grouped:
-            np.add.at(into, players, cells.T)
-        else:
-            into[players] += cells.T
 
 
 class NumberedShard(NamedTuple):

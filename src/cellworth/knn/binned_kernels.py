@@ -30,13 +30,11 @@ def sample_distances(rows, scales, players, batch, steps, query, origins, ordina
     ----------
     rows : Columns
     scales : ColumnScales
-    players : (n_columns,) int64
-        Player of each column of ``rows``.
+    players : (n_columns,) int64, player of each column of ``rows``
     batch : QueryBatch
     steps : Steps
     query : int
-    origins : (n_coalitions,) float64
-        Output: distance of the nearest row.
+    origins : (n_coalitions,) float64, output: distance of the nearest row
     ordinals : (n_coalitions, n_rows) float32
         Output; the bits of non-negative floats, read as integers, have the same order.
     """
@@ -66,8 +64,7 @@ def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_nea
     ----------
     rows, scales, players, batch, steps
         As in sample_distances.
-    starts : (n_classes + 1,) int64
-        First row of each class.
+    starts : (n_classes + 1,) int64, first row of each class
     ends : tuple
         Edges of the bins, (n_pairs, n_edges) int32, and the distances that they are relative to,
         (n_pairs,) float64. The nearest rows lie before the first edge.
@@ -75,8 +72,7 @@ def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_nea
         Counts of rows whose label does not match, and of rows whose label does; added to.
     near : (n_pairs, n_most) int64
         Output: twice the distance of each of the nearest rows, plus 1 for a match.
-    n_near : (n_pairs,) int64
-        Output: number of nearest rows, which may exceed n_most.
+    n_near : (n_pairs,) int64, output: number of nearest rows, which may exceed n_most
     """
     n_bins = counts.shape[2]
     block, line = _make_buffers(batch)
@@ -119,8 +115,7 @@ def accumulate(
     ----------
     rows, starts, scales, players, batch, steps, ends
         As in count.
-    queries : tuple of int
-        Range of queries: the first one, and one after the last.
+    queries : tuple of int, range of queries: the first one, and one after the last
     all_weights : tuple of arrays
         Weights of coalitions, shape (n_coalitions, n_results), of the empty coalition, shape
         (n_draws, n_results), and of queries, in units of fixed point.
@@ -128,8 +123,7 @@ def accumulate(
         Values by bin of mismatches and matches, shape (n_pairs, 2, n_bins); values of the nearest
         rows, pair by pair in the order of count; start of each pair in these; and values of
         mismatches and matches without columns, shape (n_queries, 2).
-    into : (n_results, n_rows) int64
-        Values of the cells, added to.
+    into : (n_results, n_rows) int64, values of the cells, added to
     """
     weights, without, query_weights = all_weights
     far, near, cursor, nothing = row_values
@@ -458,18 +452,14 @@ def value_bins(counts, near, head, at_bins, far, near_values):
 
     Parameters
     ----------
-    counts : (2, n_bins) int64
-        Mismatches and matches by bin.
-    near : (n_near,) int64
-        Twice the distance, plus 1 for a match, of the nearest rows, sorted.
+    counts : (2, n_bins) int64, mismatches and matches by bin
+    near : (n_near,) int64, twice the distance, plus 1 for a match, of the nearest rows, sorted
     head : tuple of (n_near + 1,) arrays
         ``single`` and ``running`` of RankChances at ranks 0..n_near.
     at_bins : tuple of (n_bins + 1,) arrays
         The same at the first rank of each bin, and at the last rank.
-    far : (2, n_bins) float64
-        Output: values of mismatches and matches by bin.
-    near_values : (n_near,) float64
-        Output, in the order of ``near``.
+    far : (2, n_bins) float64, output: values of mismatches and matches by bin
+    near_values : (n_near,) float64, output, in the order of ``near``
     """
     far[:] = 0.0
     farther = 0.0

@@ -39,11 +39,6 @@ class Columns(NamedTuple):
     # (n_coded, n_rows): codes of distinct values, in columns with a distance function.
     coded: Codes
 
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of the three arrays."""
-        return tuple(array.shape for array in self)
-
     def take(self, rows: NDArray[Any]) -> Columns:
         """Keep these rows, in this order."""
         arrays: Any = (np.ascontiguousarray(array[:, rows]) for array in self)
@@ -139,8 +134,8 @@ class Distances:
     def sha256(self) -> str:
         """Return a hash of the column types, scales, missing values and given distances."""
         digest = hashlib.sha256()
-        for part in (*self.scales, *self.rows.shapes):
-            digest.update(np.asarray(part).tobytes())
+        for field in (*self.scales, *(array.shape for array in self.rows)):
+            digest.update(np.asarray(field).tobytes())
         return digest.hexdigest()
 
     def measure(self, fold: int, query: int) -> Integers:

@@ -33,20 +33,16 @@ def fill_keys(rows, query, scales, players, order, steps, payload, shift, keys):
     Parameters
     ----------
     rows : Columns
-    query : tuple
-        ``numbers``, ``categories`` and ``lines`` of the Query.
+    query : tuple, ``numbers``, ``categories`` and ``lines`` of the Query
     scales : ColumnScales
-    players : (n_columns,) int64
-        Player of each column of ``rows``.
+    players : (n_columns,) int64, player of each column of ``rows``
     order : (n_players,) int64
         Actual player for each player of the coalitions; queries share coalitions.
     steps : tuple
         Base of each coalition (NOTHING, PREVIOUS or EVERYTHING), its first entry in toggles, and
         toggles: p if player p joins, ~p if it leaves.
-    payload : (n_rows,) int64
-        Low bits of the keys.
-    keys : (n_coalitions, n_rows) int64
-        Output.
+    payload : (n_rows,) int64, low bits of the keys
+    keys : (n_coalitions, n_rows) int64, output
     """
     n_rows = payload.shape[0]
     block = np.empty((order.shape[0] + 1, _ROWS_AT_ONCE), dtype=np.int64)
@@ -174,10 +170,8 @@ def class_values(keys, shift, single, running, values):
     ----------
     keys : (n_coalitions, n_rows) int64
         Sorted; the payload is twice the row's position, plus 1 if its label matches.
-    single, running : (n_rows + 1,) float64
-        As in RankChances.
-    values : (n_coalitions, n_rows) float64
-        Output, by position.
+    single, running : (n_rows + 1,) float64, as in RankChances
+    values : (n_coalitions, n_rows) float64, output, by position
     """
     n_rows = keys.shape[1]
     low_bits = (np.int64(1) << shift) - 1
@@ -245,15 +239,11 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
 
     Parameters
     ----------
-    keys : (n_coalitions, n_rows) int64
-        Sorted; the payload is the row's position.
+    keys : (n_coalitions, n_rows) int64, sorted; the payload is the row's position
     targets : (n_rows,) float64
-    asked : float
-        Target of the query.
-    chances : tuple
-        ``single``, ``running``, ``pair`` and ``pushed`` of RankChances.
-    values : (n_coalitions, n_rows) float64
-        Output, by position.
+    asked : float, target of the query
+    chances : tuple, ``single``, ``running``, ``pair`` and ``pushed`` of RankChances
+    values : (n_coalitions, n_rows) float64, output, by position
     """
     single, running, pair, pushed = chances
     n_rows = keys.shape[1]
@@ -354,12 +344,9 @@ def observe(values, players, squared_weight, seen, first, second):
     Parameters
     ----------
     values : (n_results, n_rows) float64
-    players : (n_rows,) int64
-        Row player of each row.
-    squared_weight : float
-        Squared weight of the query.
-    seen : (n_results + 1, n_players + 1) float64
-        Buffer for the values by player.
+    players : (n_rows,) int64, row player of each row
+    squared_weight : float, squared weight of the query
+    seen : (n_results + 1, n_players + 1) float64, buffer for the values by player
     first, second : (n_results + 1, n_players + 1) float64
         Sums of squared weight times value, and of squared weight times squared value.
     """
@@ -391,10 +378,8 @@ def count_sorted_votes(keys, shift, labels, n_neighbors, surely, tied):
     ----------
     keys : (n_rows,) int64
         Sorted keys of TrainingRows: distance, row, and whether the label matches.
-    shift : int
-        Number of bits below the distance.
-    labels : (n_rows,) float64
-        Codes of classes.
+    shift : int, number of bits below the distance
+    labels : (n_rows,) float64, codes of classes
     surely, tied : (n_classes,) int64
         Output: rows that certainly vote, and rows that tie for the remaining votes.
     """
@@ -421,10 +406,8 @@ def count_binned_votes(counts, near, n_neighbors, surely, tied):
 
     Parameters
     ----------
-    counts : (2, n_bins) int64
-        Mismatches and matches by bin; rows of a bin tie.
-    near : (n_near,) int64
-        Twice the distance, plus 1 for a match, of the nearest rows, sorted.
+    counts : (2, n_bins) int64, mismatches and matches by bin; rows of a bin tie
+    near : (n_near,) int64, twice the distance, plus 1 for a match, of the nearest rows, sorted
     surely, tied : (2,) int64
         Output: rows that certainly vote, and rows that tie for the remaining votes.
     """
@@ -459,10 +442,8 @@ def right_chance(surely, tied, positions, right):
 
     Parameters
     ----------
-    surely : (n_classes,) int64
-        Certain votes by class.
-    tied : (n_classes,) int64
-        Tied rows by class, of which ``positions`` random ones vote.
+    surely : (n_classes,) int64, certain votes by class
+    tied : (n_classes,) int64, tied rows by class, of which ``positions`` random ones vote
     positions : int
     right : int
     """

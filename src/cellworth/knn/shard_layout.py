@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -176,10 +175,6 @@ class Layout:
 
     def sha256(self) -> str:
         """Return a hash of everything that determines a shard's arrays."""
-        return self._sha256
-
-    @cached_property
-    def _sha256(self) -> str:
         digest = hashlib.sha256()
         for part in self.scales:
             digest.update(np.asarray(part).tobytes())
@@ -314,9 +309,12 @@ def summarize_shard(
     column_type = check_sharded_types(column_types, table)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
+    encodings = [choose_encoding(types[name], column_type.get(name), name) for name in names]
     columns = [
-        _make_summarizer(name, choose_encoding(types[name], column_type.get(name), name))
-        for name in names
+        _CategorySummarizer(name, _MOST_CATEGORIES, _NO_CATEGORIES)
+        if encoding == "codes"
+        else _NumberSummarizer(name, encoding)
+        for name, encoding in zip(names, encodings, strict=True)
     ]
     labels = _CategorySummarizer(table.target, _MOST_LABELS, _NO_LABELS)
     unlabelled = None
@@ -428,12 +426,6 @@ def _merge_columns(
     raise ValueError(
         "summaries must have the same column types; compute both with the same column_types."
     )
-
-
-def _make_summarizer(name: str, sort: Encoding) -> _NumberSummarizer | _CategorySummarizer:
-    if sort == "codes":
-        return _CategorySummarizer(name, _MOST_CATEGORIES, _NO_CATEGORIES)
-    return _NumberSummarizer(name, sort)
 
 
 def _plain(cells: NDArray[Any]) -> bytes:

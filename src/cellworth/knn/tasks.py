@@ -22,6 +22,8 @@ from cellworth.sampling.samplers import generator
 from cellworth.sampling.semivalues import Semivalue
 
 Made = TypeVar("Made")
+# For each query, the column player at each position of its draw.
+Orders = Iterator[NDArray[np.int64]]
 # Rows times coalitions that a task ranks: about a quarter of a second.
 _RANKED_PER_TASK = 2**24
 # A task's result is as large as the table and may be written to disk. It takes this many
@@ -166,7 +168,7 @@ class TaskSchedule:
         """Approximate number of coalitions per query."""
         return self.sampler.n_coalitions(self.n_results, self.column_semivalue)
 
-    def orders(self, task: Task) -> Iterator[NDArray[np.int64]]:
+    def orders(self, task: Task) -> Orders:
         """Yield for each query the column player at each position of its draw."""
         rng = generator(self.seed or 0, task.number)
         order = np.arange(self.n_results)
@@ -176,11 +178,7 @@ class TaskSchedule:
             yield order
 
     def prepare(
-        self,
-        piece: FoldQueries,
-        pass_number: int,
-        orders: Iterator[NDArray[np.int64]],
-        ranker: Ranker,
+        self, piece: FoldQueries, pass_number: int, orders: Orders, ranker: Ranker
     ) -> PreparedBatch:
         """Prepare the queries of one fold for binned ranks."""
         drawn, positions = self.draw_coalitions(pass_number), piece.queries.tolist()

@@ -9,12 +9,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.sampling.moments import Moments, pool_deviations
 from cellworth.sampling.samplers import CoalitionPairs
-from cellworth.sampling.semivalues import Semivalue, membership_weights, size_probabilities
+from cellworth.sampling.semivalues import (
+    Semivalue,
+    log_choose,
+    membership_weights,
+    size_probabilities,
+)
 
 # Prior means of the log parameters: roughness, linear, level and size for rows, then for columns,
 # and the variance of the rough part. A penalty keeps the fit near them if data are few.
@@ -221,14 +225,14 @@ class Side:
         n = self.n_players
         chances = size_probabilities(self.semivalue, n)
         sizes = np.arange(1, n + 1)
-        joined = chances * np.exp(-_log_choose(n - 1, sizes - 1))
-        left = np.append(chances[1:] * np.exp(-_log_choose(n - 1, sizes[:-1])), 0.0)
+        joined = chances * np.exp(-log_choose(n - 1, sizes - 1))
+        left = np.append(chances[1:] * np.exp(-log_choose(n - 1, sizes[:-1])), 0.0)
         own = chances @ joined + chances[1:] @ left[:-1]
         if n == 1:
             return _two_valued(n, own, 0.0)
-        both = np.exp(_log_choose(n - 2, sizes - 2))
-        one = np.exp(_log_choose(n - 2, sizes - 1))
-        none = np.exp(_log_choose(n - 2, sizes))
+        both = np.exp(log_choose(n - 2, sizes - 2))
+        one = np.exp(log_choose(n - 2, sizes - 1))
+        none = np.exp(log_choose(n - 2, sizes))
         other = both @ joined**2 - 2.0 * one @ (joined * left) + none @ left**2
         return _two_valued(n, own, other)
 
@@ -391,19 +395,11 @@ def _overlap_chances(
 ) -> Floats:
     """Return the chance that ``shared`` of ``drawn`` random others are among ``size`` others."""
     logs = (
-        _log_choose(size, shared)
-        + _log_choose(n_others - size, drawn - shared)
-        - _log_choose(n_others, drawn)
+        log_choose(size, shared)
+        + log_choose(n_others - size, drawn - shared)
+        - log_choose(n_others, drawn)
     )
     return np.asarray(np.exp(logs))
-
-
-def _log_choose(n: int, k: NDArray[np.int64]) -> Floats:
-    """Return the logarithm of n choose k; minus infinity if k is impossible."""
-    possible = (k >= 0) & (k <= n)
-    safe = np.where(possible, k, 0)
-    logs = gammaln(n + 1) - gammaln(safe + 1) - gammaln(n - safe + 1)
-    return np.where(possible, logs, -np.inf)
 
 
 def _two_valued(n: int, own: float, other: float) -> Floats:

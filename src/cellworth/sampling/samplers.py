@@ -69,7 +69,6 @@ class OrderPairs:
     pairs: tuple[OrderPair, ...]
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Yield pairs of coalitions, one pair of orders after the other."""
         return chain.from_iterable(self.pairs)
 
 
@@ -140,8 +139,8 @@ class MarginalTasks:
         """Draw the row coalition and the column coalition of a task."""
         rng = generator(self.seed, task)
         rows, columns = (
-            _draw_to_join(rng, semivalue, n_players)
-            for semivalue, n_players in zip(self.semivalues, self.shape, strict=True)
+            _draw(rng, np.append(chances, 0.0))
+            for chances in map(_size_chances, self.semivalues, self.shape)
         )
         return MarginalTask(rows, columns)
 
@@ -156,7 +155,6 @@ class CoalitionPairs:
     columns: Mask
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Yield one pair of coalitions after the other."""
         return zip(self.rows, self.columns, strict=True)
 
 
@@ -282,10 +280,6 @@ def _with_each_player(coalition: Mask) -> Iterator[Mask]:
 def _size_chances(semivalue: Semivalue, n_players: int) -> NDArray[np.float64]:
     chances = size_probabilities(semivalue, n_players) / (n_players - np.arange(n_players))
     return chances / float(chances.sum())
-
-
-def _draw_to_join(rng: np.random.Generator, semivalue: Semivalue, n_players: int) -> Mask:
-    return _draw(rng, np.append(_size_chances(semivalue, n_players), 0.0))
 
 
 def _draw(rng: np.random.Generator, chances: NDArray[np.float64]) -> Mask:

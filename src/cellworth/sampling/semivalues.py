@@ -63,7 +63,7 @@ class Banzhaf:
 
     def size_probabilities(self, n_players: int) -> Floats:
         """Return binomial probabilities (p = 1/2) of the sizes 0..n_players - 1."""
-        logs = _log_choose(n_players - 1) - (n_players - 1) * np.log(2.0)
+        logs = log_choose(n_players - 1, np.arange(n_players)) - (n_players - 1) * np.log(2.0)
         return np.asarray(np.exp(logs))
 
 
@@ -97,7 +97,7 @@ class Beta:
         """Return beta-binomial probabilities of the sizes 0..n_players - 1."""
         sizes = np.arange(n_players)
         log_beta = betaln(sizes + self.b, n_players - 1 - sizes + self.a) - betaln(self.b, self.a)
-        return np.asarray(np.exp(_log_choose(n_players - 1) + log_beta))
+        return np.asarray(np.exp(log_choose(n_players - 1, sizes) + log_beta))
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ def coalition_weights(semivalue: Semivalue, n_players: int) -> Floats:
     >>> coalition_weights(Shapley(), 3) * 6
     array([2., 1., 2.])
     """
-    return size_probabilities(semivalue, n_players) * np.exp(-_log_choose(n_players - 1))
+    ways = np.exp(-log_choose(n_players - 1, np.arange(n_players)))
+    return size_probabilities(semivalue, n_players) * ways
 
 
 def membership_weights(semivalue: Semivalue, members: NDArray[np.bool_]) -> Floats:
@@ -199,6 +200,8 @@ def _log_ways(inside: Counts, outside: Counts) -> Floats:
     return np.asarray(-betaln(inside + 1, outside + 1) - np.log(inside + outside + 1.0))
 
 
-def _log_choose(n: int) -> Floats:
-    sizes = np.arange(n + 1)
-    return np.asarray(gammaln(n + 1) - gammaln(sizes + 1) - gammaln(n - sizes + 1))
+def log_choose(n: int, k: NDArray[np.int64]) -> Floats:
+    """Return the logarithm of n choose k; minus infinity if k is impossible."""
+    possible = (k >= 0) & (k <= n)
+    safe = np.where(possible, k, 0)
+    return np.where(possible, gammaln(n + 1) - gammaln(safe + 1) - gammaln(n - safe + 1), -np.inf)
