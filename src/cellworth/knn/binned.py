@@ -110,7 +110,7 @@ class Shard:
 
     rows: Columns
     starts: Integers  # (n_classes + 1,): first row of each class
-    positions: Integers  # (n_rows,): position of each row before sorting
+    positions: Integers  # (n_rows,): position of each row in the table
 
     @classmethod
     def of(cls, rows: Columns, labels: NDArray[Any], n_classes: int) -> Shard:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -272,13 +272,6 @@ class SortedRows:
         return full_utility, vote
 
 
-class Chances(Protocol):
-    """Protocol of probabilities by rank; see RankChances."""
-
-    def at(self, ranks: Integers) -> tuple[Floats, Floats]:
-        """Return ``single`` and ``running`` at these ranks."""
-
-
 def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> Chances:
     """Return probabilities by rank for n_rows training rows among n_players row players."""
     if isinstance(semivalue, Shapley):
@@ -314,6 +307,9 @@ class ShapleyChances:
     def _head(self) -> Floats:
         ranks = np.arange(1, max(_HEAD, self.n_neighbors) + 1)
         return np.concatenate([[0.0], np.cumsum(1.0 / np.maximum(ranks, self.n_neighbors))])
+
+
+Chances = RankChances | ShapleyChances
 
 
 @lru_cache(maxsize=8)

@@ -131,7 +131,7 @@ class Layout:
         are classes even if they look numeric; None decides by the labels.
         """
         check_validation_rows(X_val, y_val)
-        column_type = check_sharded_types(column_types, table)
+        types = check_sharded_types(column_types, table)
         check_scale(scale)
         missing = set(range(table.n_shards)) - summary.digests.keys()
         if missing:
@@ -143,14 +143,7 @@ class Layout:
         problem, known_classes = _problem(table, list(stored_labels), X_val, y_val, classification)
         rows = problem.folds[0].table
         read = [
-            _lay_out(
-                table,
-                position,
-                summary.columns[position],
-                rows,
-                column_type=column_type.get(name),
-                scale=scale,
-            )
+            _lay_out(table, position, summary.columns[position], rows, types.get(name), scale=scale)
             for position, name in enumerate(table.names.tolist())
         ]
         columns = [column for column, _ in read]
@@ -176,10 +169,10 @@ class Layout:
     def sha256(self) -> str:
         """Return a hash of everything that determines a shard's arrays."""
         digest = hashlib.sha256()
-        for part in self.scales:
-            digest.update(np.asarray(part).tobytes())
-        parts = self.numeric, self.categorical, self.classes, self.class_counts, self.dtype.str
-        digest.update(repr((*parts, self.target)).encode())
+        for field in self.scales:
+            digest.update(np.asarray(field).tobytes())
+        others = self.numeric, self.categorical, self.classes, self.class_counts, self.dtype.str
+        digest.update(repr((*others, self.target)).encode())
         return digest.hexdigest()
 
 
@@ -246,8 +239,8 @@ def _lay_out(
     position: int,
     summary: NumberSummary | CategorySummary,
     queries: Table,
-    *,
     column_type: Kind | None,
+    *,
     scale: Scale,
 ) -> tuple[NumericColumn | CategoricalColumn, ColumnLayout]:
     from pyarrow import types

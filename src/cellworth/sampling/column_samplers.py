@@ -96,13 +96,7 @@ class ExhaustiveSampler:
 
 @dataclass(frozen=True)
 class FittedSampler(ABC):
-    """Base of samplers that fit Shapley values to the utilities of some coalitions.
-
-    Parameters
-    ----------
-    coalitions : int, default=None
-        Coalitions per query and pass; None means eight per column.
-    """
+    """Base of samplers that fit Shapley values to the utilities of some coalitions."""
 
     coalitions: int | None = None
 
@@ -333,8 +327,7 @@ def _remove_bias(members: Mask, slopes: Floats) -> Floats:
     """
     sizes = members.sum(axis=1)
     counted = np.bincount(sizes, weights=(slopes * members).sum(axis=1))
-    unbiased: Floats = slopes / counted[sizes][:, None]
-    return unbiased
+    return np.asarray(slopes / counted[sizes][:, None])
 
 
 def _allot(shares: Floats, exist: Floats, budget: float, rng: np.random.Generator) -> Integers:
@@ -435,20 +428,11 @@ def _orthogonal_ranks(n_players: int, n_orders: int, rng: np.random.Generator) -
 
 
 def quadrature_weights(members: Mask) -> Floats:
-    """Return the weights of coalitions in the Shapley values of a Gaussian process.
+    """Return the weights of coalitions, neither empty nor full, in a Gaussian process.
 
-    Its covariance falls with the angle between coalitions and is conditioned on the full
+    A player's Shapley value is the weighted sum of the coalitions' deviations from equal shares.
+    The covariance falls with the angle between coalitions and is conditioned on the full
     coalition; a strong linear part and little noise are added.
-
-    Parameters
-    ----------
-    members : array of shape (n_coalitions, n_players)
-        True where the player belongs to the coalition; neither the empty nor the full one.
-
-    Returns
-    -------
-    array of shape (n_coalitions, n_players)
-        Weight of each coalition's deviation from an equal share.
     """
     n_players = members.shape[1]
     sizes = members.sum(axis=1)
@@ -469,8 +453,7 @@ def quadrature_weights(members: Mask) -> Floats:
 def _correlation(one: Any, other: Any, overlap: Any) -> Floats:
     """Return the correlation of the utilities of coalitions, from their sizes and overlap."""
     cosine = np.minimum(overlap / np.sqrt(one * other), 1.0)
-    correlation: Floats = np.exp(-_FALL_PER_RADIAN * np.arccos(cosine))
-    return correlation
+    return np.asarray(np.exp(-_FALL_PER_RADIAN * np.arccos(cosine)))
 
 
 @lru_cache(maxsize=8)

@@ -154,15 +154,13 @@ class Side:
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Size of each coalition."""
-        sizes: NDArray[np.int64] = self.members.sum(axis=1)
-        return sizes
+        return np.asarray(self.members.sum(axis=1))
 
     @cached_property
     def angles(self) -> Floats:
         """Angles between membership vectors, for all pairs of coalitions."""
         cosines = self._shared / np.sqrt(np.outer(self.sizes, self.sizes))
-        angles: Floats = np.arccos(np.minimum(cosines, 1.0))
-        return angles
+        return np.asarray(np.arccos(np.minimum(cosines, 1.0)))
 
     @cached_property
     def products(self) -> Floats:
