@@ -146,7 +146,7 @@ def test_duplicate_rows_get_equal_values():
     np.testing.assert_allclose(values[:1500], values[1500:], rtol=0, atol=1e-15)
 
 
-def ranked(given, bins):
+def make_round(given, bins):
     """Return a ranker, the rows of a table as one shard, and a round of five queries."""
     game = KNNGame(*given, n_neighbors=10)
     tasks = QueryTasks(
@@ -184,7 +184,7 @@ def run_round(ranker, some, prepared):
 
 @pytest.mark.parametrize("n_shards", [1, 3, 7, 16])
 def test_shards_give_the_same_bits_as_one_table(n_shards):
-    game, ranker, shard, prepared = ranked(problem(), BinnedRanks(100, 0.05))
+    game, ranker, shard, prepared = make_round(problem(), BinnedRanks(100, 0.05))
     truth, expected = run_round(ranker, [shard], prepared)
     shuffled = np.random.default_rng(1).permutation(4000)
     some = shards(game, np.array_split(shuffled, n_shards))
@@ -195,7 +195,7 @@ def test_shards_give_the_same_bits_as_one_table(n_shards):
 
 
 def test_sums_over_rows_are_reported_for_every_coalition():
-    _, ranker, shard, prepared = ranked(problem(), BinnedRanks(100, 0.05))
+    _, ranker, shard, prepared = make_round(problem(), BinnedRanks(100, 0.05))
     cells, row_values = run_round(ranker, [shard], prepared)
     batch = prepared.batch
     total = batch.weights @ (row_values.of_full_table(batch) - prepared.bases)
@@ -207,7 +207,7 @@ def test_sums_over_rows_are_reported_for_every_coalition():
 def test_float32_numbers_give_the_same_bits():
     X, y, X_val, y_val = problem()
     given = X.astype(np.float32).astype(float), y, X_val, y_val
-    _, ranker, shard, prepared = ranked(given, BinnedRanks(100, 0.05))
+    _, ranker, shard, prepared = make_round(given, BinnedRanks(100, 0.05))
     rows = shard.rows._replace(numbers=shard.rows.numbers.astype(np.float32))
     single = run_round(ranker, [replace(shard, rows=rows)], prepared)[0]
     assert np.array_equal(single, run_round(ranker, [shard], prepared)[0])
@@ -224,7 +224,7 @@ def test_the_capacity_for_nearest_rows_grows_if_necessary(monkeypatch):
 
 
 def test_weights_that_fixed_point_cannot_represent_are_an_error():
-    _, ranker, shard, prepared = ranked(problem(), BinnedRanks(100, 0.05))
+    _, ranker, shard, prepared = make_round(problem(), BinnedRanks(100, 0.05))
     counts = np.full(len(prepared.batch.weights), 100.0)
     prepared = replace(prepared, batch=prepared.batch._replace(weights=counts))
     with pytest.raises(ValueError, match="must be below 4 votes for binned ranks, got 10"):

@@ -130,14 +130,14 @@ def test_summaries_merge_in_any_order(tmp_path):
 
 
 def test_the_hash_depends_on_cells_and_not_on_files(tmp_path):
-    def fingerprint(table, name, **settings):
+    def hash_file(table, name, **settings):
         pq.write_table(table, tmp_path / name, **settings)
         sharded = ShardedTable.from_parquet(tmp_path / name, target="y")
         return summarise_all(sharded, KINDS).sha256(sharded)
 
     table = table_of_all_sorts(500)
-    same = fingerprint(table, "a.parquet", compression="zstd", row_group_size=100)
-    assert fingerprint(table, "b.parquet", compression="none", use_dictionary=False) == same
+    same = hash_file(table, "a.parquet", compression="zstd", row_group_size=100)
+    assert hash_file(table, "b.parquet", compression="none", use_dictionary=False) == same
     for position, name in enumerate(table.column_names):
         moved = table.set_column(
             position, table.field(name), pa.chunked_array([table[name][1:], table[name][:1]])
@@ -145,7 +145,7 @@ def test_the_hash_depends_on_cells_and_not_on_files(tmp_path):
         )  # fmt: skip
         alike = table[name].to_pylist()
         constant = all(cell is None or cell != cell for cell in alike)
-        assert (fingerprint(moved, "c.parquet") == same) == constant, name
+        assert (hash_file(moved, "c.parquet") == same) == constant, name
 
 
 def test_float32_is_chosen_only_if_it_is_exact(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cellworth.knn.exact import chance_of_right_vote
 
 
-def enumerated(surely, tied, positions, right):
+def enumerate_votes(surely, tied, positions, right):
     """Return the mean over all choices of tied rows, and over classes with equally many votes."""
     rows = np.repeat(np.arange(len(tied)), tied)
     chances = []
@@ -42,7 +42,7 @@ def votes(draw):
 @given(votes())
 @settings(max_examples=150, deadline=None)
 def test_the_chance_of_a_correct_vote_is_the_mean_over_all_orders_of_tied_rows(given):
-    assert chance(*given) == pytest.approx(enumerated(*given), abs=1e-12)
+    assert chance(*given) == pytest.approx(enumerate_votes(*given), abs=1e-12)
 
 
 def test_classes_with_equally_many_votes_win_equally_often():

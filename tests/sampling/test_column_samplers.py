@@ -1,4 +1,4 @@
-"""Designs over columns: exact with all coalitions, right in the mean with any number of them."""
+"""Samplers of columns: exact with all coalitions, unbiased with any number of them."""
 
 from itertools import permutations
 from math import comb
@@ -79,7 +79,7 @@ def test_successive_coalitions_differ_in_one_player(n_players, rng):
     members = ExhaustiveSampler().draw(n_players, Shapley(), rng).members
     assert len(np.unique(members, axis=0)) == len(members) == 2**n_players - 1
     assert members[-1].all()
-    # Everyone is taken out of its place in the code and put last.
+    # The full coalition is moved to the end.
     steps = (members[1:-1] != members[:-2]).sum(axis=1)
     assert (steps == 1).sum() >= len(steps) - 1
 

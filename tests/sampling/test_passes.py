@@ -120,7 +120,7 @@ def test_a_single_query_has_no_validation_error():
     assert part([1.0], query_variance=variance_of([1.0])).validation_se() is None
 
 
-def test_the_correction_for_sampling_errors_never_removes_the_whole_validation_error():
+def test_the_correction_for_sampling_errors_never_removes_all_of_the_validation_error():
     first = [part([v / 4], query_variance=variance_of([v])) for v in VALUES]
     for shift, kept in ((0.1, None), (4.0, 0.25)):
         seen = fold([*first, *(part([(v + shift) / 4]) for v in VALUES)])

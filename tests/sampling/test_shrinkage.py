@@ -37,13 +37,13 @@ def test_values_without_noise_are_not_shrunk():
 
 @pytest.mark.parametrize("noise", [0.5, 2.0, 8.0])
 def test_shrunk_values_are_closer_to_the_truth_than_means_and_equal_shares(noise):
-    gaps = []
+    errors = []
     for seed in range(20):
         moments = moments_of(VALUES, noise, n_tasks=10, seed=seed)
         values, _ = shrink_values(moments, VALUES.sum())
         means = moments.mean[:-1, :-1]
-        gaps.append([np.mean((each - VALUES) ** 2) for each in (values[:-1, :-1], means, EQUAL)])
-    ours, of_means, of_equal = np.median(gaps, axis=0)
+        errors.append([np.mean((each - VALUES) ** 2) for each in (values[:-1, :-1], means, EQUAL)])
+    ours, of_means, of_equal = np.median(errors, axis=0)
     assert ours <= 1.01 * min(of_means, of_equal)
 
 
