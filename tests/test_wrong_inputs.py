@@ -443,7 +443,10 @@ MISTAKES = {
         lambda: value_game(GAME, semivalue=(Certain(), None)),
         ["must return 2 non-negative numbers that add up to 1", "adds up to 2"],
     ),
-    "a number for a rule": (lambda: monte_carlo(stop=100), ["stop is 100", "MaxTasks(200)"]),
+    "a number for a rule": (
+        lambda: monte_carlo(stop=100),
+        ["stop must be a rule", "MaxTasks(200)", "got 100"],
+    ),
     "no tasks": (lambda: MaxTasks(0), ["MaxTasks must be at least 1 task", "got 0"]),
     "half a task": (lambda: MaxTasks(0.5), ["integer number of tasks", "0.5"]),
     "no time": (lambda: MaxSeconds(-1), ["MaxSeconds must be", "above 0", "got -1"]),
@@ -599,7 +602,7 @@ MISTAKES = {
     ),
     "labels that may play": (
         lambda: KNNValuer().fit(**GOOD, value_labels="no"),
-        ["value_labels is 'no'", "True or False"],
+        ["value_labels must be True or False, got 'no'"],
     ),
     "a fold with nothing to train on": (
         lambda: KNNValuer().fit(X, Y, cv=[([], [0, 1, 2, 3])]),
@@ -607,7 +610,7 @@ MISTAKES = {
     ),
     "a sampler by its class": (
         lambda: KNNValuer(sampler=ExhaustiveSampler).fit(**GOOD),
-        ["sampler is <class", "ExhaustiveSampler()"],
+        ["sampler must be ExhaustiveSampler()", "got <class"],
     ),
     "too few coalitions": (
         lambda: KNNValuer(sampler=LeverageSampler(2)).fit(**GOOD | THREE_COLUMNS),
@@ -631,7 +634,7 @@ MISTAKES = {
     ),
     "a rule for neighbours by name": (
         lambda: KNNValuer(stop="soon").fit(**GOOD),
-        ["stop is 'soon'", "MaxTasks(200)"],
+        ["stop must be a rule", "MaxTasks(200)", "got 'soon'"],
     ),
     "a column called like the labels": (
         lambda: KNNValuer().fit(
@@ -677,7 +680,7 @@ MISTAKES = {
     ),
     "orders of cells until 100": (
         lambda: value_flattened(stop=100),
-        ["stop is 100", "MaxTasks(200)"],
+        ["stop must be a rule", "MaxTasks(200)", "got 100"],
     ),
     "a checkpoint of cells without a seed": (
         lambda: value_flattened(runtime=Runtime(checkpoint=MemoryCheckpoint())),

@@ -27,6 +27,8 @@ NAMES = {
     "course": "run context",
     "crew": "worker pool",
     "described": "spec",
+    "design": "sampler or estimator",
+    "designs": "samplers or estimators",
     "diary": "checkpoint writer",
     "errand": "Dask task",
     "errands": "Dask tasks",

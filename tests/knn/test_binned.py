@@ -245,7 +245,7 @@ def test_binned_ranks_of_numeric_targets_and_wrong_settings_are_errors():
     X = problem(100)[0]
     with pytest.raises(ValueError, match="BinnedRanks is for class labels"):
         KNNValuer(ranking=BinnedRanks(10)).fit(X, np.arange(100) / 3)
-    with pytest.raises(TypeError, match=r"ranking is 'bins'; give BinnedRanks"):
+    with pytest.raises(TypeError, match=r"ranking must be BinnedRanks.* got 'bins'"):
         fit(problem(100), ranking="bins")
     with pytest.raises(ValueError, match="nearest of BinnedRanks must be an integer"):
         BinnedRanks(0)

@@ -61,18 +61,19 @@ class LeaveOneOutValuer(ModelValuer):
     model : classifier or regressor
         Trained on every coalition; see :class:`~cellworth.games.ModelGame`.
     scoring : str or callable, default=None
-        How it is scored; None means accuracy or R squared.
+        scikit-learn scoring; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
-        What no rows or no columns are worth; see :class:`~cellworth.games.ModelGame`.
+        Utility without rows or without columns; see :class:`~cellworth.games.ModelGame`.
     n_jobs : int, default=None
         Number of workers of the default executor, -1 for all cores; None as in
         :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
-        What a failing fit does: count as a constant predictor, or end the run.
+        What happens if a fit fails: a constant predictor replaces it, or the run ends.
     n_repeats : int, default=1
-        Fits per utility, with seeds 0, 1, ...; see :class:`~cellworth.games.ModelGame`.
+        Fits per utility, with seeds 0, 1, ...; see
+        :meth:`~cellworth.games.ModelGame.with_repeats`.
 
     Attributes
     ----------
@@ -283,9 +284,9 @@ class FlattenedValuer(ModelValuer):
     model : classifier or regressor
         Trained on every filled table; see :class:`~cellworth.games.ModelGame`.
     scoring : str or callable, default=None
-        How it is scored; None means accuracy or R squared.
+        scikit-learn scoring; None means accuracy or R squared.
     stop : StoppingRule, default=None
-        When the run is long enough; None means ``MaxTasks(100)``. Join rules with ``|``, ``&``.
+        Rule that ends the run; None means ``MaxTasks(100)``. Combine rules with ``|`` and ``&``.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the orders; None draws one, which the provenance records.
     n_jobs : int, default=None
@@ -294,9 +295,10 @@ class FlattenedValuer(ModelValuer):
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
-        What a failing fit does: count as a constant predictor, or end the run.
+        What happens if a fit fails: a constant predictor replaces it, or the run ends.
     n_repeats : int, default=1
-        Fits per utility, with seeds 0, 1, ...; see :class:`~cellworth.games.ModelGame`.
+        Fits per utility, with seeds 0, 1, ...; see
+        :meth:`~cellworth.games.ModelGame.with_repeats`.
 
     Attributes
     ----------

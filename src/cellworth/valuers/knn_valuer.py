@@ -382,7 +382,7 @@ def _valuation(
     problem_spec: dict[str, Any],
     method: dict[str, Any],
 ) -> Valuation:
-    """Write down what came out of a run over queries."""
+    """Return the valuation of a finished run."""
     seen = cast(PassSums, outcome.contribution)
     warn_if_interrupted(outcome.tasks, tasks.schedule, interrupted=outcome.interrupted)
     session = Session(tasks.schedule.seed, outcome.tasks)
@@ -418,7 +418,7 @@ def _scores(tasks: QueryTasks, n_tasks: int, seen: PassSums) -> Scores:
 
 
 def _without_rows(moments: Moments, rows: Mask) -> Moments:
-    """Moments in which nothing is known of some rows."""
+    """Return moments without observations of some rows."""
     count = moments.count.copy()
     count[:-1][rows] = 0
     return replace(moments, count=count)
@@ -440,7 +440,7 @@ def _sum_by_owner(seen: PassSums, tasks: QueryTasks) -> OwnerSums | None:
 
 @dataclass(frozen=True)
 class _Describe:
-    """What stands behind the progress bar."""
+    """Text beside the progress bar."""
 
     parts_per_pass: int
 
@@ -450,7 +450,7 @@ class _Describe:
 
 def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
     if outcome.tasks < len(tasks.schedule.parts):
-        # Some queries were never asked, whatever ended the run.
+        # Some validation rows were not used.
         return "interrupted"
     if not tasks.schedule.draws and tasks.ranking is None:
         return "exact"
@@ -488,7 +488,7 @@ def choose_seed(
 def check_flag(flag: Any, called: str) -> bool:
     """Return a parameter that must be True or False."""
     if not isinstance(flag, bool | np.bool_):
-        raise TypeError(f"{called} is {flag!r}; give True or False.")
+        raise TypeError(f"{called} must be True or False, got {flag!r}.")
     return bool(flag)
 
 
@@ -500,8 +500,8 @@ def choose_sampler(
         return _default_sampler(size, column_semivalue, with_label)
     if isinstance(sampler, type) or not isinstance(sampler, ColumnSampler):
         raise TypeError(
-            f"sampler is {sampler!r}; give ExhaustiveSampler(), LeverageSampler(), "
-            "QuadratureSampler() or PermutationSampler()."
+            "sampler must be ExhaustiveSampler(), LeverageSampler(), QuadratureSampler() or "
+            f"PermutationSampler(), got {sampler!r}."
         )
     return _all_if_enough(sampler, size[1] + with_label, column_semivalue)
 
@@ -538,10 +538,10 @@ def check_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> BinnedRanks
         return BinnedRanks() if is_class and n_rows > MOST_SORTED_ROWS else None
     if not isinstance(ranking, BinnedRanks):
         raise TypeError(
-            f"ranking is {ranking!r}; give BinnedRanks(nearest=1000, width=0.02) or None."
+            f"ranking must be BinnedRanks(nearest=1000, width=0.02) or None, got {ranking!r}."
         )
     if not is_class:
-        raise ValueError("BinnedRanks is for class labels, but y is numeric; leave ranking out.")
+        raise ValueError("ranking must be None for a numeric target; BinnedRanks needs classes.")
     return ranking
 
 
@@ -554,7 +554,7 @@ def check_n_passes(n_passes: Any, *, once: bool, limited: bool) -> int | None:
 
 
 def add_label_column(columns: Axis) -> Axis:
-    """Columns with the labels as one more; all names are text then."""
+    """Return the columns with the labels as one more; all names become strings."""
     names, ids = ([*map(str, side.tolist()), LABEL] for side in (columns.labels, columns.ids))
     if len(set(names)) < len(names) or len(set(ids)) < len(ids):
         raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
@@ -568,7 +568,7 @@ def add_label_column(columns: Axis) -> Axis:
 
 
 def warn_if_interrupted(n_done: int, schedule: TaskSchedule, *, interrupted: bool) -> None:
-    """Tell how far a run has come that ended before its time."""
+    """Warn if a run ended early, and say how far it came."""
     n_parts = len(schedule.parts)
     if n_done < n_parts:
         n_asked = sum(part.n_queries for part in schedule.parts[:n_done])

@@ -51,16 +51,15 @@ _NAME = "exact values"
 
 
 class MonteCarloValuer(ModelValuer):
-    """Estimated two-dimensional values, with standard errors, for any number of blocks.
+    """Estimate two-dimensional values, with standard errors, for any number of blocks.
 
-    The ``estimator`` says which coalitions are evaluated and how values are read from them.
-    Without one, :class:`~cellworth.sampling.AntitheticPermutations` estimates Shapley values;
-    :class:`~cellworth.sampling.GaussianProcess`
-    needs several times fewer fits where a few thousand suffice. Banzhaf values on both sides are
-    read from uniformly random coalitions, so that every fit serves every block. For other
-    semivalues a task draws a coalition of rows and one of columns at a size that the
-    semivalues ask for, and everyone outside joins in turn; sums of rows and
-    columns then come without standard errors.
+    The ``estimator`` chooses the coalitions and computes values from their utilities. For Shapley
+    values the default is :class:`~cellworth.sampling.AntitheticPermutations`;
+    :class:`~cellworth.sampling.GaussianProcess` needs several times fewer fits where a few thousand
+    suffice. Banzhaf values come from uniformly random coalitions, so every fit serves every block.
+    For other semivalues, a task draws a coalition of rows and one of columns, of sizes that follow
+    the semivalues, and adds each absent player in turn; sums of rows and columns then have no
+    sampling errors.
 
     Ctrl-C ends a run early: the finished tasks are kept, with a warning.
 
@@ -69,17 +68,18 @@ class MonteCarloValuer(ModelValuer):
     model : classifier or regressor
         Trained on every coalition; see :class:`~cellworth.games.ModelGame`.
     scoring : str or callable, default=None
-        How it is scored; None means accuracy or R squared.
+        scikit-learn scoring; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
-        What no rows or no columns are worth; see :class:`~cellworth.games.ModelGame`.
+        Utility without rows or without columns; see :class:`~cellworth.games.ModelGame`.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
-        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        Weights of coalitions by size; a pair has one for rows and one for columns. None means
         ``Shapley()``.
     estimator : AntitheticPermutations, PlainPermutations or GaussianProcess, default=None
-        Which coalitions to look at; None means what suits the semivalues.
+        Chooses coalitions and computes values from their utilities. None means the default for the
+        semivalues.
     stop : StoppingRule, default=None
-        When the run is long enough; None means ``MaxUtilities`` of 50 for each block. Join rules
-        with ``|``, ``&``. A budget of utilities that covers all coalitions gives exact values.
+        Rule that ends the run; None means ``MaxUtilities`` with 50 per block. Combine rules with
+        ``|`` and ``&``. A budget that covers all coalitions gives exact values.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
@@ -88,9 +88,10 @@ class MonteCarloValuer(ModelValuer):
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
-        What a failing fit does: count as a constant predictor, or end the run.
+        What happens if a fit fails: a constant predictor replaces it, or the run ends.
     n_repeats : int, default=1
-        Fits per utility, with seeds 0, 1, ...; see :class:`~cellworth.games.ModelGame`.
+        Fits per utility, with seeds 0, 1, ...; see
+        :meth:`~cellworth.games.ModelGame.with_repeats`.
 
     Attributes
     ----------
@@ -212,11 +213,11 @@ def monte_carlo_valuation(
 
 
 def _covers_all(rule: StoppingRule, shape: tuple[int, int], settings: Settings) -> bool:
-    """Whether a budget suffices for all coalitions."""
-    # Who counts tasks means those of the sampler.
+    """Return whether a budget suffices for all coalitions."""
+    # A limit on tasks refers to the tasks of the sampler.
     if math.isfinite(rule.most_tasks) or sum(shape) > _MOST_PLAYERS_OF_ALL:
         return False
-    # Leaving one out needs far fewer than all.
+    # LeaveOneOut needs far fewer coalitions than all.
     if LeaveOneOut() in settings.semivalues:
         return False
     return n_utilities(shape) <= rule.most_utilities < math.inf
@@ -225,7 +226,7 @@ def _covers_all(rule: StoppingRule, shape: tuple[int, int], settings: Settings) 
 def _until_all(
     method: Method, estimator: Estimator, rule: StoppingRule, settings: Settings, ends: Corners
 ) -> Method:
-    """Go on to all coalitions after the first tasks of a method, which serve a run cut short."""
+    """Run some sampled tasks first, for runs that end early, then all coalitions."""
     first = method.sampler
     n_evaluations = min(_UTILITIES_BEFORE_ALL * n_utilities(ends.shape), estimator.most_utilities)
     per_task = max(first.utilities_per_task, len(list(first(0))))
@@ -243,11 +244,12 @@ def _until_all(
 
 @dataclass(frozen=True, eq=False)
 class WeightedUtilities:
-    """What all pairs of coalitions tell: their utilities, weighed for every block.
+    """Weighted sums of the utilities of all pairs of coalitions, for every block.
 
-    All tasks together give psi = W_n' H W_m. Each part is multiplied by the number of tasks, so
-    that the mean over all tasks, which is what Moments hold, is that sum. All weights of a block
-    add up to 0: taking the same ``level`` off every utility changes nothing but the rounding.
+    All tasks together give psi = W_n' H W_m, with the utilities H and the weights W. Each part is
+    multiplied by the number of tasks, so that the mean over all tasks (which Moments hold) is the
+    sum. The weights of a block add up to 0, so subtracting ``level`` from every utility only
+    reduces rounding errors.
     """
 
     row_semivalue: Semivalue
@@ -256,7 +258,7 @@ class WeightedUtilities:
     level: float
 
     def __call__(self, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
-        """Weigh the utilities of all tasks, one after the other."""
+        """Return the weighted utilities of all tasks, in order."""
         return reduce(Moments.merge, map(self._weigh, tasks, utilities))
 
     def _weigh(self, pairs: CoalitionPairs, utilities: Floats) -> Moments:
@@ -299,22 +301,21 @@ def _describe(progress: Progress) -> str:
 
 
 class ExactValuer(ModelValuer):
-    """Exact two-dimensional values: every coalition of rows with every coalition of columns.
+    """Compute exact two-dimensional values from all coalitions of rows and columns.
 
-    The work doubles with every further row or column player. It suits up to about 20 players in
-    all; group the rows and columns of a table, or estimate with
-    :class:`~cellworth.MonteCarloValuer`.
+    Each further row or column player doubles the work, so about 20 players in all are feasible.
+    Group the rows and columns of a larger table, or use :class:`~cellworth.MonteCarloValuer`.
 
     Parameters
     ----------
     model : classifier or regressor
         Trained on every coalition; see :class:`~cellworth.games.ModelGame`.
     scoring : str or callable, default=None
-        How it is scored; None means accuracy or R squared.
+        scikit-learn scoring; None means accuracy or R squared.
     empty : {"prior", "zero"}, default="prior"
-        What no rows or no columns are worth; see :class:`~cellworth.games.ModelGame`.
+        Utility without rows or without columns; see :class:`~cellworth.games.ModelGame`.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
-        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        Weights of coalitions by size; a pair has one for rows and one for columns. None means
         ``Shapley()``.
     n_jobs : int, default=None
         Number of workers of the default executor, -1 for all cores; None as in
@@ -322,11 +323,12 @@ class ExactValuer(ModelValuer):
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
-        What a failing fit does: count as a constant predictor, or end the run.
+        What happens if a fit fails: a constant predictor replaces it, or the run ends.
     n_repeats : int, default=1
-        Fits per utility, with seeds 0, 1, ...; see :class:`~cellworth.games.ModelGame`.
+        Fits per utility, with seeds 0, 1, ...; see
+        :meth:`~cellworth.games.ModelGame.with_repeats`.
     max_utilities : int, default=2**20
-        Refuse to start beyond this.
+        A run that needs more utilities raises ValueError.
 
     Attributes
     ----------
@@ -445,7 +447,7 @@ def _check_plausible(game: Game, shape: tuple[int, int], limit: int) -> None:
 
 
 def _random_pairs(shape: tuple[int, int]) -> Iterator[tuple[Mask, Mask]]:
-    """Coalitions as an exact run would meet them."""
+    """Return random coalitions, which take as long as those of an exact run."""
     rng = generator(0, 0)
     while True:
         yield rng.random(shape[0]) < 0.5, rng.random(shape[1]) < 0.5
@@ -463,21 +465,20 @@ def value_game(
     runtime: Runtime | None = None,
     max_utilities: int = MOST_UTILITIES,
 ) -> Valuation:
-    """Value every block of a game: exactly, or by Monte Carlo given an estimator or a rule.
+    """Value every block of a game: exactly, or by Monte Carlo if an estimator or a rule is given.
 
     Parameters
     ----------
     game : Game
         Anything with a method ``value(rows, columns)``.
     shape : tuple of int or Blocks, default=None
-        How many row players and column players there are, or blocks with names. Games that are
-        made from a table know their blocks.
+        Numbers of row players and column players, or blocks with names. None means those of the
+        game, if it has any.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
-        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        Weights of coalitions by size; a pair has one for rows and one for columns. None means
         ``Shapley()``.
     estimator, stop : default=None
-        Neither: all coalitions, exactly. Otherwise estimates as of
-        :class:`~cellworth.MonteCarloValuer`.
+        As in :class:`~cellworth.MonteCarloValuer`. Without either, values are exact.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the random coalitions.
     n_jobs : int, default=None
@@ -486,7 +487,7 @@ def value_game(
     runtime : Runtime, default=None
         Where and how the run is executed, without a partition.
     max_utilities : int, default=2**20
-        Refuse to start an exact run beyond this.
+        An exact run that needs more utilities raises ValueError.
 
     References
     ----------

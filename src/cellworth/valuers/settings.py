@@ -39,11 +39,11 @@ class Settings:
 
     @property
     def semivalues(self) -> tuple[Semivalue, Semivalue]:
-        """Of rows and of columns."""
+        """Semivalues of rows and of columns."""
         return self.row_semivalue, self.column_semivalue
 
     def problem_spec(self, game: Game) -> dict[str, Any]:
-        """All that decides the true values."""
+        """Return everything that determines the true values."""
         return {
             "row_semivalue": describe(self.row_semivalue),
             "column_semivalue": describe(self.column_semivalue),
@@ -64,7 +64,7 @@ class Settings:
         seconds_per_task: float = 0.0,
         errors_from: int | None = 2,
     ) -> Outcome | None:
-        """Run a piece of work as the settings say; a partition has no outcome of its own."""
+        """Run tasks as the settings say; a partition returns None."""
         where = self.runtime
         if where.partition is None:
             return run(
@@ -96,17 +96,17 @@ def _check_partition_ends(stop: StoppingRule, planner: Planner) -> None:
 
 
 def check_stop(stop: Any) -> StoppingRule:
-    """Refuse what is no stopping rule."""
+    """Return the stopping rule, or raise TypeError."""
     if not isinstance(stop, StoppingRule):
         raise TypeError(
-            f"stop is {stop!r}; give a rule such as MaxTasks(200) or MaxSeconds(60), "
-            "joined with | or &."
+            f"stop must be a rule such as MaxTasks(200) or MaxSeconds(60), or rules combined with "
+            f"| or &, got {stop!r}."
         )
     return stop
 
 
 def draw_seed(random_state: RandomState, runtime: Runtime | None) -> int:
-    """Turn a random_state into the seed that names every task of the run."""
+    """Return the seed of the run."""
     if runtime is not None and runtime.checkpoint is not None and not is_integer(random_state):
         raise ValueError(
             "a checkpoint needs random_state to be an integer, so that a later session draws "
@@ -133,7 +133,7 @@ def _is_semivalue(semivalue: Any) -> bool:
 
 def _make_game_spec(game: Game) -> dict[str, Any]:
     if hasattr(game, "problem_spec"):
-        # As it will be read from a file, so that a loaded answer can be compared with a new one.
+        # As it will be read from a file, so that loaded specs can be compared with new ones.
         problem_spec: dict[str, Any] = json.loads(json.dumps(game.problem_spec(), default=describe))
         return problem_spec
     name = f"{type(game).__module__}.{type(game).__qualname__}"

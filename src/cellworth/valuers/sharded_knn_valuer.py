@@ -102,7 +102,7 @@ class ShardedKNNValuer(Valuer):
     empty : {"prior", "zero"}, default="prior"
         With no columns all rows tie, or the utility is 0.
     semivalue : Semivalue or (Semivalue, Semivalue), default=None
-        Weights of coalitions by size, for rows and columns alike or as a pair for each; None means
+        Weights of coalitions by size; a pair has one for rows and one for columns. None means
         ``Shapley()``.
     n_passes : int, default=None
         Passes over all validation rows; None means 1 if all subsets are evaluated, else 10.
@@ -323,7 +323,7 @@ class ShardedKNNValuer(Valuer):
         }
 
     def _warn_of_data(self, game: ShardedKNNGame) -> None:
-        """Warn as for a table in memory, except where all rows would be needed."""
+        """Warn as for a table in memory, except for checks that need all rows."""
         advice = replace(
             make_knn_advice(self.scoring, game.column_types), to_numbers=_NUMERIC_TARGET_HINT
         )
@@ -350,7 +350,7 @@ class ShardedRun:
     n_passes : int
     executor : Executor
     folder : path or None
-        Where the run is kept, and its result; None: the result lives as long as the Valuation.
+        Where the run and its result are kept. None: the files live as long as the Valuation.
     """
 
     game: ShardedKNNGame
@@ -367,7 +367,7 @@ class ShardedRun:
         """Run all rounds and put the results of shards together."""
         identity = self._identity(problem_spec, method)
         if self.folder is not None:
-            # That of another run is refused before rows are prepared for this one.
+            # Raises an error for the checkpoint of another run, before rows are prepared.
             DirectoryCheckpoint(self.folder / "run").open(identity)
         with _home(self.folder) as home:
             finished = run_rounds(
@@ -383,7 +383,7 @@ class ShardedRun:
             valuation = self._valuation(finished, home / "values", problem_spec, method)
         if self.folder is None:
             shutil.rmtree(home / "rows")
-            # Lists of rows and the like hold on to the files as well.
+            # Lists of rows and the like use these files, too.
             valuation.moments.delete_with_last_copy(home)
         n_done = valuation.provenance.sessions[0].tasks
         warn_if_interrupted(n_done, self.schedule, interrupted=finished.interrupted)
@@ -409,7 +409,7 @@ class ShardedRun:
         return KNNShardAlgorithm(shards, ranker, self.schedule)
 
     def _identity(self, problem_spec: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
-        """All that decides what rounds do and tell; how many rounds there are is left out."""
+        """Return everything that determines the rounds, except their number."""
         return {
             "problem_spec": problem_spec,
             "table": self.game.table.footers_sha256(),
@@ -458,7 +458,7 @@ class ShardedRun:
 
 
 def _fold_passes(finished: ShardRunResult, n_parts: int) -> PassSums:
-    """Sums of columns and the total, pass by pass, as if they had been seen round by round."""
+    """Return sums of columns and the total by pass, as a run in memory folds them."""
     of_shards = [np.array(entry["column_sums"], dtype=np.int64) for entry in finished.entries]
     sums = np.sum(of_shards, axis=0)
     with_total = np.column_stack([sums, sums.sum(axis=1)])
@@ -474,7 +474,7 @@ def _fold_passes(finished: ShardRunResult, n_parts: int) -> PassSums:
                 parts_per_pass=n_parts,
                 parts=1,
                 n_queries=int(report["n_queries"].sum()),
-                # Integers: the round of a pass with which they come does not matter.
+                # Integers, so it does not matter in which round of a pass they are added.
                 sums=with_total[pass_number] if ends and pass_number < len(with_total) else nothing,
                 weight=report["weight"],
                 total=report["total"],
@@ -489,7 +489,7 @@ def _fold_passes(finished: ShardRunResult, n_parts: int) -> PassSums:
 
 @contextmanager
 def _home(folder: Path | None) -> Iterator[Path]:
-    """Give the folder of a run; a temporary one does not outlive an error."""
+    """Yield the folder of a run; delete a temporary one after an error."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         yield folder

@@ -76,10 +76,10 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     column_values_: Floats
 
     def describe(self) -> dict[str, str]:
-        """Spell out the valuer's name and its parameters: what an agreement fixes beforehand.
+        """Return the name and the parameters of the valuer as text, as an agreement states them.
 
-        Left out are the seed, which is fixed as a number, and what says where and how a run is
-        executed: n_jobs and runtime.
+        The seed is left out, because the agreement states it as a number; so are ``n_jobs`` and
+        ``runtime``, which do not change values.
         """
         given = self.get_params(deep=False)
         names = sorted(set(given) - {*_SETTINGS, "random_state"})
@@ -90,12 +90,12 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         return DataAdvice()
 
     def _forget(self) -> None:
-        """Drop what an earlier fit left: a fit that fails must not look like one that did not."""
+        """Drop the results of an earlier fit, so that a failed fit leaves none."""
         for name in (*_RESULTS, *_NAMES):
             self.__dict__.pop(name, None)
 
     def __getattr__(self, name: str) -> Any:
-        """Read values that are in files; say why there are none: a partition, or no fit yet."""
+        """Read values from files; say what to do if there are none."""
         if name in _READERS and "valuation_" in self.__dict__:
             return _READERS[name](self.valuation_)
         if name in _RESULTS:
@@ -115,7 +115,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         return self._settings(getattr(self, "semivalue", None)).problem_spec(game)
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that labels are required, and missing values and text allowed."""
+        """Declare that labels are required and that missing values and strings are allowed."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.allow_nan = True
@@ -124,7 +124,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
 
 
 def _spell_out(parameter: Any) -> str:
-    # 5 is 5, whatever type of number it is held in.
+    # NumPy numbers are written as Python numbers.
     return describe(parameter.item() if isinstance(parameter, np.generic) else parameter)
 
 
@@ -207,7 +207,7 @@ class TableValuer(Valuer):
         self.columns_ = self._inspect_columns(game)
 
     def _inspect_columns(self, game: Any) -> ColumnTable:
-        """What columns were taken for; warn of what is likely to be a mistake."""
+        """Return the inferred column types; warn of likely mistakes in the data."""
         problem, distances = game.problem, game.distances if isinstance(game, KNNGame) else None
         cells = read_column_cells(problem, distances)
         readings = (
@@ -290,8 +290,8 @@ class ModelValuer(TableValuer):
         sample_weight : array-like of shape (n_rows,), default=None
             Weight of each training row, for models whose ``fit`` takes it.
         owners : Owners, default=None
-            Who holds which cells, in whole blocks. What each owner's blocks are worth together then
-            gets errors of its own (``valuation_.owners()``), which those of blocks cannot tell.
+            Who holds which blocks. ``valuation_.owners()`` then has the errors of each owner's sum,
+            which do not follow from the errors of single blocks.
 
         Returns
         -------
@@ -342,7 +342,7 @@ class ModelValuer(TableValuer):
         column_groups: Groups = None,
         sample_weight: VectorLike | None = None,
     ) -> Plan:
-        """Tell what ``fit`` with these arguments would cost, after timing a few utilities."""
+        """Estimate what ``fit`` with these arguments would cost, by timing a few utilities."""
         game = self._game(
             FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
         )
