@@ -66,7 +66,7 @@ class Neighbours:
         """Return the seconds of two threads that call the kernels."""
         valuer = self.valuer()
         game = valuer._game(FitData(**self.data()))
-        tasks = valuer._tasks(game, valuer._settings())
+        tasks = valuer._tasks(game, valuer._settings(), with_label=False)
         tasks.contribution(tasks(0))
         numbers = range(len(tasks.schedule.parts))
 
