@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellworth.data.statistics import MOST_KEYS, CategorySummary, NumberSummarizer, NumberSummary
+from cellworth.data.statistics import MOST_KEYS, CategorySummary, NumberSummary
 
 floats = st.lists(
     st.floats(allow_infinity=False, allow_nan=True)
@@ -26,10 +26,7 @@ percents = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 
 def gathered(cells, cuts=()):
     """The summary of parts that are added in turn."""
-    gathering = NumberSummarizer(integral=cells.dtype.kind == "i")
-    for part in np.split(cells, cuts):
-        gathering.add(part)
-    return gathering.summary()
+    return reduce(NumberSummary.merge, map(NumberSummary.from_cells, np.split(cells, cuts)))
 
 
 def assert_same_bits(one, other):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from typing import Any
@@ -19,7 +19,7 @@ _Counted = tuple[int, Integers, Integers]
 # Most distinct keys; beyond it, low bits are dropped until there are fewer.
 MOST_KEYS = 2**16
 # Numbers sorted together: a larger batch joins counts less often.
-_AT_ONCE = 2**17
+AT_ONCE = 2**17
 _IN_CACHE = 2**13
 # The smallest float is 2**-1074.
 _UNIT_BITS = 1074
@@ -52,7 +52,7 @@ class NumberSummary:
     @classmethod
     def from_cells(cls, cells: NDArray[Any]) -> NumberSummary:
         """Summarize finite float64 numbers, in which NaN is a missing value, or int64 numbers."""
-        parts = [cells[i : i + _AT_ONCE] for i in range(0, max(len(cells), 1), _AT_ONCE)]
+        parts = [cells[i : i + AT_ONCE] for i in range(0, max(len(cells), 1), AT_ONCE)]
         return reduce(cls.merge, map(_summarize_part, parts))
 
     def merge(self, other: NumberSummary) -> NumberSummary:
@@ -146,35 +146,6 @@ class CategorySummary:
             _merge_dicts(self.firsts, other.firsts, min),
             self.n_missing + other.n_missing,
         )
-
-
-class NumberSummarizer:
-    """Summarize integers (``integral``) or floats part by part, in bounded memory."""
-
-    def __init__(self, *, integral: bool) -> None:
-        self._waiting: list[NDArray[Any]] = []
-        self._summary = NumberSummary.from_cells(
-            np.empty(0, dtype=np.int64 if integral else np.float64)
-        )
-
-    def add(self, cells: NDArray[Any]) -> None:
-        """Add finite float64 numbers, in which NaN is a missing value, or int64 numbers."""
-        self._waiting.append(cells)
-        if sum(map(len, self._waiting)) >= _AT_ONCE:
-            self.summary()
-
-    def add_missing(self, n_missing: int) -> None:
-        """Add this many missing values."""
-        self._summary = replace(self._summary, n_missing=self._summary.n_missing + n_missing)
-
-    def summary(self) -> NumberSummary:
-        """Return the summary of all numbers added so far."""
-        if self._waiting:
-            self._summary = self._summary.merge(
-                NumberSummary.from_cells(np.concatenate(self._waiting))
-            )
-            self._waiting = []
-        return self._summary
 
 
 def _summarize_part(cells: NDArray[Any]) -> NumberSummary:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ from cellworth.data.arguments import ColumnTypes, Integers, Kind, Scale
 from cellworth.data.arrow import NO_TIME, READERS, Coder, Encoding, choose_encoding
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.statistics import CategorySummary, NumberSummarizer, NumberSummary
+from cellworth.data.statistics import AT_ONCE, CategorySummary, NumberSummary
 from cellworth.data.tables import LARGEST_EXACT, Table, TableLike, VectorLike
 from cellworth.knn.columns import (
     CategoricalColumn,
@@ -341,29 +341,33 @@ def check_sharded_types(column_types: ColumnTypes | None, table: ShardedTable) -
 
 class _NumberSummarizer:
     def __init__(self, name: str, sort: Encoding) -> None:
-        self._name, self._read = name, READERS[sort]
-        self._integral = sort == "times"
-        self._gathering = NumberSummarizer(integral=self._integral)
+        self._name, self._read, self._integral = name, READERS[sort], sort == "times"
         self._digest = hashlib.sha256(sort.encode())
+        nothing = np.empty(0, dtype=np.int64 if self._integral else np.float64)
+        self._summary, self._waiting = NumberSummary.from_cells(nothing), [nothing]
 
     def add(self, array: pa.Array, _first: int) -> None:
-        cells = self._read(array, self._name)
+        cells = known = self._read(array, self._name)
         if self._integral:
             known = cells[cells != NO_TIME]
-            self._gathering.add_missing(len(cells) - len(known))
+            n_missing = self._summary.n_missing + len(cells) - len(known)
+            self._summary = replace(self._summary, n_missing=n_missing)
         else:
             # Equal numbers must have equal bytes: -0.0 becomes 0.0, and all NaN become the same.
             cells += 0.0
             cells[np.isnan(cells)] = np.nan
-            known = cells
-        self._gathering.add(known)
         self._digest.update(_plain(cells))
+        self._waiting.append(known)
+        if sum(map(len, self._waiting)) >= AT_ONCE:
+            self.summary()
 
     def digest(self) -> str:
         return self._digest.hexdigest()
 
     def summary(self) -> NumberSummary:
-        return self._gathering.summary()
+        waiting, self._waiting = np.concatenate(self._waiting), self._waiting[:1]
+        self._summary = self._summary.merge(NumberSummary.from_cells(waiting))
+        return self._summary
 
 
 class _CategorySummarizer:
