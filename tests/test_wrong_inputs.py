@@ -111,7 +111,7 @@ class Silent:
         return None
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors is")
+pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors should")
 
 # What is done wrong, and the words that must come back: what came, and what to do about it.
 MISTAKES = {
@@ -528,15 +528,15 @@ MISTAKES = {
     ),
     "an unknown way to score": (
         lambda: KNNGame(**GOOD, scoring="f1"),
-        ["scoring is 'f1'", "'balanced_neighbor_agreement'", "leave it out"],
+        ["scoring must be one of", "'balanced_neighbor_agreement'", "got 'f1'", "leave it out"],
     ),
     "accuracy of neighbours": (
         lambda: KNNValuer(scoring="accuracy").fit(**GOOD),
-        ["scoring is 'accuracy'", "share of the K nearest rows", "give 'neighbor_agreement'"],
+        ["got 'accuracy'", "share of the K nearest rows", "use 'neighbor_agreement'"],
     ),
     "balanced accuracy of neighbours": (
         lambda: KNNGame(**GOOD, scoring="balanced_accuracy"),
-        ["scoring is 'balanced_accuracy'", "give 'balanced_neighbor_agreement'"],
+        ["got 'balanced_accuracy'", "use 'balanced_neighbor_agreement'"],
     ),
     "an unknown scale": (
         lambda: KNNValuer(scale="range").fit(**GOOD),

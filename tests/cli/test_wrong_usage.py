@@ -64,7 +64,7 @@ WRONG = {
     "value {T} --target label -k 0": "--neighbors",
     "value {T} --target label --scoring nice -o {AT}/v": "or leave it out",
     "value {T} --target label --scoring accuracy -o {AT}/v":
-        "--scoring is 'accuracy', but nearest neighbours are scored by the share",
+        "--scoring must be the share of the K nearest rows with the correct label, got 'accuracy'",
     "value {T} --target label --scoring neg_mean_squared_error -o {AT}/v": "must hold numbers",
     "value {T} --target label --seed -1": "--seed",
     "value {T} --target label --budget 5 -o {AT}/v": "give --passes with --model knn",

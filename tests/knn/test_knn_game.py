@@ -75,7 +75,9 @@ def test_many_different_numbers_are_a_numeric_target():
 
 
 def test_a_warning_says_if_all_rows_always_vote():
-    with pytest.warns(UserWarning, match="n_neighbors is 9, but no more than 4 rows can be near"):
+    with pytest.warns(
+        UserWarning, match="n_neighbors should be less than the number of training rows, 4, got 9"
+    ):
         KNNGame([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0, 1], [[0.0]], [0], n_neighbors=9)
 
 

@@ -45,7 +45,7 @@ from enumeration import block_values
 from fit_settings import split_settings
 
 # Small tables have fewer rows than K, on purpose.
-pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors is")
+pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors should")
 
 SEMIVALUES = (Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut())
 

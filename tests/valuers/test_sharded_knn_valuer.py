@@ -281,7 +281,7 @@ def unread(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "settings", "error", "words"),
     [
-        ({"y_val": None}, {}, ValueError, "give X_val and y_val"),
+        ({"y_val": None}, {}, ValueError, "X_val and y_val must be given"),
         ({}, {"runtime": Runtime(executor=Processes(2))}, ValueError, r"use Threads\(2\)"),
         (
             {},
@@ -371,7 +371,7 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
     [
         ({}, {"runtime": Runtime(checkpoint="run", partition=(0, 2))}, "all workers of the exec"),
         ({}, {"runtime": Runtime(on_round=print)}, "runtime.on_round must be None"),
-        ({"X_val": None, "y_val": None}, {}, "give X_val and y_val"),
+        ({"X_val": None, "y_val": None}, {}, "X_val and y_val must be given"),
         (
             {},
             {"scoring": "neg_mean_squared_error"},

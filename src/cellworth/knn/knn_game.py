@@ -1,4 +1,4 @@
-"""KNNGame: the utility of nearest neighbors, for tables in memory and in shards."""
+"""KNNGame: the game of nearest neighbors, for tables in memory and for sharded tables."""
 
 from __future__ import annotations
 
@@ -44,41 +44,41 @@ from cellworth.valuation.column_info import (
 )
 
 KNNScoring = Literal["neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"]
-# What scikit-learn calls the share of right predictions, which this game does not score by.
+# Scores of scikit-learn's names, which this game does not have, and those it has.
 _INSTEAD = {"accuracy": "neighbor_agreement", "balanced_accuracy": "balanced_neighbor_agreement"}
-# How values differ between validation rows is noted for all cells, once for each stratum.
+# Each stratum needs an array of the size of the table.
 _MOST_STRATA = 8
-# Rows that are looked at before a run: the first of some shards.
-_LOOKED_AT_SHARDS = 8
-_LOOKED_AT_ROWS = 500
+# Size of the sample of a sharded table: the first rows of some shards.
+_SAMPLED_SHARDS = 8
+_SAMPLED_ROWS = 500
 
 
 class KNNGame:
-    """How well the labels of the nearest rows tell the validation labels.
+    """Game whose utility is how well the nearest rows predict the validation labels.
 
-    For one validation row with a class label, the utility of rows S seen through columns F is the
-    number of label matches among the min(K, size of S) nearest rows, divided by K as in Jia et al.
-    (2019), not by min(K, size of S) as in Wang and Jia (2023). For one with a numeric target it is
-    minus the squared error of the mean over K places, filled with the targets of the nearest rows
-    and, where there are fewer than K, with the mean target of all rows that may be learned from.
-    The game's utility is a weighted mean over all validation rows. Rows at equal distance share the
-    places that are left, which is the mean over all orders of the ties.
+    Consider one validation row, training rows S and columns F. For a class label the utility is the
+    number of matching labels among the min(K, size of S) nearest rows, divided by K as in Jia et
+    al. (2019), not by min(K, size of S) as in Wang and Jia (2023). For a numeric target it is minus
+    the squared error of the mean of K targets: those of the nearest rows and, if there are fewer
+    than K, the mean target of all training rows for the others.
+
+    The game's utility is a weighted mean over all validation rows. If rows tie at the K-th
+    distance, the utility is the mean over all of their orders.
 
     Parameters
     ----------
     X, y, X_val, y_val
-        Tables and labels. Numbers with a fraction, or more than 50 different numbers, are a numeric
-        target, all else are classes; ``scoring`` settles it. Without a validation set each fold of
-        a cross-validation serves once as the validation set for the remaining rows.
+        Tables and labels. Labels are a numeric target if they have fractions or more than 50
+        different numbers, and classes otherwise; ``scoring`` overrides this.
     n_neighbors : int, default=5
     scoring : str, default=None
-        "neighbor_agreement" (mean share of the K nearest rows that have the right label; None for
-        classes), "balanced_neighbor_agreement" (every class of validation rows counts the same) or
-        "neg_mean_squared_error" (None for numeric targets).
+        "neighbor_agreement": mean share of the K nearest rows with the correct label; the default
+        for classes. "balanced_neighbor_agreement": the same with equal weights of all classes of
+        validation rows. "neg_mean_squared_error": the default for numeric targets.
     scale : {"robust", "std"} or None, default="robust"
-        What numeric columns are divided by: interquartile range, standard deviation, nothing.
+        Divisor of numeric columns: interquartile range, standard deviation, or none.
     column_types : mapping, default=None
-        Kind of a column, "numeric" or "categorical", where the guess from its type is wrong; or a
+        Type of a column, "numeric" or "categorical", if the guess from its data type is wrong; or a
         function of two cells that returns their squared distance.
     cv : int, splitter or iterable of (train, validation) positions, default=5
         Used without validation rows: each fold serves once as the validation set for the remaining
@@ -86,9 +86,9 @@ class KNNGame:
     row_groups, column_groups
         As in :meth:`~cellworth.data.Blocks.cut`.
     empty : {"prior", "zero"}, default="prior"
-        With no columns all rows tie, so that any K of them vote ("prior"), or the utility is 0
-        ("zero"). With no rows nothing matches, and a numeric target is met by the mean ("prior") or
-        the utility is 0 ("zero").
+        With "prior", all rows tie if there are no columns, so K random rows vote. If there are no
+        rows, no label matches, and the prediction of a numeric target is the mean. With "zero", the
+        utility is 0 in both cases.
 
     References
     ----------
@@ -150,11 +150,11 @@ class KNNGame:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of players among the rows and among the columns."""
+        """Number of row players and of column players."""
         return self.blocks.shape
 
     def problem_spec(self) -> dict[str, Any]:
-        """What decides the values of this game."""
+        """Return everything that determines the values of this game."""
         return {
             "game": "KNNGame",
             "n_neighbors": self.n_neighbors,
@@ -172,13 +172,13 @@ class KNNGame:
         return self._read_coded(self.problem.target)
 
     def labels_in(self, fold: int) -> Floats:
-        """Labels of the rows that may be learned from in a fold; targets are minus their mean."""
+        """Return the labels of a fold's training rows; numeric targets are centered."""
         labels = self.labels[self.problem.folds[fold].may_train]
         return labels if self.is_class else labels - self._means[fold]
 
     @cached_property
     def query_labels(self) -> list[Floats]:
-        """Codes or targets of the validation rows, fold by fold, minus the same means."""
+        """Codes of the validation rows' classes by fold, or targets minus the same means."""
         labels = [self._read_coded(fold.target) for fold in self.problem.folds]
         if self.is_class:
             return labels
@@ -186,21 +186,21 @@ class KNNGame:
 
     @cached_property
     def _means(self) -> list[float]:
-        """Return the mean target of the training rows, without validation rows."""
+        """Mean target of each fold's training rows."""
         return [float(np.mean(self.labels[fold.may_train])) for fold in self.problem.folds]
 
     @property
     def n_queries(self) -> int:
-        """Number of validation rows, of all folds together."""
+        """Number of validation rows in all folds."""
         return sum(map(len, self.query_labels))
 
     @cached_property
     def query_weights(self) -> list[Floats]:
-        """What each validation row counts; all of them together count 1."""
+        """Weight of each validation row; all weights add up to 1."""
         return query_weights(self.query_labels, self.scoring)
 
     def value(self, rows: Mask, columns: Mask) -> float:
-        """Weighted mean of the utility over all validation rows."""
+        """Return the weighted mean of the utility over all validation rows."""
         positions = self.blocks.columns.positions(columns)
         if len(positions) == 0 and self.empty == "zero":
             return 0.0
@@ -212,19 +212,17 @@ class KNNGame:
             labels = labels[joined[may_train]]
             for query, weight in enumerate(weights):
                 distances = self.distances.measure(fold, query)[positions][:, train].sum(axis=0)
-                asked = self.query_labels[fold][query]
-                total += float(weight) * self._utility(distances, labels, asked)
+                label = self.query_labels[fold][query]
+                total += float(weight) * self._utility(distances, labels, label)
         return total
 
-    def _utility(self, distances: Integers, labels: Floats, asked: float) -> float:
+    def _utility(self, distances: Integers, labels: Floats, label: float) -> float:
+        k = self.n_neighbors
         if len(labels) == 0:
-            return 0.0 if self.is_class or self.empty == "zero" else -(float(asked) ** 2)
+            return 0.0 if self.is_class or self.empty == "zero" else -(float(label) ** 2)
         if self.is_class:
-            return (
-                compute_expected_matches(distances, labels == asked, self.n_neighbors)
-                / self.n_neighbors
-            )
-        return -compute_expected_error(distances, labels, asked, self.n_neighbors)
+            return compute_expected_matches(distances, labels == label, k) / k
+        return -compute_expected_error(distances, labels, label, k)
 
     def _read_coded(self, target: NDArray[Any]) -> Floats:
         classes = self.problem.classes
@@ -239,63 +237,62 @@ class KNNGame:
 
 
 def warn_too_many_neighbors(n_neighbors: int, n_rows: int) -> None:
-    """Warn where every row is among the nearest."""
+    """Warn if every row is among the nearest."""
     if n_neighbors >= n_rows:
         warnings.warn(
-            f"n_neighbors is {n_neighbors}, but no more than {n_rows} rows can be near: all of "
-            "them vote always, so that no column can matter.",
+            f"n_neighbors should be less than the number of training rows, {n_rows}, got "
+            f"{n_neighbors}; all rows always vote, so columns have no effect.",
             stacklevel=2,
         )
 
 
 def query_weights(labels: list[Floats], scoring: str) -> list[Floats]:
-    """What each validation row counts, fold by fold; all of them together count 1."""
+    """Return the weight of each validation row by fold; all weights add up to 1."""
     ends = np.cumsum([len(some) for some in labels])
-    everyone = np.concatenate(labels)
-    weights = np.full(len(everyone), 1.0 / len(everyone))
+    weights = np.full(ends[-1], 1.0 / ends[-1])
     if scoring == "balanced_neighbor_agreement":
-        _, position, count = np.unique(everyone, return_inverse=True, return_counts=True)
+        together = np.concatenate(labels)
+        _, position, count = np.unique(together, return_inverse=True, return_counts=True)
         weights = 1.0 / (len(count) * count[position])
     return np.split(weights, ends[:-1])
 
 
 def stratify_queries(labels: list[Floats], scoring: str) -> list[Positions]:
-    """Stratum of each validation row, fold by fold: its class where every class counts the same.
+    """Return the stratum of each validation row by fold: its class if the score is balanced.
 
-    Of many classes the rarest share one stratum: every stratum is noted for all cells.
+    If there are many classes, the rarest share one stratum.
     """
     ends = np.cumsum([len(some) for some in labels])
     strata = np.zeros(ends[-1], dtype=np.intp)
     if scoring == "balanced_neighbor_agreement":
-        _, position, count = np.unique(
-            np.concatenate(labels), return_inverse=True, return_counts=True
-        )
+        together = np.concatenate(labels)
+        _, position, count = np.unique(together, return_inverse=True, return_counts=True)
         by_size = np.argsort(np.argsort(-count, kind="stable"))
         strata = np.minimum(by_size, _MOST_STRATA - 1)[position]
     return np.split(strata, ends[:-1])
 
 
 def compute_expected_matches(distances: NDArray[Any], match: Mask, n_neighbors: int) -> float:
-    """Matches among the nearest rows, in the mean over all orders of tied rows."""
+    """Return the number of matches among the nearest rows, as a mean over all orders of ties."""
     nearer, tied, n_left = _nearest(distances, n_neighbors)
     return float(match[nearer].sum() + match[tied].mean() * n_left)
 
 
 def compute_expected_error(
-    distances: NDArray[Any], targets: Floats, asked: float, n_neighbors: int
+    distances: NDArray[Any], targets: Floats, target: float, n_neighbors: int
 ) -> float:
-    """Squared error of the nearest rows' sum over K, in the mean over all orders of tied rows."""
+    """Return the squared error of the nearest rows' sum over K, averaged over orders of ties."""
     nearer, tied, n_left = _nearest(distances, n_neighbors)
     mean = targets[nearer].sum() + n_left * targets[tied].mean()
     n_tied = int(tied.sum())
-    # The variance of a sum of some of the tied, drawn without replacement.
-    shrink = (n_tied - n_left) / max(n_tied - 1, 1)
-    variance = n_left * float(np.var(targets[tied])) * shrink
-    return float((mean / n_neighbors - asked) ** 2 + variance / n_neighbors**2)
+    # Variance of a sum of n_left tied targets, drawn without replacement.
+    correction = (n_tied - n_left) / max(n_tied - 1, 1)
+    variance = n_left * float(np.var(targets[tied])) * correction
+    return float((mean / n_neighbors - target) ** 2 + variance / n_neighbors**2)
 
 
 def _nearest(distances: NDArray[Any], n_neighbors: int) -> tuple[Mask, Mask, int]:
-    """Rows that are surely among the nearest, rows that tie for the rest, and how many places."""
+    """Return the rows that certainly vote, the rows that tie, and how many of these vote."""
     n_nearest = min(n_neighbors, len(distances))
     farthest = np.sort(distances)[n_nearest - 1]
     nearer, tied = distances < farthest, distances == farthest
@@ -303,55 +300,42 @@ def _nearest(distances: NDArray[Any], n_neighbors: int) -> tuple[Mask, Mask, int
 
 
 def wants_classes(scoring: Any) -> bool | None:
-    """Whether a scoring asks for class labels; None where labels are to tell."""
+    """Return whether a score needs class labels; None if the labels decide."""
     if scoring is None:
         return None
     return check_scoring(scoring) != "neg_mean_squared_error"
 
 
 def check_scoring(scoring: Any, called: str = "scoring") -> KNNScoring:
-    """Refuse all but the names of this game's scores."""
+    """Check the name of a score."""
     if scoring in get_args(KNNScoring):
         return cast(KNNScoring, scoring)
     if isinstance(scoring, str) and scoring in _INSTEAD:
         raise ValueError(
-            f"{called} is {scoring!r}, but nearest neighbours are scored by the share of the K "
-            f"nearest rows that have the right label; give {_INSTEAD[scoring]!r}."
+            f"{called} must be the share of the K nearest rows with the correct label, got "
+            f"{scoring!r}; use {_INSTEAD[scoring]!r}."
         )
     choices = ", ".join(map(repr, get_args(KNNScoring)))
-    raise ValueError(f"{called} is {scoring!r}; give one of {choices}, or leave it out.")
+    raise ValueError(f"{called} must be one of {choices}, got {scoring!r}; or leave it out.")
 
 
 @dataclass(frozen=True, eq=False)
 class ShardedKNNGame:
-    """What :class:`~cellworth.knn.KNNGame` is for a table in memory; it holds no training rows.
+    """The game of nearest neighbors for a sharded table; it holds no training rows.
 
-    Parameters
-    ----------
-    table : ShardedTable
-    layout : Layout
-    queries : Queries
-    columns : Axis
-        Players among the columns.
-    n_neighbors : int
-    scoring, scale, column_types, empty
-        As in KNNGame.
-    sha256 : str
-        Hash of the table's cells.
-    column_info : ColumnTable
-        What each column was taken for.
+    Parameters are those of :class:`~cellworth.knn.KNNGame`.
     """
 
     table: ShardedTable
     layout: Layout
     queries: Queries
-    columns: Axis
+    columns: Axis  # Column players
     n_neighbors: int
     scoring: str
     scale: Scale
     column_types: dict[Any, Kind | Distance]
     empty: EmptyPolicy
-    sha256: str
+    sha256: str  # Hash of the table's cells
     column_info: ColumnTable
 
     @classmethod
@@ -370,13 +354,13 @@ class ShardedKNNGame:
         executor: Executor,
         show_progress: bool,
     ) -> ShardedKNNGame:
-        """Check what was given, and gather the statistics of columns in one pass."""
+        """Check the parameters, and summarize the columns in one pass over the shards."""
         classes = wants_classes(scoring)
         if classes is False:
             raise ValueError(
-                f"scoring is {scoring!r}, but sharded tables are ranked by bins, which are for "
-                "class labels; give 'neighbor_agreement' or "
-                "'balanced_neighbor_agreement'."
+                "scoring of a ShardedTable must be 'neighbor_agreement' or "
+                f"'balanced_neighbor_agreement', got {scoring!r}; group a numeric target into "
+                "classes."
             )
         n_neighbors = check_count(n_neighbors, "n_neighbors")
         warn_too_many_neighbors(n_neighbors, table.shape[0])
@@ -399,7 +383,7 @@ class ShardedKNNGame:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows, and players among the columns."""
+        """Number of rows and of column players."""
         return self.table.shape[0], len(self.columns)
 
     @property
@@ -413,7 +397,7 @@ class ShardedKNNGame:
         return [self.queries.labels.astype(np.float64)]
 
     def problem_spec(self) -> dict[str, Any]:
-        """What decides the values of this game."""
+        """Return everything that determines the values of this game."""
         queries = self.queries
         validation = hashlib.sha256(queries.table.sha256().encode())
         validation.update(column_sha256(queries.target))
@@ -436,18 +420,18 @@ class ShardedKNNGame:
 
 
 def sample_rows(table: ShardedTable) -> Problem:
-    """Some rows of a table in shards, from its beginning to its end, to look at in memory."""
-    step = -(-table.n_shards // _LOOKED_AT_SHARDS)
+    """Read the first rows of some shards, distributed over the table, into memory."""
+    step = -(-table.n_shards // _SAMPLED_SHARDS)
     shards = [table.rows(shard) for shard in range(0, table.n_shards, step)]
-    rows = table.take([row for own in shards for row in own[:_LOOKED_AT_ROWS]])
+    rows = table.take([row for own in shards for row in own[:_SAMPLED_ROWS]])
     target = np.array(rows.column(table.target).to_pylist())
     cells = Table.from_data(rows.drop_columns([table.target]), called="X")
-    # One class is enough here, where the first rows of a shard may be all of one.
+    # All sampled rows may be of one class.
     return Problem(cells, target, np.unique(target), (), Blocks.from_shape(cells.shape))
 
 
 def column_table(scales: ColumnScales, table: ShardedTable, summary: TableSummary) -> ColumnTable:
-    """What columns of a table in shards were taken for, as far as their summaries tell."""
+    """Describe how the columns of a sharded table are read, from their summaries."""
     return ColumnTable(
         tuple(_info(scales, table, summary, position) for position in range(len(table.names)))
     )
@@ -468,7 +452,7 @@ def _info(
         notes = notes_on_values(list(own.counts), list(own.counts.values()), named=named)
         integral = not notes
     else:
-        # Of very many numbers the last bits are dropped, so that some are counted as one.
+        # Summaries of very many numbers drop low bits, so some numbers are counted as one.
         distinct, at_least, integral = len(own.keys), own.shift > 0, types.is_integer(type_)
     read_as: ReadAs = "category" if part == "categories" else _quantity(type_)
     distance = (
