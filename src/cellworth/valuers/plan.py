@@ -36,12 +36,12 @@ _TIMED_UTILITIES = 20
 _TIMED_SECONDS = 2.0
 _YEAR = 31_557_600
 _LONGEST_WRITTEN_OUT = 60
-# The part of a round that one worker does, and rounds that may be in progress at once.
+# The serial part of a round, and rounds that may be in progress at once.
 SERIAL = "bins and merged ranks"
 _ROUNDS_AT_ONCE = 3
 # A run sends its sample and queries before the first round, and again before results are written.
 _TIMES_SENT = 2
-Made = TypeVar("Made")
+_Result = TypeVar("_Result")
 _TRIAL_SECONDS = 0.5
 _TRIAL_ROWS = 65_536
 _TRIAL_PAIRS = 64
@@ -51,7 +51,7 @@ _PAIR = 8192
 
 
 def seconds_per_utility(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> float:
-    """Mean time of the first few of these pairs of coalitions, those that need a fit."""
+    """Return the mean time of the first of these pairs of coalitions that are not empty."""
     n_timed, began = 0, time.perf_counter()
     with threadpool_limits(1):
         for rows, columns in pairs:
@@ -102,7 +102,7 @@ class Plan:
 
     @classmethod
     def of_run(cls, name: str, game: Any, sampler: TaskSampler, rule: StoppingRule) -> Plan:
-        """Plan a run until a rule is met; some utilities of its first task are timed."""
+        """Plan a run until a rule is met; time some utilities of its first task."""
         pairs = list(sampler(0))
         order = generator(0, 0).permutation(len(pairs))
         return cls(
@@ -116,7 +116,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Estimated time of the whole run on one worker; infinite beyond all measure."""
+        """Estimated time of the whole run on one worker."""
         try:
             return min(self.most_seconds, self.seconds_per_utility * self.utilities)
         except OverflowError:
@@ -131,7 +131,7 @@ class Plan:
         verdict = "within" if self.allowed else "beyond"
         limit = "" if self.limit == math.inf else f"; {verdict} the limit of {self.limit:,}"
         if self.utilities < self.utilities_per_task:
-            limit += "; too few for a first task, and so for any value"
+            limit += "; too few for a first task, so that no value would be known"
         return (
             f"{self.shape[0]} x {self.shape[1]} blocks, {self.sampler}: {self.count} utilities, "
             f"{self.duration} ({self.seconds_per_utility * 1e3:.2g} ms each on one worker, about "
@@ -140,7 +140,7 @@ class Plan:
 
     @property
     def count(self) -> str:
-        """Number of utilities in words that stay short."""
+        """Number of utilities in short form."""
         if self.utilities == math.inf:
             return "any number of"
         number = int(self.utilities)
@@ -285,7 +285,7 @@ def _short_bytes(count: float) -> str:
 
 
 def plan_of_passes(tasks: QueryTasks, n_passes: int | None, stop: StoppingRule | None) -> Plan:
-    """Plan a run of some passes, or until a rule is met; some queries are valued for it."""
+    """Plan a run of some passes, or until a rule is met; time some queries."""
     n_coalitions = tasks.schedule.n_coalitions
     per_pass = tasks.schedule.queries.n_queries * n_coalitions
     most = math.inf if stop is None else min(
@@ -302,13 +302,13 @@ def plan_of_passes(tasks: QueryTasks, n_passes: int | None, stop: StoppingRule |
 
 
 def seconds_per_query(tasks: QueryTasks) -> float:
-    """Time of one query, from ever more of them, until that takes half a second."""
-    # The last part is watched for errors only if all are.
+    """Time a growing number of queries until they take half a second; return the time of one."""
+    # The last part computes errors only if all parts do.
     task = tasks(len(tasks.schedule.parts) - 1)
     most = task.part.n_queries
-    n_queries, seconds = 1, 0.0
+    n_queries = 1
     with threadpool_limits(1):
-        # The first compiles, sorts columns and draws coalitions, once for all.
+        # The first call compiles, sorts columns and draws coalitions.
         tasks.contribution(replace(task, part=task.part.first(1)))
         while True:
             trial = replace(task, part=task.part.first(n_queries))
@@ -338,7 +338,7 @@ def plan_of_shards(
     semivalue: Semivalue,
     executor: Executor,
 ) -> ShardPlan:
-    """Time a few pairs on the game of the first rows, and scale them to all pairs and rows."""
+    """Time a few pairs on the first rows, and scale to all pairs and rows."""
     with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
         # The first call loads kernels, or compiles them.
         make_game()
@@ -354,7 +354,7 @@ def plan_of_shards(
         passes, serial, pair_bytes, near_bytes = _time_rounds(schedule, ranker, shard)
     n_rows, n_columns = table.shape
     n_pairs, n_parts = queries.n_queries * schedule.n_coalitions, len(schedule.parts)
-    # Sums of a pass; with several passes their means and variances as well.
+    # Sums of a pass; with several passes also means and variances.
     n_figures = 1 if n_passes == 1 else 3
     cells, figures = n_columns * game.layout.dtype.itemsize, n_results * 8 * n_figures
     run_bytes = (ranker.sample.numbers.shape[1] + queries.n_queries) * n_columns * 8
@@ -384,7 +384,7 @@ def plan_of_shards(
 
 
 def _n_workers(executor: Executor) -> int:
-    """Threads of all workers of an executor."""
+    """Return the number of threads of all workers."""
     if isinstance(executor, Dask):
         client: Any = executor.client
         return max(int(sum(client.nthreads().values())), 1)
@@ -394,7 +394,7 @@ def _n_workers(executor: Executor) -> int:
 def _ranker(
     game: ShardedKNNGame, shard: Shard, n_rows: int, bins: BinnedRanks, semivalue: Semivalue
 ) -> Ranker:
-    """Rank as in the whole table, with a sample of these rows."""
+    """Return the ranker of the whole table, but with a sample of these rows."""
     drawn = np.random.default_rng(0).integers(0, shard.n_rows, len(sample_positions(n_rows)))
     counts = np.array(game.layout.class_counts, dtype=np.int64)
     counts = counts * n_rows // counts.sum()
@@ -407,7 +407,7 @@ def _ranker(
 
 
 def _time_rounds(schedule: TaskSchedule, ranker: Ranker, shard: Shard) -> tuple[float, ...]:
-    """Return seconds of a pair for each row, seconds for all rows together, and bytes."""
+    """Return seconds per pair and row, serial seconds per pair, and the two kinds of bytes."""
     # The first round loads kernels, or compiles them.
     _time_round(schedule, ranker, shard, 1)
     rounds: list[tuple[float, ...]] = []
@@ -421,8 +421,8 @@ def _time_rounds(schedule: TaskSchedule, ranker: Ranker, shard: Shard) -> tuple[
 def _time_round(
     schedule: TaskSchedule, ranker: Ranker, shard: Shard, n_pairs: int
 ) -> tuple[float, ...]:
-    """Return pairs of one round of few queries, seconds of its two parts, and bytes of messages."""
-    # Of this thread alone: other processes may keep the machine busy.
+    """Return the pairs of a small round, seconds of its two parts, and bytes of its messages."""
+    # Time of this thread: other processes may keep the machine busy.
     task, clock = schedule(0), time.thread_time
     part = task.part.first(max(n_pairs // schedule.n_coalitions, 1))
     orders = schedule.orders(replace(task, part=part))
@@ -445,7 +445,7 @@ def _time_round(
 
 
 def _of_all_rows(summary: Summary, n_near: int) -> Summary:
-    """A summary that lists as many nearest rows as that of the whole table."""
+    """Return a summary with as many nearest rows as that of the whole table."""
     n_pairs = len(summary.counts)
     rows = np.random.default_rng(0).integers(0, 2**40, n_pairs * n_near)
     starts = np.arange(0, (n_pairs + 1) * n_near, n_near, dtype=np.uint32)
@@ -453,11 +453,10 @@ def _of_all_rows(summary: Summary, n_near: int) -> Summary:
 
 
 def _time_call(
-    clock: Callable[[], float], function: Callable[..., Made], *given: Any, **named: Any
-) -> tuple[Made, float]:
+    clock: Callable[[], float], function: Callable[..., _Result], *given: Any, **named: Any
+) -> tuple[_Result, float]:
     began = clock()
-    made = function(*given, **named)
-    return made, clock() - began
+    return function(*given, **named), clock() - began
 
 
 def _n_bytes(thing: Any) -> int:

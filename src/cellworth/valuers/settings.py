@@ -109,8 +109,8 @@ def draw_seed(random_state: RandomState, runtime: Runtime | None) -> int:
     """Return the seed of the run."""
     if runtime is not None and runtime.checkpoint is not None and not is_integer(random_state):
         raise ValueError(
-            "a checkpoint needs random_state to be an integer, so that a later session draws "
-            "the same tasks."
+            f"random_state must be an integer with a checkpoint, got {random_state!r}; a later "
+            "session then draws the same tasks."
         )
     return check_random_state(random_state)
 
