@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
-from cellworth.data.arguments import Mask, Positions, check_count
+from cellworth.data.arguments import CrossValidation, Mask, Model, Positions, Scoring, check_count
 from cellworth.data.blocks import Blocks, Groups, some
 from cellworth.data.io import describe
-from cellworth.data.problem import Fold, Problem, check_weights
-from cellworth.data.tables import Table, column_sha256
+from cellworth.data.problem import Fold, GroupedFolds, Problem, check_weights
+from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
 from cellworth.games.fitting import (
     AllClasses,
     ConstantClassifier,
@@ -129,19 +129,19 @@ class ModelGame:
 
     def __init__(
         self,
-        model: Any,
-        X: Any,
-        y: Any,
-        X_val: Any = None,
-        y_val: Any = None,
+        model: Model,
+        X: TableLike,
+        y: VectorLike | None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
         *,
-        scoring: Any = None,
-        cv: Any = 5,
+        scoring: Scoring | None = None,
+        cv: CrossValidation | GroupedFolds = 5,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         empty: EmptyPolicy = "prior",
         error: ErrorPolicy = "fallback",
-        sample_weight: Any = None,
+        sample_weight: VectorLike | None = None,
     ) -> None:
         classification = check_model(model)
         self.problem: Problem = Problem.from_data(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import (
     ColumnTypes,
+    CrossValidation,
     Distance,
     Floats,
     Integers,
@@ -25,10 +26,10 @@ from cellworth.data.arguments import (
 )
 from cellworth.data.blocks import Axis, Blocks, Groups
 from cellworth.data.io import describe
-from cellworth.data.problem import Problem
+from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.statistics import CategorySummary
-from cellworth.data.tables import Table, column_sha256
+from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
 from cellworth.games.game import EmptyPolicy, check_empty_policy
 from cellworth.knn.distances import ColumnScales, Distances
 from cellworth.knn.shard_data import summarize_table
@@ -109,16 +110,16 @@ class KNNGame:
 
     def __init__(
         self,
-        X: Any,
-        y: Any,
-        X_val: Any = None,
-        y_val: Any = None,
+        X: TableLike,
+        y: VectorLike | None,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
         *,
         n_neighbors: int = 5,
         scoring: KNNScoring | None = None,
         scale: Scale = "robust",
         column_types: ColumnTypes | None = None,
-        cv: Any = 5,
+        cv: CrossValidation | GroupedFolds = 5,
         row_groups: Groups | str = None,
         column_groups: Groups = None,
         empty: EmptyPolicy = "prior",

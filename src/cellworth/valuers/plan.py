@@ -16,7 +16,9 @@ from threadpoolctl import threadpool_limits
 
 from cellworth.data.arguments import Mask
 from cellworth.data.sharded_table import ShardedTable
+from cellworth.games.flattened import FlattenedGame
 from cellworth.games.game import Game, compute_utility
+from cellworth.games.model import ModelGame
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks, Near, Ranker, Shard, Summary, sample_positions
 from cellworth.knn.knn_game import ShardedKNNGame
@@ -101,7 +103,9 @@ class Plan:
     columns: ColumnTable | None = None
 
     @classmethod
-    def of_run(cls, name: str, game: Any, sampler: TaskSampler, rule: StoppingRule) -> Plan:
+    def of_run(
+        cls, name: str, game: ModelGame | FlattenedGame, sampler: TaskSampler, rule: StoppingRule
+    ) -> Plan:
         """Plan a run until a rule is met; time some utilities of its first task."""
         pairs = list(sampler(0))
         order = generator(0, 0).permutation(len(pairs))
