@@ -103,6 +103,22 @@ def test_a_public_name_is_documented_and_typed(path):
         assert set(parameters) | {"return"} <= set(hints)
 
 
+# A row or column label may have any type; an agreement passes the arguments of fit on.
+WITHOUT_TYPE = {("diagnostics.Explanation", "label"), ("payouts.Agreement", "data")}
+
+
+def test_public_parameters_say_what_they_accept():
+    untyped = {
+        (path, name)
+        for path, thing in CALLABLES.items()
+        for member in (thing, *(getattr(thing, each) for each in dir(thing) if each[0] != "_"))
+        if str(getattr(member, "__module__", "")).startswith("cellworth")
+        for name, parameter in words.parameters_of(member).items()
+        if parameter.annotation in {"Any", "Any | None"}
+    }
+    assert untyped == WITHOUT_TYPE
+
+
 @pytest.mark.parametrize("path", [path for path in PUBLIC if path not in WITHOUT_EXAMPLE])
 def test_the_example_of_a_public_name_runs_with_its_own_imports(path):
     """Readers copy an example from the reference into an empty session with numpy as np."""

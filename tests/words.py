@@ -239,14 +239,14 @@ def public_things() -> dict[str, Any]:
     }
 
 
-def parameters_of(thing: Any) -> list[str]:
+def parameters_of(thing: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function or of a class; interfaces have none."""
     if getattr(thing, "_is_protocol", False) or not callable(thing):
-        return []
+        return {}
     try:
-        return list(inspect.signature(thing).parameters)
+        return dict(inspect.signature(thing).parameters)
     except ValueError:
-        return []
+        return {}
 
 
 if __name__ == "__main__":
