@@ -65,8 +65,7 @@ class LeaveOneOutValuer(ModelValuer):
     empty : {"prior", "zero"}, default="prior"
         Utility without rows or without columns; see :class:`~cellworth.games.ModelGame`.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in
-        :class:`~cellworth.Runtime`.
+        Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
@@ -290,8 +289,7 @@ class FlattenedValuer(ModelValuer):
     random_state : int, Generator, RandomState or None, default=None
         Seed of the orders; None draws one, which the provenance records.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in
-        :class:`~cellworth.Runtime`.
+        Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"

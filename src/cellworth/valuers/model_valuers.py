@@ -83,8 +83,7 @@ class MonteCarloValuer(ModelValuer):
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in
-        :class:`~cellworth.Runtime`.
+        Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
@@ -318,8 +317,7 @@ class ExactValuer(ModelValuer):
         Weights of coalitions by size; a pair has one for rows and one for columns. None means
         ``Shapley()``.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in
-        :class:`~cellworth.Runtime`.
+        Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
@@ -482,8 +480,7 @@ def value_game(
     random_state : int, Generator, RandomState or None, default=None
         Seed of the random coalitions.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in
-        :class:`~cellworth.Runtime`.
+        Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed, without a partition.
     max_utilities : int, default=2**20

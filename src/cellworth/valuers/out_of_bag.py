@@ -290,8 +290,7 @@ class OutOfBagValuer(TableValuer):
     random_state : int, Generator, RandomState or None, default=None
         Seed of bags, columns and trees; None draws one, which the provenance records.
     n_jobs : int, default=None
-        Number of workers of the default executor, -1 for all cores; None as in
-        :class:`~cellworth.Runtime`.
+        Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Where and how the run is executed: executor, checkpoint, partition, cache, progress.
 
