@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,15 +172,25 @@ def estimate_training_variance(differences: Floats) -> VarianceComponent:
     )
 
 
-class HeldOutRows(Protocol):
+class HeldOutRows(ABC):
     """Held-out rows, with the variance of a mean score due to their choice."""
+
+    def __init__(self, scorer: Any, target: NDArray[Any]) -> None:
+        self._scorer, self._target = scorer, target
 
     def score(self, model: Recorded) -> float:
         """Return the score of a model on all rows."""
+        return self._score_rows(model, np.arange(len(self._target)))
 
+    def _score_rows(self, model: Recorded, rows: Positions) -> float:
+        some = model.on(rows, rows[:, None])
+        return float(self._scorer(some, some.X, self._target[rows]))
+
+    @abstractmethod
     def compute_replicates(self, model: Recorded) -> Floats:
         """Return scores of a model by row or group, of which differences are averaged."""
 
+    @abstractmethod
     def estimate_variance(self, replicates: Floats) -> list[VarianceComponent]:
         """Estimate the variance of a difference of scores from the difference of replicates."""
 
@@ -199,22 +210,7 @@ def make_held_out_rows(
     return RowwiseScores(scorer, read, target, strata)
 
 
-class _ScoredRows:
-    """Score models on held-out rows."""
-
-    def __init__(self, scorer: Any, target: NDArray[Any]) -> None:
-        self._scorer, self._target = scorer, target
-
-    def score(self, model: Recorded) -> float:
-        """Return the score of a model on all rows."""
-        return self._score_rows(model, np.arange(len(self._target)))
-
-    def _score_rows(self, model: Recorded, rows: Positions) -> float:
-        some = model.on(rows, rows[:, None])
-        return float(self._scorer(some, some.X, self._target[rows]))
-
-
-class RowwiseScores(_ScoredRows):
+class RowwiseScores(HeldOutRows):
     """Held-out rows for a scorer that is the mean of one score per row."""
 
     def __init__(
@@ -238,7 +234,7 @@ class RowwiseScores(_ScoredRows):
         return parts
 
 
-class JackknifeGroups(_ScoredRows):
+class JackknifeGroups(HeldOutRows):
     """Held-out rows in groups that are left out in turn (jackknife), for any scorer."""
 
     def __init__(
