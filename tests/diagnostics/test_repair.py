@@ -150,7 +150,7 @@ def test_a_mask_may_be_a_frame_with_the_columns_of_the_table():
     mask = pd.DataFrame({"a": [True, False], "b": [False, False]})
     assert repair_cells(table, mask, how="missing").isna().equals(mask)
     for other in (mask[["b", "a"]], mask[::-1]):
-        with pytest.raises(ValueError, match="in the same order, or an array"):
+        with pytest.raises(ValueError, match=r"in the same order, got .*; or pass an array"):
             repair_cells(table, other, how="missing")
     array = repair_cells(table.to_numpy(), mask, how="missing")
     np.testing.assert_array_equal(np.isnan(array), mask)
