@@ -86,7 +86,7 @@ WRONG = {
     "value {T} --target label -o {AT}/full --force": "holds other files",
     "value {T} --target label --val {AT}/val.csv -o {AT}/v": "lacks the columns",
     "value {T} --target label --val {AT}/none.csv": "does not exist",
-    "value {AT}/one.csv --target label -o {AT}/v": "one class only",
+    "value {AT}/one.csv --target label -o {AT}/v": "got one class",
     "value {T} --target label --val {AT}/more.csv --row-groups town -o {AT}/v":
         "has the columns 'city' that the table lacks",
     "value {AT}/gap.csv --target label -o {AT}/v": "no label in 1 of 24 rows, the first",

@@ -131,7 +131,7 @@ def _hide_other_owners(owner: str) -> Iterator[None]:
             yield
         except (ValueError, KeyError) as error:
             raise ValueError(
-                f"the amount cannot be split, so there is no statement for {owner!r}; leave out "
+                f"the amount was not split, so there is no statement for {owner!r}; leave out "
                 "--statement to see why."
             ) from error
 
