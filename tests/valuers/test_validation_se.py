@@ -20,7 +20,7 @@ from cellworth.sampling import (
     GaussianProcess,
     PlainPermutations,
 )
-from cellworth.sampling.moments import append_margins, fewer, widening
+from cellworth.sampling.moments import append_margins, pool_deviations, widening
 from cellworth.valuers import FlattenedValuer
 
 WINE = load_wine()
@@ -410,8 +410,8 @@ def test_fewer_deviations_keep_the_sum_of_squares_in_the_mean():
     for _ in range(400):
         rows = rng.normal(size=256)
         deviations = (rows - rows.mean()).astype(np.float32) * np.float32(np.sqrt(256 / 255))
-        ratios.append((fewer(deviations, 64) ** 2).sum() / (deviations**2).sum())
-    assert fewer(deviations, 64).shape == (64,)
+        ratios.append((pool_deviations(deviations, 64) ** 2).sum() / (deviations**2).sum())
+    assert pool_deviations(deviations, 64).shape == (64,)
     error = np.std(ratios) / np.sqrt(len(ratios))
     assert abs(np.mean(ratios) - 1) < 4.5 * error
 
