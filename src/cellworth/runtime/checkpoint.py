@@ -208,7 +208,7 @@ class DirectoryCheckpoint:
         self._files: AnswerFiles | None = None
 
     def open(self, identity: Mapping[str, Any]) -> None:
-        """Open the checkpoint for the run identified by ``identity``; refuse another run."""
+        """Open the checkpoint for the run identified by ``identity``; raise if it holds another."""
         # As JSON returns it, so that the two can be compared.
         asked = json.loads(json.dumps(identity))
         with explain_disk_errors(self.folder):

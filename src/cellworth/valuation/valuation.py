@@ -740,7 +740,7 @@ def _next_step(valuation: Valuation) -> str:
         return "fit again with the same checkpoint to resume this run."
     noise, signal = valuation._noise_and_signal()
     if noise > signal / 4:
-        return "sampling errors are large beside the values; fit with a larger budget."
+        return "sampling errors are large compared with the values; fit with a larger budget."
     return (
         "suspect_cells(X, y, valuation=valuation) lists cells that look wrong, explain_row("
         "valuation, row) explains the value of a row, report.save(path, valuation, X, y) shows "

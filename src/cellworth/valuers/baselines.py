@@ -44,17 +44,18 @@ _TASKS_PER_ROUND = 16
 
 
 class LeaveOneOutValuer(ModelValuer):
-    """What a block adds to all others: h(N, M) - h(N-i, M) - h(N, M-j) + h(N-i, M-j), exactly.
+    """Exact leave-one-out values: h(N, M) - h(N-i, M) - h(N, M-j) + h(N-i, M-j).
 
-    (n + 1)(m + 1) utilities are looked at, one task for each row that is left out. The values are
-    those of ``ExactValuer`` with ``LeaveOneOut()`` for rows and columns, at a price that large
-    tables can bear. They look at a single coalition: a row that has a near copy is worth about
-    nothing.
+    It evaluates (n + 1)(m + 1) utilities, one task for each row that is left out. The values are
+    those of ``ExactValuer`` with ``LeaveOneOut()`` for rows and columns, at a cost that is feasible
+    for large tables. They depend on a single coalition: a row with a near copy has a value of
+    about 0.
 
-    Kept: linear, dummy, symmetric. Broken: values do not add up to the utility of the table, nor do
-    rows or columns to one-dimensional values; see ``docs/explanation/baselines.md``.
+    Values are linear and symmetric, and the dummy axiom holds. They do not add up to the utility of
+    the table, nor do rows or columns to one-dimensional values; see
+    ``docs/explanation/baselines.md``.
 
-    Ctrl-C ends a run early: rows that were left out by then have their values, the rest is NaN.
+    Ctrl-C ends a run early: rows that were left out by then have values, others are NaN.
 
     Parameters
     ----------
@@ -206,9 +207,9 @@ class Unplayed:
 class RandomValuer(TableValuer):
     """Independent random values, uniform between 0 and 1: what every ranking must beat.
 
-    The table is looked at for its shape and names alone. Values have no standard errors: there is
-    nothing that they estimate. All promises of two-dimensional values are broken, from linearity to
-    sums; see ``docs/explanation/baselines.md``.
+    Only the shape and the names of the table are used. Values have no standard errors, because they
+    estimate nothing. No axiom of two-dimensional values holds; see
+    ``docs/explanation/baselines.md``.
 
     Parameters
     ----------
@@ -269,12 +270,11 @@ class FlattenedValuer(ModelValuer):
     them come one after the other: n x m + 1 utilities. Values are means over tasks, and standard
     errors come from the spread between them.
 
-    This is no two-dimensional value. A row cannot be absent: with all its cells filled in, it still
-    teaches its label, and no value of a row tells what the row is worth. Kept: linear; values add
-    up, to the utility of the table minus that of a table with every cell filled in; symmetric under
-    reordering. Broken: dummy (a block may matter although it adds nothing that its row and column
-    do not add alone), and the sums of rows and columns are not those of one-dimensional games of
-    rows or columns; see ``docs/explanation/baselines.md``.
+    These are not two-dimensional values. A row cannot be absent: with all its cells filled in, the
+    model still learns from its label. Values are linear and symmetric, and add up to the utility of
+    the table minus that of a table with every cell filled in. The dummy axiom does not hold: a
+    block may have a value although it adds nothing to its row and column. Sums of rows and columns
+    are not those of one-dimensional games; see ``docs/explanation/baselines.md``.
 
     Ctrl-C ends a run early: the finished tasks are kept, with a warning.
 

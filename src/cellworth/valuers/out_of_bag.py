@@ -235,11 +235,11 @@ class _Asked(Settings):
 
 
 class OutOfBagValuer(TableValuer):
-    """2D-OOB (Sun, Shen and Kwon 2024): a cell is worth what trees with its column make of its row.
+    """2D-OOB (Sun, Shen and Kwon 2024): values of cells from out-of-bag scores of trees.
 
-    Every tree learns from a bootstrap sample of the rows, seen through a random part of the
-    columns. The value of cell (i, j) is the mean, over the trees that have column j and do not have
-    row i in their bag, of the sum of two scores of row i:
+    Every tree is trained on a bootstrap sample of the rows and a random subset of the columns. The
+    value of cell (i, j) is a mean over the trees that have column j and do not have row i in their
+    bag. It is the mean of the sum of two scores of row i:
 
     - how well the tree predicts its label: 1 or 0 for a class; for a numeric target 1 minus the
       squared error in units of the target's variance, so that 1 is perfect and 0 is as good as
@@ -247,46 +247,44 @@ class OutOfBagValuer(TableValuer):
     - with ``distance``, how near the row is to the mean of its class in the bag, over the columns
       of the tree: 1 for the nearest row of the bag, 0 for the farthest and beyond.
 
-    It takes as many fits as there are trees, however large the table is, and no validation set.
-    Only the order of values tells a good cell from a bad one, and with ``contrast`` also their
-    sign.
+    The number of fits is the number of trees, however large the table is. No validation set is
+    needed. Only the order of values distinguishes good cells from bad ones, and with ``contrast``
+    also their sign.
 
-    No game is played, and most promises of two-dimensional values are broken. Kept: linear in the
-    score; symmetric, within standard errors. Broken: dummy (a constant column is worth as much as
-    the scores of trees that have others besides), and values add up to nothing in particular, as
-    do rows and columns. With ``distance`` a cell counts also where no tree uses it: a row that is
-    unlike its class has a low value even if every tree predicts it well. See
-    ``docs/explanation/baselines.md``.
+    There is no game, and most axioms of two-dimensional values do not hold. Values are linear in
+    the score, and symmetric within standard errors. The dummy axiom does not hold: a constant
+    column gets the scores of trees that also have other columns. Sums of values have no meaning.
+    With ``distance`` a cell counts even if no tree uses it: a row that is unlike its class has a
+    low value even if every tree predicts it well. See ``docs/explanation/baselines.md``.
 
     A block of several rows gets the mean over its rows that are out of a tree's bag, and columns of
-    a group are drawn together: the value stays a mean score, whatever the size of the block. Sums
-    of rows and columns come without standard errors.
+    a group are drawn together, so that the value is a mean score for any size of the block. Sums of
+    rows and columns have no standard errors.
 
     Ctrl-C ends a run early: the finished trees are kept, with a warning.
 
     Parameters
     ----------
     model : classifier or regressor, default=None
-        None: a fully grown scikit-learn tree. Numbers with a fraction, or more than 50 different
-        numbers, are a numeric target, all else are classes; a model settles it. The tree gets text
-        and categories as their numbers in alphabetical order, dates as time since the first, and
-        missing values as NaN. A model of your own gets the table as it is.
+        None means a fully grown scikit-learn tree. The target is then numeric if it has fractions
+        or more than 50 different numbers, and classes otherwise. The tree gets strings and
+        categories as codes in alphabetical order, dates as time since the first, and missing
+        values as NaN. Your own model gets the table as it is.
     n_trees : int, default=1000
-        How many trees (or models) to train.
+        Number of trees (or models) to train.
     column_share : float, default=0.5
-        Which part of the columns each tree has, rounded to whole columns, at least one.
+        Share of the columns that each tree has, rounded to whole columns, at least one.
     max_features : int, float, str or None, default="sqrt"
-        How many of its columns a tree looks at for each split; see scikit-learn's trees. A
-        ``model`` of your own has its own parameters.
+        Number of columns that a tree considers for each split; see scikit-learn's trees. Your own
+        ``model`` has its own parameters.
     distance : bool, default=True
-        Whether nearness to the mean of the class counts. Numbers are standardised first; a
-        category is as far as its one-hot vector is from the shares of categories in the class,
-        scaled to the same mean; a missing cell has the mean distance of its column. A numeric
-        target stands in for classes as five groups of rows of about equal size. False: the scores
-        of trees alone.
+        Whether to add nearness to the mean of the class. Numbers are standardized first. The
+        distance of a category is that of its one-hot vector from the shares of categories in the
+        class, scaled to the same mean. A missing cell has the mean distance of its column. A
+        numeric target is divided into five groups of about equal size, used as classes.
     contrast : bool, default=False
-        Whether to take off the mean over the trees that do not have column j: what the column
-        changes about the row, not how easy the row is.
+        Whether to subtract the mean over the trees that do not have column j: the effect of the
+        column on the row, not how easy the row is.
     random_state : int, Generator, RandomState or None, default=None
         Seed of bags, columns and trees; None draws one, which the provenance records.
     n_jobs : int, default=None
@@ -297,7 +295,7 @@ class OutOfBagValuer(TableValuer):
     Attributes
     ----------
     valuation_ : Valuation
-        Its counts tell how many trees stand behind each value; NaN where there were none.
+        Its counts are the numbers of trees of each value; values are NaN without trees.
     values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
     row_values_, column_values_ : arrays
         Sums of the blocks.

@@ -67,7 +67,7 @@ def seconds_per_utility(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> float
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would cost.
+    """Estimated cost of a run.
 
     Parameters
     ----------
@@ -76,20 +76,20 @@ class Plan:
     shape : tuple of int
         Row players and column players.
     utilities : float
-        Utilities to look at, at most; infinite where the stopping rule sets no number. With a model
-        each is a fit, or one for each fold and repeat.
+        Largest number of utilities; infinite if the stopping rule does not limit it. With a model
+        each is one fit, or one for each fold and repeat.
     utilities_per_task : float
-        How many a task needs, about: no value is known before the first task is done.
+        Mean number for a task; no value is known before the first task is done.
     seconds_per_utility : float
-        Mean of a few that were timed.
+        Mean time of some utilities.
     most_seconds : float
         Time that the stopping rule allows.
     limit : float
-        Utilities beyond which the run is refused.
+        Largest number of utilities that is allowed.
     scores : Scores or None
-        What the table will be scored by, and on which rows.
+        Scoring and validation rows.
     columns : ColumnTable or None
-        What each raw column is taken for.
+        How each raw column is read.
     """
 
     sampler: str
@@ -224,7 +224,7 @@ class ShardPlan:
 
     @property
     def bottleneck(self) -> str:
-        """What takes most of the time."""
+        """Name of the part that takes most of the time."""
         return max(self._seconds, key=self._seconds.__getitem__)
 
     @property
