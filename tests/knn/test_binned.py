@@ -243,7 +243,7 @@ def test_the_sample_covers_the_table_and_depends_on_its_length_alone(n_rows):
 
 def test_binned_ranks_of_numeric_targets_and_wrong_settings_are_errors():
     X = problem(100)[0]
-    with pytest.raises(ValueError, match="BinnedRanks is for class labels"):
+    with pytest.raises(ValueError, match="BinnedRanks needs classes"):
         KNNValuer(ranking=BinnedRanks(10)).fit(X, np.arange(100) / 3)
     with pytest.raises(TypeError, match=r"ranking must be BinnedRanks.* got 'bins'"):
         fit(problem(100), ranking="bins")
