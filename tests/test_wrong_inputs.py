@@ -415,7 +415,7 @@ MISTAKES = {
     ),
     "weights of nothing": (
         lambda: fit(sample_weight=np.zeros(4)),
-        ["above 0 for some row", "got 0 for all"],
+        ["above 0 for some row", "got zero for every row"],
     ),
     "weights in another order": (
         lambda: fit(sample_weight=pd.Series([1.0, 2.0, 3.0, 4.0], index=[3, 2, 1, 0])),

@@ -398,7 +398,7 @@ def test_payouts_of_model_games_have_intervals_of_validation_errors():
 
 
 def test_owners_of_another_table_are_refused():
-    with pytest.raises(ValueError, match="other cells"):
+    with pytest.raises(ValueError, match="must have the cells of the table that is valued"):
         ExactValuer(GaussianNB()).fit(**DATA, owners=Owners(X[:N_TRAIN] + 1).assign("ann"))
     with pytest.raises(TypeError, match="owners must be Owners"):
         ExactValuer(GaussianNB()).fit(**DATA, owners={"ann": [0]})

@@ -195,7 +195,7 @@ def check_weights(sample_weight: VectorLike, table: Table) -> NDArray[np.float64
             f"position {wrong[0]}."
         )
     if not weights.any():
-        raise ValueError("sample_weight must be above 0 for some row, got 0 for all.")
+        raise ValueError("sample_weight must be above 0 for some row, got zero for every row.")
     return weights
 
 
