@@ -7,16 +7,21 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from narwhals.stable.v2.typing import IntoDataFrame, IntoSeries
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cellworth.data.arguments import Labels, Positions
 from cellworth.data.blocks import is_missing, label_array, some
+
+if TYPE_CHECKING:
+    from narwhals.stable.v2.typing import IntoDataFrame, IntoSeries
+else:
+    # At run time, types of older releases of narwhals cannot be evaluated.
+    IntoDataFrame = IntoSeries = Any
 
 # Integers up to here are exact in float64, so that 1 and 1.0 have the same hash.
 LARGEST_EXACT = 2**53
