@@ -60,8 +60,8 @@ def test_a_run_with_rounds_shows_how_it_converged():
 
 
 def test_without_jinja2_a_sentence_says_what_to_install(monkeypatch):
-    page._environment.cache_clear()
+    page._make_environment.cache_clear()
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(ImportError, match=r"pip install 'cellworth\[report\]'"):
-        page._environment()
-    page._environment.cache_clear()
+        page._make_environment()
+    page._make_environment.cache_clear()
