@@ -17,11 +17,11 @@ Labels = NDArray[Any]
 Codes = NDArray[np.int32]
 MISSING = -1
 # Column type, user-defined squared distance of two cells, and the unit of numeric columns.
-Kind = Literal["numeric", "categorical"]
+ColumnType = Literal["numeric", "categorical"]
 Distance = Callable[[Any, Any], float]
 Scale = Literal["robust", "std"] | None
 # Mapping is invariant in its keys: only Any takes dictionaries of names of every type.
-ColumnTypes: TypeAlias = Mapping[Any, Kind | Distance]
+ColumnTypes: TypeAlias = Mapping[Any, ColumnType | Distance]
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import MISSING, Codes, Floats, Integers, Kind
+from cellworth.data.arguments import MISSING, Codes, ColumnType, Floats, Integers
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import LARGEST_EXACT
 
@@ -80,7 +80,7 @@ READERS: dict[Encoding, Callable[[Any, str], NDArray[Any]]] = {
 }
 
 
-def choose_encoding(type_: pa.DataType, kind: Kind | None, name: str) -> Encoding:
+def choose_encoding(type_: pa.DataType, kind: ColumnType | None, name: str) -> Encoding:
     """Choose how to read a column, given the column type that the user declared, if any."""
     from pyarrow import types
 

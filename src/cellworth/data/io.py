@@ -25,7 +25,7 @@ _ADDRESS = re.compile(
     r"(?:[A-Za-z][\w+.-]*::)*(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?P<slashes>[/\\]+)(?P<rest>.*)",
     re.DOTALL,
 )
-Kind = TypeVar("Kind")
+Record = TypeVar("Record")
 # Arrays and JSON-serializable values, by name.
 Plain = dict[str, Any]
 _ARRAYS = "arrays"
@@ -186,7 +186,7 @@ def pack(thing: Any) -> Plain:
     return plain
 
 
-def unpack(kind: type[Kind], plain: Mapping[str, Any]) -> Kind:
+def unpack(kind: type[Record], plain: Mapping[str, Any]) -> Record:
     """Create a dataclass from the output of :func:`pack`."""
     hints = get_type_hints(kind)
     found: dict[str, Any] = {}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from cellworth.data.arguments import ColumnTypes, Distance, Floats, Kind, Mask, Positions
+from cellworth.data.arguments import ColumnType, ColumnTypes, Distance, Floats, Mask, Positions
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import Table
 from cellworth.knn.columns import NumericColumn, check_column_types, read_column
@@ -158,7 +158,7 @@ class ColumnFeatures:
         out[marked, n_numbers + marks[marked]] = 1.0
 
 
-def _read_column(table: Table, position: int, kind: Kind | Distance | None) -> FeatureColumn:
+def _read_column(table: Table, position: int, kind: ColumnType | Distance | None) -> FeatureColumn:
     column = read_column(position, [table], kind, "robust")
     if isinstance(column, NumericColumn):
         return FeatureColumn.from_numbers(column.cells[0])

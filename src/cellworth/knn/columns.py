@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import (
     MISSING,
     Codes,
+    ColumnType,
     ColumnTypes,
     Distance,
     Floats,
-    Kind,
     Labels,
     Scale,
 )
@@ -82,7 +82,7 @@ class CodedColumn:
 
 def check_column_types(
     column_types: ColumnTypes | None, names: Labels
-) -> dict[Any, Kind | Distance]:
+) -> dict[Any, ColumnType | Distance]:
     """Check a mapping from column names to column types or distance functions."""
     if column_types is None:
         return {}
@@ -97,7 +97,7 @@ def check_column_types(
                 f"column_types must name columns of X, got {name!r}; "
                 f"the columns of X are {some(names)}."
             )
-        if not callable(kind) and kind not in get_args(Kind):
+        if not callable(kind) and kind not in get_args(ColumnType):
             raise ValueError(
                 f"column_types of column {name!r} must be 'numeric', 'categorical' or a function "
                 f"of two cells that returns their squared distance, got {kind!r}."
@@ -112,7 +112,7 @@ def check_scale(scale: Scale) -> None:
 
 
 def read_column(
-    position: int, sides: Sequence[Table], kind: Kind | Distance | None, scale: Scale
+    position: int, sides: Sequence[Table], kind: ColumnType | Distance | None, scale: Scale
 ) -> NumericColumn | CategoricalColumn | CodedColumn:
     """Read one column of the training table and of the query tables (together: the sides)."""
     name = sides[0].names.tolist()[position]
@@ -132,16 +132,16 @@ def infer_column_type(
     dtypes: list[nw.dtypes.DType | None],
     cells: list[NDArray[Any]],
     name: Any,
-    beside: Kind | None = None,
-) -> Kind:
+    beside: ColumnType | None = None,
+) -> ColumnType:
     """Return the column type that all sides have; a side of missing values alone is ignored.
 
     ``beside`` is the type of another side, if known.
     """
-    found_types: set[Kind] = set() if beside is None else {beside}
+    found_types: set[ColumnType] = set() if beside is None else {beside}
     objects: list[Any] = []
     for dtype, array in zip(dtypes, cells, strict=True):
-        kind = _kind(dtype, array, name)
+        kind = _type_of_dtype(dtype, array, name)
         if kind is None:
             objects += [cell for cell in array.tolist() if not is_missing(cell)]
         elif kind not in found_types and not all(map(is_missing, array.tolist())):
@@ -158,7 +158,9 @@ def infer_column_type(
     return "numeric" if "numeric" in found_types else "categorical"
 
 
-def _kind(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> Kind | None:
+def _type_of_dtype(
+    dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any
+) -> ColumnType | None:
     """Return the column type of a data type; None for Python objects."""
     if isinstance(dtype, nw.Categorical | nw.Enum | nw.String | nw.Boolean):
         return "categorical"

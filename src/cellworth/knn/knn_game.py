@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import (
+    ColumnType,
     ColumnTypes,
     CrossValidation,
     Distance,
     Floats,
     Integers,
-    Kind,
     Mask,
     Positions,
     Scale,
@@ -141,7 +141,7 @@ class KNNGame:
             column_types=column_types,
         )
         self.scale = scale
-        self.column_types: dict[Hashable, Kind | Distance] = dict(column_types or {})
+        self.column_types: dict[Hashable, ColumnType | Distance] = dict(column_types or {})
         self._warn_of_too_many_neighbors()
 
     @property
@@ -334,7 +334,7 @@ class ShardedKNNGame:
     n_neighbors: int
     scoring: str
     scale: Scale
-    column_types: dict[Any, Kind | Distance]
+    column_types: dict[Any, ColumnType | Distance]
     empty: EmptyPolicy
     sha256: str  # Hash of the table's cells
     column_info: ColumnTable

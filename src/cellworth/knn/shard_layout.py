@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import ColumnTypes, Integers, Kind, Scale
+from cellworth.data.arguments import ColumnType, ColumnTypes, Integers, Scale
 from cellworth.data.arrow import NO_TIME, READERS, Coder, Encoding, choose_encoding
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
@@ -239,7 +239,7 @@ def _lay_out(
     position: int,
     summary: NumberSummary | CategorySummary,
     queries: Table,
-    column_type: Kind | None,
+    column_type: ColumnType | None,
     *,
     scale: Scale,
 ) -> tuple[NumericColumn | CategoricalColumn, ColumnLayout]:
@@ -248,7 +248,7 @@ def _lay_out(
     name = table.names.tolist()[position]
     type_ = table.schema.field(name).type
     sort = choose_encoding(type_, column_type, name)
-    own: Kind | None = "categorical" if sort == "codes" else "numeric"
+    own: ColumnType | None = "categorical" if sort == "codes" else "numeric"
     cells = queries.column(position)
     kind = column_type or infer_column_type(
         [queries.dtype(position)], [cells], name, beside=own if summary.count else None
@@ -327,7 +327,9 @@ def summarize_shard(
     )
 
 
-def check_sharded_types(column_types: ColumnTypes | None, table: ShardedTable) -> dict[Any, Kind]:
+def check_sharded_types(
+    column_types: ColumnTypes | None, table: ShardedTable
+) -> dict[Any, ColumnType]:
     """Check the column types of a sharded table, which cannot have distance functions."""
     column_type = check_column_types(column_types, table.names)
     for name, kind in column_type.items():
@@ -336,7 +338,7 @@ def check_sharded_types(column_types: ColumnTypes | None, table: ShardedTable) -
                 f"column_types of column {name!r} must be 'numeric' or 'categorical' for a "
                 "ShardedTable, got a function, which would need all distinct cells in memory."
             )
-    return cast("dict[Any, Kind]", column_type)
+    return cast("dict[Any, ColumnType]", column_type)
 
 
 class _NumberSummarizer:
