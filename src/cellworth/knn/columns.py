@@ -141,7 +141,7 @@ def infer_column_type(
     found_types: set[ColumnType] = set() if beside is None else {beside}
     objects: list[Any] = []
     for dtype, array in zip(dtypes, cells, strict=True):
-        kind = _type_of_dtype(dtype, array, name)
+        kind = _infer_type(dtype, array, name)
         if kind is None:
             objects += [cell for cell in array.tolist() if not is_missing(cell)]
         elif kind not in found_types and not all(map(is_missing, array.tolist())):
@@ -158,9 +158,7 @@ def infer_column_type(
     return "numeric" if "numeric" in found_types else "categorical"
 
 
-def _type_of_dtype(
-    dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any
-) -> ColumnType | None:
+def _infer_type(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> ColumnType | None:
     """Return the column type of a data type; None for Python objects."""
     if isinstance(dtype, nw.Categorical | nw.Enum | nw.String | nw.Boolean):
         return "categorical"

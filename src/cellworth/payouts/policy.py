@@ -39,8 +39,8 @@ class Policy:
     unit : str, default="0.01"
         Smallest amount that is paid.
     negative : {"floor", "carry", "signed"}, default="floor"
-        An owner with a negative value gets nothing; gets nothing and the shortfall reduces later
-        payouts; or pays.
+        What an owner with a negative value gets. "floor": nothing. "carry": nothing, and the
+        shortfall reduces later payouts. "signed": the owner pays.
     minimum : str, default="0"
         The least that every owner gets.
     label_owner : str or None, default=None

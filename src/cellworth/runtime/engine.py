@@ -29,8 +29,8 @@ from cellworth.runtime.workers import (
 )
 from cellworth.sampling.moments import Addition
 
-# When a state is written: at the end of rounds and after so many seconds, but writing takes at
-# most this share of the time.
+# A state is written at the end of a round, and during a round after this many seconds, unless
+# writing would take more than this share of the time.
 _SECONDS_BETWEEN_STATES = 10.0
 _SHARE_OF_TIME = 0.05
 # Requests ahead of the next one to fold, for each that may be in flight: a slow request does not
