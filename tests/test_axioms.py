@@ -125,6 +125,7 @@ DISTANCES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "columns", "promise", "kept"), list(promises_on_the_page()))
 def test_the_page_on_axioms_tells_the_truth(rows, columns, promise, kept):
     rng = np.random.default_rng(7)
@@ -179,6 +180,7 @@ def test_size_probabilities_add_up_to_one(semivalue, n_players):
     assert probabilities.sum() == pytest.approx(1.0, abs=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(games(), st.sampled_from(SEMIVALUES), st.sampled_from(SEMIVALUES))
 def test_values_equal_the_sum_over_all_coalitions(game, rows, columns):

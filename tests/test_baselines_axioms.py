@@ -205,6 +205,7 @@ def test_the_page_speaks_of_all_four():
     assert names == {*VALUES, "OutOfBagValuer"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "promise", "kept"), ENTRIES)
 def test_the_page_on_baselines_tells_the_truth(name, promise, kept):
     distance = OUT_OF_BAG[promise]() if name == "OutOfBagValuer" else DISTANCES[promise](name)
@@ -219,6 +220,7 @@ def test_the_pages_example_of_a_dummy():
     np.testing.assert_allclose(values, [[-3.0], [3.0]], atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_the_contrast_of_a_useless_column_is_below_zero():
     rng = np.random.default_rng(2)
     y = np.arange(40) % 2

@@ -86,6 +86,7 @@ def test_no_circle_of_imports_between_files() -> None:
     assert len(list(TopologicalSorter(graph).static_order())) == len(names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", words.files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_names_and_text_use_the_words_of_the_glossary(path: Path) -> None:
     assert list(words.offences(path)) == []

@@ -26,6 +26,7 @@ def parameter(page):
     return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [parameter(page) for page in all_pages()])
 def test_a_page_prints_what_it_shows(page):
     pages.run(page)

@@ -166,6 +166,7 @@ def taken(computed):
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_partitions_in_one_folder_give_the_bits_of_the_run_in_one(tmp_path, computed, name):
     reference = fit(name).valuation_
@@ -188,6 +189,7 @@ def test_partitions_in_one_folder_give_the_bits_of_the_run_in_one(tmp_path, comp
     assert taken(computed) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_partitions_in_folders_of_their_own_are_merged(tmp_path, computed, name):
     reference = fit(name).valuation_
@@ -205,6 +207,7 @@ def test_partitions_in_folders_of_their_own_are_merged(tmp_path, computed, name)
     assert taken(computed) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EVERY if "neighbours" not in name])
 def test_the_last_fit_trains_no_model_but_for_the_corners(tmp_path, name):
     for position in range(2):
@@ -215,6 +218,7 @@ def test_the_last_fit_trains_no_model_but_for_the_corners(tmp_path, name):
     assert Tree.fits == (2 if name == "flattened" else 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALUERS)
 def test_a_missing_partition_is_computed_by_the_last_fit(tmp_path, computed, name):
     reference = fit(name).valuation_
@@ -226,6 +230,7 @@ def test_a_missing_partition_is_computed_by_the_last_fit(tmp_path, computed, nam
     assert taken(computed) == alone - before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["monte carlo, tasks", "flattened", "neighbours, sweeps"])
 def test_partitions_go_on_after_a_run_that_ended_early(tmp_path, computed, name):
     reference = fit(name).valuation_
@@ -237,6 +242,7 @@ def test_partitions_go_on_after_a_run_that_ended_early(tmp_path, computed, name)
     assert taken(computed) == alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", VALUERS)
 def test_a_partition_that_was_broken_off_goes_on(tmp_path, computed, name):
     reference = fit(name).valuation_
@@ -522,6 +528,7 @@ def test_failures_in_partitions_are_told_of_by_the_last_fit(tmp_path):
     assert told(folder=tmp_path) == told()
 
 
+@pytest.mark.slow
 def test_a_partition_of_fits_keeps_a_deadline(tmp_path):
     X, y = load_iris(return_X_y=True)
     groups = {"row_groups": np.arange(150) % 8, "column_groups": np.arange(4)}

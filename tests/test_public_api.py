@@ -119,6 +119,7 @@ def test_public_parameters_say_what_they_accept():
     assert untyped == WITHOUT_TYPE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in PUBLIC if path not in WITHOUT_EXAMPLE])
 def test_the_example_of_a_public_name_runs_with_its_own_imports(path):
     """Readers copy an example from the reference into an empty session with numpy as np."""
@@ -205,12 +206,14 @@ def test_importing_cellworth_loads_no_library():
     assert run_python(LOADED.format("import cellworth", HEAVY + NEEDED)) == ""
 
 
+@pytest.mark.slow
 def test_all_names_together_load_no_heavy_package_of_their_own_accord():
     baseline = set(run_python(LOADED.format("import sklearn.linear_model", HEAVY)).split())
     ours = set(run_python(LOADED.format("from cellworth import *", HEAVY)).split())
     assert ours <= baseline
 
 
+@pytest.mark.slow
 def test_all_names_can_be_imported_where_no_heavy_package_is_installed():
     blocked = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r})); from cellworth import *"
     run_python(f"{blocked}; import cellworth; print(cellworth.__version__)")
@@ -232,6 +235,7 @@ def test_importing_cellworth_is_quick():
     assert cpu_seconds("-c", "import cellworth") - cpu_seconds("-c", "pass") <= 0.15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [[], *([name] for name in sorted(main.commands))], ids=str)
 def test_help_is_quick(command):
     assert cpu_seconds("-m", "cellworth", *command, "--help") <= 0.3
@@ -306,6 +310,7 @@ def draw_with(path, random_state, folder):
 DRAWING = [path for path in CALLABLES if "random_state" in words.parameters_of(PUBLIC[path])]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", RANDOM_STATES)
 @pytest.mark.parametrize("path", DRAWING)
@@ -400,6 +405,7 @@ class GroupedExactValuer(ExactValuer):
         return super().fit(X, y, cv=2, row_groups=groups[0], column_groups=groups[1])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
 def test_scikit_learn_accepts_the_exact_valuer_on_tables_that_are_cut_into_groups():
@@ -437,6 +443,7 @@ TOO_LARGE_CHECKS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
 def test_scikit_learns_checks_of_the_exact_valuer_fail_only_where_the_table_is_too_large():

@@ -70,6 +70,7 @@ def model_and_reference(request, wine):
     return model, valuer.fit(**wine).valuation_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
 def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executor):
     model, reference = model_and_reference
@@ -79,6 +80,7 @@ def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executo
     assert_same_bits(valuer.fit(**wine).valuation_, reference)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
 def test_exact_values_are_the_same_bits_everywhere(wine, executor):
     model = MODELS["tree"]
@@ -100,6 +102,7 @@ BASELINES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [Threads(3), Processes(2)], ids=repr)
 @pytest.mark.parametrize("name", BASELINES)
 def test_baselines_are_the_same_bits_everywhere(wine, name, executor):
@@ -321,6 +324,7 @@ print(valuation.counts.min())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
 def test_ctrl_c_ends_a_real_run_with_what_it_has(executor, tmp_path):
     done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
@@ -378,6 +382,7 @@ print(valuation.provenance.sessions[0].tasks)
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_usable_part_of_a_run_over_queries():
     done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
         [sys.executable, "-c", NEIGHBOURS],

@@ -129,6 +129,7 @@ def test_commands_that_need_the_table_name_what_to_call(both, tmp_path, command,
     assert function in text
 
 
+@pytest.mark.slow
 def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_phases, "GROUP_ROWS", 4)
     X = np.random.default_rng(0).normal(size=(60, 2))

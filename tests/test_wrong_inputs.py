@@ -790,6 +790,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_gets_one_clear_sentence(mistake):
     make, words = MISTAKES[mistake]

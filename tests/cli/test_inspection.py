@@ -113,6 +113,7 @@ def test_a_report_ranks_cells_as_suspects_does(home, tmp_path):
     assert listed == [(str(line["row"]), line["column"]) for line in asked["cells"]]
 
 
+@pytest.mark.slow
 def test_a_report_without_its_library_says_at_once_what_to_install(tmp_path):
     code = (
         "import sys; sys.modules['jinja2'] = None; from cellworth.cli import main; "

@@ -17,6 +17,7 @@ def done(process):
     return process.returncode, out, err
 
 
+@pytest.mark.slow
 def test_results_go_to_stdout_and_all_else_to_stderr(home, tmp_path):
     (tmp_path / "t.csv").write_text(TABLE.replace("p0,20", "p0,2O"))
     code, out, err = done(
@@ -31,6 +32,7 @@ def test_results_go_to_stdout_and_all_else_to_stderr(home, tmp_path):
     assert "\r" not in err
 
 
+@pytest.mark.slow
 def test_a_pipeline_sees_exit_codes_0_and_1(home):
     assert done(started("check", home.values, "--max-harmful", "100%"))[0] == 0
     code, out, err = done(started("check", home.values, "--min-total", "1000"))
@@ -39,6 +41,7 @@ def test_a_pipeline_sees_exit_codes_0_and_1(home):
     assert err == ""
 
 
+@pytest.mark.slow
 def test_debug_shows_the_traceback_of_a_mistake(home):
     code, _, err = done(started("--debug", "value", home.table, "--target", "nosuch"))
     assert code == 2
@@ -46,6 +49,7 @@ def test_debug_shows_the_traceback_of_a_mistake(home):
     assert "--target is 'nosuch'" in err
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error_to_talk_about(home):
     process = started("explain", home.values, "--column", "age", "--json")
     process.stdout.close()
@@ -54,6 +58,7 @@ def test_a_reader_that_goes_away_is_no_error_to_talk_about(home):
     process.stderr.close()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs sh")
 @pytest.mark.parametrize(("least", "code"), [("-9", 0), ("1000", 1)])
 @pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])

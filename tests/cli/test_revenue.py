@@ -137,6 +137,7 @@ def test_values_that_were_tampered_with_do_not_pass(home, tmp_path):
     assert "X is not the data that was valued" in done.out
 
 
+@pytest.mark.slow
 def test_a_payout_of_model_values_can_be_replayed(home, tmp_path, monkeypatch):
     shutil.copy(home.table, tmp_path / "people.csv")
     monkeypatch.chdir(tmp_path)

@@ -51,6 +51,7 @@ OTHER_TYPES = ("info of a run", "info of an audit", "explain of a column", "susp
 TYPES = [*DOCUMENTS, *OTHER_TYPES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_document_keeps_to_its_schema(documents, kind):
     name = kind.split()[0]
@@ -61,6 +62,7 @@ def test_a_document_keeps_to_its_schema(documents, kind):
     jsonschema.validate(document, schema)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_damaged_document_breaks_its_schema(documents, kind):
     schema = document_schema(kind.split()[0])

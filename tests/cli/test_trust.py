@@ -41,6 +41,7 @@ def handed_over(home, tmp_path, monkeypatch):
     sys.modules.pop("naughty", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
@@ -61,6 +62,7 @@ def test_a_model_is_not_imported_where_none_is_needed(handed_over, line):
     assert not (handed_over / "trace").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "folder"), [("resume run", "run"), ("verify audit --values v", "v")]
 )
@@ -79,6 +81,7 @@ def test_a_model_that_only_a_folder_names_is_not_run(handed_over, line, folder):
     assert (handed_over / "trace").exists()
 
 
+@pytest.mark.slow
 def test_the_way_on_names_the_model(handed_over):
     assert "cellworth resume run --model naughty:make" in fine("info", "run")
     out = fine("merge", "run", "--into", "all together")
@@ -174,6 +177,7 @@ def test_only_what_looks_like_a_formula_gets_an_apostrophe(text, harmless):
     assert escape_formula(text) == harmless
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [

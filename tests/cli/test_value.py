@@ -182,6 +182,7 @@ def test_a_model_of_the_users_own_is_valued_exactly_on_few_blocks(home, models):
     np.testing.assert_array_equal(load("v").values, again.values)
 
 
+@pytest.mark.slow
 def test_integers_that_are_measured_are_valued_where_that_is_said(tmp_path):
     lines = ["a,t", *(f"{i},{9 * i}" for i in range(20)), ""]
     (tmp_path / "t.csv").write_text("\n".join(lines))
@@ -191,6 +192,7 @@ def test_integers_that_are_measured_are_valued_where_that_is_said(tmp_path):
     fine("value", tmp_path / "halves.csv", "--target", "t", "-o", tmp_path / "w")
 
 
+@pytest.mark.slow
 def test_a_budget_counts_fits(home, models):
     asked = [*home.asked, "--drop", "town", "--cv", 2]
     fine("value", *asked, "--model", "mymodels:make", "--budget", 300, "-o", "v", "--jobs", 1)
@@ -200,12 +202,14 @@ def test_a_budget_counts_fits(home, models):
     assert valuation.provenance.seed == 0
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_names_columns_gets_them(home, models):
     asked = [*home.asked, "--cv", 2, "--budget", 200, "--jobs", 1, "--json"]
     found = json.loads(fine("value", *asked, "--model", "mymodels:tree", "-o", "v"))
     assert found["shape"] == [24, 3]
 
 
+@pytest.mark.slow
 def test_dates_that_a_model_was_given_are_known_again(models):
     rows = [f"{i},2020-01-{i + 1:02},{'yes' if i % 2 else 'no'}" for i in range(24)]
     (models / "t.csv").write_text("\n".join(["age,day,label", *rows, ""]))
@@ -286,6 +290,7 @@ def test_a_sampled_run_ends_with_its_passes_or_its_error(home, tmp_path):
     assert "used seed 0" in same.err
 
 
+@pytest.mark.slow
 def test_a_model_gets_an_array_of_numbers_where_no_data_frames_are_installed(
     home, models, monkeypatch
 ):

@@ -42,6 +42,7 @@ def home(tmp_path, monkeypatch):
         server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "name", "n_rows"), [("train", "adult.data", 32_561), ("test", "adult.test", 16_281)]
 )

@@ -138,6 +138,7 @@ with write_atomically(Path(sys.argv[1])) as file:
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_was_writing_does_not_take_its_name(tmp_path):
     (tmp_path / "file").write_bytes(b"old")
     with subprocess.Popen(  # noqa: S603 (this interpreter, our own script)
@@ -289,6 +290,7 @@ def _audit(here):
     return here / "audit"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("address", ["s3://bucket/x", Path("gs://bucket/x")], ids=repr)
 @pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
@@ -306,6 +308,7 @@ def test_an_address_in_the_environment_is_rejected(monkeypatch):
         datasets.fetch_adult()
 
 
+@pytest.mark.slow
 def test_only_one_function_makes_paths_of_what_users_give():
     """Whatever is annotated as a path of any kind goes through ``local_path``."""
     source = Path(inspect.getfile(cellworth)).parent

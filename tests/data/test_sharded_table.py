@@ -94,6 +94,7 @@ def test_addresses_elsewhere_are_read_with_fsspec(numbered, tmp_path, protocol):
         ShardedTable.from_parquet(f"{root}/none.parquet", target="y")
 
 
+@pytest.mark.slow
 def test_local_files_need_no_fsspec(tmp_path):
     folder = written(tmp_path)
     code = (

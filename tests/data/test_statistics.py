@@ -35,6 +35,7 @@ def assert_same_bits(one, other):
         assert repr(np.asarray(mine).tolist()) == repr(np.asarray(yours).tolist()), field.name
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(floats, st.randoms())
 def test_floats_have_one_summary_in_any_order_and_however_cut(cells, random):
@@ -48,6 +49,7 @@ def test_floats_have_one_summary_in_any_order_and_however_cut(cells, random):
     assert_same_bits(parts[0].merge(parts[1]).merge(parts[2].merge(parts[3])), whole)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(wholes, st.randoms())
 def test_integers_have_one_summary_in_any_order_and_however_cut(cells, random):
@@ -124,6 +126,7 @@ def draws(name, n_rows=1_000_000):
     }[name]()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["normal", "float32", "lognormal", "heavy tails", "far from zero", "counts", "timestamps"],

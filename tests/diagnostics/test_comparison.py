@@ -45,6 +45,7 @@ Y = [0, 1]
 WORSE, BETTER = np.full((2, 2), 0.7), np.full((2, 2), 0.8)
 
 
+@pytest.mark.slow
 def test_a_known_change_lies_within_its_interval_about_as_often_as_promised():
     def accuracy(model, X, y):
         # Many times quicker than scikit-learn's.
@@ -86,6 +87,7 @@ def balanced(model, X, y):
     return (right[y == 0].mean() + right[y == 1].mean()) / 2
 
 
+@pytest.mark.slow
 def test_an_interval_holds_where_a_class_has_few_rows():
     inside = []
     for seed in range(200):
@@ -117,6 +119,7 @@ class Lucky(RegressorMixin, BaseEstimator):
         return np.full(len(X), np.random.default_rng([self.random_state, self.side_]).normal())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_repeats", [2, 5])
 def test_an_interval_holds_where_seeds_alone_make_the_difference(n_repeats):
     def mean(model, X, y):
@@ -197,6 +200,7 @@ def test_changed_cells_are_counted_and_missing_values_are_alike():
     assert comparison.n_changed == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scoring",
     [None, "balanced_accuracy", "roc_auc", "neg_log_loss", make_scorer(balanced_accuracy_score)],

@@ -189,7 +189,7 @@ def test_frames_in_another_order_are_rejected():
     wrong = pd.DataFrame(WRONG, columns=["a", "b"], index=[5, 6, 7])
     assert detection_curve(X, wrong).area == detection_curve(SCORES, WRONG).area
     for other in shuffled(wrong):
-        with pytest.raises(ValueError, match=r"wrong has the (columns|row ids) "):
+        with pytest.raises(ValueError, match=r"wrong must have the (columns|row ids) "):
             detection_curve(X, other)
 
 
@@ -207,7 +207,7 @@ def test_the_mask_of_a_valued_table_leaves_labels_out(value_labels):
     assert curve.area == expected.area
     assert detection_curve(valuation, wrong.to_numpy()).area == expected.area
     for other in shuffled(wrong):
-        with pytest.raises(ValueError, match=r"wrong has the (columns|row ids) "):
+        with pytest.raises(ValueError, match=r"wrong must have the (columns|row ids) "):
             detection_curve(valuation, other)
     whole = rng.random(valuation.shape) < 0.3
     assert detection_curve(valuation, whole).n_cells == whole.size

@@ -144,6 +144,7 @@ def test_any_scorer_has_the_noise_of_its_closed_form():
     assert noise_of(groups, models)[0] == pytest.approx(noise_of(rows, models)[0])
 
 
+@pytest.mark.slow
 def test_groups_estimate_the_noise_of_many_rows():
     target, models = lookups(1000)
     strata = [np.flatnonzero(target == label) for label in (0, 1)]

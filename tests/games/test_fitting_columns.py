@@ -184,6 +184,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", MODELS)
 @pytest.mark.parametrize("kept", [["pay", "town"], ["job"], ["age"]], ids="-".join)
 def test_column_transformers_are_found_wherever_they_stand(where, kept):
@@ -241,6 +242,7 @@ def test_categorical_features_are_cut(given, left):
     assert cut.categorical_features == left
 
 
+@pytest.mark.slow
 def test_gradient_boosting_with_named_categories_trains_on_what_is_left():
     X = TABLE.assign(job=TABLE["job"].astype("category"), town=TABLE["town"].astype("category"))
     model = HistGradientBoostingClassifier(

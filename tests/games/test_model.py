@@ -577,6 +577,7 @@ def test_numeric_tables_of_every_library_give_the_same_utilities(library):
     assert game.value(*coalition) == plain.value(*coalition)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["pandas", "polars"])
 def test_a_pipeline_sees_names_types_and_gaps(library):
     X = TYPES[library](mixed_table())

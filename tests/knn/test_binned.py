@@ -39,6 +39,7 @@ def fit(given, **settings):
     return valuer.fit(X, y, X_val=X_val, y_val=y_val, **of_fit).valuation_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [PermutationSampler(1), LeverageSampler(24)], ids=repr)
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf()], ids=repr)
 def test_values_are_close_to_those_of_exact_ranking(sampler, semivalue):
@@ -68,6 +69,7 @@ def test_labels_are_valued_with_binned_ranks():
     assert abs(binned.efficiency_residual) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_rows", "nearest"), [(5, 1), (8, 1), (100, 80), (500, 300)])
 def test_if_most_rows_are_among_the_nearest_all_are_ranked_exactly(n_rows, nearest):
     X = problem(n_rows)[0]

@@ -47,6 +47,7 @@ def laid_out(folder, X_val=None, y_val=None, *, shards=None, **settings):
     return table, *Layout.of(table, summarise_all(table, column_types), X_val, y_val, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["robust", "std", None])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_scales_and_cells_equal_those_of_the_table_in_memory(tmp_path, library, scale):
@@ -313,6 +314,7 @@ def test_cells_without_a_distance_are_errors(tmp_path, column, query, words):
         laid_out(folder, X_val)
 
 
+@pytest.mark.slow
 def test_timestamps_with_and_without_a_time_zone_do_not_mix(tmp_path):
     moments = pd.date_range("2026-03-29", periods=4, freq="h", tz="UTC")
     X_val = pd.DataFrame({"when": moments.tz_localize(None)})

@@ -228,6 +228,7 @@ VALUERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("valuer", "data"), VALUERS, ids=[f"{i} {type(v).__name__}" for i, (v, _) in enumerate(VALUERS)]

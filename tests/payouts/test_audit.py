@@ -102,6 +102,7 @@ def test_without_data_the_verdict_says_what_was_left_out(bundle):
     assert repr(verdict).endswith("values were not recomputed")
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_verdict(bundle):
     call = f"verify_audit({str(bundle[0])!r}, digest={bundle[1]!r})"
     code = f"from cellworth.payouts import verify_audit; print({call})"
@@ -372,6 +373,7 @@ def small_model_bundle(folder, cache):
     return data, valuer
 
 
+@pytest.mark.slow
 def test_the_log_of_utilities_is_computed_anew(tmp_path):
     cache = FileCache(tmp_path / "cache.sqlite")
     data, valuer = small_model_bundle(tmp_path / "a", cache)
@@ -384,6 +386,7 @@ def test_the_log_of_utilities_is_computed_anew(tmp_path):
     assert "a utility is" in verify_audit(tmp_path / "a", data=data, valuer=valuer).difference
 
 
+@pytest.mark.slow
 def test_a_replay_takes_nothing_from_a_cache(tmp_path):
     data, valuer = small_model_bundle(tmp_path / "a", MemoryCache())
     poisoned = MemoryCache()

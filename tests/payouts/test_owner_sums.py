@@ -44,6 +44,7 @@ def test_owners_of_whole_columns_have_the_errors_of_these_columns():
     assert seen.validation_se[0] == pytest.approx(columns.validation_se[0], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_the_validation_error_of_an_owner_is_that_of_a_mean_over_queries():
     train, val = (X.iloc[::2], y[::2]), (X.iloc[1::2], y[1::2])
     half = len(val[1])
@@ -60,6 +61,7 @@ def test_the_validation_error_of_an_owner_is_that_of_a_mean_over_queries():
     assert reported.validation_se[0] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
     settings = {"sampler": PermutationSampler(2), "random_state": 0}
     once = fitted(**settings, n_passes=3, runtime=Runtime(executor=Serial())).owners()

@@ -127,6 +127,7 @@ def test_names_orders_of_assignment_and_orders_of_rows_change_no_amount(table, r
         assert all(abs(third[name] - one) <= CENT for name, one in amounts_of(first).items())
 
 
+@pytest.mark.slow
 @hundreds
 @given(tables(), st.data(), st.integers(1, 10**6))
 def test_an_owner_who_splits_itself_moves_no_share_of_others(table, data, cents):

@@ -37,6 +37,7 @@ def test_amounts_add_up_to_the_unit_and_are_never_a_unit_off(worth, n_units, uni
         assert Fraction(amount) % Fraction(unit) == 0
 
 
+@pytest.mark.slow
 @hundreds
 @given(values, st.integers(1, 10**9))
 def test_no_owner_of_a_negative_value_gets_anything_with_floor_and_pays_with_signed(worth, cents):
@@ -67,6 +68,7 @@ def test_no_owner_gets_less_than_the_minimum_and_those_above_keep_their_proporti
         assert shares[i] * worth[above[0]] == shares[above[0]] * worth[i]
 
 
+@pytest.mark.slow
 @hundreds
 @given(values, parts_of_one, st.integers(1, 10**9))
 def test_splitting_an_identity_moves_no_share_of_another_and_at_most_a_cent(worth, part, cents):

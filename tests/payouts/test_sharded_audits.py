@@ -50,11 +50,13 @@ def audit(tmp_path_factory):
     return folder / "audit", payout.save(folder / "audit"), data
 
 
+@pytest.mark.slow
 def test_a_sharded_table_has_a_problem_spec(audit):
     *_, data = audit
     assert VALUER.problem_spec(**data) == VALUER.fit(**data).valuation_.provenance.problem_spec
 
 
+@pytest.mark.slow
 def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
     folder, digest, data = audit
     verdict = verify_audit(folder, data=data, valuer=VALUER, digest=digest)
@@ -62,6 +64,7 @@ def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
     assert repr(verify_audit(folder, data=data)).endswith("data agree; values were not recomputed")
 
 
+@pytest.mark.slow
 def test_a_replay_never_holds_all_values(audit, monkeypatch):
     folder, digest, data = audit
     monkeypatch.setattr(stored_moments, "MOST_HELD", 899)
@@ -93,6 +96,7 @@ def test_a_file_of_values_that_was_changed_is_found(audit, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tmp_path):
     *_, data = audit
     mine, other = (
@@ -127,6 +131,7 @@ def test_a_table_in_memory_is_not_the_one_in_shards(audit):
     assert "a sharded table was valued" in verify_audit(folder, data=memory).difference
 
 
+@pytest.mark.slow
 def test_owners_come_back_from_what_they_hold(audit):
     *_, data = audit
     valuation = VALUER.fit(**data).valuation_

@@ -200,6 +200,7 @@ def test_a_payout_of_shards_is_saved_with_its_files(tmp_path):
     np.testing.assert_array_equal(kept.values, whole().values)
 
 
+@pytest.mark.slow
 def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_phases, "GROUP_ROWS", 4)
     rng = np.random.default_rng(0)

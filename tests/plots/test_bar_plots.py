@@ -196,6 +196,7 @@ def test_intervals_that_are_not_known_and_currencies_that_are_none_are_left_out(
     assert beside(ax)[0] == "3,750.00 (75.0%)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 2, 24])
 def test_any_number_of_owners_is_readable(n):
     names = [f"the owners' company {i} of the north" for i in range(n)]

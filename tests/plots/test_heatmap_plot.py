@@ -127,6 +127,7 @@ LONG_ROWS = [f"customer-{i:012d}-of-the-northern-region" for i in range(120)]
 LONG_COLUMNS = [f"income of person {j} of the household in euro" for j in range(33)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 1), (178, 13), (1000, 60), (40, 1), (1, 40), (5, 300)])
 def test_labels_never_overlap_and_nothing_leaves_the_figure(shape):
     ax = plots.heatmap(valuation_of(normal(*shape)))

@@ -212,6 +212,7 @@ def test_a_table_with_other_cells_is_rejected_whatever_else_is_alike():
             report.summarize(valuation, other, y, cells=cells)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [

@@ -194,6 +194,7 @@ def test_the_record_can_be_read_as_json(pages, name):
     assert json.loads(record)["problem_spec"] == valuation.provenance.problem_spec
 
 
+@pytest.mark.slow
 def test_a_table_of_the_census_size_stays_within_five_megabytes():
     rng = np.random.default_rng(0)
     shape = (32_561, 14)

@@ -99,6 +99,7 @@ def test_designs_and_semivalues_share_what_they_computed(cache, game):
     assert Counting.asked - paid == 2 * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [Threads(2), Processes(2)], ids=repr)
 def test_a_file_serves_every_executor(executor, tmp_path):
     game = TableGame(np.random.default_rng(0).normal(size=(64, 32)))
@@ -112,6 +113,7 @@ def test_a_file_serves_every_executor(executor, tmp_path):
     assert shared.provenance.tally.hit_rate > 0.99
 
 
+@pytest.mark.slow
 def test_another_model_or_table_shares_nothing(cache):
     def paid(model, **changed):
         valuer = MonteCarloValuer(
@@ -159,6 +161,7 @@ def test_what_failed_is_tried_again_and_told_of_again(cache):
     assert len(cache) == 2**5 - 9
 
 
+@pytest.mark.slow
 def test_a_mended_model_is_fitted_where_it_failed(cache):
     class Mending(GaussianNB):
         mended = False
@@ -210,6 +213,7 @@ def test_a_game_that_cannot_be_told_from_others_is_refused(cache):
         value_game(Wrapped(lambda rows, columns: rows.sum()), (2, 2), runtime=Runtime(cache=cache))
 
 
+@pytest.mark.slow
 def test_scorers_of_another_code_share_nothing(cache):
     def paid(score):
         valuer = ExactValuer(GaussianNB(), scoring=make_scorer(score), runtime=Runtime(cache=cache))
@@ -284,6 +288,7 @@ for number in range(int(sys.argv[2]), int(sys.argv[2]) + 200):
 """
 
 
+@pytest.mark.slow
 def test_two_processes_may_write_to_one_file(tmp_path):
     path = tmp_path / "utilities.sqlite"
     writers = [

@@ -128,6 +128,7 @@ def the_sentence(error):
     return sentence
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_half_way_has_a_state_and_parts(halfway):
     assert halfway.state.exists()
     assert len(halfway.parts) >= 1
@@ -264,6 +265,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", REFUSED)
 def test_a_torn_checkpoint_is_refused_in_one_sentence_and_left_as_it_is(halfway, damage):
     harm, words = REFUSED[damage]
@@ -301,6 +303,7 @@ REPAIRED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", REPAIRED)
 def test_a_torn_part_is_set_aside_and_computed_again(halfway, damage):
     part = halfway.parts[0]
@@ -466,6 +469,7 @@ print(found.values.tobytes().hex())
 """
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_docstrings_have_changed(tmp_path):
     source = Path(cellworth.__file__).parent
     shutil.copytree(source, tmp_path / "cellworth", ignore=shutil.ignore_patterns("__pycache__"))
@@ -523,6 +527,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path, kind):
     assert str(tmp_path / "file" / "run") in the_sentence(it)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_folder_of_other_files_can_hold_a_checkpoint(tmp_path, kind):
     (tmp_path / "notes.txt").write_text("mine")
@@ -531,6 +536,7 @@ def test_a_folder_of_other_files_can_hold_a_checkpoint(tmp_path, kind):
 
 
 # Damage to the cache beside a run: only one whose pending answers were lost ever looks at it.
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [truncate, lambda path: path.write_text("no database" * 999)])
 def test_a_damaged_cache_beside_the_run_is_done_without(tmp_path, damage, caplog):
     reference = bits(monte_carlo(tmp_path).valuation_)
@@ -541,6 +547,7 @@ def test_a_damaged_cache_beside_the_run_is_done_without(tmp_path, damage, caplog
     assert f"continuing without a cache: {path}" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_changed_bytes_in_the_cache_are_told_or_harmless(tmp_path, seed):
     reference = bits(monte_carlo(tmp_path).valuation_)

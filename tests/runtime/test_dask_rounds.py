@@ -38,6 +38,7 @@ def cluster():
         yield of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_shards", "n_workers"),
     [(7, 1), (1, 2), (16, 2)]
@@ -54,6 +55,7 @@ def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster
     assert [entry["shard"] for entry in finished.entries] == list(range(n_shards))
 
 
+@pytest.mark.slow
 def test_workers_may_be_threads_of_this_process(truth, tmp_path):
     with distributed.Client(
         processes=False, n_workers=2, threads_per_worker=2, dashboard_address=":0"
@@ -62,6 +64,7 @@ def test_workers_may_be_threads_of_this_process(truth, tmp_path):
     assert np.array_equal(got, truth(N_ROUNDS))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_elsewhere_and_does_nothing_twice(cluster, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy, folder = Toy(N_SHARDS, log=str(log.path)), tmp_path / "checkpoint"
@@ -72,6 +75,7 @@ def test_a_run_goes_on_elsewhere_and_does_nothing_twice(cluster, truth, tmp_path
     assert log.n_starts_of("accumulate") == log.n_starts_of("count") == N_SHARDS * len(executors)
 
 
+@pytest.mark.slow
 def test_a_rule_ends_a_run_after_the_round_that_it_judged(cluster, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path))
@@ -84,6 +88,7 @@ def test_a_rule_ends_a_run_after_the_round_that_it_judged(cluster, truth, tmp_pa
     assert log.n_starts_of("accumulate") == 3 * N_SHARDS
 
 
+@pytest.mark.slow
 def test_rows_stay_with_their_workers(cluster, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=0.01)
@@ -110,6 +115,7 @@ def test_a_bench_that_comes_again_is_the_one_that_came_before(monkeypatch):
     assert pickle.loads(sent) is not first  # noqa: S301
 
 
+@pytest.mark.slow
 def test_an_error_of_a_worker_arrives(cluster, truth, tmp_path):
     folder = tmp_path / "checkpoint"
     with pytest.raises(ZeroDivisionError, match="nothing to divide by"):
@@ -118,6 +124,7 @@ def test_an_error_of_a_worker_arrives(cluster, truth, tmp_path):
     assert np.array_equal(got, truth(N_ROUNDS))
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_noticed_by_the_worker_that_reads_it(cluster, truth, tmp_path):
     folder = tmp_path / "checkpoint"
     toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, folder)
@@ -130,6 +137,7 @@ def test_a_damaged_state_is_noticed_by_the_worker_that_reads_it(cluster, truth, 
     assert np.array_equal(got, truth(N_ROUNDS))
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_see_the_folder_says_so(cluster, tmp_path):
     folder = tmp_path / "checkpoint"
     toy = Elsewhere(N_SHARDS, hidden=str(folder))
@@ -137,6 +145,7 @@ def test_a_worker_that_does_not_see_the_folder_says_so(cluster, tmp_path):
         toy_shards.run(toy, 1, Dask(cluster(1)), tmp_path, folder)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_gone_is_told(tmp_path):
     with survivor.cluster(1) as client:
         executor = Dask(client)
@@ -212,6 +221,7 @@ def test_shards_that_outgrow_the_workers_memory_end_the_run(impatient, tmp_path)
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
 
 
+@pytest.mark.slow
 def test_workers_of_shards_that_may_not_begin_end_the_run(monkeypatch, tmp_path):
     monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.3)
     with (
@@ -281,6 +291,7 @@ def bytes_moved(client):
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
+@pytest.mark.slow
 def test_rows_and_states_do_not_travel(tmp_path):
     toy = Toy(12, weight=2**20)
     with survivor.cluster(4) as client:

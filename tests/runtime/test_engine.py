@@ -181,6 +181,7 @@ def test_a_short_run_shows_no_bar(capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_longer_run_shows_the_time_left_and_the_errors(capsys):
     def slow(task):
         time.sleep(0.2)

@@ -72,6 +72,7 @@ def answers(executor, work, requests):
         return found
 
 
+@pytest.mark.slow
 def test_every_answer_comes_back_once(executor):
     assert isinstance(executor, Executor)
     assert answers(executor, lambda task: task * task, range(11)) == {t: t * t for t in range(11)}
@@ -108,6 +109,7 @@ def test_arrays_reach_workers_whole_and_can_be_written_to(executor):
     assert set(found.values()) <= {np.arange(3e6).sum() + seen for seen in (1.0, 2.0)}
 
 
+@pytest.mark.slow
 def test_leaving_cancels_what_has_not_begun(executor, tmp_path):
     def leave_a_trace(task):
         (tmp_path / str(task)).touch()
@@ -138,6 +140,7 @@ def test_waiting_for_answers_can_be_limited(executor):
         assert time.monotonic() - began < 0.8
 
 
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_its_work_done_again(elsewhere, tmp_path):
     def die_once(task):
         trace = tmp_path / f"{task}"
@@ -184,6 +187,7 @@ def test_a_long_task_in_a_thread_can_leave_early():
     assert time.monotonic() - began < 2.0
 
 
+@pytest.mark.slow
 def test_processes_live_on_after_a_run_that_used_up_its_tasks():
     first = set(answers(Processes(1), lambda task: os.getpid(), range(3)).values())
     assert len(first) == 1
@@ -200,7 +204,7 @@ def test_tasks_have_meaningful_names_on_the_dashboard(client):
         prefixes = client.run_on_scheduler(
             lambda dask_scheduler: [str(name) for name in dask_scheduler.task_prefixes]
         )
-    assert "centred_grids" in prefixes
+    assert "antithetic_permutations" in prefixes
 
 
 def eat(request):
@@ -243,6 +247,7 @@ def full():
         yield client
 
 
+@pytest.mark.slow
 def test_workers_that_may_not_begin_a_task_end_the_run(full, monkeypatch):
     monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.3)
     with pytest.raises(MemoryError, match=r"near their memory limit: one uses .* of 20.00 MiB"):
@@ -314,6 +319,7 @@ def test_other_backends_of_joblib_are_refused():
         choose_thread_executor()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["odd", "locked", "plain"])
 def test_what_goes_wrong_elsewhere_is_told_with_its_traceback(elsewhere, kind):
     class OddError(Exception):
@@ -334,6 +340,7 @@ def test_what_goes_wrong_elsewhere_is_told_with_its_traceback(elsewhere, kind):
     assert "in fail_somewhere" in error.__notes__[0]
 
 
+@pytest.mark.slow
 def test_joblib_works_on_after_a_run_in_processes():
     assert answers(Processes(2), abs, range(3)) == {t: t for t in range(3)}
     assert joblib.Parallel(n_jobs=2)(joblib.delayed(abs)(-t) for t in range(4)) == [0, 1, 2, 3]
@@ -385,6 +392,7 @@ def test_a_forked_process_does_not_take_the_pool_of_its_parent():
     assert processes._waiting
 
 
+@pytest.mark.slow
 def test_idle_processes_end_after_a_while(monkeypatch):
     monkeypatch.setattr("cellworth.runtime.processes._SECONDS_TO_LIVE_IDLE", 0.3)
     processes._waiting.clear()
@@ -396,6 +404,7 @@ def test_idle_processes_end_after_a_while(monkeypatch):
     assert answers(Processes(1), abs, range(3)) == {t: t for t in range(3)}
 
 
+@pytest.mark.slow
 def test_one_run_in_processes_may_begin_within_another():
     with Processes(2).start(abs, "outer") as outer:
         outer.submit(0, -3)
@@ -407,6 +416,7 @@ def test_one_run_in_processes_may_begin_within_another():
     assert found == [(0, 3)]
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_gone_is_told_of_in_one_sentence():
     distributed = pytest.importorskip("distributed")
     client = distributed.Client(

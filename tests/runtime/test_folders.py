@@ -269,6 +269,7 @@ def monte_carlo(folder):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["4k", "16k", "48k", "96k"])
 @pytest.mark.parametrize("fit", [neighbours, monte_carlo])
 def test_a_full_disk_ends_a_run_that_goes_on_once_there_is_room(disk, fit, size):

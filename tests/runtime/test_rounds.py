@@ -47,6 +47,7 @@ class Watched(Toy):
         return sum(count for name, count in self.done.items() if name[0] == what)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
 @pytest.mark.parametrize("n_shards", [1, 4, 7, 16])
 def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, executor, truth, tmp_path):
@@ -57,6 +58,7 @@ def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, executor, truth, t
     assert not finished.interrupted
 
 
+@pytest.mark.slow
 def test_a_run_in_two_goes_does_nothing_twice(truth, tmp_path):
     toy, folder = Watched(N_SHARDS), tmp_path / "checkpoint"
     first, got = toy_shards.run(toy, 2, Threads(2), tmp_path, folder)
@@ -68,6 +70,7 @@ def test_a_run_in_two_goes_does_nothing_twice(truth, tmp_path):
     assert second.seconds > first.seconds
 
 
+@pytest.mark.slow
 def test_a_folder_with_more_rounds_than_asked_for_gives_these(truth, tmp_path):
     toy, folder = Watched(N_SHARDS), tmp_path / "checkpoint"
     toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
@@ -76,6 +79,7 @@ def test_a_folder_with_more_rounds_than_asked_for_gives_these(truth, tmp_path):
     assert len(finished.reports) == N_ROUNDS
 
 
+@pytest.mark.slow
 def test_a_rule_ends_a_run_after_the_round_that_it_judged(truth, tmp_path):
     def enough(told):
         assert [each["round"] for each in told] == list(range(len(told)))
@@ -91,6 +95,7 @@ def test_a_rule_ends_a_run_after_the_round_that_it_judged(truth, tmp_path):
     assert len(finished.reports) == len(again.reports) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
 def test_what_was_settled_before_an_error_counts_once(executor, truth, tmp_path):
     folder = tmp_path / "checkpoint"
@@ -124,6 +129,7 @@ def empty(path):
     path.write_bytes(b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [cut, flip_a_bit, empty])
 @pytest.mark.parametrize("n_rounds", [3, N_ROUNDS])
 def test_a_damaged_state_costs_its_shard_one_round(damage, n_rounds, truth, tmp_path):
@@ -138,6 +144,7 @@ def test_a_damaged_state_costs_its_shard_one_round(damage, n_rounds, truth, tmp_
     assert {(shard, number) for shard, number in settled if number < 3} == {(4, 2)}
 
 
+@pytest.mark.slow
 def test_a_shard_without_any_sound_state_begins_anew(truth, tmp_path):
     folder = tmp_path / "checkpoint"
     toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Serial(), tmp_path, folder)
@@ -163,6 +170,7 @@ class Losing(Watched):
         return super().prepare(number)
 
 
+@pytest.mark.slow
 def test_states_that_are_deleted_during_a_run_are_computed_again(truth, tmp_path):
     folder = tmp_path / "checkpoint"
     toy = Losing(N_SHARDS, folder=folder)
@@ -172,6 +180,7 @@ def test_states_that_are_deleted_during_a_run_are_computed_again(truth, tmp_path
     assert toy.done["accumulate", 2, 0] == 1
 
 
+@pytest.mark.slow
 def test_states_of_long_ago_are_removed(truth, tmp_path):
     folder = tmp_path / "checkpoint"
     toy_shards.run(Toy(N_SHARDS), 1, Serial(), tmp_path, folder)
@@ -200,6 +209,7 @@ def test_what_is_not_an_array_is_no_state(tmp_path):
         toy_shards.run(Listing(2), 1, Serial(), tmp_path)
 
 
+@pytest.mark.slow
 def test_what_a_round_told_is_found_again_if_its_file_is_gone(truth, tmp_path):
     folder = tmp_path / "checkpoint"
     whole, _ = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Serial(), tmp_path, folder)
@@ -212,6 +222,7 @@ def test_what_a_round_told_is_found_again_if_its_file_is_gone(truth, tmp_path):
         assert np.array_equal(one["smallest"], other["smallest"])
 
 
+@pytest.mark.slow
 def test_a_folder_keeps_two_states_of_a_shard(tmp_path):
     folder = tmp_path / "checkpoint"
     toy_shards.run(Toy(N_SHARDS), 6, Threads(2), tmp_path, folder)
@@ -261,6 +272,7 @@ class Signalled(Toy):
         return super().count(rows, number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
 def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path):
@@ -290,6 +302,7 @@ class SignalledAtTheEnd(Toy):
         return super().write(rows, state, shard, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
 def test_a_signal_while_results_are_written_waits_for_them(executor, sent, truth, tmp_path):
@@ -302,6 +315,7 @@ def test_a_signal_while_results_are_written_waits_for_them(executor, sent, truth
     assert np.array_equal(got, truth(N_ROUNDS))
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_a_run_while_results_are_written(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         toy_shards.run(SignalledAtTheEnd(N_SHARDS, n_signals=2), N_ROUNDS, Serial(), tmp_path)
@@ -352,6 +366,7 @@ class Weighed(Toy):
         return state | {"heavy": self.states.born(state["heavy"].copy())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_threads", [1, 2])
 def test_memory_holds_shards_at_work_and_few_summaries(n_threads, tmp_path):
     toy = Weighed(40, weight=8, seconds=0.001)
@@ -362,6 +377,7 @@ def test_memory_holds_shards_at_work_and_few_summaries(n_threads, tmp_path):
     assert toy.summaries.most <= 2 * n_threads + 2
 
 
+@pytest.mark.slow
 def test_a_round_opens_a_shard_once(tmp_path):
     toy = Watched(N_SHARDS)
     toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path)
@@ -370,12 +386,14 @@ def test_a_round_opens_a_shard_once(tmp_path):
     assert toy.done["open"] <= (N_ROUNDS + 2) * (N_SHARDS - 1) + 1
 
 
+@pytest.mark.slow
 def test_shards_that_all_have_a_place_are_opened_once(tmp_path):
     toy = Watched(N_SHARDS)
     toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, n_cached=N_SHARDS)
     assert toy.done["open"] == N_SHARDS
 
 
+@pytest.mark.slow
 def test_the_bar_counts_phases_of_shards(monkeypatch, tmp_path):
     bars = []
 

@@ -96,6 +96,7 @@ def test_pure_noise_has_no_stable_ranking_however_long_the_run():
     assert StableRanking(0.8).share_done(state) < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_tasks", [20, 80, 320])
 def test_the_promised_correlation_is_that_of_a_second_run(n_tasks):
     spread = 12.0

@@ -108,6 +108,7 @@ def test_estimates_are_exact_in_the_mean_over_all_permutations_of_the_players(sa
     np.testing.assert_allclose(total / 120, truth, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
 @pytest.mark.parametrize("orders", [1, 2, 5])
 def test_permutations_are_unbiased_for_every_semivalue(orders, semivalue, rng):
@@ -207,6 +208,7 @@ def test_exhaustive_sampling_of_many_columns_is_an_error(rng):
         ExhaustiveSampler().draw(21, Shapley(), rng)
 
 
+@pytest.mark.slow
 def test_a_thousand_columns_and_more_can_be_sampled(rng):
     drawn = LeverageSampler().draw(1100, Shapley(), rng)
     assert np.isfinite(drawn.weights).all()

@@ -109,6 +109,7 @@ def test_an_observation_is_a_signed_sum_of_four_utilities():
     np.testing.assert_array_equal(seen.mean[:-1, :-1], [[6.0], [-6.0]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [2, 3])
 def test_errors_of_two_or_three_rows_are_never_too_small(n_rows):
     """An order and its reverse leave little randomness; errors must still include it."""

@@ -33,6 +33,7 @@ def estimate(budget=300, game=GAME, seed=0, **semivalues):
     return value_game(game, estimator=GaussianProcess(), stop=rule, random_state=seed, **semivalues)
 
 
+@pytest.mark.slow
 def test_few_utilities_suffice_for_close_estimates():
     exact = value_game(GAME).values
     for budget, least in ((150, 0.6), (400, 0.95)):
@@ -40,6 +41,7 @@ def test_few_utilities_suffice_for_close_estimates():
         assert 1 - error > least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pair", [(Banzhaf(), Banzhaf()), (Shapley(), Beta(4, 1)), (LeaveOneOut(), Shapley())], ids=str
 )
@@ -59,6 +61,7 @@ def test_values_add_up_to_the_total_and_sums_are_sums():
     np.testing.assert_allclose(seen.columns().values, seen.values.sum(axis=0), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_all_utilities_give_the_exact_values():
     game = TableGame(np.random.default_rng(0).normal(size=(32, 8)))
     seen = value_game(game, estimator=GaussianProcess(), stop=MaxTasks(300), random_state=0)
@@ -67,6 +70,7 @@ def test_all_utilities_give_the_exact_values():
     assert seen.sampling_se.max() < 1e-3
 
 
+@pytest.mark.slow
 def test_errors_are_reported_from_ten_utilities_per_block_on():
     assert np.isnan(estimate(250).sampling_se).all()
     assert not np.isnan(estimate(400).sampling_se).any()

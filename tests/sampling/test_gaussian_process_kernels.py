@@ -45,6 +45,7 @@ def test_the_derivatives_of_the_kernel_are_correct():
         np.testing.assert_allclose(slope, (above - below) / 2e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_values_of_many_players_add_up():
     rng = np.random.default_rng(0)
     side = Side(rng.random((4, 200)) < 0.4, Shapley())

@@ -32,6 +32,7 @@ def test_every_order_is_equally_likely():
     assert np.abs(counts - 1000).max() < 4.5 * 28.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut()], ids=repr)
 def test_players_join_sizes_with_the_semivalues_probabilities(semivalue):
     sampler = MarginalTasks((5, 1), (semivalue, Shapley()), seed=3)
@@ -52,6 +53,7 @@ def test_every_player_outside_joins_in_turn():
     assert pairs[-1] == ([True, False, True], [True, True])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), LeaveOneOut()], ids=repr)
 def test_utilities_per_task_is_the_mean_number(semivalue):
     sampler = MarginalTasks((6, 4), (semivalue, semivalue), seed=0)

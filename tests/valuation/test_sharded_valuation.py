@@ -68,6 +68,7 @@ def test_sums_are_the_same_bits(both):
     assert one._repr_html_() == other._repr_html_()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [1, 2, 9, 57, 200, 1000])
 def test_the_lowest_and_highest_are_the_same_with_ties_by_position(both, k):
     one, other = both
@@ -78,6 +79,7 @@ def test_the_lowest_and_highest_are_the_same_with_ties_by_position(both, k):
     same_list(one.rows().highest(k), other.rows().highest(k))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [1, 3, 4, 7, 50, 65_536])
 def test_chunks_of_rows_are_the_same_wherever_files_end(both, n_rows):
     one, other = both

@@ -35,6 +35,7 @@ def test_leave_one_out_values_of_a_game_equal_the_definition(shape):
     assert not valuation.sampling_se.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("empty", ["prior", "zero"])
 def test_leave_one_out_values_of_a_model_equal_exact_values(empty):
     ours = LeaveOneOutValuer(GaussianNB(), empty=empty).fit(**DATA).valuation_

@@ -68,6 +68,7 @@ def test_sums_of_rows_and_columns_have_errors_of_their_own():
         assert np.isfinite(sums.sampling_se).all()
 
 
+@pytest.mark.slow
 def test_a_stopping_rule_ends_the_run():
     valuation = valuer(TargetStandardError(0.05) | MaxTasks(500)).fit(**DATA).valuation_
     assert valuation.sampling_se.max() < 0.05

@@ -96,6 +96,7 @@ def fit(valuer, problem, **more):
 # exactness --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 4, None])
 @pytest.mark.parametrize("n_neighbors", [1, 3, 10])
 @pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
@@ -210,6 +211,7 @@ class LabelGame:
         return self.game.value(everyone, columns[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", [ExhaustiveSampler(), LeverageSampler(100)], ids=repr)
 @pytest.mark.parametrize(("n_classes", "empty"), [(2, "prior"), (None, "prior"), (4, "zero")])
 def test_labels_are_valued_as_one_more_column(n_classes, empty, sampler):
@@ -244,6 +246,7 @@ def row_values_on(problem, columns, **settings):
     return fit(valuer, given, **one_group).values[:, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "settings"),
     [
@@ -371,6 +374,7 @@ def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
 # errors -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampler", [LeverageSampler(60), QuadratureSampler(40), PermutationSampler(2)], ids=repr
 )
@@ -393,6 +397,7 @@ def test_row_sums_are_exact_without_any_sampling_error():
     np.testing.assert_allclose(seen.rows().values, exact.rows().values, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_the_error_of_the_choice_of_queries_is_that_of_a_bootstrap():
     X, y, X_val, y_val = larger_problem(n_columns=4)
     valuation = fit(KNNValuer(sampler=ExhaustiveSampler()), (X, y, X_val, y_val))
@@ -473,6 +478,7 @@ def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
     assert part.expected_total != fit(KNNValuer(), larger_problem()).expected_total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [3, None])
 def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, monkeypatch):
     cut_small(monkeypatch)

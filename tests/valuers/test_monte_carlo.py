@@ -60,6 +60,7 @@ def test_the_default_budget_is_exact_where_there_are_fewer_coalitions():
     np.testing.assert_array_equal(valuation.values, exact.values)
 
 
+@pytest.mark.slow
 def test_provenance_tells_what_was_run(tmp_path):
     valuation = valuer().fit(**DATA).valuation_
     provenance = valuation.provenance
@@ -73,6 +74,7 @@ def test_provenance_tells_what_was_run(tmp_path):
     assert load(tmp_path).provenance == provenance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["X", "y", "X_val", "y_val", "row_groups"])
 def test_provenance_sees_any_change_of_the_data(part):
     before = valuer().fit(**DATA).valuation_.provenance.problem_spec

@@ -103,6 +103,7 @@ TREES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"distance": False}, {"contrast": True}], ids=str)
 @pytest.mark.parametrize("name", TREES)
 def test_values_and_errors_equal_the_formula(name, settings):
@@ -376,6 +377,7 @@ def test_trees_take_gaps():
     np.testing.assert_array_equal(trees, by_number)
 
 
+@pytest.mark.slow
 def test_any_model_can_take_the_place_of_trees_and_gets_the_table_as_it_is():
     y, columns = mixed()
     encode = make_column_transformer(

@@ -89,6 +89,7 @@ def test_it_is_told_line_by_line():
         assert part in told
 
 
+@pytest.mark.slow
 def test_a_plan_is_of_the_run_that_fit_would_do(folder, judges):
     found = valuer(runtime=Runtime(executor=Threads(2))).plan(table(folder), **judges)
     assert (found.shape, found.n_shards, found.n_workers) == ((N_ROWS, 20), 8, 2)
@@ -97,6 +98,7 @@ def test_a_plan_is_of_the_run_that_fit_would_do(folder, judges):
     assert found.n_pairs == fitted.valuation_.provenance.tally.utilities
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweeps", [1, 2])
 def test_files_are_as_large_as_planned(folder, judges, tmp_path, sweeps):
     found = valuer(n_passes=sweeps).plan(table(folder), **judges)

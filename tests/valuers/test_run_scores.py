@@ -155,6 +155,7 @@ def test_scores_are_saved_loaded_and_merged(tmp_path):
     assert replace(one, scores=None).scores is None
 
 
+@pytest.mark.slow
 def test_votes_of_more_than_two_classes_are_not_known_of_shards(tmp_path):
     given = problem(n_classes=3)
     table = pd.DataFrame(given["X"]).add_prefix("x").assign(label=given["y"])

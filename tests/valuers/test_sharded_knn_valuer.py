@@ -104,6 +104,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_shards_are_worth_what_they_are_in_memory(folder, settings):
     settings, given = split_settings(settings)
@@ -111,6 +112,7 @@ def test_shards_are_worth_what_they_are_in_memory(folder, settings):
     same(valuer(**settings).fit(table(folder), **JUDGES, **given).valuation_, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_shards", "executor"),
     [(1, Threads(2)), (7, Serial()), (16, Threads(2))]
@@ -123,6 +125,7 @@ def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, ex
     same(valuer(**settings).fit(table(folder, n_shards), **JUDGES).valuation_, whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [79, 80, 81, 120, 160, 161])
 def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
     X, y = rows(n_rows, 2)
@@ -137,6 +140,7 @@ def test_few_rows_are_worth_in_shards_what_they_are_in_memory(tmp_path, n_rows):
     assert off < (1e-9 if n_rows < 160 else 0.05)
 
 
+@pytest.mark.slow
 def test_leaving_columns_out_looks_at_one_coalition_more_than_there_are(folder):
     settings = {"sampler": None, "n_passes": None, "semivalue": (None, LeaveOneOut())}
     settings |= {"random_state": None}
@@ -154,6 +158,7 @@ def test_each_valuer_names_the_other_for_a_table_of_its_kind(folder):
         ShardedKNNValuer().fit(X, **JUDGES)
 
 
+@pytest.mark.slow
 def test_columns_play_in_groups(folder):
     groups = {"numbers": ["number0", "number1", "number2"], "rest": ["count", "text", "day"]}
     whole = in_memory().fit(X, Y, **JUDGES, column_groups=groups).valuation_
@@ -168,6 +173,7 @@ def small_rounds(monkeypatch):
     yield
 
 
+@pytest.mark.slow
 def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
     with small_rounds(monkeypatch):
         whole = in_memory(n_passes=2).fit(X, Y, **JUDGES).valuation_
@@ -176,6 +182,7 @@ def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
     same(sharded, whole)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     with small_rounds(monkeypatch):
         settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
@@ -197,6 +204,7 @@ class Signalled(KNNShardAlgorithm):
         return super().count(rows, prepared)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_first_sweep", [True, False])
 def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
     folder, in_first_sweep, monkeypatch
@@ -216,6 +224,7 @@ def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
     assert kept.total == pytest.approx(kept.values.sum())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scoring", ["neighbor_agreement", "balanced_neighbor_agreement"])
 def test_shards_that_are_broken_off_are_as_sure_as_memory(folder, scoring, monkeypatch):
     settings = {"sampler": ExhaustiveSampler(), "scoring": scoring, "runtime": Runtime(Serial())}
@@ -240,6 +249,7 @@ def test_workers_that_do_not_see_the_folder_write_no_rows(folder, tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.slow
 def test_prepared_rows_are_forced_to_disk_only_where_they_shall_stay(folder, tmp_path, monkeypatch):
     asked, written = [], shards.write_atomically
 
@@ -258,6 +268,7 @@ def files_in(folder):
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
+@pytest.mark.slow
 def test_the_checkpoint_of_another_run_is_refused_and_left_as_it_was(folder, tmp_path):
     settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
     valuer(**settings).fit(table(folder), **JUDGES)
@@ -305,6 +316,7 @@ def test_what_can_be_refused_early_is_refused_before_the_table_is_read(
         valuer(**settings).fit(table(folder), **{**JUDGES, **given})
 
 
+@pytest.mark.slow
 def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
     fitted = valuer().fit(table(folder), **JUDGES)
     home = fitted.valuation_.moments.folder
@@ -318,6 +330,7 @@ def test_a_result_can_be_saved_and_is_gone_with_its_last_user(folder, tmp_path):
     assert loaded.provenance.method["valuer"]["name"] == "ShardedKNNValuer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_rows", [2, 40, 300, 1001, 1100, 2100])
 def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
     some = X[:n_rows].assign(label=Y[:n_rows])
@@ -332,11 +345,13 @@ def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
     np.testing.assert_allclose(sharded.values, whole.values, atol=0.05 * spread)
 
 
+@pytest.mark.slow
 def test_lists_of_a_valuation_keep_its_files(folder):
     rows = valuer().fit(table(folder), **JUDGES).valuation_.rows()
     assert len(rows.lowest(3).values) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
 def test_copies_keep_the_files_of_a_valuation(folder, copied):
     fitted = valuer().fit(table(folder), **JUDGES)
@@ -348,6 +363,7 @@ def test_copies_keep_the_files_of_a_valuation(folder, copied):
     assert not home.exists()
 
 
+@pytest.mark.slow
 def test_a_valuation_in_a_temporary_folder_is_saved_before_it_travels(folder, tmp_path):
     valuation = valuer().fit(table(folder), **JUDGES).valuation_
     with pytest.raises(TypeError, match="save the valuation first and load it there"):
@@ -357,6 +373,7 @@ def test_a_valuation_in_a_temporary_folder_is_saved_before_it_travels(folder, tm
     assert np.array_equal(loaded.values, valuation.values)
 
 
+@pytest.mark.slow
 def test_fitted_attributes_are_read_when_asked_for(folder):
     fitted = valuer().fit(table(folder), **JUDGES)
     assert fitted.values_.shape == fitted.standard_errors_.shape == (N_ROWS, 6)
@@ -417,6 +434,7 @@ def test_labels_that_cannot_judge_are_refused(labels, words, tmp_path):
         valuer().fit(labelled(tmp_path, labels), X_val=pd.DataFrame({"x": [1.0]}), y_val=labels[:1])
 
 
+@pytest.mark.slow
 def test_labels_may_be_dates(tmp_path):
     days = [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]
     judges = {"X_val": pd.DataFrame({"x": [1.0, 2.0]}), "y_val": days}

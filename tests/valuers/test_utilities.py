@@ -52,6 +52,7 @@ class Slow(TableGame):
         return super().value(rows, columns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 @pytest.mark.parametrize("budget", [300, 500])
 def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(estimator, budget):
@@ -60,6 +61,7 @@ def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(estimator, budg
     assert budget - 96 < tally.new <= budget
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [Serial(), Threads(3), Processes(2)], ids=repr)
 def test_what_a_budget_buys_does_not_depend_on_workers(executor):
     alone, shared = run(600), run(600, runtime=Runtime(executor=executor))
@@ -76,6 +78,7 @@ def test_what_a_budget_buys_does_not_depend_on_a_cache():
     assert helped.provenance.tally.reused > alone.provenance.tally.reused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
 def test_a_run_in_parts_ends_where_a_run_in_one_would(estimator):
     journal = MemoryCheckpoint()
@@ -87,6 +90,7 @@ def test_a_run_in_parts_ends_where_a_run_in_one_would(estimator):
     assert parts.provenance.tally.new == whole.provenance.tally.new
 
 
+@pytest.mark.slow
 def test_rules_of_utilities_can_be_joined():
     either = run(stop=MaxUtilities(600) | MaxTasks(3))
     assert either.provenance.sessions[0].tasks == 3
@@ -118,6 +122,7 @@ def test_a_budget_for_all_coalitions_gives_exact_values_with_any_estimator(estim
     assert seen.provenance.tally.new == ALL_OF_SMALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
 @pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 3)])
 def test_a_budget_for_all_coalitions_gives_exact_values_of_every_semivalue(semivalue, shape):
@@ -137,6 +142,7 @@ def test_a_budget_that_lacks_one_coalition_gives_estimates(estimator):
     assert seen.provenance.tally.new < ALL_OF_SMALL
 
 
+@pytest.mark.slow
 def test_time_may_end_a_run_whose_utilities_would_suffice():
     class Slowing(TableGame):
         asked = 0
@@ -194,6 +200,7 @@ def test_a_budget_below_one_task_gives_equal_shares_and_a_warning():
         assert np.isnan(run(20, PlainPermutations()).values).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
 def test_a_deadline_is_met_within_about_one_utility(executor):
     game = Slow(GAME.table)
@@ -204,6 +211,7 @@ def test_a_deadline_is_met_within_about_one_utility(executor):
     assert time.perf_counter() - began < 0.5 + corners + late
 
 
+@pytest.mark.slow
 def test_what_was_computed_before_a_deadline_is_kept():
     cache, game = MemoryCache(), Slow(GAME.table)
     with pytest.warns(UserWarning, match="the budget ended"):
@@ -295,6 +303,7 @@ def test_a_plan_without_an_end_says_so():
     assert "any number of utilities, until its stopping rule is met" in repr(plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
 def test_a_run_with_a_checkpoint_may_end_by_the_clock(executor, tmp_path):
     game = Slow(GAME.table)

@@ -57,6 +57,7 @@ def values_by_row(n_rows, **semivalues):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("semivalue", [None, Banzhaf()], ids=str)
 def test_validation_errors_are_those_of_a_mean_over_rows(semivalue):
     n_rows = 20
@@ -210,6 +211,7 @@ def test_a_scorer_with_settings_is_not_taken_for_the_plain_one():
     assert error == pytest.approx(plain / 2, rel=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cv", [5, EveryRowAlone()], ids=["5 folds", "every row alone"])
 def test_cross_validation_has_validation_errors_of_all_rows(cv):
     data = {"X": X[:48, :2], "y": Y[:48], "row_groups": np.arange(48) % 2}
@@ -226,6 +228,7 @@ def test_cross_validation_has_validation_errors_of_all_rows(cv):
     assert ratio == pytest.approx(np.sqrt(len(VALIDATION["y_val"]) / 48), rel=0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "semivalue", "stop"),
     [
@@ -287,6 +290,7 @@ def run(**given):
     return None if given["runtime"].partition else fitted.valuation_
 
 
+@pytest.mark.slow
 def test_validation_errors_are_the_same_bits_however_a_run_is_made(tmp_path):
     whole = run(runtime=Runtime(executor=Serial())).validation
     run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()), stop=MaxTasks(13))
