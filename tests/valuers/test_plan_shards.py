@@ -145,6 +145,6 @@ def test_bytes_between_workers_are_as_planned(folder):
             client, Counting(client), table(folder), N_QUERIES, sampler=PermutationSampler(1)
         )
     assert sum(between.values()) == pytest.approx(found.network_bytes, rel=0.15)
-    # Neither rows nor states, nor all worths at once.
-    assert set(between) <= {"bins", "summaries", "worths by bin", "worths of the nearest", "run"}
+    # Neither rows nor states, nor all values at once.
+    assert set(between) <= {"bins", "summaries", "values by bin", "values of the nearest", "run"}
     assert sum(to_driver.values()) < found.driver_bytes * 1.2
