@@ -89,7 +89,7 @@ def test_llms_txt_names_every_page_with_a_line(site):
     for page in written:
         if page.stem != "index" and "_build" not in page.parts:
             assert f"{page.stem}.html): " in listing
-    assert "[KNNValuer](reference/api/cellworth.KNNValuer.html): Values of all cells" in listing
+    assert "[KNNValuer](reference/api/cellworth.KNNValuer.html): Value all cells" in listing
     links = [line.split("](")[1].split(")")[0] for line in listing.splitlines() if line[:2] == "- "]
     assert all((site[0] / link).is_file() for link in links)
     assert len(links) > 80
