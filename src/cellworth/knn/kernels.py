@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from numba import njit
@@ -14,14 +15,30 @@ _ROWS_AT_ONCE = 256
 NOTHING, PREVIOUS, EVERYTHING = 0, 1, 2
 
 
+class UniqueNames(str):
+    """Pattern for the names of numba's cache files, with a name of its own for each file.
+
+    numba numbers the files of a function. Two processes that compile a function for different types
+    at the same time would use the same number, and one would load the code of the other.
+    """
+
+    def format(self, *, number: int) -> str:
+        """Return the name of a new file."""
+        return f"{super().format(number=number).removesuffix('.nbc')}.{uuid4().hex[:16]}.nbc"
+
+
 def kernel(function: Any) -> Any:
     """Compile on first use and cache the result on disk if possible."""
     settings = {"nogil": True, "error_model": "numpy"}
     try:
-        return njit(cache=True, **settings)(function)
+        compiled = njit(cache=True, **settings)(function)
     except RuntimeError:
         # In some containers neither the package nor the user's cache folder is writable.
         return njit(**settings)(function)
+    files = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if files is not None:
+        files._data_name_pattern = UniqueNames(files._data_name_pattern)
+    return compiled
 
 
 @kernel
