@@ -17,7 +17,6 @@ import os
 import zlib
 from pathlib import Path
 from typing import Any, Literal, get_args
-from urllib.request import urlopen
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,6 +138,9 @@ def _unzip(path: Path) -> bytes:
 
 
 def _download(address: str, path: Path) -> bytes:
+    # This package is imported by all others, and few of their users download anything.
+    from urllib.request import urlopen
+
     try:
         # The scheme is fixed above; no user input gets into the address.
         with urlopen(address, timeout=_SECONDS_TO_WAIT) as answer:  # noqa: S310
