@@ -208,29 +208,26 @@ def files() -> list[Path]:
 
 
 # Packages whose names users import.
-PACKAGES = {
-    name: f"cellworth.{name}"
-    for name in (
-        "data",
-        "diagnostics",
-        "games",
-        "knn",
-        "payouts",
-        "plots",
-        "report",
-        "runtime",
-        "sampling",
-        "valuation",
-        "valuers",
-    )
-}
+PACKAGES = (
+    "data",
+    "diagnostics",
+    "games",
+    "knn",
+    "payouts",
+    "plots",
+    "report",
+    "runtime",
+    "sampling",
+    "valuation",
+    "valuers",
+)
 
 
 def public_things() -> dict[str, Any]:
     """Return all that users import, by its path below cellworth; a name of cellworth has no dot."""
     cellworth = importlib.import_module("cellworth")
     door = {name: getattr(cellworth, name) for name in cellworth.__all__ if name not in PACKAGES}
-    modules = {package: importlib.import_module(path) for package, path in PACKAGES.items()}
+    modules = {package: importlib.import_module(f"cellworth.{package}") for package in PACKAGES}
     return door | {
         f"{package}.{name}": getattr(module, name)
         for package, module in modules.items()
