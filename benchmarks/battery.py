@@ -170,7 +170,7 @@ def arrays_of_explanation(entry: Any) -> dict[str, Any]:
 
 def write_table(folder: Path) -> Any:
     """Return the table of Parquet files in a folder."""
-    return cw.ShardedTable.from_parquet(folder, target="y")
+    return cw.ShardedTable.from_files(folder, target="y")
 
 
 def load(folder: Path) -> Any:

@@ -67,7 +67,7 @@ def main():
     from cellworth import ShardedKNNValuer, ShardedTable
 
     began = time.perf_counter()
-    table = ShardedTable.from_parquet(folder, target="income")
+    table = ShardedTable.from_files(folder, target="income")
     valuation = (
         ShardedKNNValuer(n_passes=1, random_state=0).fit(table, X_val=X_val, y_val=y_val).valuation_
     )

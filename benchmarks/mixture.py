@@ -103,7 +103,7 @@ def measure(folder):
     from cellworth.knn.shard_data import StoredShard, read_shard
     from cellworth.knn.shard_layout import Layout, TableSummary, summarize_shard
 
-    table = ShardedTable.from_parquet(folder, target="label")
+    table = ShardedTable.from_files(folder, target="label")
     n_cells = table.shape[0] * table.shape[1]
     print(table)
     seconds = {step: np.zeros(2) for step in ("summarise", "merge", "load", "save", "open")}
@@ -115,7 +115,7 @@ def measure(folder):
         return result
 
     # Compile the kernels, or load them from their cache, before timing.
-    summarize_shard(ShardedTable.from_parquet(table.files[0].address, target="label"), 0)
+    summarize_shard(ShardedTable.from_files(table.files[0].address, target="label"), 0)
     summary = time_call("summarise", summarize_shard, table, 0)
     for shard in range(1, table.n_shards):
         part = time_call("summarise", summarize_shard, table, shard)

@@ -177,7 +177,7 @@ def main():
         counting = Counting(client)
         for sampler in (PermutationSampler(1), LeverageSampler(64)):
             for n_shards in (8, 16):
-                table = ShardedTable.from_parquet(
+                table = ShardedTable.from_files(
                     Path(folder) / "rows", target="label", shards=n_shards
                 )
                 compare(client, counting, table, asked.queries, sampler)

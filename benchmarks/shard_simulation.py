@@ -212,7 +212,7 @@ def table_of(n_columns, folder):
     label = np.where(cells["x0"] + rng.normal(size=n_rows) > 0, "yes", "no")
     path = Path(folder) / f"{n_columns}.parquet"
     pq.write_table(pa.table({**cells, "label": label}), path)
-    return ShardedTable.from_parquet(path, target="label", shards=1)
+    return ShardedTable.from_files(path, target="label", shards=1)
 
 
 def make_plan(table, n_rows, n_queries=1000):

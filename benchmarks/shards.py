@@ -86,13 +86,13 @@ def measure(folder, n_shards, n_queries, n_columns=None, limit=0.0):
         runtime=Runtime(executor=Serial(), progress=False),
     )
     # Compile the kernels, or load them from their cache, before timing.
-    small = ShardedTable.from_parquet(
+    small = ShardedTable.from_files(
         write_mixture(Path(folder).parent, 10_000, 2), target="label", columns=names
     )
     valuer.fit(small, X_val=X_val.select(names).slice(0, 2), y_val=y_val[:2])
     seconds = {}
     time_phases(seconds)
-    table = ShardedTable.from_parquet(folder, target="label", columns=names, shards=n_shards)
+    table = ShardedTable.from_files(folder, target="label", columns=names, shards=n_shards)
     began = time.perf_counter()
     valuation = valuer.fit(table, X_val=X_val.select(names), y_val=y_val).valuation_
     wall = time.perf_counter() - began
@@ -194,7 +194,7 @@ def accuracy(folder, n_queries):
         pq.ParquetFile(path).read(use_threads=False) for path in sorted(folder.glob("*.parquet"))
     )
     exact = exact_values(rows, X_val, y_val)
-    table = ShardedTable.from_parquet(folder, target="label", shards=16)
+    table = ShardedTable.from_files(folder, target="label", shards=16)
     for bins in (BinnedRanks(), BinnedRanks(1000, 0.01)):
         valuer = ShardedKNNValuer(
             10,

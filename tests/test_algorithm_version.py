@@ -171,7 +171,7 @@ def neighbors(folder):
     for number in range(3):
         rows = X.append_column("y", pa.array(y)).slice(4 * number, 4)
         pq.write_table(rows, folder / f"{number}.parquet")
-    shards = ShardedTable.from_parquet(folder, target="y")
+    shards = ShardedTable.from_files(folder, target="y")
     for name, settings in SHARDED.items():
         of_valuer, of_fit = split_settings(settings)
         valuer = ShardedKNNValuer(**quiet | {"ranking": BinnedRanks(4)} | of_valuer)

@@ -298,7 +298,7 @@ def draw_with(path, random_state, folder):
     if path == "ShardedKNNValuer":
         table = pa.table(dict(zip("abcde", X.T, strict=True)) | {"y": y})
         pq.write_table(table, folder / "shard.parquet")
-        X = cellworth.ShardedTable.from_parquet(folder, target="y")
+        X = cellworth.ShardedTable.from_files(folder, target="y")
         val = {"X_val": table.select([*"abcde"]), "y_val": y}
         return thing(n_neighbors=2, n_passes=1, **settings).fit(X, **val).valuation_
     for name, few in {"n_passes": 1, "n_trees": 3, "stop": MaxTasks(1), "n_neighbors": 2}.items():

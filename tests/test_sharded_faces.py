@@ -135,7 +135,7 @@ def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
     X = np.random.default_rng(0).normal(size=(60, 2))
     cells = pa.table({"a": X[:, 0], "b": X[:, 1]})
     write(cells.append_column("y", pa.array(X[:, 0] > 0)), tmp_path / "table", [20])
-    table = ShardedTable.from_parquet(tmp_path / "table", target="y")
+    table = ShardedTable.from_files(tmp_path / "table", target="y")
     valuer = ShardedKNNValuer(3, runtime=Runtime(checkpoint=tmp_path / "k"), random_state=0)
     valuation = valuer.fit(table, X_val=cells.slice(0, 9), y_val=X[:9, 0] > 0).valuation_
     for folder in (tmp_path / "k", tmp_path / "k" / "run"):
@@ -151,7 +151,7 @@ def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
     assert "Valuation of 60 x 2" in run("info", tmp_path / "k" / "values")[1]
     code, text = run("value", tmp_path / "table", "--target", "y", "-o", tmp_path / "o")
     assert code == 2
-    assert "ShardedTable.from_parquet(folder, target=...)" in text
+    assert "ShardedTable.from_files(folder, target=...)" in text
     shutil.rmtree(tmp_path / "k")
     with pytest.raises(FileNotFoundError, match="the folder was removed, or holds a later result"):
         valuation.lowest(1)

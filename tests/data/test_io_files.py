@@ -235,7 +235,7 @@ def owners():
 def sharded(folder, **given):
     pl = pytest.importorskip("polars")
     pl.DataFrame({"a": [0.0, 1.0, 9.0, 8.0], "t": Y}).write_parquet(folder / "t.parquet")
-    table = ShardedTable.from_parquet(folder / "t.parquet", target="t")
+    table = ShardedTable.from_files(folder / "t.parquet", target="t")
     return ShardedKNNValuer(1, random_state=0, **given).fit(
         table, X_val=[[0.0], [9.0]], y_val=[0, 1]
     )

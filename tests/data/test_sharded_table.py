@@ -31,7 +31,7 @@ def numbered():
 
 
 def test_a_shard_is_a_file_and_rows_are_numbered_through(numbered, tmp_path):
-    table = ShardedTable.from_parquet(write(numbered, tmp_path, [100, 450]), target="y")
+    table = ShardedTable.from_files(write(numbered, tmp_path, [100, 450]), target="y")
     assert table.shape == (1000, 1)
     assert table.n_shards == 3
     assert [list(table.rows(s)) for s in range(3)] == rows_in(table)
@@ -43,7 +43,7 @@ def test_a_shard_is_a_file_and_rows_are_numbered_through(numbered, tmp_path):
 @pytest.mark.parametrize("n_shards", [1, 2, 4, 7, 10])
 def test_row_groups_are_dealt_in_order_into_even_shards(numbered, tmp_path, n_shards):
     folder = write(numbered, tmp_path, [370], rows_per_group=40)
-    table = ShardedTable.from_parquet(folder, target="y", shards=n_shards)
+    table = ShardedTable.from_files(folder, target="y", shards=n_shards)
     assert [list(table.rows(s)) for s in range(n_shards)] == rows_in(table)
     assert np.concatenate(rows_in(table)).tolist() == list(range(1000))
     lengths = [len(rows) for rows in rows_in(table)]
@@ -54,14 +54,14 @@ def test_uneven_row_groups_leave_no_shard_empty(tmp_path):
     write(pa.table({"x": np.arange(900), "y": np.arange(900)}), tmp_path / "a", rows_per_group=900)
     write(pa.table({"x": np.arange(3), "y": np.arange(3)}), tmp_path / "b", rows_per_group=1)
     for n_shards in (1, 2, 3, 4):
-        table = ShardedTable.from_parquet(tmp_path, target="y", shards=n_shards)
+        table = ShardedTable.from_files(tmp_path, target="y", shards=n_shards)
         assert all(len(table.rows(shard)) for shard in range(n_shards))
 
 
 def test_a_long_file_is_cut_by_row_groups(tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.data.sharded_table._MOST_ROWS", 300)
     numbers = pa.table({"x": np.arange(1000), "y": np.arange(1000) % 2})
-    table = ShardedTable.from_parquet(write(numbers, tmp_path, rows_per_group=140), target="y")
+    table = ShardedTable.from_files(write(numbers, tmp_path, rows_per_group=140), target="y")
     assert [len(table.rows(shard)) for shard in range(table.n_shards)] == [280, 280, 280, 160]
 
 
@@ -70,11 +70,11 @@ def test_a_file_a_folder_and_a_list_are_addresses(numbered, tmp_path):
     write(numbered.slice(600), tmp_path / "d")
     (tmp_path / ".hidden.parquet").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("")
-    whole = ShardedTable.from_parquet(tmp_path, target="y")
-    listed = ShardedTable.from_parquet([tmp_path / "b", tmp_path / "d" / "0.parquet"], target="y")
+    whole = ShardedTable.from_files(tmp_path, target="y")
+    listed = ShardedTable.from_files([tmp_path / "b", tmp_path / "d" / "0.parquet"], target="y")
     assert rows_in(whole) == rows_in(listed)
     assert whole.shape == (1000, 1)
-    one = ShardedTable.from_parquet(str(tmp_path / "d" / "0.parquet"), target="y")
+    one = ShardedTable.from_files(str(tmp_path / "d" / "0.parquet"), target="y")
     assert one.shape == (400, 1)
 
 
@@ -88,10 +88,10 @@ def test_addresses_elsewhere_are_read_with_fsspec(numbered, tmp_path, protocol):
         with fsspec.open(f"{root}/{k}.parquet", "wb", auto_mkdir=True) as file:
             file.write(content.getvalue())
     for address in (root, [f"{root}/0.parquet", f"{root}/1.parquet"]):
-        table = travelled(ShardedTable.from_parquet(address, target="y"))
+        table = travelled(ShardedTable.from_files(address, target="y"))
         assert np.concatenate(rows_in(table)).tolist() == list(range(1000))
     with pytest.raises(FileNotFoundError, match="no file or folder"):
-        ShardedTable.from_parquet(f"{root}/none.parquet", target="y")
+        ShardedTable.from_files(f"{root}/none.parquet", target="y")
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_local_files_need_no_fsspec(tmp_path):
     folder = written(tmp_path)
     code = (
         "import sys, cellworth\n"
-        f"cellworth.ShardedTable.from_parquet({str(folder)!r}, target='y')\n"
+        f"cellworth.ShardedTable.from_files({str(folder)!r}, target='y')\n"
         "assert not {'fsspec', 'numba'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
@@ -107,28 +107,28 @@ def test_local_files_need_no_fsspec(tmp_path):
 
 def test_it_is_small_and_travels(tmp_path):
     folder = write(table_of_all_sorts(), tmp_path, [1000], rows_per_group=10)
-    table = ShardedTable.from_parquet(folder, target="y")
+    table = ShardedTable.from_files(folder, target="y")
     pack = pickle.dumps(table)
     assert len(pack) < 5000
     other = travelled(table)
     assert (other.shape, other.names.tolist(), repr(other)) == (
         table.shape, table.names.tolist(), repr(table),
     )  # fmt: skip
-    assert other.footers_sha256() == table.footers_sha256()
+    assert other.files_sha256() == table.files_sha256()
 
 
 def test_columns_are_chosen_and_ordered(tmp_path):
     folder = write(table_of_all_sorts(), tmp_path)
-    table = ShardedTable.from_parquet(folder, target="truth", columns=["text", "single"])
+    table = ShardedTable.from_files(folder, target="truth", columns=["text", "single"])
     assert (table.names.tolist(), table.target) == (["text", "single"], "truth")
-    everything = ShardedTable.from_parquet(folder, target="truth")
+    everything = ShardedTable.from_files(folder, target="truth")
     assert everything.shape == (3000, 21)
 
 
 def test_columns_may_come_in_another_order_and_missing_values_have_no_type(tmp_path):
     write(pa.table({"x": pa.nulls(2), "z": ["a", "b"], "y": [0, 1]}), tmp_path / "a")
     write(pa.table({"y": [0, 1], "z": ["a", "b"], "x": [1.5, 2.5]}), tmp_path / "b")
-    table = ShardedTable.from_parquet(tmp_path, target="y")
+    table = ShardedTable.from_files(tmp_path, target="y")
     assert table.schema.field("x").type == pa.float64()
     assert rows_in(table) == [[None, None], [1.5, 2.5]]
 
@@ -145,7 +145,7 @@ def test_files_that_disagree_are_rejected(tmp_path, other, words):
     written(tmp_path / "a")
     write(pa.table(other), tmp_path / "b")
     with pytest.raises(ValueError, match=words):
-        ShardedTable.from_parquet(tmp_path, target="y")
+        ShardedTable.from_files(tmp_path, target="y")
 
 
 @pytest.mark.parametrize(
@@ -171,12 +171,12 @@ def test_files_that_disagree_are_rejected(tmp_path, other, words):
 )
 def test_what_is_asked_for_must_be_there(tmp_path, settings, error, words):
     with pytest.raises(error, match=words):
-        ShardedTable.from_parquet(written(tmp_path), **settings)
+        ShardedTable.from_files(written(tmp_path), **settings)
 
 
 def test_what_is_no_table_is_rejected(tmp_path):
     def read(address):
-        ShardedTable.from_parquet(address, target="y")
+        ShardedTable.from_files(address, target="y")
 
     with pytest.raises(FileNotFoundError, match="there is no file or folder"):
         read(tmp_path / "none")
@@ -203,16 +203,16 @@ def test_what_is_no_table_is_rejected(tmp_path):
 def test_more_rows_than_can_be_counted_are_rejected(numbered, tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.data.sharded_table._TOO_MANY_ROWS", 1000)
     with pytest.raises(ValueError, match="the files must hold fewer than 1000 rows, got 1000"):
-        ShardedTable.from_parquet(write(numbered, tmp_path, [100]), target="y")
+        ShardedTable.from_files(write(numbered, tmp_path, [100]), target="y")
 
 
 def test_footers_tell_replaced_files(tmp_path):
     folder = written(tmp_path)
-    table = ShardedTable.from_parquet(folder, target="y")
-    before = table.footers_sha256()
+    table = ShardedTable.from_files(folder, target="y")
+    before = table.files_sha256()
     table.check_files_unchanged()
     written(tmp_path, x=[1.0, 2.0, 3.0, 5.0])
-    assert ShardedTable.from_parquet(folder, target="y").footers_sha256() != before
+    assert ShardedTable.from_files(folder, target="y").files_sha256() != before
     with pytest.raises(ValueError, match="was changed since"):
         table.check_files_unchanged()
     with pytest.raises(ValueError, match=r"0.parquet was changed since"):
@@ -220,7 +220,7 @@ def test_footers_tell_replaced_files(tmp_path):
 
 
 def test_a_file_that_was_cut_off_is_rejected(numbered, tmp_path):
-    table = ShardedTable.from_parquet(write(numbered, tmp_path), target="y")
+    table = ShardedTable.from_files(write(numbered, tmp_path), target="y")
     file = tmp_path / "0.parquet"
     for n_bytes in (file.stat().st_size // 2, 3, 0):
         file.write_bytes(file.read_bytes()[:n_bytes])
@@ -229,7 +229,7 @@ def test_a_file_that_was_cut_off_is_rejected(numbered, tmp_path):
 
 
 def test_a_damaged_page_is_rejected_with_the_name_of_its_file(numbered, tmp_path):
-    table = ShardedTable.from_parquet(write(numbered, tmp_path), target="y")
+    table = ShardedTable.from_files(write(numbered, tmp_path), target="y")
     with (tmp_path / "0.parquet").open("r+b") as file:
         file.seek(4)
         file.write(b"\xff" * 60)
@@ -242,13 +242,13 @@ def test_a_damaged_page_is_rejected_with_the_name_of_its_file(numbered, tmp_path
 )
 def test_what_is_no_address_is_rejected(address):
     with pytest.raises(TypeError, match="must be the path of a Parquet file or folder, or a"):
-        ShardedTable.from_parquet(address, target="y")
+        ShardedTable.from_files(address, target="y")
 
 
 def test_an_unknown_protocol_is_rejected_with_its_address():
     pytest.importorskip("fsspec")
     with pytest.raises(ValueError, match="nowhere://a cannot be opened with fsspec"):
-        ShardedTable.from_parquet("nowhere://a", target="y")
+        ShardedTable.from_files("nowhere://a", target="y")
 
 
 @pytest.mark.parametrize(
@@ -257,17 +257,17 @@ def test_an_unknown_protocol_is_rejected_with_its_address():
 def test_a_target_that_holds_no_labels_is_rejected(labels, tmp_path):
     folder = write(pa.table({"x": [1.0, 2.0], "y": labels}), tmp_path)
     with pytest.raises(TypeError, match=r"the target 'y' must hold .*; give another"):
-        ShardedTable.from_parquet(folder, target="y")
+        ShardedTable.from_files(folder, target="y")
 
 
 def test_other_valuers_say_who_takes_a_sharded_table(tmp_path):
-    table = ShardedTable.from_parquet(written(tmp_path), target="y")
+    table = ShardedTable.from_files(written(tmp_path), target="y")
     with pytest.raises(TypeError, match="X must be a table in memory, got a ShardedTable"):
         MonteCarloValuer(DecisionTreeClassifier()).fit(table, [0, 1])
 
 
 def test_a_row_is_found_again(numbered, tmp_path):
-    table = ShardedTable.from_parquet(write(numbered, tmp_path, [100]), target="y")
+    table = ShardedTable.from_files(write(numbered, tmp_path, [100]), target="y")
     assert table.where(100) == f"row 0 of {tmp_path / '1.parquet'}"
     assert table.where(99) == f"row 99 of {tmp_path / '0.parquet'}"
 
@@ -278,7 +278,7 @@ def test_rows_are_taken_by_number_in_any_order(tmp_path, monkeypatch, shards):
     # NaN is not equal to itself.
     whole = table_of_all_sorts(1000).drop_columns("unknown")
     folder = write(whole, tmp_path, [100, 450], rows_per_group=200)
-    table = ShardedTable.from_parquet(folder, target="y", shards=shards)
+    table = ShardedTable.from_files(folder, target="y", shards=shards)
     rows = [999, 0, 449, 450, 99, 100, 0, 300]
     plain = whole["dictionary"].cast(pa.string())
     position = whole.column_names.index("dictionary")
@@ -289,7 +289,7 @@ def test_rows_are_taken_by_number_in_any_order(tmp_path, monkeypatch, shards):
 
 
 def test_only_the_row_groups_that_are_needed_are_read(numbered, tmp_path, monkeypatch):
-    table = ShardedTable.from_parquet(write(numbered, tmp_path, [300]), target="y")
+    table = ShardedTable.from_files(write(numbered, tmp_path, [300]), target="y")
     read = []
 
     def watched(file, groups, *more):
@@ -323,7 +323,7 @@ def test_only_the_row_groups_that_are_needed_are_read(numbered, tmp_path, monkey
     ],
 )
 def test_rows_and_shards_that_are_not_there_get_a_sentence(numbered, tmp_path, ask, error, words):
-    table = ShardedTable.from_parquet(write(numbered, tmp_path, [300]), target="y")
+    table = ShardedTable.from_files(write(numbered, tmp_path, [300]), target="y")
     assert table.where(301) == f"row 1 of {tmp_path / '1.parquet'}"
     with pytest.raises(error, match=words):
         ask(table)

@@ -17,7 +17,7 @@ def rows(tmp_path_factory):
     """Return the labels of a table, the table and its layout."""
     rows = table_of_all_sorts(1200)
     folder = write(rows, tmp_path_factory.mktemp("rows"), [500])
-    table = ShardedTable.from_parquet(folder, target="y")
+    table = ShardedTable.from_files(folder, target="y")
     X_val = rows.slice(0, 9).drop_columns("y")
     y_val = rows["y"].to_pylist()[:9]
     layout, _ = Layout.of(table, summarise_all(table, KINDS), X_val, y_val, column_types=KINDS)
@@ -79,7 +79,7 @@ def test_a_shard_can_be_prepared_again_while_it_is_read(rows, tmp_path):
 
 def test_a_shard_without_numeric_columns_is_stored(tmp_path):
     folder = write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path / "table")
-    table = ShardedTable.from_parquet(folder, target="y")
+    table = ShardedTable.from_files(folder, target="y")
     layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
     part = read_shard(table, 0, layout)
     part.save(tmp_path / "shard")
@@ -126,7 +126,7 @@ def test_rows_are_sampled_by_position(rows):
 
 
 def test_files_that_change_while_they_are_read_are_an_error(tmp_path):
-    table = ShardedTable.from_parquet(
+    table = ShardedTable.from_files(
         write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path), target="y"
     )
     layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])

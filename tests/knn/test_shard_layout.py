@@ -40,7 +40,7 @@ def assert_equal_arrays(one, other):
 
 
 def laid_out(folder, X_val=None, y_val=None, *, shards=None, **settings):
-    table = ShardedTable.from_parquet(folder, target="y", shards=shards)
+    table = ShardedTable.from_files(folder, target="y", shards=shards)
     column_types = settings.get("column_types")
     X_val = pa.table({"x": [1.0]}) if X_val is None else X_val
     y_val = [0] if y_val is None else y_val
@@ -112,7 +112,7 @@ def test_scales_of_many_distinct_numbers_do_not_depend_on_the_shards(tmp_path):
 
 def test_summaries_merge_in_any_order(tmp_path):
     folder = write(table_of_all_sorts(), tmp_path, [500, 1100, 1200])
-    table = ShardedTable.from_parquet(folder, target="y")
+    table = ShardedTable.from_files(folder, target="y")
     parts = [summarize_shard(table, shard, KINDS) for shard in range(4)]
     X_val, y_val = split_off(table_of_all_sorts(50, seed=1))
     prints = set()
@@ -133,7 +133,7 @@ def test_summaries_merge_in_any_order(tmp_path):
 def test_the_hash_depends_on_cells_and_not_on_files(tmp_path):
     def hash_file(table, name, **settings):
         pq.write_table(table, tmp_path / name, **settings)
-        sharded = ShardedTable.from_parquet(tmp_path / name, target="y")
+        sharded = ShardedTable.from_files(tmp_path / name, target="y")
         return summarise_all(sharded, KINDS).sha256(sharded)
 
     table = table_of_all_sorts(500)
@@ -223,7 +223,7 @@ def test_a_file_of_missing_values_goes_with_files_of_any_type(tmp_path):
 
 def test_summaries_with_different_column_types_do_not_merge(tmp_path):
     folder = write(pa.table({"x": [1, 2, 3], "y": [0, 1, 1]}), tmp_path, [2])
-    table = ShardedTable.from_parquet(folder, target="y")
+    table = ShardedTable.from_files(folder, target="y")
     other = summarize_shard(table, 1, {"x": "categorical"})
     with pytest.raises(ValueError, match="with the same column_types"):
         summarize_shard(table, 0).merge(other)
@@ -319,7 +319,7 @@ def test_timestamps_with_and_without_a_time_zone_do_not_mix(tmp_path):
     moments = pd.date_range("2026-03-29", periods=4, freq="h", tz="UTC")
     X_val = pd.DataFrame({"when": moments.tz_localize(None)})
     pd.DataFrame({"when": moments, "t": [0, 1, 0, 1]}).to_parquet(tmp_path / "t.parquet")
-    table = ShardedTable.from_parquet(tmp_path, target="t")
+    table = ShardedTable.from_files(tmp_path, target="t")
     with pytest.raises(
         ValueError, match="timestamps of column 'when' must all have a time zone, or none"
     ):
@@ -343,21 +343,21 @@ def test_column_types_are_checked(tmp_path):
 
 def test_too_many_categories_and_labels_are_errors(tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.knn.shard_layout._MOST_CATEGORIES", 3)
-    table = ShardedTable.from_parquet(written(tmp_path / "a", x=list("abcd")), target="y")
+    table = ShardedTable.from_files(written(tmp_path / "a", x=list("abcd")), target="y")
     with pytest.raises(ValueError, match=r"'x' has more than 3 different cells.*columns="):
         summarize_shard(table, 0)
     pieces = pa.table({"x": list("abcdab"), "y": [0, 1, 0, 1, 0, 1]})
-    table = ShardedTable.from_parquet(write(pieces, tmp_path / "c", [3]), target="y")
+    table = ShardedTable.from_files(write(pieces, tmp_path / "c", [3]), target="y")
     with pytest.raises(ValueError, match=r"more than 3 different cells such as 'a'.*columns="):
         summarise_all(table)
     monkeypatch.setattr("cellworth.knn.shard_layout._MOST_LABELS", 3)
-    table = ShardedTable.from_parquet(written(tmp_path / "b", y=list("abcd")), target="y")
+    table = ShardedTable.from_files(written(tmp_path / "b", y=list("abcd")), target="y")
     with pytest.raises(ValueError, match="must be classes"):
         summarize_shard(table, 0)
 
 
 def test_validation_rows_are_required(tmp_path):
-    table = ShardedTable.from_parquet(written(tmp_path), target="y")
+    table = ShardedTable.from_files(written(tmp_path), target="y")
     summary = summarize_shard(table, 0)
     assert isinstance(summary, TableSummary)
     with pytest.raises(ValueError, match="X_val and y_val must be given"):

@@ -25,7 +25,7 @@ def test_rows_do_not_depend_on_files_and_row_groups(tmp_path):
 @pytest.mark.usefixtures("small")
 def test_it_has_twenty_columns_some_missing_values_and_two_classes(tmp_path):
     folder = mixture.write(tmp_path, 2000, 2)
-    table = ShardedTable.from_parquet(folder, target="label")
+    table = ShardedTable.from_files(folder, target="label")
     assert table.shape == (2000, 20)
     rows = pq.read_table(folder)
     missing = {name: rows[name].null_count for name in rows.column_names if rows[name].null_count}

@@ -24,7 +24,7 @@ def cells(seed=0):
 
 def in_files(folder, table):
     write(table, folder, cuts=(200, 350, 600))
-    return ShardedTable.from_parquet(folder, target="y")
+    return ShardedTable.from_files(folder, target="y")
 
 
 def scored(table):

@@ -208,7 +208,7 @@ def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
     y = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
     columns = {name: X[:, position] for position, name in enumerate("abc")}
     write(pa.table(columns | {"y": y}), tmp_path / "table", cuts=(90, 370))
-    table = ShardedTable.from_parquet(tmp_path / "table", target="y")
+    table = ShardedTable.from_files(tmp_path / "table", target="y")
     X_val = pa.table({name: cells[:40] for name, cells in columns.items()})
     valuer = ShardedKNNValuer(5, random_state=0, n_passes=2)
     valuation = valuer.fit(table, X_val=X_val, y_val=y[:40]).valuation_

@@ -30,7 +30,7 @@ def judges():
 
 
 def table(folder, n_shards=8):
-    return ShardedTable.from_parquet(folder, target="label", shards=n_shards)
+    return ShardedTable.from_files(folder, target="label", shards=n_shards)
 
 
 def valuer(**settings):

@@ -161,7 +161,7 @@ def test_votes_of_more_than_two_classes_are_not_known_of_shards(tmp_path):
     table = pd.DataFrame(given["X"]).add_prefix("x").assign(label=given["y"])
     table.to_parquet(tmp_path / "rows.parquet", row_group_size=60)
     valuer = ShardedKNNValuer(5, sampler=PermutationSampler(1), n_passes=1, random_state=0)
-    sharded = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
+    sharded = ShardedTable.from_files(tmp_path, target="label", shards=2)
     names = [f"x{j}" for j in range(4)]
     judges = {"X_val": pd.DataFrame(given["X_val"], columns=names), "y_val": given["y_val"]}
     found = valuer.fit(sharded, **judges).valuation_

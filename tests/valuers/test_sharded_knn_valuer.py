@@ -57,7 +57,7 @@ def folder(tmp_path_factory):
 
 
 def table(folder, n_shards=4):
-    return ShardedTable.from_parquet(folder, target="label", shards=n_shards)
+    return ShardedTable.from_files(folder, target="label", shards=n_shards)
 
 
 def valuer(**settings):
@@ -338,7 +338,7 @@ def test_small_tables_are_ranked_exactly(n_rows, tmp_path):
     settings = {"sampler": PermutationSampler(1), "n_passes": 1, "random_state": 0}
     n_neighbors = min(n_rows - 1, 5)
     whole = KNNValuer(n_neighbors, **settings).fit(X[:n_rows], Y[:n_rows], **JUDGES).valuation_
-    cut = ShardedTable.from_parquet(tmp_path, target="label", shards=2)
+    cut = ShardedTable.from_files(tmp_path, target="label", shards=2)
     sharded = ShardedKNNValuer(n_neighbors, **settings).fit(cut, **JUDGES).valuation_
     assert sharded.total == pytest.approx(whole.total, abs=1e-12)
     spread = whole.values.std() if n_rows > 1000 else 1e-10

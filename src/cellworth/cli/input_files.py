@@ -315,7 +315,7 @@ def check_is_file(path: Path) -> None:
     if path.is_dir():
         raise IsADirectoryError(
             f"{path} is a folder; give a file: CSV, TSV, Parquet or Arrow, or value a folder of "
-            "Parquet files in Python, as ShardedTable.from_parquet(folder, target=...)."
+            "Parquet files in Python, as ShardedTable.from_files(folder, target=...)."
         )
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a table.")

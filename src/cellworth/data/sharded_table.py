@@ -52,7 +52,7 @@ class ParquetFile:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardedTable:
-    """A table in Parquet files, divided into shards of rows; made by ``from_parquet``.
+    """A table in Parquet files, divided into shards of rows; made by ``from_files``.
 
     ``ShardedKNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes.
     The object holds no cells: it is small, and workers on other machines read their shards
@@ -78,7 +78,7 @@ class ShardedTable:
     >>> for part in range(3):
     ...     rows = pa.table({"age": [20 + part, 30], "town": ["Ulm", None], "rich": [True, False]})
     ...     pq.write_table(rows, folder / f"{part}.parquet")
-    >>> table = ShardedTable.from_parquet(folder, target="rich")
+    >>> table = ShardedTable.from_files(folder, target="rich")
     >>> table
     <ShardedTable: 6 rows x 2 columns and the target 'rich', in 3 files, 3 shards>
     >>> table.names.tolist(), table.take([4, 1])["age"].to_pylist()
@@ -95,7 +95,7 @@ class ShardedTable:
     storage_options: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def from_parquet(
+    def from_files(
         cls,
         address: Address | Sequence[Address],
         *,
@@ -234,7 +234,7 @@ class ShardedTable:
                 yield here.cast(schema)
             first += len(part[0])
 
-    def footers_sha256(self) -> str:
+    def files_sha256(self) -> str:
         """Return the hash of all footers and of the division into shards."""
         digest = hashlib.sha256(repr(self.shards).encode())
         for name, type_ in zip(self.schema.names, self.schema.types, strict=True):

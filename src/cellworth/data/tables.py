@@ -244,7 +244,7 @@ def _check_table(X: Any, called: str) -> None:
     if np.ma.isMaskedArray(X):
         raise TypeError(f"{called} must not be a masked array; pass {called}.filled(np.nan).")
     # Recognized by its attributes, because sharded_table imports this file.
-    if hasattr(X, "n_shards") and hasattr(X, "footers_sha256"):
+    if hasattr(X, "n_shards") and hasattr(X, "files_sha256"):
         raise TypeError(
             f"{called} must be a table in memory, got a ShardedTable; use ShardedKNNValuer for "
             "a sharded table."

@@ -27,8 +27,8 @@ from cellworth.data.arguments import (
     Scale,
 )
 from cellworth.data.blocks import is_missing, some
-from cellworth.data.statistics import NumberSummary
 from cellworth.data.tables import LARGEST_EXACT, Table
+from cellworth.sampling.statistics import NumberSummary
 
 # Largest distance in a column, a thousand scales squared. Integers that hold larger distances
 # would have no digits left for small ones.

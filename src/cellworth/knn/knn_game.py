@@ -28,13 +28,13 @@ from cellworth.data.blocks import Axis, Blocks, Groups
 from cellworth.data.io import describe
 from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.statistics import CategorySummary
 from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
 from cellworth.games.game import EmptyPolicy, check_empty_policy
 from cellworth.knn.distances import ColumnScales, Distances
 from cellworth.knn.shard_data import summarize_table
 from cellworth.knn.shard_layout import Layout, Queries, TableSummary
 from cellworth.runtime.executors import Executor
+from cellworth.sampling.statistics import CategorySummary
 from cellworth.valuation.column_info import (
     ColumnInfo,
     ColumnTable,

@@ -208,7 +208,7 @@ class PreparedShards:
 
     @cached_property
     def _sha256(self) -> str:
-        both = f"{self.layout.sha256()} {self.table.footers_sha256()}"
+        both = f"{self.layout.sha256()} {self.table.files_sha256()}"
         return hashlib.sha256(both.encode()).hexdigest()
 
 

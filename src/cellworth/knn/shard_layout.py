@@ -13,7 +13,6 @@ from cellworth.data.arguments import ColumnType, ColumnTypes, Integers, Scale
 from cellworth.data.arrow import NO_TIME, READERS, Coder, Encoding, choose_encoding
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.statistics import AT_ONCE, CategorySummary, NumberSummary
 from cellworth.data.tables import LARGEST_EXACT, Table, TableLike, VectorLike
 from cellworth.knn.columns import (
     CategoricalColumn,
@@ -30,6 +29,7 @@ from cellworth.knn.columns import (
     to_comparable_floats,
 )
 from cellworth.knn.distances import Columns, ColumnScales, fine_scales, stack_columns
+from cellworth.sampling.statistics import AT_ONCE, CategorySummary, NumberSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -128,7 +128,7 @@ class ShardedKNNValuer(Valuer):
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> rows = pa.table({"age": [20, 40, 21, 41], "old": [0, 1, 0, 1]})
     >>> pq.write_table(rows, folder / "0.parquet")
-    >>> table = ShardedTable.from_parquet(folder, target="old")
+    >>> table = ShardedTable.from_files(folder, target="old")
     >>> valuer = ShardedKNNValuer(n_neighbors=1, random_state=0)
     >>> valuer.fit(table, X_val=pa.table({"age": [22, 39]}), y_val=[0, 1]).valuation_.shape
     (4, 1)
@@ -412,7 +412,7 @@ class ShardedRun:
         """Return everything that determines the rounds, except their number."""
         return {
             "problem_spec": problem_spec,
-            "table": self.game.table.footers_sha256(),
+            "table": self.game.table.files_sha256(),
             "sampler": method["sampler"],
             "seed": self.schedule.seed,
             "parts_per_sweep": len(self.schedule.parts),

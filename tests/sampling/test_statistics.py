@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellworth.data.statistics import MOST_KEYS, CategorySummary, NumberSummary
+from cellworth.sampling.statistics import MOST_KEYS, CategorySummary, NumberSummary
 
 floats = st.lists(
     st.floats(allow_infinity=False, allow_nan=True)
