@@ -1,4 +1,4 @@
-"""Executors, without any game: requests go in by number, answers come back, dead workers too."""
+"""Executors, without any game: all pass the conformance kit, and each has habits of its own."""
 
 import multiprocessing
 import os
@@ -14,19 +14,11 @@ import joblib
 import numpy as np
 import psutil
 import pytest
-from threadpoolctl import threadpool_info
 
-from cellworth.runtime import (
-    Dask,
-    Executor,
-    Processes,
-    Serial,
-    Threads,
-    dask_executor,
-    processes,
-)
+from cellworth.runtime import Dask, Processes, Serial, Threads, dask_executor, processes
+from cellworth.runtime.conformance import ExecutorConformance
 from cellworth.runtime.executors import choose_process_executor, choose_thread_executor
-from cellworth.runtime.workers import Cancelled, Failure, LazyAnswer, leave_if_cancelled
+from cellworth.runtime.workers import Cancelled, leave_if_cancelled
 
 
 @pytest.fixture(scope="module")
@@ -38,119 +30,37 @@ def client():
         yield client
 
 
-EXECUTORS = {
-    "serial": lambda client: Serial(),
-    "threads": lambda client: Threads(2),
-    "processes": lambda client: Processes(2),
-    "dask": Dask,
-}
+class TestSerial(ExecutorConformance):
+    def executor(self):
+        return Serial()
 
 
-@pytest.fixture(params=EXECUTORS)
-def executor(request):
-    needs_cluster = request.param == "dask"
-    client = request.getfixturevalue("client") if needs_cluster else None
-    return EXECUTORS[request.param](client)
+class TestThreads(ExecutorConformance):
+    def executor(self):
+        return Threads(2)
 
 
-@pytest.fixture(params=["processes", "dask"])
-def elsewhere(request):
-    """Executors whose workers can be killed."""
-    client = request.getfixturevalue("client") if request.param == "dask" else None
-    return EXECUTORS[request.param](client)
+@pytest.mark.slow
+class TestProcesses(ExecutorConformance):
+    def executor(self):
+        return Processes(2)
+
+
+@pytest.mark.slow
+class TestDask(ExecutorConformance):
+    @pytest.fixture(autouse=True)
+    def _connect(self, client):
+        self.client = client
+
+    def executor(self):
+        return Dask(self.client)
 
 
 def answers(executor, work, requests):
     """All answers by number."""
-    with executor.start(work, "answers") as pool:
-        for number, request in enumerate(requests):
-            pool.submit(number, request)
-        found = {}
-        while len(found) < len(requests):
-            for number, answer in pool.wait_for_answers(60):
-                found[number] = answer.load() if isinstance(answer, LazyAnswer) else answer
-        return found
-
-
-@pytest.mark.slow
-def test_every_answer_comes_back_once(executor):
-    assert isinstance(executor, Executor)
-    assert answers(executor, lambda task: task * task, range(11)) == {t: t * t for t in range(11)}
-
-
-def test_libraries_use_one_thread_inside_a_task(executor):
-    def count(task):
-        np.ones((2, 2)) @ np.ones((2, 2))
-        return max((pool["num_threads"] for pool in threadpool_info()), default=1)
-
-    assert set(answers(executor, count, range(4)).values()) == {1}
-
-
-def test_what_goes_wrong_comes_back_as_a_failure(executor):
-    found = answers(executor, lambda task: 1 // task, [0, 1])
-    assert isinstance(found[0], Failure)
-    assert isinstance(found[0].error, ZeroDivisionError)
-    assert found[1] == 1
-
-
-def test_functions_that_plain_pickle_refuses_travel(executor):
-    offset = 5
-    assert answers(executor, lambda task: task + offset, range(3)) == {0: 5, 1: 6, 2: 7}
-
-
-def test_arrays_reach_workers_whole_and_can_be_written_to(executor):
-    table = np.arange(3_000_000.0)
-
-    def work(task):
-        table[0] += 1.0
-        return float(table.sum())
-
-    found = answers(executor, work, range(2))
-    assert set(found.values()) <= {np.arange(3e6).sum() + seen for seen in (1.0, 2.0)}
-
-
-@pytest.mark.slow
-def test_leaving_cancels_what_has_not_begun(executor, tmp_path):
-    def leave_a_trace(task):
-        (tmp_path / str(task)).touch()
-        time.sleep(0.3)
-        return task
-
-    with executor.start(leave_a_trace, "traces") as pool:
-        n_asked = pool.capacity
-        for number in range(n_asked):
-            pool.submit(number, number)
-        while not pool.wait_for_answers(10):
-            pass
-    # One may have been on its way to a worker.
-    time.sleep(0.3)
-    begun = len(list(tmp_path.iterdir()))
-    time.sleep(0.7)
-    assert len(list(tmp_path.iterdir())) == begun <= n_asked
-    assert answers(executor, leave_a_trace, range(4)) == {t: t for t in range(4)}
-
-
-def test_waiting_for_answers_can_be_limited(executor):
-    if isinstance(executor, Serial):
-        pytest.skip("there is nobody else to wait for")
-    with executor.start(lambda task: time.sleep(1.0), "sleep") as pool:
-        pool.submit(0, 0)
-        began = time.monotonic()
-        assert pool.wait_for_answers(0.05) == []
-        assert time.monotonic() - began < 0.8
-
-
-@pytest.mark.slow
-def test_a_killed_worker_is_replaced_and_its_work_done_again(elsewhere, tmp_path):
-    def die_once(task):
-        trace = tmp_path / f"{task}"
-        if task == 3 and not trace.exists():
-            trace.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return task
-
-    assert answers(elsewhere, die_once, range(8)) == {t: t for t in range(8)}
-    assert (tmp_path / "3").exists()
+    kit = ExecutorConformance()
+    kit.executor = lambda: executor
+    return kit.get_answers(work, requests)
 
 
 @pytest.mark.slow
@@ -317,27 +227,6 @@ def test_other_backends_of_joblib_are_refused():
         ),
     ):
         choose_thread_executor()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["odd", "locked", "plain"])
-def test_what_goes_wrong_elsewhere_is_told_with_its_traceback(elsewhere, kind):
-    class OddError(Exception):
-        """An exception that cannot be put together again from its message."""
-
-        def __init__(self, one, two):
-            super().__init__(f"{one} and {two}")
-
-    def fail_somewhere(task):
-        if kind == "odd":
-            raise OddError("this", "that")
-        if kind == "locked":
-            raise ValueError("this and that", threading.Lock())
-        raise KeyError("this and that")
-
-    error = answers(elsewhere, fail_somewhere, range(1))[0].error
-    assert "this and that" in str(error)
-    assert "in fail_somewhere" in error.__notes__[0]
 
 
 @pytest.mark.slow

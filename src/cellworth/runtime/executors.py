@@ -8,9 +8,9 @@ To add an executor, write a class with the one method of :class:`~cellworth.runt
    one that reads a finished future, and one that counts workers. It sends lost requests again.
 2. In another process, call ``attempt_in_worker(work, request)``, with ``threadpool_limits(1)`` or
    one thread per library: otherwise sums round differently.
-3. Add it to ``EXECUTORS`` in tests/runtime/test_executors.py, and to ``elsewhere`` if its workers
-   can be killed. All tests there must pass, and those of tests/test_resume.py and
-   tests/test_survival.py, which compare bits and kill workers.
+3. Test it: subclass :class:`~cellworth.runtime.conformance.ExecutorConformance` in a file that
+   pytest collects. An executor of this package also joins tests/runtime/test_executors.py,
+   tests/test_resume.py and tests/test_survival.py, which compare bits and kill workers.
 4. Export it in ``runtime/__init__.py``, and add it to the examples of ``Runtime``.
 
 Runs over shards (``runtime/rounds.py``) accept Serial, Threads and Dask; ``get_shard_runner`` there
