@@ -1,6 +1,7 @@
 """The engine, without any game: tasks are numbers, contributions are arrays."""
 
 import math
+import sys
 import threading
 import time
 
@@ -182,7 +183,9 @@ def test_a_short_run_shows_no_bar(capsys):
 
 
 @pytest.mark.slow
-def test_a_longer_run_shows_the_time_left_and_the_errors(capsys):
+def test_a_longer_run_shows_the_time_left_and_the_errors(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
     def slow(task):
         time.sleep(0.2)
         return noise(task)
@@ -221,7 +224,7 @@ def test_the_log_is_silent_until_somebody_listens(capfd, caplog):
     assert capfd.readouterr() == ("", "")
     with caplog.at_level("INFO", logger="cellworth"):
         start(MaxTasks(8), title="values")
-    assert "values: 8 tasks" in caplog.text
+    assert "values: ended: 8 tasks" in caplog.text
 
 
 def test_requests_in_flight_are_bounded_while_one_takes_long():

@@ -7,7 +7,6 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -391,21 +390,6 @@ def test_shards_that_all_have_a_place_are_opened_once(tmp_path):
     toy = Watched(N_SHARDS)
     toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, n_cached=N_SHARDS)
     assert toy.done["open"] == N_SHARDS
-
-
-@pytest.mark.slow
-def test_the_bar_counts_phases_of_shards(monkeypatch, tmp_path):
-    bars = []
-
-    def bar(title, n_steps, *, shown):
-        bars.append(SimpleNamespace(n=n_steps, total=0, shown=shown, close=lambda: None))
-        bars[-1].update = lambda n: setattr(bars[-1], "n", bars[-1].n + n)
-        return bars[-1]
-
-    monkeypatch.setattr(rounds, "make_progress_bar", bar)
-    toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, show_progress=True)
-    assert bars[0].shown
-    assert bars[0].n == bars[0].total == 2 * 3 * N_SHARDS
 
 
 def test_a_bench_publishes_again_what_was_changed_on_the_way(truth, tmp_path):

@@ -38,7 +38,7 @@ from cellworth.diagnostics.held_out import (
 from cellworth.games.game import one_line
 from cellworth.games.model import ModelGame, check_model, check_scorer
 from cellworth.games.scoring import Recorded
-from cellworth.runtime.stopping import make_progress_bar
+from cellworth.runtime.stopping import ProgressReporter
 from cellworth.valuation.values import table_lines
 
 Effect = Literal["helped", "hurt", "not distinguishable"]
@@ -250,14 +250,14 @@ def compare_models(
     strata = _find_strata(labels, classes)
     rows_changed = np.flatnonzero(changed.any(axis=1))
     row_strata = find_strata(_encode_target(target, classes), rows_changed)
-    with make_progress_bar("training", 4 * n_repeats + 2, shown=progress) as bar:
+    with ProgressReporter("training", shown=progress, n_tasks=4 * n_repeats + 2) as reporter:
         with _name_failed_rows("the table"):
             on_table = training.pair(np.ones(len(target), dtype=bool), 0)
             held_out = make_held_out_rows(scorer, labels, strata, on_table[0], rng)
             on_all_rows = held_out.score(on_table[0]), held_out.score(on_table[1])
-        bar.update(2)
+        reporter.advance(2)
         sides = [[*split_in_halves(row_strata, rng)] for _ in range(n_repeats)]
-        scores, replicates = _score_splits(training, sides, held_out, bar.update)
+        scores, replicates = _score_splits(training, sides, held_out, reporter.advance)
     differences = scores[..., 1] - scores[..., 0]
     half = compute_half_width(
         [estimate_training_variance(differences), *held_out.estimate_variance(replicates)]

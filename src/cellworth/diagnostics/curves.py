@@ -38,7 +38,7 @@ from cellworth.diagnostics.repair import clear_cells, draw_cells, find_known_cel
 from cellworth.games.fitting import set_seeds
 from cellworth.games.flattened import TableFiller
 from cellworth.games.model import ModelGame, check_model
-from cellworth.runtime.stopping import make_progress_bar
+from cellworth.runtime.stopping import ProgressReporter
 from cellworth.sampling.moments import student_width
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import table_lines
@@ -243,7 +243,7 @@ def removal_curve(
     runs = []
     first_seed = check_random_state(random_state)
     n_fits = 2 * check_count(n_repeats, "n_repeats") * len(wanted)
-    with make_progress_bar("removal curve", n_fits, shown=True) as bar:
+    with ProgressReporter("removal curve", shown=True, n_tasks=n_fits) as reporter:
         for seed in range(n_repeats):
             rng = np.random.default_rng([first_seed, seed])
             game = make_held_out_game(
@@ -253,7 +253,7 @@ def removal_curve(
                 test_fold, problem = game.problem.folds[0], game.problem
                 check_held_out_rows(X_test, {"X": X}, test_fold.target, problem.target)
                 _warn_of_validation_rows(ranking, game)
-            run = _Run(game, _make_filler(fill, game.problem.table, rng), wanted, bar.update)
+            run = _Run(game, _make_filler(fill, game.problem.table, rng), wanted, reporter.advance)
             first = -scores if order == "highest" else scores
             runs.append(
                 [run.scores(_sort_cells(first, rng)), run.scores(rng.permutation(scores.size))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from pathlib import Path
@@ -23,7 +22,7 @@ from cellworth.knn.distances import Columns
 from cellworth.knn.shard_layout import ColumnLayout, Layout, TableSummary, summarize_shard
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.shard_algorithm import check_folder
-from cellworth.runtime.stopping import make_progress_bar
+from cellworth.runtime.stopping import ProgressReporter
 from cellworth.runtime.workers import Interrupts, map_unordered, release_memory
 
 _FORMAT = "cellworth shard"
@@ -229,10 +228,16 @@ def _each_shard(
     interrupts = Interrupts()
     with (
         interrupts.watch(),
-        closing(make_progress_bar(title, table.n_shards, shown=show_progress)) as bar,
+        ProgressReporter(
+            f"preparing {title}",
+            shown=show_progress,
+            n_tasks=table.n_shards,
+            describe=lambda progress: f"{progress.tasks} of {table.n_shards} shards",
+            where={"executor": executor},
+        ) as reporter,
         executor.start(work, title) as pool,
     ):
         for number, answer in map_unordered(pool, range(table.n_shards), interrupts):
-            bar.update(1)
+            reporter.advance()
             yield number, answer
     release_memory()

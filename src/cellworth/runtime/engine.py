@@ -17,7 +17,14 @@ from typing import Any, ClassVar, Protocol, Self
 from cellworth.data.io import Plain, n_bytes, pack, unpack
 from cellworth.runtime.checkpoint import Checkpoint, Loader, RunState
 from cellworth.runtime.executors import Executor
-from cellworth.runtime.stopping import Bar, Progress, RateLimiter, StoppingRule, count_tasks
+from cellworth.runtime.stopping import (
+    CheckpointLog,
+    Progress,
+    ProgressReporter,
+    RateLimiter,
+    StoppingRule,
+    count_tasks,
+)
 from cellworth.runtime.workers import (
     REQUESTS_PER_WORKER,
     Failure,
@@ -176,7 +183,7 @@ class CheckpointWriter:
                 self.latest = Progress(state.tasks, 0.0, folded)
         # Numbers only: the state itself may be large and is not needed again.
         self._tasks_written, self._seconds_written = self.latest.tasks, 0.0
-        self._limiter = RateLimiter(_SHARE_OF_TIME)
+        self._limiter, self._log = RateLimiter(_SHARE_OF_TIME), CheckpointLog()
 
     @property
     def writes_answers(self) -> bool:
@@ -227,6 +234,7 @@ class CheckpointWriter:
                 RunState(latest.tasks, self.seconds_before + latest.seconds, content)
             )
         self._tasks_written, self._seconds_written = latest.tasks, latest.seconds
+        self._log.record(self._checkpoint, tasks=latest.tasks)
 
 
 class TaskQueue:
@@ -377,38 +385,41 @@ def run(
     after every round; its limits on tasks and seconds also hold within a round. ``tasks_per_round``
     must not depend on the number of workers. ``identity`` identifies the run: the checkpoint of
     another run raises an error. Every answer is written to the checkpoint as it arrives; a state is
-    written after rounds, every ten seconds and at the end, also after an error. :class:`Bar`
-    explains the parameters of the progress bar.
+    written after rounds, every ten seconds and at the end, also after an error.
+    :class:`ProgressReporter` explains the parameters of the progress bar.
     """
     writer, interrupts = CheckpointWriter(checkpoint, planner, identity), Interrupts()
     progress, interrupted = writer.latest, False
-    bar = Bar(
-        stop.share_done,
-        progress,
-        title=title,
+    reporter = ProgressReporter(
+        title,
         shown=show_progress,
-        seconds_per_task=seconds_per_task,
+        share_done=stop.share_done,
+        before=progress,
         describe=describe,
         errors_from=errors_from,
+        seconds_per_task=seconds_per_task,
+        where={"stop": stop, "executor": executor, "checkpoint": checkpoint},
     )
-    _log.info("%s: %d tasks are done; stopping rule: %r", title, progress.tasks, stop)
     pool = executor.start(work, title)
     folded = _fold_tasks(
         pool, planner, writer, interrupts, stop=stop, tasks_per_round=tasks_per_round
     )
-    with interrupts.watch(), closing(bar), writer, closing(folded):
+    with interrupts.watch(), reporter, writer, closing(folded):
         try:
             for progress in folded:
-                bar.show(progress)
+                reporter.show(progress)
                 round_ends = progress.tasks % tasks_per_round == 0
                 writer.record(progress, round_ends)
-                if round_ends:
-                    _log.info("%s: %d tasks, %.1f s", title, progress.tasks, progress.seconds)
-                    if on_round is not None:
-                        on_round(progress)
+                if round_ends and on_round is not None:
+                    on_round(progress)
         except KeyboardInterrupt:
             interrupted = True
-            _log.warning("%s: interrupted after %d tasks", title, progress.tasks)
+            _log.warning(
+                "%s: interrupted after %d tasks",
+                title,
+                progress.tasks,
+                extra={"event": "interrupted", "title": title, "tasks": progress.tasks},
+            )
     if progress.contribution is None and interrupted:
         raise KeyboardInterrupt("the run was interrupted before its first task was done")
     seconds = writer.seconds_before + progress.seconds
@@ -440,21 +451,18 @@ def run_partition(
         planner.make_partition_requests(task, task % n_partitions == index) for task in tasks
     )
     requests = list(_iter_requests(by_task))
-    _log.info("%s: partition %d of %d has %d requests", title, index, n_partitions, len(requests))
-    bar = Bar(
-        lambda progress: progress.tasks / max(len(requests), 1),
-        Progress(0, 0.0, None),
-        title=f"{title}, partition {index} of {n_partitions}",
+    reporter = ProgressReporter(
+        f"{title}, partition {index} of {n_partitions}",
         shown=show_progress,
+        n_tasks=len(requests),
         describe=lambda progress: f"{progress.tasks:,} of {len(requests):,} requests",
+        where={"executor": executor, "checkpoint": checkpoint},
     )
-    began, n_done = time.perf_counter(), 0
-    seconds_left = _Countdown(began, stop, planner)
-    with interrupts.watch(), closing(bar), writer, executor.start(work, title) as pool:
+    seconds_left = _Countdown(time.perf_counter(), stop, planner)
+    with interrupts.watch(), reporter, writer, executor.start(work, title) as pool:
         for _ in TaskQueue(pool, requests, writer, interrupts).iter_as_completed(seconds_left):
-            n_done += 1
-            bar.show(Progress(n_done, time.perf_counter() - began, None))
-    return n_done
+            reporter.advance()
+    return reporter.n_done
 
 
 def _fold_tasks(

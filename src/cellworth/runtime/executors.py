@@ -145,7 +145,8 @@ class Runtime:
         Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. Utilities in the cache
         are not computed again, and new ones are added. KNN and out-of-bag valuers do not use it.
     progress : bool, default=True
-        Whether runs longer than two seconds show a progress bar.
+        Whether runs longer than two seconds show a progress bar. Without a terminal or notebook, a
+        line goes to stderr every 30 seconds instead, unless a log handler gets it.
     on_round : callable, default=None
         Called with a :class:`~cellworth.runtime.Progress` after every round, for trackers.
 

@@ -10,7 +10,7 @@ import logging
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from cellworth.runtime.shard_algorithm import (
     ShardRunResult,
     set_state_aside,
 )
-from cellworth.runtime.stopping import make_progress_bar
+from cellworth.runtime.stopping import Progress, ProgressReporter
 from cellworth.runtime.workers import Interrupts, WorkerPool, map_unordered, release_memory
 
 # Attempts without a finished round before the run gives up.
@@ -70,18 +70,26 @@ def run_rounds(
     # Workers may have another working directory.
     into = into.absolute()
     into.mkdir(parents=True, exist_ok=True)
-    with (
-        _open_folder(checkpoint) as folder,
-        closing(make_progress_bar(title, 0, shown=show_progress)) as bar,
-    ):
+    visits = 2 * algorithm.n_shards
+    with _open_folder(checkpoint) as folder:
         rounds = RoundsCheckpoint(
             folder, identity, algorithm.n_shards, durable=checkpoint is not None
         )
+        progress = rounds.read_progress()
+        reporter = ProgressReporter(
+            title,
+            shown=show_progress,
+            n_tasks=n_rounds * visits,
+            before=Progress(progress.complete * visits, 0.0, None),
+            describe=lambda progress: f"{progress.tasks // visits} of {n_rounds} rounds",
+            where={"executor": executor, "checkpoint": checkpoint},
+        )
         runner = make_runner(algorithm, rounds.states, n_cached)
         context = RunContext(
-            algorithm, n_rounds, enough, rounds, rounds.read_progress(), bar, Interrupts(), title
+            algorithm, n_rounds, enough, rounds, progress, reporter, Interrupts(), title
         )
-        return _run_until_done(runner, context, into)
+        with reporter:
+            return _run_until_done(runner, context, into)
 
 
 class ShardRunner(Protocol):
@@ -101,7 +109,13 @@ def _run_until_done(runner: ShardRunner, context: RunContext, into: Path) -> Sha
         try:
             return _attempt(runner, context, into)
         except RecoverableError as error:
-            _log.warning("%s: %s; resuming from round %d", context.title, error, best)
+            _log.warning(
+                "%s: %s; resuming after round %d",
+                context.title,
+                error,
+                context.progress.complete,
+                extra={"event": "retry", "title": context.title, "reason": str(error)},
+            )
             helped = isinstance(error, DamagedStateError) and set_state_aside(error)
             helped = helped or context.progress.complete > best
             n_failed = 0 if helped else n_failed + 1
@@ -138,7 +152,12 @@ def _run_until_interrupted(runner: ShardRunner, context: RunContext) -> bool:
         runner.run(context)
     except KeyboardInterrupt as signal:
         rounds = context.progress.complete
-        _log.warning("%s: interrupted after %d rounds", context.title, rounds)
+        _log.warning(
+            "%s: interrupted after %d rounds",
+            context.title,
+            rounds,
+            extra={"event": "interrupted", "title": context.title, "rounds": rounds},
+        )
         if rounds < max(context.progress.earliest, 1):
             raise KeyboardInterrupt(
                 "the run was interrupted before its first round was done"

@@ -28,6 +28,7 @@ from cellworth.data.io import (
     write_plain,
 )
 from cellworth.runtime.checkpoint import DirectoryCheckpoint, explain_disk_errors, set_aside
+from cellworth.runtime.stopping import CheckpointLog, ProgressReporter
 from cellworth.runtime.workers import Interrupts
 
 # Arrays by name that belong to one shard; together about as large as its values.
@@ -469,6 +470,7 @@ class RoundsCheckpoint:
         self._directory.open(identity)
         self._began, self._seconds_before = time.perf_counter(), 0.0
         self._reports: dict[int, Plain] = {}
+        self._log = CheckpointLog() if durable else None
         # Hash the identity as it will be read back from JSON.
         run = hash_json(json.loads(json.dumps(identity)))
         self.states: ShardCheckpoint = ShardCheckpoint(folder.absolute(), run, durable)
@@ -491,6 +493,8 @@ class RoundsCheckpoint:
             self._directory.write_answer(number, record)
             self._directory.flush()
             self._reports[number] = report
+            if self._log is not None:
+                self._log.record(self._directory, rounds=number + 1)
 
     def reports(self, n_rounds: int) -> tuple[Plain, ...]:
         """Return the reports of the first rounds."""
@@ -510,8 +514,8 @@ class RunContext:
     enough: Enough | None
     checkpoint: RoundsCheckpoint
     progress: ShardProgress
-    # A tqdm bar that counts phases of shards.
-    bar: Any
+    # Counts phases of shards.
+    reporter: ProgressReporter
     interrupts: Interrupts
     title: str
 
@@ -528,15 +532,17 @@ class RunContext:
         return number < max(self.progress.earliest, self.n_rounds)
 
     def begin(self) -> None:
-        """Set the length of the progress bar."""
+        """Set the number of phases that the reporter expects."""
         n_rounds = max(self.n_rounds, self.progress.earliest) - self.progress.complete
-        self.bar.total = self.bar.n + 2 * max(n_rounds, 0) * self.algorithm.n_shards
+        self.reporter.n_tasks = (
+            self.reporter.n_done + 2 * max(n_rounds, 0) * self.algorithm.n_shards
+        )
 
     def record_count(self) -> None:
         """Record that a shard has been counted."""
-        self.bar.update(1)
+        self.reporter.advance()
 
     def record_accumulated(self, shard: int, number: int) -> None:
         """Record that a shard has accumulated a round."""
         self.progress.record(shard, number)
-        self.bar.update(1)
+        self.reporter.advance()

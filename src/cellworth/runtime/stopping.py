@@ -1,15 +1,18 @@
-"""When a run stops: progress, stopping rules, and the progress bar."""
+"""When a run stops and how far it is: stopping rules, the progress bar and lines in the log."""
 
 from __future__ import annotations
 
+import logging
 import math
+import sys
+import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from tqdm import TqdmWarning
@@ -25,10 +28,13 @@ with warnings.catch_warnings():
     # In a notebook without widgets tqdm warns that it falls back to text.
     warnings.simplefilter("ignore", TqdmWarning)
     from tqdm.auto import tqdm
+YEAR: int = 31_557_600
 _SECONDS_BEFORE_BAR = 2.0
 _SECONDS_BETWEEN_UPDATES = 0.2
+_SECONDS_BETWEEN_LINES = 30.0
 # Some standard errors take seconds to compute; the bar spends at most this share of the time.
 _SHARE_OF_TIME = 0.02
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -316,15 +322,12 @@ def _check_positive(rule: str, number: float, what: str) -> None:
         )
 
 
-def make_progress_bar(title: str, n_steps: int, *, shown: bool) -> Any:
-    """Return a bar of equal steps with the time left; it appears after two seconds."""
-    return tqdm(
-        total=n_steps,
-        desc=title,
-        disable=not shown,
-        delay=_SECONDS_BEFORE_BAR,
-        bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left",
-    )
+def format_seconds(seconds: float) -> str:
+    """Return a duration in its largest unit: 35 s, 2.5 min, 3 h."""
+    for unit, length in (("years", YEAR), ("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.2g} s"
 
 
 def count_tasks(progress: Progress) -> str:
@@ -332,66 +335,201 @@ def count_tasks(progress: Progress) -> str:
     return f"{progress.tasks} tasks"
 
 
-class Bar:
-    """A progress bar (tqdm) with the time left; it appears after two seconds.
+class ProgressReporter:
+    """Reports how far a run is: a bar in a terminal or notebook, and lines in the log.
 
-    If the first task will take longer (``seconds_per_task``), it appears at once and says so.
-    ``describe`` returns the text behind the bar. From ``errors_from`` tasks on, the bar also shows
-    the largest standard error.
+    The log (logger ``cellworth``) gets a line at the start, every 30 seconds and at the end. Its
+    records have the fields event, title, done (a share), tasks, seconds, seconds_left and error.
+    Without a terminal and without a log, the lines of every 30 seconds go to stderr.
+
+    Progress is a number of tasks out of ``n_tasks``, or a share that ``share_done`` computes.
+    ``describe`` returns the text behind the bar. From ``errors_from`` tasks on, the largest
+    standard error is reported. ``before`` is what earlier sessions have done. The first line shows
+    ``seconds_per_task``, if it is known, and ``where`` the run is executed and recorded.
     """
 
     def __init__(
         self,
-        share_done: Callable[[Progress], float],
-        start: Progress,
-        *,
         title: str,
+        *,
         shown: bool,
-        seconds_per_task: float = 0.0,
+        n_tasks: int = 0,
+        share_done: Callable[[Progress], float] | None = None,
+        before: Progress | None = None,
         describe: Callable[[Progress], str] = count_tasks,
         errors_from: int | None = None,
+        seconds_per_task: float = 0.0,
+        where: Mapping[str, object] | None = None,
     ) -> None:
-        self._share_done, self._describe = share_done, describe
+        self.n_tasks: int = n_tasks
+        self._title, self._where, self._seconds_per_task = title, where or {}, seconds_per_task
+        self._share_done, self._describe = share_done or self._count_share, describe
         self._errors_from = math.inf if errors_from is None else errors_from
-        self._errors, self._limiter = "", RateLimiter(_SHARE_OF_TIME)
-        self._latest = start
+        self._error, self._limiter = math.inf, RateLimiter(_SHARE_OF_TIME)
+        self._began = self._updated = time.perf_counter()
+        self._latest = self._before = before or Progress(0, 0.0, None)
+        self._share_before = min(self._share_done(self._latest), 1.0)
+        self._snapshot = self._take_snapshot()
+        self._has_estimate, self._closed = False, threading.Event()
+        has_bar = shown and _is_interactive()
+        self._prints = shown and not has_bar and sys.stderr is not None
         slow = seconds_per_task >= _SECONDS_BEFORE_BAR
-        self._next_update = time.perf_counter() + _SECONDS_BETWEEN_UPDATES
         self._bar = tqdm(
             total=1.0,
-            initial=min(share_done(start), 1.0),
+            initial=self._share_before,
             desc=title,
-            disable=not shown,
+            disable=not has_bar,
             delay=0.0 if slow else _SECONDS_BEFORE_BAR,
             postfix=f"a task takes about {seconds_per_task:.0f} s" if slow else None,
-            smoothing=0.0,
-            bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}, {remaining} left{postfix}",
+            bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}",
         )
 
+    @property
+    def n_done(self) -> int:
+        """Number of finished tasks, earlier sessions included."""
+        return self._latest.tasks
+
+    def advance(self, n_tasks: int = 1) -> None:
+        """Report that more tasks are done."""
+        seconds = time.perf_counter() - self._began
+        self.show(Progress(self._latest.tasks + n_tasks, seconds, None))
+
     def show(self, progress: Progress) -> None:
-        """Show the progress, unless the bar was updated a moment ago."""
+        """Report the progress, unless it was reported a moment ago."""
         self._latest = progress
-        if time.perf_counter() >= self._next_update:
-            self._draw()
+        if time.perf_counter() - self._updated >= _SECONDS_BETWEEN_UPDATES:
+            self._update()
 
-    def close(self) -> None:
-        """Show the last progress and close the bar."""
-        self._draw()
+    def __enter__(self) -> Self:
+        where = {name: str(value) for name, value in self._where.items() if value is not None}
+        texts = [f"{name} {value}" for name, value in where.items()]
+        if self._seconds_per_task > 0:
+            texts.append(f"about {format_seconds(self._seconds_per_task)} per task")
+        self._log("start", ", ".join(["started", *texts]), **where)
+        if self._before.tasks:
+            found = f"resumed after {self._describe(self._before)} ({self._share_before:.0%})"
+            self._log("resume", found, tasks=self._before.tasks, done=self._share_before)
+        if self._prints or _log.isEnabledFor(logging.INFO):
+            threading.Thread(target=self._repeat, name="cellworth-progress", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        self._closed.set()
+        self._update(last=True)
         self._bar.close()
+        state = self._snapshot
+        spent = f"{', '.join(state.texts())}, {format_seconds(state.seconds)}"
+        if error is None:
+            self._log("end", f"ended: {spent}", **state.fields())
+        else:
+            reason = f"{type(error).__name__}: {error}"
+            self._log("failed", f"failed: {reason} ({spent})", reason=reason, **state.fields())
 
-    def _draw(self) -> None:
-        if not self._bar.disable:
-            self._update_errors()
-            self._bar.set_postfix_str(self._describe(self._latest) + self._errors, refresh=False)
-            self._bar.update(min(self._share_done(self._latest), 1.0) - self._bar.n)
-        self._next_update = time.perf_counter() + _SECONDS_BETWEEN_UPDATES
+    def _log(self, event: str, text: str, **fields: object) -> None:
+        level = logging.ERROR if event == "failed" else logging.INFO
+        extra = {"event": event, "title": self._title, **fields}
+        _log.log(level, "%s: %s", self._title, text, extra=extra)
 
-    def _update_errors(self) -> None:
-        if self._latest.tasks < self._errors_from or not self._limiter.due:
+    def _repeat(self) -> None:
+        """Report the latest state every 30 seconds, even if the first task takes longer."""
+        while not self._closed.wait(_SECONDS_BETWEEN_LINES):
+            state = self._snapshot.move_to(time.perf_counter() - self._began)
+            self._log("progress", str(state), **state.fields())
+            if self._prints and not _has_listener():
+                sys.stderr.write(f"{self._title}: {state}\n")
+                sys.stderr.flush()
+
+    def _update(self, *, last: bool = False) -> None:
+        self._updated = time.perf_counter()
+        is_logged = _log.isEnabledFor(logging.INFO)
+        if self._bar.disable and not self._prints and not is_logged:
             return
-        with self._limiter.measure():
-            error = self._latest.largest_standard_error
-        self._errors = f", standard errors up to {error:.2g}" if math.isfinite(error) else ""
+        if self._latest.tasks >= self._errors_from and (self._limiter.due or (last and is_logged)):
+            with self._limiter.measure():
+                self._error = self._latest.largest_standard_error
+        self._snapshot = state = self._take_snapshot()
+        if not self._bar.disable:
+            self._bar.set_postfix_str(", ".join(state.texts()), refresh=False)
+            self._bar.update(state.share - self._bar.n)
+        if not self._has_estimate and state.seconds_left and state.seconds >= _SECONDS_BEFORE_BAR:
+            # The time left is news that need not wait for 30 seconds.
+            self._has_estimate = True
+            self._log("progress", str(state), **state.fields())
+
+    def _count_share(self, progress: Progress) -> float:
+        return progress.tasks / self.n_tasks if self.n_tasks else 0.0
+
+    def _take_snapshot(self) -> _Snapshot:
+        progress, seconds = self._latest, time.perf_counter() - self._began
+        share = min(self._share_done(progress), 1.0)
+        gained = share - self._share_before
+        return _Snapshot(
+            seconds,
+            share,
+            progress.tasks,
+            self._describe(progress),
+            seconds * (1.0 - share) / gained if gained > 0 else None,
+            self._error if math.isfinite(self._error) else None,
+        )
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """What is known of a run at a moment: the main thread computes it, another one reports it."""
+
+    seconds: float
+    share: float
+    tasks: int
+    count: str
+    seconds_left: float | None
+    error: float | None
+
+    def move_to(self, seconds: float) -> _Snapshot:
+        """Return what is known some seconds later, if nothing else has happened."""
+        left = self.seconds_left
+        left = None if left is None else max(left - (seconds - self.seconds), 0.0)
+        return replace(self, seconds=seconds, seconds_left=left)
+
+    def texts(self) -> Iterator[str]:
+        """Yield the time left, the finished tasks and the errors, as far as they are known."""
+        if self.seconds_left:
+            yield f"{format_seconds(self.seconds_left)} left"
+        yield self.count
+        if self.error is not None:
+            yield f"standard errors up to {self.error:.2g}"
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of a log record."""
+        return {
+            "done": self.share,
+            "tasks": self.tasks,
+            "seconds": self.seconds,
+            "seconds_left": self.seconds_left,
+            "error": self.error,
+        }
+
+    def __str__(self) -> str:
+        spent = f"{self.share:.0%} done after {format_seconds(self.seconds)}"
+        return ", ".join([spent, *self.texts()])
+
+
+def _is_interactive() -> bool:
+    """Return whether stderr is a terminal, or a notebook shows it."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    if getattr(shell, "kernel", None) is not None:
+        return True
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _has_listener() -> bool:
+    """Return whether a handler other than NullHandler gets the lines of the log."""
+    logger: logging.Logger | None = _log if _log.isEnabledFor(logging.INFO) else None
+    while logger is not None:
+        if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 class RateLimiter:
@@ -412,3 +550,19 @@ class RateLimiter:
         began = time.monotonic()
         yield
         self._next = began + (time.monotonic() - began) / self._share_of_time
+
+
+class CheckpointLog:
+    """Logs that a checkpoint is written: the first time, and then every 30 seconds at most."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def record(self, checkpoint: object, **done: int) -> None:
+        """Log that the checkpoint contains so many tasks or rounds."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _SECONDS_BETWEEN_LINES
+        contents = ", ".join(f"{number} {name}" for name, number in done.items())
+        fields = {"event": "checkpoint", "checkpoint": str(checkpoint), **done}
+        _log.info("%s: %s written", checkpoint, contents, extra=fields)

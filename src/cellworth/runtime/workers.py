@@ -151,7 +151,12 @@ class FuturePool:
                 "memory than there is: give fewer workers, or try Serial() to see where."
             ) from lost[0][2].error
         if lost:
-            _log.warning("a worker died; requests %s are sent again", [n for n, _, _ in lost])
+            numbers = [number for number, _, _ in lost]
+            _log.warning(
+                "a worker died; requests %s are sent again",
+                numbers,
+                extra={"event": "lost_worker", "requests": numbers, "losses": self._losses},
+            )
         for number, request, _ in lost:
             self.submit(number, request)
         return answers

@@ -27,7 +27,7 @@ from cellworth.knn.shard_layout import summarize_shard
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Executor, Threads
-from cellworth.runtime.stopping import StoppingRule
+from cellworth.runtime.stopping import YEAR, StoppingRule, format_seconds
 from cellworth.sampling.samplers import TaskSampler, generator
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
@@ -36,7 +36,6 @@ from cellworth.valuation.storage import write_groups
 
 _TIMED_UTILITIES = 20
 _TIMED_SECONDS = 2.0
-_YEAR = 31_557_600
 _LONGEST_WRITTEN_OUT = 60
 # The serial part of a round, and rounds that may be in progress at once.
 SERIAL = "bins and merged ranks"
@@ -158,9 +157,9 @@ class Plan:
         """Estimated time in words."""
         if self.utilities == self.most_seconds == math.inf:
             return "until its stopping rule is met"
-        if self.seconds >= 1e10 * _YEAR:
+        if self.seconds >= 1e10 * YEAR:
             return "longer than the age of the universe"
-        return f"about {_short_time(self.seconds)}"
+        return f"about {format_seconds(self.seconds)}"
 
 
 @dataclass(frozen=True)
@@ -256,7 +255,7 @@ class ShardPlan:
         return replace(self, n_workers=n_workers, n_shards=n_shards, on_cluster=True)
 
     def __repr__(self) -> str:
-        shares = (f"{name} {_short_time(spent)}" for name, spent in self.core_seconds.items())
+        shares = (f"{name} {format_seconds(spent)}" for name, spent in self.core_seconds.items())
         network = "none: all workers are threads of one process"
         if self.on_cluster:
             network = f"{_short_bytes(self.network_bytes)} between workers, "
@@ -265,20 +264,13 @@ class ShardPlan:
             f"{self.shape[0]:,} x {self.shape[1]:,} in {self.n_shards:,} shards, "
             f"{self.n_queries:,} queries x {self.n_coalitions:,} coalitions x {self.n_passes:,} "
             f"passes in {self.n_rounds:,} rounds, {self.n_workers:,} workers\n"
-            f"  work        {_short_time(3600 * self.core_hours)} of one core "
+            f"  work        {format_seconds(3600 * self.core_hours)} of one core "
             f"({', '.join(shares)})\n"
-            f"  time        about {_short_time(3600 * self.hours)}, mostly {self.bottleneck}\n"
+            f"  time        about {format_seconds(3600 * self.hours)}, mostly {self.bottleneck}\n"
             f"  network     {network}\n"
             f"  memory      {_short_bytes(self.memory_per_worker)} per worker\n"
             f"  disk        {_short_bytes(self.disk_bytes)}"
         )
-
-
-def _short_time(seconds: float) -> str:
-    for unit, length in (("years", _YEAR), ("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.2g} s"
 
 
 def _short_bytes(count: float) -> str:

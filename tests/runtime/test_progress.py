@@ -1,0 +1,189 @@
+"""What a run tells: lines in the log with fields, and on stderr where there is no terminal."""
+
+import json
+import logging
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import toy_shards
+from cellworth.runtime import DirectoryCheckpoint, MaxTasks, Serial, Threads, stopping
+from cellworth.runtime.engine import TaskPlanner, run, run_partition
+from cellworth.runtime.stopping import ProgressReporter, format_seconds
+from cellworth.runtime.workers import FuturePool, LostAnswer
+from cellworth.sampling import Moments
+from cellworth.sampling.moments import Contribution, Tally, append_margins
+from toy_shards import Toy
+
+N_SHARDS = 4
+
+
+def noise(task):
+    seen = np.random.default_rng(task).normal(size=(2, 2))
+    return Contribution(Moments.of(append_margins(seen)), Tally(1))
+
+
+def slow(task):
+    time.sleep(0.3 if task == 0 else 0.0)
+    return noise(task)
+
+
+def start(n_tasks, work=noise, **settings):
+    return run(
+        work,
+        stop=MaxTasks(n_tasks),
+        planner=TaskPlanner(Contribution),
+        executor=settings.pop("executor", Serial()),
+        identity={"name": "this run"},
+        tasks_per_round=8,
+        title="values",
+        **settings,
+    )
+
+
+@pytest.fixture
+def lines(caplog):
+    """Records of the log that have an event, as a list of dictionaries."""
+    caplog.set_level("INFO", logger="cellworth")
+    return lambda: [vars(record) for record in caplog.records if hasattr(record, "event")]
+
+
+def events(found):
+    return [line["event"] for line in found]
+
+
+def test_a_run_tells_its_start_its_checkpoint_and_its_end(lines, tmp_path):
+    outcome = start(20, executor=Threads(2), checkpoint=DirectoryCheckpoint(tmp_path))
+    begin, written, end = lines()
+    assert events([begin, written, end]) == ["start", "checkpoint", "end"]
+    assert begin["title"] == end["title"] == "values"
+    assert begin["executor"] == "Threads(n_workers=2)"
+    assert begin["stop"] == "MaxTasks(n_tasks=20)"
+    assert str(tmp_path) in begin["checkpoint"]
+    assert written["tasks"] == 8
+    assert (end["tasks"], end["done"]) == (20, 1.0)
+    moments = outcome.contribution.moments
+    assert end["error"] == stopping.Progress(20, 0.0, outcome.contribution).largest_standard_error
+    assert end["error"] >= moments.sampling_se[:-1, :-1].max()
+
+
+def test_a_resumed_run_tells_how_much_was_found(lines, tmp_path):
+    start(8, checkpoint=DirectoryCheckpoint(tmp_path))
+    start(32, checkpoint=DirectoryCheckpoint(tmp_path))
+    (found,) = [line for line in lines() if line["event"] == "resume"]
+    assert (found["tasks"], found["done"]) == (8, 0.25)
+    assert found["message"] == "values: resumed after 8 tasks (25%)"
+
+
+def test_a_partition_tells_of_its_requests(lines, tmp_path):
+    n_done = run_partition(
+        noise,
+        partition=(1, 4),
+        stop=MaxTasks(16),
+        planner=TaskPlanner(Contribution),
+        executor=Serial(),
+        checkpoint=DirectoryCheckpoint(tmp_path),
+        identity={"name": "this run"},
+        title="values",
+    )
+    end = lines()[-1]
+    assert n_done == end["tasks"] == 4
+    assert end["title"] == "values, partition 1 of 4"
+
+
+def test_rounds_over_shards_tell_the_same(lines, tmp_path):
+    for n_rounds in (2, 4):
+        toy_shards.run(Toy(N_SHARDS), n_rounds, Serial(), tmp_path, tmp_path / "run")
+    told = lines()
+    assert events(told) == [
+        *("start", "checkpoint", "end"),
+        *("start", "resume", "checkpoint", "end"),
+    ]
+    assert [line["done"] for line in told if line["event"] in ("end", "resume")] == [1, 0.5, 1]
+    assert told[4]["message"].endswith("resumed after 2 of 4 rounds (50%)")
+    assert told[-1]["tasks"] == 2 * 4 * N_SHARDS
+
+
+def test_a_run_that_fails_says_why(lines):
+    def broken(task):
+        raise ZeroDivisionError("nothing to divide by")
+
+    with pytest.raises(ZeroDivisionError):
+        start(8, broken)
+    end = lines()[-1]
+    assert (end["event"], end["levelname"]) == ("failed", "ERROR")
+    assert end["reason"] == "ZeroDivisionError: nothing to divide by"
+
+
+def test_lines_come_while_the_first_task_takes_long(lines, monkeypatch):
+    monkeypatch.setattr(stopping, "_SECONDS_BETWEEN_LINES", 0.05)
+    start(8, slow, executor=Threads(1))
+    told = [line for line in lines() if line["event"] == "progress"]
+    assert len(told) >= 2
+    assert (told[0]["done"], told[0]["seconds_left"]) == (0.0, None)
+    assert told[1]["seconds"] > told[0]["seconds"] > 0
+
+
+@pytest.mark.parametrize(("shown", "listens"), [(True, False), (True, True), (False, False)])
+def test_without_a_terminal_lines_go_to_the_log_or_to_stderr(shown, listens, capfd, monkeypatch):
+    monkeypatch.setattr(stopping, "_SECONDS_BETWEEN_LINES", 0.05)
+    logger, handler = logging.getLogger("cellworth"), logging.StreamHandler(sys.stdout)
+    if listens:
+        monkeypatch.setattr(logger, "level", logging.INFO)
+        logger.addHandler(handler)
+    logger.manager._clear_cache()
+    try:
+        start(8, slow, show_progress=shown)
+    finally:
+        logger.removeHandler(handler)
+        monkeypatch.undo()
+        logger.manager._clear_cache()
+    out, err = capfd.readouterr()
+    assert ("values: 0% done after" in out) == listens
+    assert ("values: 0% done after" in err) == (shown and not listens)
+    assert "|" not in err
+
+
+def test_all_fields_are_json(lines, tmp_path):
+    start(20, checkpoint=DirectoryCheckpoint(tmp_path))
+    usual = vars(logging.makeLogRecord({}))
+    for line in lines():
+        fields = {name: line[name] for name in line if name not in usual}
+        assert json.loads(json.dumps(fields)) == fields
+
+
+def test_a_lost_worker_is_told(lines):
+    answers = iter([LostAnswer(None), "found"])
+    with ThreadPoolExecutor(1) as threads:
+        pool = FuturePool(
+            lambda number, request: threads.submit(str, request),
+            lambda future: next(answers),
+            lambda: 1,
+        )
+        pool.submit(3, "request")
+        while not (found := pool.wait_for_answers(1.0)):
+            pass
+    assert found == [(3, "found")]
+    (line,) = lines()
+    assert (line["event"], line["requests"], line["levelname"]) == ("lost_worker", [3], "WARNING")
+
+
+def test_the_time_left_follows_from_the_tasks_of_this_session():
+    before = stopping.Progress(50, 0.0, None)
+    with ProgressReporter("values", shown=True, n_tasks=100, before=before) as reporter:
+        time.sleep(0.25)
+        reporter.advance(10)
+        state = reporter._snapshot
+    assert state.share == 0.6
+    # Ten tasks took this long, and forty are left.
+    assert state.seconds_left == pytest.approx(4 * state.seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.123, "0.12 s"), (35, "35 s"), (150, "2.5 min"), (10_800, "3 h")]
+)
+def test_durations_are_short(seconds, text):
+    assert format_seconds(seconds) == text
