@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import math
 import os
 import re
@@ -13,8 +14,9 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -34,6 +36,8 @@ _MISTAKES = (
 )  # fmt: skip
 VERSION = 1
 _JSON = "cellworth.json"
+_LOG_FORMAT, _LOG_LEVEL = "cellworth.log_format", "cellworth.log_level"
+_USUAL_FIELDS = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime"])
 _BEGINS_LIKE_A_FORMULA = re.compile(r"\s*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -56,6 +60,15 @@ PATH = _LocalPath(path_type=Path)
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+def join_options(*options: Decorator) -> Decorator:
+    """Join options into one decorator; help lists them in this order."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.reduce(lambda made, option: option(made), reversed(options), function)
+
+    return decorate
+
+
 def _remember_json(context: click.Context, _: click.Parameter, given: bool) -> None:
     """Remember whether ``--json`` was given."""
     context.meta[_JSON] = given
@@ -65,19 +78,35 @@ json_output: Decorator = click.option(
     "--json", is_flag=True, expose_value=False, callback=_remember_json,
     help="Print one JSON document.",
 )  # fmt: skip
-quiet: Decorator = click.option(
-    "-q", "--quiet", is_flag=True, help="Show no progress bar and no notes."
+
+
+def _remember_log(context: click.Context, option: click.Parameter, given: str | None) -> None:
+    """Remember how lines of the log are written; JSON lines include progress."""
+    if given is None:
+        return
+    context.meta[f"cellworth.{option.name}"] = given
+    default = "info" if context.meta.get(_LOG_FORMAT) == "json" else "warning"
+    level = context.meta.get(_LOG_LEVEL, default)
+    logging.getLogger("cellworth").setLevel(level.upper())
+
+
+log_options: Decorator = join_options(
+    click.option(
+        "--log-format", type=click.Choice(["text", "json"]), envvar="CELLWORTH_LOG_FORMAT",
+        is_eager=True, expose_value=False, callback=_remember_log,
+        help="Lines on stderr: text, or one JSON document each (progress, warnings, errors).",
+    ),
+    click.option(
+        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
+        envvar="CELLWORTH_LOG_LEVEL", is_eager=True, expose_value=False, callback=_remember_log,
+        help="Log lines to show: info for progress.  [default: warning; with json: info]",
+    ),
+)  # fmt: skip
+quiet: Decorator = join_options(
+    click.option("-q", "--quiet", is_flag=True, help="Show no progress and no notes."),
+    log_options,
 )
 force: Decorator = click.option("--force", is_flag=True, help="Replace an existing result.")
-
-
-def join_options(*options: Decorator) -> Decorator:
-    """Join options into one decorator; help lists them in this order."""
-
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        return functools.reduce(lambda made, option: option(made), reversed(options), function)
-
-    return decorate
 
 
 files_moved: Decorator = join_options(
@@ -217,11 +246,17 @@ class Program(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Start the program; discard output to a closed stream."""
         _open_closed_streams()
-        return super().main(*args, **extra)
+        logger = logging.getLogger("cellworth")
+        level = logger.level
+        logger.setLevel(logging.WARNING)
+        try:
+            return super().main(*args, **extra)
+        finally:
+            logger.setLevel(level)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn an error into one sentence and an exit code."""
-        with _warnings_as_lines():
+        with _log_to_stderr(ctx):
             try:
                 result = super().invoke(ctx)
                 sys.stdout.flush()
@@ -231,13 +266,15 @@ class Program(click.Group):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 ctx.exit(CLOSED_PIPE)
             except (click.Abort, KeyboardInterrupt) as error:
-                raise InterruptedRunError("Interrupted.", KILLED) from error
-            except (click.ClickException, click.exceptions.Exit):
+                _raise(ctx, InterruptedRunError("Interrupted.", KILLED), error)
+            except click.exceptions.Exit:
                 raise
+            except click.ClickException as error:
+                _raise(ctx, error)
             except (Exception, SystemExit) as error:
                 if ctx.params.get("debug"):
                     click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-                raise _as_click_error(error) from error
+                _raise(ctx, _as_click_error(error), error)
 
 
 def _open_closed_streams() -> None:
@@ -270,23 +307,64 @@ def _format_error(error: BaseException) -> str:
     return _show(" ".join(str(message).split())) or type(error).__name__
 
 
-@contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Print each warning once, as one line."""
-    shown: set[str] = set()
+def _raise(
+    ctx: click.Context, shown: click.ClickException, cause: BaseException | None = None
+) -> NoReturn:
+    """End the program with an error: click prints it, or the log as JSON."""
+    if ctx.meta.get(_LOG_FORMAT) != "json":
+        raise shown from cause
+    fields = {"event": "error", "exit_code": shown.exit_code}
+    logging.getLogger("cellworth").error(shown.format_message(), extra=fields)
+    ctx.exit(shown.exit_code)
 
-    def show(message: Any, *_: Any, **__: Any) -> None:
+
+class _StderrHandler(logging.Handler):
+    """Writes log records and warnings to stderr, as the options say."""
+
+    def __init__(self, chosen: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._chosen = chosen
+        self._shown: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        message = _show(" ".join(record.getMessage().split()))
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        if self._chosen.get(_LOG_FORMAT) == "json":
+            own = {name: vars(record)[name] for name in vars(record) if name not in _USUAL_FIELDS}
+            line = {"time": time, "level": record.levelname.lower(), "message": message, **own}
+            click.echo(escape_json(json.dumps(line, ensure_ascii=False, default=str)), err=True)
+        elif _LOG_LEVEL in self._chosen:
+            click.echo(f"{time} {record.levelname} {message}", err=True)
+        else:
+            self.warn(message)
+
+    def warn(self, message: Any, *_: Any, **__: Any) -> None:
+        """Print a warning once, as one line."""
         line = _show(" ".join(str(message).split()))
-        if line not in shown:
-            shown.add(line)
+        if line in self._shown:
+            return
+        self._shown.add(line)
+        if _LOG_LEVEL in self._chosen or self._chosen.get(_LOG_FORMAT) == "json":
+            logging.getLogger("cellworth").warning(line, extra={"event": "warning"})
+        else:
             click.echo(f"Warning: {line}", err=True)
 
+
+@contextmanager
+def _log_to_stderr(ctx: click.Context) -> Iterator[None]:
+    """Print the log and each warning to stderr, one line each."""
+    logger, handler = logging.getLogger("cellworth"), _StderrHandler(ctx.meta)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for category in (UserWarning, RuntimeWarning):
             warnings.simplefilter("always", category)
-        warnings.showwarning = show
-        yield
+        warnings.showwarning = handler.warn
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
 
 
 def wants_json() -> bool:
@@ -308,7 +386,10 @@ def print_result(command: str, document: Mapping[str, Any], lines: Iterable[str]
 
 def note(text: str) -> None:
     """Print a note to stderr."""
-    click.echo(_show(text), err=True)
+    if _logs_json():
+        logging.getLogger("cellworth").info(text, extra={"event": "note"})
+    else:
+        click.echo(_show(text), err=True)
 
 
 def shorten_path(path: Path) -> str:
@@ -326,8 +407,14 @@ def cut_to_terminal(lines: Iterable[str]) -> Iterable[str]:
 
 
 def shows_progress(quiet: bool) -> bool:
-    """Return whether to show a progress bar: not with ``--quiet``, and only in a terminal."""
-    return not quiet and sys.stderr.isatty()
+    """Return whether to show progress: not with ``--quiet``, nor if the log shows it."""
+    is_logged = _logs_json() or logging.getLogger("cellworth").isEnabledFor(logging.INFO)
+    return not quiet and not is_logged
+
+
+def _logs_json() -> bool:
+    context = click.get_current_context(silent=True)
+    return context is not None and context.meta.get(_LOG_FORMAT) == "json"
 
 
 def escape_json(document: str) -> str:

@@ -27,6 +27,7 @@ _EXAMPLE = (
 )
 @click.version_option(package_name="cellworth", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@app.log_options
 def main(debug: bool) -> None:
     """Value each cell of a table for a model.
 

@@ -414,7 +414,7 @@ def run(
                     on_round(progress)
         except KeyboardInterrupt:
             interrupted = True
-            _log.warning(
+            _log.info(
                 "%s: interrupted after %d tasks",
                 title,
                 progress.tasks,

@@ -152,7 +152,7 @@ def _run_until_interrupted(runner: ShardRunner, context: RunContext) -> bool:
         runner.run(context)
     except KeyboardInterrupt as signal:
         rounds = context.progress.complete
-        _log.warning(
+        _log.info(
             "%s: interrupted after %d rounds",
             context.title,
             rounds,

@@ -426,9 +426,8 @@ class ProgressReporter:
             self._log("failed", f"failed: {reason} ({spent})", reason=reason, **state.fields())
 
     def _log(self, event: str, text: str, **fields: object) -> None:
-        level = logging.ERROR if event == "failed" else logging.INFO
         extra = {"event": event, "title": self._title, **fields}
-        _log.log(level, "%s: %s", self._title, text, extra=extra)
+        _log.info("%s: %s", self._title, text, extra=extra)
 
     def _repeat(self) -> None:
         """Report the latest state every 30 seconds, even if the first task takes longer."""
