@@ -12,5 +12,6 @@ from cellworth.data.blocks import Blocks
 from cellworth.data.datasets import fetch_adult, load_adult
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.table_files import TextFormat
 
-__all__ = ["Blocks", "Owners", "ShardedTable", "fetch_adult", "load_adult"]
+__all__ = ["Blocks", "Owners", "ShardedTable", "TextFormat", "fetch_adult", "load_adult"]

@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays: how each Parquet type is read."""
+"""Arrow columns: types that files agree on, and how each type is read as a NumPy array."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ Encoding = Literal["floats", "times", "parsed", "codes"]
 # NumPy's representation of a missing date.
 NO_TIME = np.iinfo(np.int64).min
 _UNKNOWN = -2
+_UNITS = ("s", "ms", "us", "ns")
 # The largest power of ten that is exact as a float.
 _EXACT_POWER = 22
 
@@ -96,6 +97,95 @@ def choose_encoding(type_: pa.DataType, kind: ColumnType | None, name: str) -> E
     if kind == "numeric":
         return "floats" if types.is_boolean(type_) or types.is_null(type_) else "parsed"
     return "parsed" if types.is_decimal(type_) and kind is None else "codes"
+
+
+def find_common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911
+    """Return a type that holds the cells of both types; None if there is none.
+
+    Columns without a cell have the type null, which fits any other. The cast itself checks that
+    no cell is lost, such as an integer beyond 2**53 among floats.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    if one == other or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    if types.is_dictionary(one) and types.is_dictionary(other):
+        return one if one.value_type == other.value_type else None
+    if types.is_dictionary(one) or types.is_dictionary(other):
+        return find_common_type(decode_type(one), decode_type(other))
+    if all(map(_is_text, (one, other))):
+        return pa.large_string()
+    if types.is_integer(one) and types.is_integer(other):
+        unsigned = types.is_unsigned_integer(one) and types.is_unsigned_integer(other)
+        return pa.uint64() if unsigned else pa.int64()
+    if all(types.is_integer(each) or types.is_floating(each) for each in (one, other)):
+        return pa.float64()
+    if types.is_decimal(one) and types.is_decimal(other):
+        return _find_common_decimal(one, other)
+    return _find_common_time(one, other)
+
+
+def _find_common_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    import pyarrow as pa
+
+    scale = max(one.scale, other.scale)
+    precision = max(one.precision - one.scale, other.precision - other.scale) + scale
+    if precision > 76:
+        return None
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def _find_common_time(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type of dates, timestamps or durations with the finer unit."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    both = one, other
+    if all(map(types.is_duration, both)):
+        return pa.duration(max((each.unit for each in both), key=_UNITS.index))
+    if all(map(types.is_date, both)):
+        return pa.date32()
+    moments = [each for each in both if types.is_timestamp(each)]
+    if not moments or not all(types.is_date(each) or each in moments for each in both):
+        return None
+    zones = {each.tz if each in moments else None for each in both}
+    if None in zones and len(zones) > 1:
+        return None
+    unit = max((each.unit for each in moments), key=_UNITS.index)
+    return pa.timestamp(unit, zones.pop() if len(zones) == 1 else "UTC")
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(type_) or types.is_large_string(type_)) or "view" in str(type_)
+
+
+def decode_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type of the cells of a dictionary; other types are unchanged."""
+    from pyarrow import types
+
+    return type_.value_type if types.is_dictionary(type_) else type_
+
+
+def cast_cells(cells: pa.Array, field: pa.Field, address: str) -> pa.Array:
+    """Cast the cells of a file to the type that all files agree on, if that loses nothing."""
+    import pyarrow as pa
+
+    own, wanted = decode_type(cells.type), decode_type(field.type)
+    if own == wanted or (_is_text(own) and _is_text(wanted)):
+        # Dictionaries and strings are read alike.
+        return cells
+    try:
+        return cells.cast(wanted)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ValueError(
+            f"{address} holds {own} in column {field.name!r}, which does not fit into {wanted}, "
+            f"the type for all files ({error}); write all files with the same types."
+        ) from error
 
 
 def check_has_labels(type_: pa.DataType, target: str) -> None:

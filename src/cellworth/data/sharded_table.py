@@ -1,23 +1,31 @@
-"""ShardedTable: a table in Parquet files, described by their footers and read in batches."""
+"""ShardedTable: a table in many files, divided into shards of rows that are read in batches."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Labels, check_count, is_integer
-from cellworth.data.arrow import check_has_labels
+from cellworth.data.arrow import check_has_labels, decode_type, find_common_type
 from cellworth.data.blocks import label_array, some
-from cellworth.data.io import is_address
+from cellworth.data.table_files import (
+    Address,
+    ExaminedFile,
+    Options,
+    TableFile,
+    TextFormat,
+    can_read_as,
+    examine_files,
+    find_files,
+    read_batches,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,33 +34,13 @@ if TYPE_CHECKING:
 _MOST_ROWS = 2**20
 # Rows are counted in 32 bits.
 _TOO_MANY_ROWS = 2**32
-Address = str | os.PathLike[str]
-Options = Mapping[str, Any]
-_SUFFIX = ".parquet"
-# Rows that are decoded together: enough to be fast, few enough to be small.
-_BATCH = 2**16
-_TAIL = 8
-
-
-@dataclass(frozen=True)
-class ParquetFile:
-    """One Parquet file, as described by its footer."""
-
-    address: str
-    # Rows of each row group.
-    group_rows: tuple[int, ...]
-    # Hash of the footer, which describes the content of the file, and of its size.
-    footer: str
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return sum(self.group_rows)
+# JSON has no dates: Arrow reads strings as timestamps if all of them can be.
+_JSON_STRINGS = {"string", "timestamp[s]"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShardedTable:
-    """A table in Parquet files, divided into shards of rows; made by ``from_files``.
+    """A table in Parquet, CSV or JSONL files, divided into shards; made by ``from_files``.
 
     ``ShardedKNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes.
     The object holds no cells: it is small, and workers on other machines read their shards
@@ -61,7 +49,7 @@ class ShardedTable:
 
     Parameters
     ----------
-    files : tuple of ParquetFile
+    files : tuple of TableFile
     schema : pyarrow.Schema
         Names and types of the columns, the target last.
     shards : tuple
@@ -89,7 +77,7 @@ class ShardedTable:
     2
     """
 
-    files: tuple[ParquetFile, ...]
+    files: tuple[TableFile, ...]
     schema: pa.Schema
     shards: tuple[tuple[tuple[int, range], ...], ...]
     storage_options: dict[str, Any] = field(default_factory=dict)
@@ -102,15 +90,30 @@ class ShardedTable:
         target: str,
         columns: Sequence[str] | None = None,
         shards: int | None = None,
+        root: Address | None = None,
+        text: TextFormat | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> ShardedTable:
-        """Find files and read their footers, but none of their cells.
+        """Find files, and read names and types of their columns.
+
+        Of Parquet files, only footers are read. Text files are read once, in pieces, because
+        their types depend on all cells.
+
+        The columns are those of all files, in order of appearance. A file may lack a column other
+        than the target: its cells are missing values there, with a warning. Types may differ if
+        one can hold the cells of all files: integers and floats of any width, strings and
+        dictionaries, dates and timestamps of any unit, decimals. A cell that would be changed by
+        the cast raises ValueError when it is read.
 
         Parameters
         ----------
         address : path, or list of paths
-            A file, or a folder, which stands for all ``*.parquet`` files below it, sorted by path.
-            An address such as ``s3://...`` needs fsspec (``pip install 'cellworth[remote]'``).
+            A file; a folder, which stands for all Parquet, CSV or JSONL files below it, sorted by
+            path; or a pattern such as ``"data/*.parquet"`` or ``"data/**/part-*"``. Suffixes are
+            ``.parquet``, ``.parq``, ``.pq``, ``.csv``, ``.tsv``, ``.tab``, ``.jsonl`` and
+            ``.ndjson``; text files may be compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``,
+            ``.zip``). An address such as ``s3://...`` needs fsspec
+            (``pip install 'cellworth[remote]'``).
         target : str
             Name of the column of class labels.
         columns : list of str, default=None
@@ -118,14 +121,21 @@ class ShardedTable:
         shards : int, default=None
             Number of shards. Row groups of all files are assigned in order, to shards of about the
             same number of rows. None means one shard per file; a file of more than 1,048,576 rows
-            is divided into shards of at most that many rows, as far as its row groups allow.
+            is divided into shards of at most that many rows, as far as its row groups allow. The
+            row groups of a text file are pieces of about 16 MB.
+        root : path, default=None
+            Folder below which names of folders such as ``year=2024`` are columns, with types as in
+            a CSV file. None means the folder itself, or the part of a pattern before its first
+            wildcard; of a file, its own folder.
+        text : TextFormat, default=None
+            Delimiter, encoding and the like of text files.
         storage_options : mapping, default=None
             Options of fsspec to open the address, such as keys.
         """
         options = dict(storage_options or {})
-        read = [read_footer(found, options) for found in find_files(address, options)]
-        files = tuple(file for file, _ in read)
-        schema = _find_common_schema(read, target, columns)
+        examined = examine_files(find_files(address, options, root), text or TextFormat(), options)
+        files = tuple(each.file for each in examined)
+        schema = _find_common_schema(examined, target, columns, options)
         n_rows = sum(file.n_rows for file in files)
         if n_rows >= _TOO_MANY_ROWS:
             raise ValueError(
@@ -170,15 +180,18 @@ class ShardedTable:
 
     def batches(self, shard: int, names: Sequence[str]) -> Iterator[list[Any]]:
         """Yield the columns of a shard as Arrow arrays, in batches of about 65,536 rows."""
+        import pyarrow as pa
         from pyarrow import types
 
-        column_types = {name: self.schema.field(name).type for name in names}
+        schema = pa.schema([self.schema.field(name) for name in names])
         coded = [
-            n for n, t in column_types.items() if types.is_string(t) or types.is_large_string(t)
+            field.name
+            for field in schema
+            if types.is_string(field.type) or types.is_large_string(field.type)
         ]
         for position, groups in self.shards[shard]:
             file = self.files[position]
-            yield from batches(file, groups, list(names), self.storage_options, coded)
+            yield from read_batches(file, groups, schema, self.storage_options, coded)
 
     def where(self, row: int) -> str:
         """Return the file of a row and its position there, for messages."""
@@ -221,13 +234,13 @@ class ShardedTable:
                     yield from self._read_group(file, group, positions[begin:end] - first)
                 first += n_rows
 
-    def _read_group(self, file: ParquetFile, group: int, positions: Labels) -> Iterator[pa.Table]:
+    def _read_group(self, file: TableFile, group: int, positions: Labels) -> Iterator[pa.Table]:
         """Yield the rows at sorted positions of one row group, batch by batch."""
         import pyarrow as pa
 
         schema, first = _decode_dictionaries(self.schema), 0
         groups = range(group, group + 1)
-        for part in batches(file, groups, schema.names, self.storage_options, []):
+        for part in read_batches(file, groups, schema, self.storage_options):
             begin, end = np.searchsorted(positions, [first, first + len(part[0])])
             if begin < end:
                 here = pa.table(part, names=schema.names).take(positions[begin:end] - first)
@@ -235,19 +248,22 @@ class ShardedTable:
             first += len(part[0])
 
     def files_sha256(self) -> str:
-        """Return the hash of all footers and of the division into shards."""
+        """Return the hash of all files, as they were found, and of the division into shards."""
         digest = hashlib.sha256(repr(self.shards).encode())
         for name, type_ in zip(self.schema.names, self.schema.types, strict=True):
             digest.update(f"{name}\0{type_}\0".encode())
         for file in self.files:
-            digest.update(file.footer.encode())
+            digest.update(f"{file.digest}{file.keys or ''}".encode())
         return digest.hexdigest()
 
     def check_files_unchanged(self) -> None:
-        """Read all footers again, and raise ValueError if a file was changed."""
+        """Raise ValueError if a file was changed.
+
+        Of Parquet, the footer and the size are compared; of a text file, size and time of the last
+        change, and if these differ, the hash of the text.
+        """
         for file in self.files:
-            with _open_bytes(file.address, self.storage_options) as seen:
-                _check_footer(file, seen)
+            file.check_unchanged(self.storage_options)
 
     @cached_property
     def _starts(self) -> Labels:
@@ -281,36 +297,83 @@ def _check_row_positions(rows: Any, n_rows: int) -> Labels:
 def _decode_dictionaries(schema: pa.Schema) -> pa.Schema:
     """Replace dictionary types by plain types; dictionaries differ between files."""
     import pyarrow as pa
-    from pyarrow import types
 
-    plain = (type_.value_type if types.is_dictionary(type_) else type_ for type_ in schema.types)
-    return pa.schema(list(zip(schema.names, plain, strict=True)))
+    return pa.schema([(field.name, decode_type(field.type)) for field in schema])
 
 
 def _find_common_schema(
-    read: list[tuple[ParquetFile, pa.Schema]], target: str, columns: Sequence[str] | None
+    examined: list[ExaminedFile], target: str, columns: Sequence[str] | None, options: Options
 ) -> pa.Schema:
+    """Return the columns of all files in order of appearance, with types that fit all."""
     import pyarrow as pa
 
-    (first, schema), *others = read
-    wanted = _choose_columns(schema.names, first.address, target, columns)
-    types = {name: schema.field(name).type for name in wanted}
-    for file, other in others:
-        for name in wanted:
-            if name not in other.names:
-                raise ValueError(
-                    f"{file.address} lacks the column {name!r} that {first.address} has; give all "
-                    "files the same columns, or choose some with columns=."
-                )
-            types[name] = _find_common_type(types[name], other.field(name).type, name, file.address)
-        extra = set(other.names) - set(schema.names)
-        if columns is None and extra:
-            raise ValueError(
-                f"{file.address} has the column {min(extra)!r} that {first.address} lacks; give "
-                "all files the same columns, or choose some with columns=."
-            )
+    names = list(dict.fromkeys(name for each in examined for name in each.types))
+    wanted = _choose_columns(names, examined[0].file.address, target, columns)
+    for name in reversed(wanted):
+        _check_present(examined, name, is_target=name == target)
+    find = _find_csv_type if examined[0].file.kind == "csv" else _find_type
+    types = {
+        name: find([each for each in examined if name in each.types], name, options)
+        for name in wanted
+    }
     check_has_labels(types[target], target)
     return pa.schema([(name, types[name]) for name in wanted])
+
+
+def _check_present(examined: list[ExaminedFile], name: str, *, is_target: bool) -> None:
+    """Warn of files that lack a column, because a misspelled name examined the same."""
+    lacking = [each.file.address for each in examined if name not in each.types]
+    if lacking and is_target:
+        raise ValueError(
+            f"all files must have the target {name!r}, got {lacking[0]} without it; add the "
+            "column, or leave the file out."
+        )
+    if lacking:
+        warnings.warn(
+            f"{len(lacking)} of {len(examined)} files lack the column {name!r}, such as "
+            f"{lacking[0]}; its cells there are read as missing values.",
+            stacklevel=4,
+        )
+
+
+def _find_type(examined: list[ExaminedFile], name: str, _options: Options) -> pa.DataType:
+    import pyarrow as pa
+
+    common = pa.null()
+    for each in examined:
+        for type_ in each.types[name]:
+            both = find_common_type(common, type_)
+            if each.file.kind == "jsonl" and {str(common), str(type_)} == _JSON_STRINGS:
+                both = pa.string()
+            if both is None:
+                raise ValueError(
+                    f"{each.file.address} holds {type_} in column {name!r}, but files before it "
+                    f"hold {common}; write all files with the same types."
+                )
+            common = both
+    return common
+
+
+def _find_csv_type(examined: list[ExaminedFile], name: str, options: Options) -> pa.DataType:
+    """Return the type that a CSV file with the cells of all files would have.
+
+    Arrow tries types in order and takes the first that fits all cells.
+    """
+    import pyarrow as pa
+
+    order = [
+        pa.null(), pa.int64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s"),
+        pa.timestamp("s", "UTC"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.float64(),
+        pa.string(),
+    ]  # fmt: skip
+    seen = {order.index(type_) for each in examined for type_ in each.types[name]}
+    numbers = {order.index(type_) for type_ in (pa.null(), pa.int64(), pa.float64())}
+    for type_ in order[max(seen) : -1]:
+        if len(seen - {0}) <= 1 or seen <= numbers:
+            return type_
+        if all(can_read_as(each.file, name, type_, options) for each in examined):
+            return type_
+    return order[-1]
 
 
 def _choose_columns(
@@ -339,22 +402,7 @@ def _choose_columns(
     return wanted
 
 
-def _find_common_type(one: pa.DataType, other: pa.DataType, name: str, address: str) -> pa.DataType:
-    """Return the type of a column in both files; an all-null column fits any type."""
-    from pyarrow import types
-
-    if types.is_null(one) or types.is_null(other):
-        return other if types.is_null(one) else one
-    both_coded = types.is_dictionary(one) and types.is_dictionary(other)
-    if one != other and not (both_coded and one.value_type == other.value_type):
-        raise ValueError(
-            f"{address} holds {other} in column {name!r}, but files before it hold {one}; write "
-            "all files with the same types."
-        )
-    return one
-
-
-def _make_shards_by_file(files: Sequence[ParquetFile]) -> tuple[tuple[tuple[int, range], ...], ...]:
+def _make_shards_by_file(files: Sequence[TableFile]) -> tuple[tuple[tuple[int, range], ...], ...]:
     """Return one shard per file that has rows, and several for a long file."""
     shards = []
     for position, file in enumerate(files):
@@ -370,7 +418,7 @@ def _make_shards_by_file(files: Sequence[ParquetFile]) -> tuple[tuple[tuple[int,
 
 
 def _deal_groups(
-    files: Sequence[ParquetFile], n_shards: int
+    files: Sequence[TableFile], n_shards: int
 ) -> tuple[tuple[tuple[int, range], ...], ...]:
     """Assign row groups, in order, to shards of about the same number of rows."""
     groups = [
@@ -404,171 +452,3 @@ def _make_ranges(groups: list[tuple[int, int]]) -> tuple[tuple[int, range], ...]
     for position, group in groups:
         ranges[position] = range(ranges.get(position, range(group, 0)).start, group + 1)
     return tuple(ranges.items())
-
-
-def find_files(address: Address | Sequence[Address], options: Options) -> list[str]:
-    """Return the addresses of all Parquet files, in order."""
-    listed = [os.fspath(each) for each in _list_addresses(address)]
-    found = [file for each in listed for file in _find_at(each, options)]
-    if not found:
-        raise ValueError("address must name at least one Parquet file or folder, got none.")
-    if len(set(found)) < len(found):
-        twice = next(file for file in found if found.count(file) > 1)
-        raise ValueError(f"{twice} is listed twice; give every file once.")
-    return found
-
-
-def read_footer(address: str, options: Options) -> tuple[ParquetFile, pa.Schema]:
-    """Read the footer of a file, and none of its cells."""
-    with _open_bytes(address, options) as file, _open_parquet(file, address) as parquet:
-        metadata = parquet.metadata
-        rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-        return ParquetFile(address, rows, _hash_footer(file)), parquet.schema_arrow
-
-
-def batches(
-    file: ParquetFile, groups: range, names: list[str], options: Options, coded: list[str]
-) -> Iterator[list[pa.Array]]:
-    """Yield the columns of some row groups in batches of rows.
-
-    Strings of the columns ``coded`` are read as dictionaries, which is faster.
-    """
-    with ExitStack() as stack:
-        seen = stack.enter_context(_open_bytes(file.address, options))
-        _check_footer(file, seen)
-        # Arrow reads local files itself, without holding the GIL.
-        source: Any = seen if is_address(file.address) else file.address
-        parquet = stack.enter_context(_open_parquet(source, file.address, coded))
-        parts = parquet.iter_batches(
-            batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
-        )
-        for part in _iter_checked(parts, file.address):
-            yield [part.column(name) for name in names]
-
-
-def _iter_checked(parts: Iterator[Any], address: str) -> Iterator[Any]:
-    """Yield the batches; raise ValueError with the file's name for a damaged page."""
-    import pyarrow as pa
-
-    while True:
-        try:
-            part = next(parts, None)
-        except (pa.ArrowInvalid, OSError) as error:
-            if getattr(error, "errno", None) is not None:
-                # The disk or the network failed, not the file.
-                raise
-            raise ValueError(
-                f"{address} is damaged ({' '.join(str(error).split())}); write it again, or leave "
-                "it out."
-            ) from error
-        if part is None:
-            return
-        yield part
-
-
-def _check_footer(file: ParquetFile, seen: BinaryIO) -> None:
-    if _hash_footer(seen) != file.footer:
-        raise ValueError(
-            f"{file.address} was changed since this ShardedTable was created; create it again."
-        )
-
-
-def _open_parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(coded))
-    except pa.ArrowInvalid as error:
-        raise ValueError(
-            f"{address} cannot be read as Parquet ({error}); write it again, or leave it out."
-        ) from error
-
-
-@contextmanager
-def _open_bytes(address: str, options: Options) -> Iterator[BinaryIO]:
-    system, path = _open_remote(address, options) if is_address(address) else (None, address)
-    with Path(path).open("rb") if system is None else system.open(path, "rb") as file:
-        yield file
-
-
-def _hash_footer(file: BinaryIO) -> str:
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(size - _TAIL, 0))
-    length = int.from_bytes(file.read(4), "little")
-    # A truncated file has no valid length.
-    file.seek(max(size - _TAIL - length, 0))
-    return hashlib.sha256(size.to_bytes(8, "little") + file.read(length)).hexdigest()
-
-
-def _open_remote(address: str, options: Options) -> tuple[Any, str]:
-    if "://" not in address:
-        raise ValueError(
-            f"{address} has lost a slash, as in a pathlib.Path; give the address as a string."
-        )
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise ImportError(
-            f"{address} is read with fsspec, which is not installed; pip install "
-            "'cellworth[remote]'."
-        ) from error
-    try:
-        return cast("tuple[Any, str]", url_to_fs(address, **options))
-    except ValueError as error:
-        raise ValueError(
-            f"{address} cannot be opened with fsspec ({error}); give another address."
-        ) from error
-
-
-def _list_addresses(address: Any) -> list[Address]:
-    if isinstance(address, str | os.PathLike):
-        return [address]
-    # Iterating over a table would yield its columns.
-    if isinstance(address, Mapping) or hasattr(address, "columns"):
-        listed: list[Any] = [None]
-    else:
-        listed = list(address) if isinstance(address, Iterable) else [address]
-    for each in listed:
-        if not isinstance(each, str | os.PathLike):
-            raise TypeError(
-                "address must be the path of a Parquet file or folder, or a flat list of such "
-                f"paths, got {type(address).__name__}."
-            )
-    return listed
-
-
-def _find_at(address: str, options: Options) -> list[str]:
-    if not is_address(address):
-        # The reading process may have another working directory.
-        return _find_local(Path(address).absolute())
-    system, path = _open_remote(address, options)
-    if system.isdir(path):
-        below = [found[len(path) :] for found in system.find(path)]
-        return [system.unstrip_protocol(path + name) for name in _choose_files(below, address)]
-    if not system.exists(path):
-        raise FileNotFoundError(f"there is no file or folder {address}; give another address.")
-    return [address]
-
-
-def _find_local(path: Path) -> list[str]:
-    if path.is_dir():
-        below = [found.relative_to(path).as_posix() for found in path.rglob(f"*{_SUFFIX}")]
-        return [str(path / name) for name in _choose_files(below, str(path))]
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file or folder {path}; give another address.")
-    return [str(path)]
-
-
-def _choose_files(below: list[str], folder: str) -> list[str]:
-    """Return the Parquet files of a folder, sorted by path, without hidden ones."""
-    files = [name for name in below if name.endswith(_SUFFIX) and "/." not in f"/{name}"]
-    if not files:
-        raise FileNotFoundError(f"{folder} holds no *{_SUFFIX} file; give another folder.")
-    for name in files:
-        if any("=" in part for part in PurePosixPath(name).parts[:-1]):
-            raise ValueError(
-                f"{folder} is partitioned by columns ({name}) that are not in its files; write "
-                "these columns into the files, or give a list of files to leave them out."
-            )
-    return sorted(files, key=lambda name: PurePosixPath(name).parts)
