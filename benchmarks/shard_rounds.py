@@ -1,6 +1,6 @@
 """What rounds over shards cost beside the work itself: algorithm that do nothing, on any executor.
 
-    python benchmarks/shard_rounds.py            # Serial, Threads(2) and a cluster of 2 processes
+    python benchmarks/shard_rounds.py            # Serial, Threads(2), Processes(2), a cluster of 2 processes
     python benchmarks/shard_rounds.py 4          # a cluster of 4 processes
 
 Prints seconds per round and shard, tasks per round, and what travels between workers; once with
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cellworth.runtime import Dask, Serial, Threads, dask_rounds
+from cellworth.runtime import Dask, Processes, Serial, Threads, rounds
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
 
@@ -97,7 +97,7 @@ def worker_seconds(client):
 
 def here():
     print("executor    checkpoint  shards  ms per round and shard")
-    for executor in (Serial(), Threads(2)):
+    for executor in (Serial(), Threads(2), Processes(2)):
         for checkpoint in (False, True):
             for n_shards in (16, 100, 1000):
                 algorithm = Empty(n_shards)
@@ -129,7 +129,7 @@ def there(n_workers):
         # Workers import what they need.
         per_round(Empty(16), Dask(client), counters)
         for name, fan_in in (("tree", 8), ("flat", 10**9)):
-            dask_rounds.FAN_IN = fan_in
+            rounds.FAN_IN = fan_in
             for n_shards, summary_bytes in ((16, 8), (100, 8), (1000, 8), (100, 2**20)):
                 seconds, driver, workers, n_tasks, moved = per_round(
                     Empty(n_shards, summary_bytes), Dask(client), counters

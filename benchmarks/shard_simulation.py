@@ -32,9 +32,10 @@ from cellworth.knn.binned import Near, Ranker, Summary, edge_positions, n_neares
 from cellworth.knn.exact import ShapleyChances
 from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.knn.tasks import TaskSchedule, WeightedQueries
-from cellworth.runtime import Dask, Serial, dask_rounds
+from cellworth.runtime import Dask, Serial
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
+from cellworth.runtime.workers import FuturePool
 from cellworth.sampling import PermutationSampler, Shapley
 from cellworth.valuers.plan import SERIAL, plan_of_shards
 
@@ -131,20 +132,13 @@ class Submitted:
 
     def __init__(self):
         self.n_tasks = 0
-        one, many = dask_rounds.TaskSubmitter.one, dask_rounds.TaskSubmitter.for_shards
+        submit = FuturePool.submit
 
-        def count_one(tasks, *given):
+        def count(pool, *given):
             self.n_tasks += 1
-            return one(tasks, *given)
+            return submit(pool, *given)
 
-        def count_many(tasks, *given, **named):
-            self.n_tasks += len(given[-1])
-            return many(tasks, *given, **named)
-
-        dask_rounds.TaskSubmitter.one, dask_rounds.TaskSubmitter.for_shards = (
-            count_one,
-            count_many,
-        )
+        FuturePool.submit = count
 
 
 def bytes_moved(client):

@@ -11,7 +11,7 @@ import pytest
 
 import survivor
 import toy_shards
-from cellworth.runtime import Dask, Serial, Threads, dask_executor, rounds, shard_algorithm
+from cellworth.runtime import Dask, Serial, Threads, dask_executor, shard_algorithm, workers
 from cellworth.runtime.shard_algorithm import ShardCache
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
 from toy_shards import Broken, Deadly, Elsewhere, Outgrown, Toy
@@ -206,9 +206,9 @@ def test_what_dask_gives_up_on_is_sent_again(impatient, truth, tmp_path):
 
 @pytest.mark.alone
 def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, tmp_path):
-    monkeypatch.setattr(rounds, "_MOST_FAILED_ATTEMPTS", 1)
+    monkeypatch.setattr(workers, "MOST_FAILURES_IN_A_ROW", 1)
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
-    with pytest.raises(RuntimeError, match="no round could be done in 2 attempts"):
+    with pytest.raises(RuntimeError, match=r"workers died 2 times in a row|done in 2 attempts"):
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
 
 

@@ -47,7 +47,7 @@ class Watched(Toy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
+@pytest.mark.parametrize("executor", [Serial(), Threads(2), Processes(2)], ids=str)
 @pytest.mark.parametrize("n_shards", [1, 4, 7, 16])
 def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, executor, truth, tmp_path):
     finished, got = toy_shards.run(Toy(n_shards), N_ROUNDS, executor, tmp_path)
@@ -244,18 +244,6 @@ def test_a_state_of_another_run_is_refused(tmp_path):
     (one / path.name).write_bytes(path.read_bytes())
     with pytest.raises(ValueError, match="belongs to another run"):
         toy_shards.run(Toy(N_SHARDS), 2, Serial(), tmp_path, one)
-
-
-@pytest.mark.parametrize(
-    ("executor", "error", "told"),
-    [
-        (Processes(3), ValueError, r"use Threads\(3\)"),
-        (None, TypeError, "Serial, Threads or Dask for a ShardedTable, got None"),
-    ],
-)
-def test_what_shards_cannot_be_worked_on_by_is_refused(executor, error, told, tmp_path):
-    with pytest.raises(error, match=told):
-        toy_shards.run(Toy(2), 1, executor, tmp_path)
 
 
 @dataclass(frozen=True)

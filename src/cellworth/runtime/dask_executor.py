@@ -9,9 +9,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from weakref import WeakSet
 
 import cloudpickle
 from threadpoolctl import threadpool_limits
@@ -22,8 +24,11 @@ from cellworth.runtime.workers import (
     FuturePool,
     LazyAnswer,
     LostAnswer,
+    Places,
+    Request,
     WorkerPool,
     attempt_in_worker,
+    unwrap,
 )
 
 if TYPE_CHECKING:
@@ -83,14 +88,14 @@ class Dask:
         self.client = client
 
     @contextmanager
-    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
+    def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Start answering requests on the cluster."""
         cluster = _DaskTasks(self.client, work, title)
         pool = _DaskPool(cluster)
         try:
             yield pool
         finally:
-            cluster.close(pool.in_flight)
+            cluster.close()
 
     def __repr__(self) -> str:
         return f"Dask({self.client!r})"
@@ -100,49 +105,97 @@ class Dask:
         return self
 
 
+@dataclass(frozen=True, eq=False)
+class _DaskAnswer(LazyAnswer):
+    """An answer that stays on its worker; if the worker dies, the cluster computes it again."""
+
+    future: Any
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the cluster will not compute it again."""
+        return self.future.status in ("error", "cancelled", "lost")
+
+
 class _DaskTasks:
-    def __init__(self, client: Any, work: Callable[[Any], Any], title: str) -> None:
+    def __init__(self, client: Any, work: Callable[..., Any], title: str) -> None:
         self._client = client
         # The dashboard groups tasks by the words before the numbers.
         self._name = re.sub(r"\W+", "_", title)
         self._run = uuid4().hex
         self._n_sent = 0
-        self._counted, self._n_threads = -_SECONDS_BETWEEN_COUNTS, 0
-        self._chunks, self._work, n_bytes = send_object(client, work, self._run)
+        self._counted, self._n_threads = -_SECONDS_BETWEEN_COUNTS, dict[str, int]()
+        self._places = Places()
+        with explain_lost_cluster(client):
+            chunks, self._work, n_bytes = send_object(client, work, self._run)
+        # Futures may be held by the traceback of an error, so they must be released by name.
+        self._made: WeakSet[Any] = WeakSet([*chunks, self._work])
         self.memory = WorkerMemory(client, n_bytes)
 
-    def n_threads(self) -> int:
-        """Return the threads of all workers, counted every few seconds."""
+    def count_threads(self) -> dict[str, int]:
+        """Return the threads of each worker, counted every few seconds."""
         if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS:
             with explain_lost_cluster(self._client):
-                self._n_threads = sum(self._client.nthreads().values())
+                self._n_threads = dict(self._client.nthreads())
             self._counted = time.monotonic()
         return self._n_threads
 
+    def place(self, locality: int) -> str:
+        return self._places.find(locality, self.count_threads())
+
     def send(self, number: int, request: Any) -> Any:
         self._n_sent += 1
+        asked = request if isinstance(request, Request) else Request(request)
+        where: dict[str, Any] = {}
+        if asked.locality is not None and (worker := self.place(asked.locality)):
+            where = {"workers": [worker], "allow_other_workers": True}
+        inputs = [
+            given.future if isinstance(given, _DaskAnswer) else given.load()
+            for given in asked.inputs
+        ]
         with explain_lost_cluster(self._client):
-            return self._client.submit(
-                _answer,
+            future = self._client.submit(
+                _answer_and_keep if asked.keep else _answer,
                 self._work,
-                request,
+                asked.content,
+                *inputs,
                 key=f"{self._name}-{self._run}-{self._n_sent}",
                 # Earlier requests first, because they are folded first.
                 priority=-number,
                 pure=False,
+                **where,
             )
+        self._made.add(future)
+        return future
 
-    def close(self, in_flight: list[Any]) -> None:
+    def read(self, request: Any, future: Any) -> Any:
+        # An answer stays on its worker until it is folded.
+        load = partial(fetch_answer, future, self.memory)
+        if future.status == "finished":
+            return _DaskAnswer(load, future)
+        answer, inputs = load(), request.inputs if isinstance(request, Request) else ()
+        gone = [given for given in inputs if isinstance(given, _DaskAnswer) and given.is_gone]
+        return (
+            replace(answer, inputs_lost=True) if gone and isinstance(answer, LostAnswer) else answer
+        )
+
+    def close(self) -> None:
+        """Release everything: pending tasks are dropped, running ones are not waited for."""
+        # Not cancelled: Dask fails on cancelled tasks that only other tasks depend on.
         if self._client.status == "running":
-            self._client.cancel([*in_flight, self._work, *self._chunks], force=True)
+            for future in list(self._made):
+                future.release()
 
 
 class _DaskPool(FuturePool):
     """A pool that checks, while it waits, whether any worker can still answer."""
 
     def __init__(self, cluster: _DaskTasks) -> None:
-        super().__init__(cluster.send, partial(_read, cluster.memory), cluster.n_threads)
-        self._memory = cluster.memory
+        super().__init__(cluster.send, cluster.read, lambda: sum(cluster.count_threads().values()))
+        self._memory, self._cluster = cluster.memory, cluster
+
+    def place(self, locality: int) -> str:
+        return self._cluster.place(locality)
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         most = _SECONDS_BETWEEN_CHECKS
@@ -243,13 +296,6 @@ def send_object(client: Any, thing: Any, run: str) -> tuple[list[Any], Any, int]
     return chunks, client.submit(_unpickle, chunks, key=f"work-{run}", pure=False), len(content)
 
 
-def _read(memory: WorkerMemory, future: Any) -> Any:
-    # An answer stays on its worker until it is folded. If the worker dies, the cluster computes
-    # it again.
-    read = partial(fetch_answer, future, memory)
-    return LazyAnswer(read) if future.status == "finished" else read()
-
-
 def fetch_answer(future: Any, memory: WorkerMemory) -> Any:
     """Return the answer of a future, a LostAnswer or a Failure."""
     from distributed import KilledWorker
@@ -309,6 +355,11 @@ def _unpickle(chunks: list[bytes]) -> Any:
     return pickle.loads(b"".join(chunks))  # noqa: S301 (sent by the client a moment ago)
 
 
-def _answer(work: Callable[[Any], Any], request: Any) -> Any:
+def _answer(work: Callable[..., Any], content: Any, *inputs: Any) -> Any:
     with threadpool_limits(1):
-        return attempt_in_worker(work, request)
+        return attempt_in_worker(lambda given: work(given, *inputs), content)
+
+
+def _answer_and_keep(work: Callable[..., Any], content: Any, *inputs: Any) -> Any:
+    # Raised, so that tasks that need the answer are not started.
+    return unwrap(_answer(work, content, *inputs))

@@ -8,13 +8,13 @@ To add an executor, write a class with the one method of :class:`~cellworth.runt
    one that reads a finished future, and one that counts workers. It sends lost requests again.
 2. In another process, call ``attempt_in_worker(work, request)``, with ``threadpool_limits(1)`` or
    one thread per library: otherwise sums round differently.
+   Rounds over shards send :class:`~cellworth.runtime.workers.Request` objects. Without further
+   code their inputs travel with them. To keep them on workers, return a LazyAnswer for requests
+   with ``keep``, replace ``inputs`` by what a worker can load, and respect ``locality``.
 3. Test it: subclass :class:`~cellworth.runtime.conformance.ExecutorConformance` in a file that
    pytest collects. An executor of this package also joins tests/runtime/test_executors.py,
    tests/test_resume.py and tests/test_survival.py, which compare bits and kill workers.
 4. Export it in ``runtime/__init__.py``, and add it to the examples of ``Runtime``.
-
-Runs over shards (``runtime/rounds.py``) accept Serial, Threads and Dask; ``get_shard_runner`` there
-chooses the runner.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -48,8 +48,8 @@ _LEAST_SECONDS_FOR_PROCESSES = 10.0
 class Executor(Protocol):
     """Starts workers for a task function."""
 
-    def start(self, work: Callable[[Any], Any], title: str) -> AbstractContextManager[WorkerPool]:
-        """Start workers that answer requests with ``work(request)``.
+    def start(self, work: Callable[..., Any], title: str) -> AbstractContextManager[WorkerPool]:
+        """Start workers that answer requests with ``work(request)``, by :func:`attempt`.
 
         Leaving the context cancels requests in flight.
         """
@@ -71,7 +71,7 @@ class Serial:
     """
 
     @contextmanager
-    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
+    def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Answer each request in this thread."""
         # One thread inside each task: sums that are split over threads round differently.
         with threadpool_limits(1):
@@ -101,7 +101,7 @@ class Threads:
         check_count(self.n_workers, "n_workers of Threads")
 
     @contextmanager
-    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
+    def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Answer requests in threads; on exit, wait for those that are running."""
         cancelled = threading.Event()
         with threadpool_limits(1):
@@ -109,7 +109,7 @@ class Threads:
             try:
                 yield FuturePool(
                     lambda number, request: pool.submit(attempt, work, request),
-                    Future.result,
+                    lambda request, future: future.result(),
                     lambda: self.n_workers,
                 )
             finally:
@@ -242,7 +242,7 @@ def choose_thread_executor(n_jobs: int | None = None) -> Executor:
 
 
 def choose_process_executor(
-    work: Callable[[Any], Any], seconds: float, n_jobs: int | None = None
+    work: Callable[..., Any], seconds: float, n_jobs: int | None = None
 ) -> Executor:
     """Return the executor for training models: by default, processes if the run is long enough."""
     configured = _get_configured(n_jobs)
@@ -284,7 +284,7 @@ def _get_configured(n_jobs: int | None) -> Executor | None:
     return Serial() if n_workers == 1 else executors[kind](n_workers)
 
 
-def _can_pickle(work: Callable[[Any], Any]) -> bool:
+def _can_pickle(work: Callable[..., Any]) -> bool:
     try:
         pickle_object(work)
     # Pickling runs code of the user's objects, which may raise anything.

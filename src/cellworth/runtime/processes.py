@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -32,6 +33,7 @@ from cellworth.runtime.workers import (
     FuturePool,
     LazyAnswer,
     LostAnswer,
+    Request,
     SerialPool,
     WorkerPool,
     attempt_in_worker,
@@ -72,7 +74,7 @@ class Processes:
         check_count(self.n_workers, "n_workers of Processes")
 
     @contextmanager
-    def start(self, work: Callable[[Any], Any], title: str) -> Iterator[WorkerPool]:
+    def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Start answering requests in processes, or serially if none can be started."""
         if multiprocessing.current_process().daemon:
             warnings.warn(
@@ -141,11 +143,17 @@ class _LokyPool:
         )
 
 
-def _read(future: Future[Any]) -> Any:
+def _read(request: Any, future: Future[Any]) -> Any:
     error = future.exception()
     if error is None:
         answer = future.result()
-        return LazyAnswer(answer.load_and_remove) if isinstance(answer, SharedPickle) else answer
+        if not isinstance(answer, SharedPickle):
+            return answer
+        if not (isinstance(request, Request) and request.keep):
+            return LazyAnswer(answer.load_and_remove)
+        kept = LazyAnswer(answer.load)
+        weakref.finalize(kept, answer.path.unlink, missing_ok=True)
+        return kept
     # loky fails all requests when one worker dies.
     return LostAnswer(error) if isinstance(error, _DEAD) else Failure(error)
 
@@ -157,7 +165,7 @@ def _wait_until_started(in_flight: list[Future[Any]]) -> None:
         time.sleep(0.001)
 
 
-_loaded: dict[SharedPickle, Callable[[Any], Any]] = {}
+_loaded: dict[SharedPickle, Callable[..., Any]] = {}
 
 
 def _answer(shared: SharedPickle, request: Any) -> Any:
@@ -212,7 +220,7 @@ class SharedPickle:
 
 
 @contextmanager
-def write_shared_pickle(work: Callable[[Any], Any]) -> Iterator[SharedPickle]:
+def write_shared_pickle(work: Callable[..., Any]) -> Iterator[SharedPickle]:
     """Pickle the task function to a temporary file."""
     folder = Path(tempfile.mkdtemp(prefix="cellworth-"))
     try:

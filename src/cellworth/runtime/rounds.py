@@ -1,48 +1,55 @@
-"""The round loop: run rounds over the shards of a table, in threads or on a Dask cluster.
+"""The round loop: run rounds over the shards of a table, with any executor.
 
-A round counts every shard, and a stopping rule is checked at its end. All executors give the same
-result.
+A round counts every shard, merges the summaries, and finalizes them; the next pass over the shards
+accumulates its result. A stopping rule is checked at the end of a round. Rows and state of a shard
+stay with one worker where the executor can arrange it, and summaries merge in a tree on workers. If
+a worker dies, others open the rows from their file and read the state from the checkpoint.
 """
 
 from __future__ import annotations
 
 import logging
+import socket
 import tempfile
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.dask_rounds import DaskRounds
-from cellworth.runtime.executors import Executor, Serial, Threads
-from cellworth.runtime.processes import Processes
+from cellworth.runtime.executors import Executor
 from cellworth.runtime.shard_algorithm import (
     DamagedStateError,
     Enough,
-    RecoverableError,
     RoundResult,
     RoundsCheckpoint,
     RoundUpdate,
     RunContext,
     ShardAlgorithm,
     ShardCache,
-    ShardCheckpoint,
     ShardRunResult,
+    check_folder,
     set_state_aside,
 )
 from cellworth.runtime.stopping import Progress, ProgressReporter
-from cellworth.runtime.workers import Interrupts, WorkerPool, map_unordered, release_memory
+from cellworth.runtime.workers import (
+    Interrupts,
+    LazyAnswer,
+    RecoverableError,
+    Request,
+    Retries,
+    WorkerPool,
+    map_unordered,
+    release_memory,
+)
 
-# Attempts without a finished round before the run gives up.
-_MOST_FAILED_ATTEMPTS = 5
+# Summaries that a worker merges at a time.
+FAN_IN = 8
 
 _log = logging.getLogger(__name__)
-
-Job = Callable[[], Any]
 
 
 def run_rounds(
@@ -66,7 +73,6 @@ def run_rounds(
     reports so far and ends the run by returning True. A process holds ``n_cached`` shards in memory
     at a time, by default one for each of its threads.
     """
-    make_runner = get_shard_runner(executor)
     # Workers may have another working directory.
     into = into.absolute()
     into.mkdir(parents=True, exist_ok=True)
@@ -84,30 +90,44 @@ def run_rounds(
             describe=lambda progress: f"{progress.tasks // visits} of {n_rounds} rounds",
             where={"executor": executor, "checkpoint": checkpoint},
         )
-        runner = make_runner(algorithm, rounds.states, n_cached)
+        cache = ShardCache(algorithm, rounds.states, n_cached)
         context = RunContext(
             algorithm, n_rounds, enough, rounds, progress, reporter, Interrupts(), title
         )
         with reporter:
-            return _run_until_done(runner, context, into)
+            return _run_until_done(_ShardWorkers(executor, cache), context, into)
 
 
-class ShardRunner(Protocol):
-    """Runs rounds and writes results with one kind of executor."""
+@dataclass(frozen=True, eq=False)
+class _ShardWorkers:
+    """Starts workers that have rows and states of shards in a cache of their process."""
+
+    executor: Executor
+    cache: ShardCache
 
     def run(self, context: RunContext) -> None:
-        """Do the rounds that are not done."""
+        """Do the rounds that are not done, one after the other."""
+        context.begin()
+        if context.needs_round(context.progress.complete):
+            with self.executor.start(partial(_answer, self.cache), context.title) as pool:
+                _RoundLoop(pool, context).run()
 
     def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
+        shards = range(context.algorithm.n_shards)
+        requests = [Request(_Write(shard, rounds, into), locality=shard) for shard in shards]
+        with self.executor.start(partial(_answer, self.cache), context.title) as pool:
+            done = map_unordered(pool, requests, context.interrupts)
+            entries = {request.locality: entry for request, entry in done}
+        return [entries[shard] for shard in shards]
 
 
-def _run_until_done(runner: ShardRunner, context: RunContext, into: Path) -> ShardRunResult:
+def _run_until_done(workers: _ShardWorkers, context: RunContext, into: Path) -> ShardRunResult:
     """Attempt the run until it is done; resume after every recoverable error."""
-    n_failed, best = 0, -1
+    retries, best = Retries(), -1
     while True:
         try:
-            return _attempt(runner, context, into)
+            return _attempt(workers, context, into)
         except RecoverableError as error:
             _log.warning(
                 "%s: %s; resuming after round %d",
@@ -117,25 +137,25 @@ def _run_until_done(runner: ShardRunner, context: RunContext, into: Path) -> Sha
                 extra={"event": "retry", "title": context.title, "reason": str(error)},
             )
             helped = isinstance(error, DamagedStateError) and set_state_aside(error)
-            helped = helped or context.progress.complete > best
-            n_failed = 0 if helped else n_failed + 1
-            best = max(best, context.progress.complete)
-            if n_failed > _MOST_FAILED_ATTEMPTS:
+            if helped or context.progress.complete > best:
+                retries.succeed()
+            elif retries.fail():
                 raise RuntimeError(
-                    f"{context.title}: no round could be done in {n_failed} attempts; the last "
-                    f"one ended with: {error}"
+                    f"{context.title}: no round could be done in {retries.n_failed} attempts; the "
+                    f"last one ended with: {error}"
                 ) from error
+            best = max(best, context.progress.complete)
         progress = context.checkpoint.read_progress()
         context = replace(context, progress=progress, interrupts=Interrupts())
 
 
-def _attempt(runner: ShardRunner, context: RunContext, into: Path) -> ShardRunResult:
+def _attempt(workers: _ShardWorkers, context: RunContext, into: Path) -> ShardRunResult:
     with context.interrupts.watch():
-        interrupted = _run_until_interrupted(runner, context)
+        interrupted = _run_until_interrupted(workers, context)
         # Without a checkpoint, an interrupt while results are written would lose the run.
         context.interrupts.ignore_next()
         rounds = context.progress.complete
-        entries = runner.write(context, rounds, into)
+        entries = workers.write(context, rounds, into)
     if context.interrupts.received and not interrupted:
         warnings.warn(
             f"{context.title}: a signal arrived after all rounds were done; the result is "
@@ -146,10 +166,10 @@ def _attempt(runner: ShardRunner, context: RunContext, into: Path) -> ShardRunRe
     return ShardRunResult(reports, tuple(entries), interrupted, context.checkpoint.seconds)
 
 
-def _run_until_interrupted(runner: ShardRunner, context: RunContext) -> bool:
+def _run_until_interrupted(workers: _ShardWorkers, context: RunContext) -> bool:
     """Do the rounds that are not done; return whether a signal ended them early."""
     try:
-        runner.run(context)
+        workers.run(context)
     except KeyboardInterrupt as signal:
         rounds = context.progress.complete
         _log.info(
@@ -166,27 +186,6 @@ def _run_until_interrupted(runner: ShardRunner, context: RunContext) -> bool:
     return False
 
 
-def get_shard_runner(
-    executor: Executor,
-) -> Callable[[ShardAlgorithm, ShardCheckpoint, int | None], ShardRunner]:
-    """Return what makes the runner for an executor; raise if it cannot run shards."""
-    if isinstance(executor, Serial | Threads):
-        n_threads = executor.n_workers if isinstance(executor, Threads) else 1
-        return lambda algorithm, states, n_cached: ThreadRounds(
-            executor, ShardCache(algorithm, states, n_cached or n_threads)
-        )
-    if isinstance(executor, Dask):
-        return partial(DaskRounds, executor.client)
-    if isinstance(executor, Processes):
-        raise ValueError(
-            f"executor must be Serial, Threads or Dask for a ShardedTable, got {executor!r}; "
-            f"threads are as fast here and share rows: use Threads({executor.n_workers})."
-        )
-    raise TypeError(
-        f"executor must be Serial, Threads or Dask for a ShardedTable, got {executor!r}."
-    )
-
-
 @contextmanager
 def _open_folder(checkpoint: Path | None) -> Iterator[Path]:
     """Give the folder of the checkpoint, or a temporary one that ends with the run."""
@@ -198,124 +197,258 @@ def _open_folder(checkpoint: Path | None) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, eq=False)
-class ThreadRounds:
-    """Runs rounds in threads of this process, which share the cache."""
+class _FinalizedRound:
+    """A round that shards have yet to accumulate; its result is with the workers."""
 
-    executor: Executor
-    cache: ShardCache
-
-    def run(self, context: RunContext) -> None:
-        """Do the rounds that are not done, one after the other."""
-        context.begin()
-        with self.executor.start(_call, context.title) as pool:
-            _Passes(pool, self.cache, context).run()
-
-    def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
-        """Write the results of all shards after so many rounds."""
-        shards = range(context.algorithm.n_shards)
-        jobs = [partial(self.cache.write, shard, rounds, into) for shard in shards]
-        with self.executor.start(_call, context.title) as pool:
-            entries = dict(map_unordered(pool, jobs, context.interrupts))
-        return [entries[shard] for shard in shards]
-
-
-def _call(job: Job) -> Any:
-    return job()
-
-
-class _FinalizedRound(NamedTuple):
     number: int
-    prepared: Any
-    result: RoundResult
+    shared: LazyAnswer
+    # By shard, what the shards of its worker need.
+    portions: dict[int, LazyAnswer]
 
 
-@dataclass(frozen=True)
-class _Passes:
+@dataclass(frozen=True, eq=False)
+class _RoundLoop:
     """One pass over the shards for each round, and one more to accumulate the last."""
 
     pool: WorkerPool
-    cache: ShardCache
     context: RunContext
 
     def run(self) -> None:
-        algorithm, context = self.context.algorithm, self.context
+        context = self.context
         number, before, prepared = context.progress.complete, None, None
         while context.needs_round(number):
             if prepared is None:
-                prepared = self._call_one(partial(algorithm.prepare, number))
-            summary, following = self._pass_over_shards(before, number, prepared)
-            result = self._call_one(partial(algorithm.finalize, prepared, summary))
+                prepared = self._keep(_Prepare(number), number)
+            merging, following = self._pass_over_shards(before, number, prepared)
+            result = self._keep(_Finalize(number), number, self._merge_rest(merging))
             # Free the summary before shards are opened again.
-            del summary
+            del merging
             release_memory()
-            context.checkpoint.record(number, result.report)
-            before, prepared = _FinalizedRound(number, prepared, result), following
+            before, report = self._split(number, result)
+            context.checkpoint.record(number, report)
+            prepared = following
             number += 1
         if before is not None:
-            self._accumulate(before)
-
-    def _call_one(self, job: Job) -> Any:
-        ((_, answer),) = map_unordered(self.pool, [job], self.context.interrupts)
-        return answer
+            self._pass_over_shards(before, None, None)
 
     def _pass_over_shards(
-        self, before: _FinalizedRound | None, number: int, prepared: Any
-    ) -> tuple[Any, Any]:
+        self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
+    ) -> tuple[_Merging, LazyAnswer | None]:
         """Accumulate the round before and count this one, so that rows are opened once for both.
 
-        Returns the summary of all shards, and the input of the next round.
+        Returns the summaries of all shards, and the input of the next round.
         """
-        context, algorithm = self.context, self.context.algorithm
-        shards, updates = _order_shards(algorithm.n_shards, number), self._make_updates(before)
-        jobs: list[Job] = [
-            partial(_visit, self.cache, shard, updates.get(shard), prepared) for shard in shards
-        ]
-        if context.may_need_round(number + 1):
-            # Work for threads that would otherwise wait for the last shards.
-            jobs.append(partial(algorithm.prepare, number + 1))
-        summaries: list[Any] = []
-        following = None
-        for index, answer in map_unordered(self.pool, jobs, context.interrupts):
-            if index == len(shards):
-                following = answer
+        context, following = self.context, None
+        merging = _Merging(context.algorithm, self.pool)
+        requests = deque(self._make_visits(before, number, prepared))
+        if number is not None and context.may_need_round(number + 1):
+            # Work for those who would otherwise wait for the last shards.
+            requests.append(self._request(_Prepare(number + 1), number + 1))
+        for request, answer in map_unordered(self.pool, requests, context.interrupts):
+            content = request.content
+            if isinstance(content, _Prepare):
+                following = _as_lazy(answer)
                 continue
-            summaries = [algorithm.merge(summaries[0], answer) if summaries else answer]
-            if shards[index] in updates:
-                context.record_accumulated(shards[index], number - 1)
-            context.record_count()
+            if isinstance(content, _Visit) and content.accumulates is not None:
+                context.record_accumulated(content.shard, content.accumulates)
+            if number is not None:
+                merging.add(request.locality, answer)
+                if isinstance(content, _Visit):
+                    context.record_count()
+                # Merge first, so that few summaries are held at a time.
+                requests.extendleft(merging.take_full_groups())
         if before is not None:
             context.progress.finish(before.number)
-        return summaries[0], following
+        return merging, following
 
-    def _accumulate(self, last: _FinalizedRound) -> None:
-        context, updates = self.context, self._make_updates(last)
-        order = _order_shards(context.algorithm.n_shards, 1)
-        shards = [shard for shard in order if shard in updates]
-        jobs = [partial(self.cache.accumulate, shard, updates[shard]) for shard in shards]
-        for index, _ in map_unordered(self.pool, jobs, context.interrupts):
-            context.record_accumulated(shards[index], last.number)
-        context.progress.finish(last.number)
+    def _make_visits(
+        self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
+    ) -> Iterator[Request]:
+        context = self.context
+        pending = set() if before is None else set(context.progress.find_pending(before.number))
+        n_shards = context.algorithm.n_shards
+        # In reverse every other time: the last shards of one pass are open in the next.
+        order = range(n_shards)[:: -1 if (number is None or number % 2) else 1]
+        for shard in order:
+            accumulates = before.number if before is not None and shard in pending else None
+            if accumulates is None and number is None:
+                continue
+            inputs: tuple[LazyAnswer, ...] = () if prepared is None else (prepared,)
+            if before is not None and accumulates is not None:
+                inputs += (before.shared, before.portions[shard])
+            visit = _Visit(shard, number, accumulates, context.progress.complete)
+            yield Request(visit, inputs, shard, keep=number is not None)
 
-    def _make_updates(self, before: _FinalizedRound | None) -> dict[int, RoundUpdate]:
-        """Return the update for every shard that has not accumulated a round."""
-        if before is None:
-            return {}
-        (number, prepared, result), progress = before, self.context.progress
-        return {
-            shard: RoundUpdate(
-                number, prepared, result.shared, result.per_shard.get(shard), progress.complete
+    def _merge_rest(self, merging: _Merging) -> LazyAnswer:
+        while groups := merging.take_groups():
+            for request, answer in map_unordered(self.pool, groups, self.context.interrupts):
+                merging.add(request.locality, answer)
+        return merging.total
+
+    def _split(self, number: int, result: LazyAnswer) -> tuple[_FinalizedRound, Any]:
+        """Divide a result into what all shards, the shards of a worker, and the driver need."""
+        shared = self._keep(_Select("shared"), number, result)
+        shards_of: dict[str, list[int]] = {}
+        for shard in range(self.context.algorithm.n_shards):
+            shards_of.setdefault(self.pool.place(shard), []).append(shard)
+        portions: dict[int, LazyAnswer] = {}
+        for shards in shards_of.values():
+            portion = self._keep(_Select("per_shard", tuple(shards)), number, result)
+            portions |= dict.fromkeys(shards, portion)
+        report = self._call(replace(self._request(_Select("report"), number, result), keep=False))
+        return _FinalizedRound(number, shared, portions), report
+
+    def _keep(self, content: Any, number: int, *inputs: LazyAnswer) -> LazyAnswer:
+        """Have a worker compute what others need; it stays there if possible."""
+        return _as_lazy(self._call(self._request(content, number, *inputs)))
+
+    def _request(self, content: Any, number: int, *inputs: LazyAnswer) -> Request:
+        # What is done once in a round is done by each worker in turn.
+        return Request(content, inputs, number % self.context.algorithm.n_shards, keep=True)
+
+    def _call(self, request: Request) -> Any:
+        ((_, answer),) = map_unordered(self.pool, [request], self.context.interrupts)
+        return answer
+
+
+class _Merging:
+    """Merges summaries: here if they are in this process, otherwise in a tree on the workers.
+
+    A group is merged by the worker of its first summary, and those of one worker before others, so
+    that a worker sends one summary at most.
+    """
+
+    def __init__(self, algorithm: ShardAlgorithm, pool: WorkerPool) -> None:
+        self._algorithm, self._pool = algorithm, pool
+        self._here: list[Any] = []
+        # Kept summaries of each place, with the shard that is there.
+        self._kept: dict[str, list[tuple[int, LazyAnswer]]] = {}
+
+    def add(self, shard: int, summary: Any) -> None:
+        """Add the summary of a shard, or of several at its place."""
+        if isinstance(summary, LazyAnswer):
+            self._kept.setdefault(self._pool.place(shard), []).append((shard, summary))
+        else:
+            merge = self._algorithm.merge
+            self._here = [merge(self._here[0], summary) if self._here else summary]
+
+    def take_full_groups(self) -> list[Request]:
+        """Return requests to merge the summaries of places that have many."""
+        full = [place for place, kept in self._kept.items() if len(kept) >= FAN_IN]
+        return [self._take(place) for place in full]
+
+    def take_groups(self) -> list[Request]:
+        """Return requests for the next level of the tree; none once there is one summary."""
+        if self._here and self._kept:
+            self._kept.setdefault("", []).append((0, _as_lazy(self._here.pop())))
+        places = [place for place, kept in self._kept.items() if len(kept) > 1]
+        if not places and len(self._kept) > 1:
+            rest = [pair for place in sorted(self._kept) for pair in self._kept.pop(place)]
+            for start in range(0, len(rest), FAN_IN):
+                self._kept[str(start)] = rest[start : start + FAN_IN]
+            places = list(self._kept)
+        return [self._take(place) for place in places]
+
+    @property
+    def total(self) -> LazyAnswer:
+        """The only summary that is left."""
+        ((_, total),) = self._kept.popitem()[1] if self._kept else [(0, _as_lazy(self._here.pop()))]
+        return total
+
+    def _take(self, place: str) -> Request:
+        group = self._kept.pop(place)
+        return Request(_Merge(), tuple(summary for _, summary in group), group[0][0], keep=True)
+
+
+def _as_lazy(answer: Any) -> LazyAnswer:
+    return answer if isinstance(answer, LazyAnswer) else LazyAnswer(partial(_return, answer))
+
+
+def _return(answer: Any) -> Any:
+    return answer
+
+
+# Requests: what workers do.
+
+
+def _answer(cache: ShardCache, request: Callable[..., Any], *inputs: Any) -> Any:
+    return request(cache, *inputs)
+
+
+@dataclass(frozen=True)
+class _Prepare:
+    number: int
+
+    def __call__(self, cache: ShardCache) -> Any:
+        check_folder(cache.states.folder)
+        return cache.algorithm.prepare(self.number)
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """Accumulate one round and count another in a shard; either may be None."""
+
+    shard: int
+    counts: int | None
+    accumulates: int | None
+    # Rounds that all shards have accumulated.
+    complete: int
+
+    def __call__(self, cache: ShardCache, *inputs: Any) -> Any:
+        check_folder(cache.states.folder)
+        with cache.hold(self.shard):
+            if self.accumulates is not None:
+                shared, portion = inputs[-2:]
+                own = portion.get(self.shard)
+                update = RoundUpdate(self.accumulates, shared, own, self.complete)
+                cache.accumulate(self.shard, update)
+            if self.counts is None:
+                return None
+            prepared = inputs[0]
+            cache.keep_prepared(self.counts, prepared)
+            return cache.count(self.shard, prepared)
+
+
+@dataclass(frozen=True)
+class _Merge:
+    def __call__(self, cache: ShardCache, *summaries: Any) -> Any:
+        return reduce(cache.algorithm.merge, summaries)
+
+
+@dataclass(frozen=True)
+class _Finalize:
+    number: int
+
+    def __call__(self, cache: ShardCache, summary: Any) -> RoundResult:
+        # Not an input: a cluster may have dropped it since the count, and would send it again.
+        return cache.algorithm.finalize(cache.get_prepared(self.number), summary)
+
+
+@dataclass(frozen=True)
+class _Select:
+    """Return one part of a result; of what single shards need, that of some shards."""
+
+    name: str
+    shards: tuple[int, ...] = ()
+
+    def __call__(self, cache: ShardCache, result: RoundResult) -> Any:
+        part = getattr(result, self.name)
+        if self.name == "per_shard":
+            return {shard: part[shard] for shard in self.shards if shard in part}
+        return part
+
+
+@dataclass(frozen=True)
+class _Write:
+    shard: int
+    rounds: int
+    into: Path
+
+    def __call__(self, cache: ShardCache) -> dict[str, Any]:
+        check_folder(cache.states.folder)
+        if not self.into.is_dir():
+            raise FileNotFoundError(
+                f"{socket.gethostname()} does not see the folder {self.into} of the results; give "
+                "one that all workers of the cluster share."
             )
-            for shard in progress.find_pending(number)
-        }
-
-
-def _order_shards(n_shards: int, number: int) -> list[int]:
-    """Reverse the order every other time: the last shards of one pass are open in the next."""
-    return list(range(n_shards))[:: -1 if number % 2 else 1]
-
-
-def _visit(cache: ShardCache, shard: int, update: RoundUpdate | None, prepared: Any) -> Any:
-    with cache.hold(shard):
-        if update is not None:
-            cache.accumulate(shard, update)
-        return cache.count(shard, prepared)
+        return cache.write(self.shard, self.rounds, self.into)

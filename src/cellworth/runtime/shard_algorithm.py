@@ -29,12 +29,12 @@ from cellworth.data.io import (
 )
 from cellworth.runtime.checkpoint import DirectoryCheckpoint, explain_disk_errors, set_aside
 from cellworth.runtime.stopping import CheckpointLog, ProgressReporter
-from cellworth.runtime.workers import Interrupts
+from cellworth.runtime.workers import Interrupts, RecoverableError
 
 # Arrays by name that belong to one shard; together about as large as its values.
 ShardState = dict[str, NDArray[Any]]
-# Rounds that may be in flight at a time, and so how far one shard may be ahead of another.
-MOST_IN_FLIGHT = 3
+# A round is counted while the one before it is accumulated; so far may one shard be ahead.
+MOST_IN_FLIGHT = 2
 _SECONDS_TO_KEEP = 60.0
 _NAME = re.compile(r"shard-(?P<shard>\d{6})-(?P<rounds>\d{8})\.npz")
 _CONTENT = "state"
@@ -196,7 +196,6 @@ class RoundUpdate:
     """Everything that a shard needs to accumulate a round."""
 
     number: int
-    prepared: Any
     shared: Any
     # What only this shard needs.
     own: Any
@@ -221,14 +220,15 @@ class ShardCache:
 
     Everything in it can be loaded again: rows from their files, states from the checkpoint.
     Pickled to another process, it arrives empty; pickled there again, it is the same object. It
-    holds ``n_cached`` shards at a time, and more only while more threads are at work.
+    holds ``n_cached`` shards at a time, and more only while more threads are at work; None stands
+    for as many as were at work at a time.
     """
 
     def __init__(
         self,
         algorithm: ShardAlgorithm,
         states: ShardCheckpoint,
-        n_cached: int,
+        n_cached: int | None = None,
         name: str | None = None,
     ) -> None:
         self.algorithm = algorithm
@@ -236,6 +236,7 @@ class ShardCache:
         self.n_cached = n_cached
         self.name: str = name or uuid4().hex
         self.last_used: float = time.monotonic()
+        self._most_users = 1
         self._lock = threading.Lock()
         self._shards: OrderedDict[int, _CachedShard] = OrderedDict()
         self._prepared: dict[int, Any] = {}
@@ -275,7 +276,7 @@ class ShardCache:
             # If the update fails, the half-changed state must not be used again.
             held.state = None
             state = self.algorithm.accumulate(
-                held.rows, update.prepared, update.shared, update.own, state
+                held.rows, self.get_prepared(number), update.shared, update.own, state
             )
             self.states.write(shard, number + 1, state, update.complete)
             held.state = number + 1, state
@@ -304,6 +305,8 @@ class ShardCache:
             held = self._shards.setdefault(shard, _CachedShard())
             self._shards.move_to_end(shard)
             held.n_users += 1
+            n_users = sum(held.n_users > 0 for held in self._shards.values())
+            self._most_users = max(self._most_users, n_users)
             self._evict()
         try:
             with held.opening:
@@ -325,7 +328,7 @@ class ShardCache:
 
     def _evict(self) -> None:
         idle = [shard for shard, held in self._shards.items() if held.n_users == 0]
-        for shard in idle[: max(len(self._shards) - self.n_cached, 0)]:
+        for shard in idle[: max(len(self._shards) - (self.n_cached or self._most_users), 0)]:
             del self._shards[shard]
 
 
@@ -354,7 +357,7 @@ class ShardRunResult:
 
 
 def _unpickle_cache(
-    algorithm: ShardAlgorithm, states: ShardCheckpoint, n_cached: int, name: str
+    algorithm: ShardAlgorithm, states: ShardCheckpoint, n_cached: int | None, name: str
 ) -> ShardCache:
     with _holding:
         if name not in _held:
@@ -375,10 +378,6 @@ def _release_later(cache: ShardCache) -> None:
     timer = threading.Timer(_SECONDS_TO_KEEP, release_if_idle)
     timer.daemon = True
     timer.start()
-
-
-class RecoverableError(Exception):
-    """Something was lost that can be computed again: read the checkpoint and resume."""
 
 
 class DamagedStateError(RecoverableError):

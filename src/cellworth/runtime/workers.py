@@ -1,7 +1,9 @@
 """WorkerPool: the interface of started workers, and the parts that pools are made of.
 
-Requests go in by number; answers come back as they are ready. The module also holds the rules that
-all pools share: how a lost request is sent again, and how signals end a run.
+Requests go in by number; answers come back as they are ready. A request is any object that the task
+function takes, or a :class:`Request`, which also says where it should run and which earlier answers
+it needs. :func:`attempt` answers both. The module also holds the rules that all pools share: how a
+lost request is sent again, and how signals end a run.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ import queue
 import signal
 import threading
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Protocol
 
 import cloudpickle
@@ -26,8 +29,8 @@ Answers = list[tuple[int, Any]]
 
 # Requests in flight for each worker: one runs, one waits.
 REQUESTS_PER_WORKER = 2
-# So many losses without an answer in between mean that the work itself kills the workers.
-_MOST_LOSSES_IN_A_ROW = 5
+# More failures without success in between mean that the work itself kills the workers.
+MOST_FAILURES_IN_A_ROW = 5
 
 _DEFAULT_HANDLERS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
@@ -49,16 +52,57 @@ class Failure:
 
 @dataclass(frozen=True)
 class LostAnswer:
-    """A request whose worker died; it must be sent again."""
+    """A request whose worker died; it must be sent again.
+
+    If its inputs are lost too, sending it again is useless.
+    """
 
     error: BaseException | None
+    inputs_lost: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LazyAnswer:
-    """An answer stored elsewhere to save memory; ``load`` may return a Failure or a LostAnswer."""
+    """An answer stored elsewhere to save memory; ``load`` may return a Failure or a LostAnswer.
+
+    It may be an input of later requests. If workers are other processes, ``load`` is pickled, or
+    the pool replaces it by something that workers can load.
+    """
 
     load: Callable[[], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """A request that says more than its content; the work is called with content and inputs.
+
+    Parameters
+    ----------
+    content : object
+        First argument of the task function.
+    inputs : tuple of LazyAnswer
+        Answers to earlier requests of the same pool, which become further arguments. Workers
+        exchange them, if they can, and the driver does not load them.
+    locality : int, default=None
+        Requests with the same number use the same data. They should run on the same worker, which
+        may have that data in memory; any other worker gives the same answer.
+    keep : bool, default=False
+        Whether the answer is an input of later requests. A pool with other processes returns a
+        LazyAnswer for it and leaves the answer where it is.
+    """
+
+    content: Any
+    inputs: tuple[LazyAnswer, ...] = ()
+    locality: int | None = None
+    keep: bool = False
+
+
+class RecoverableError(Exception):
+    """Something was lost that can be computed again: read the checkpoint and resume."""
+
+
+class LostInputsError(RecoverableError):
+    """Answers that were kept on workers died with them."""
 
 
 class WorkerPool(Protocol):
@@ -68,8 +112,14 @@ class WorkerPool(Protocol):
     def capacity(self) -> int:
         """Requests that may be in flight, enough to keep all workers busy; it may change."""
 
+    def place(self, locality: int) -> str:
+        """Return the worker or machine that requests with this locality are sent to.
+
+        Kept answers of one place are merged there, before they travel. It may change.
+        """
+
     def submit(self, number: int, request: Any) -> None:
-        """Send a request to the workers."""
+        """Send a request to the workers; a number is used again only after its answer."""
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for an answer, and return all that are ready, as pairs of a number and an answer.
@@ -85,9 +135,13 @@ class SerialPool:
 
     capacity = 1
 
-    def __init__(self, work: Callable[[Any], Any]) -> None:
+    def __init__(self, work: Callable[..., Any]) -> None:
         self._work = work
         self._waiting: deque[tuple[int, Any]] = deque()
+
+    def place(self, locality: int) -> str:
+        """Return the one place there is."""
+        return ""
 
     def submit(self, number: int, request: Any) -> None:
         """Queue a request."""
@@ -99,25 +153,48 @@ class SerialPool:
         return [(number, attempt(self._work, request))]
 
 
+class Retries:
+    """Counts failures without success in between; too many mean that trying again is useless."""
+
+    def __init__(self) -> None:
+        self.n_failed: int = 0
+
+    def succeed(self) -> None:
+        """Count from zero again."""
+        self.n_failed = 0
+
+    def fail(self) -> bool:
+        """Count a failure; return whether to give up."""
+        self.n_failed += 1
+        return self.n_failed > MOST_FAILURES_IN_A_ROW
+
+
 class FuturePool:
     """A pool of workers that return futures; it sends requests of dead workers again.
 
     ``send`` returns the future of a numbered request, ``count`` the number of workers. ``read``
-    converts a finished future to an answer, a Failure, a LazyAnswer or a LostAnswer.
+    converts a finished future of a request to an answer, a Failure, a LazyAnswer or a LostAnswer.
     """
 
     def __init__(
-        self, send: Callable[[int, Any], Any], read: Callable[[Any], Any], count: Callable[[], int]
+        self,
+        send: Callable[[int, Any], Any],
+        read: Callable[[Any, Any], Any],
+        count: Callable[[], int],
     ) -> None:
         self._send, self._read, self._count = send, read, count
         self._in_flight: dict[int, tuple[Any, Any]] = {}
         self._ready: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        self._losses = 0
+        self._retries = Retries()
 
     @property
     def capacity(self) -> int:
         """Two requests for each worker, and at least two."""
         return REQUESTS_PER_WORKER * max(self._count(), 1)
+
+    def place(self, locality: int) -> str:
+        """Return the one place there is."""
+        return ""
 
     @property
     def in_flight(self) -> list[Any]:
@@ -133,63 +210,108 @@ class FuturePool:
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for answers; return none if the time is up or a worker died."""
         answers: Answers = []
-        lost: list[tuple[int, Any, LostAnswer]] = []
+        lost: list[tuple[int, Any]] = []
+        error: BaseException | None = None
         for number, future in drain(self._ready, seconds):
             request, latest = self._in_flight.get(number, (None, None))
             # An older future was replaced when its request was sent again.
-            if future is latest:
-                del self._in_flight[number]
-                answer = self._read(future)
-                if isinstance(answer, LostAnswer):
-                    lost.append((number, request, answer))
-                else:
-                    answers.append((number, answer))
-        self._losses = 0 if answers else self._losses + bool(lost)
-        if self._losses > _MOST_LOSSES_IN_A_ROW:
+            if future is not latest:
+                continue
+            del self._in_flight[number]
+            answer = self._read(request, future)
+            if not isinstance(answer, LostAnswer):
+                answers.append((number, answer))
+                continue
+            if answer.inputs_lost:
+                raise LostInputsError(f"workers died ({answer.error})") from answer.error
+            lost.append((number, request))
+            error = answer.error
+        if answers:
+            self._retries.succeed()
+        elif lost and self._retries.fail():
             raise RuntimeError(
-                f"workers died {self._losses} times in a row; the model may crash or need more "
-                "memory than there is: give fewer workers, or try Serial() to see where."
-            ) from lost[0][2].error
+                f"workers died {self._retries.n_failed} times in a row; the model may crash or "
+                "need more memory than there is: give fewer workers, or try Serial() to see where."
+            ) from error
         if lost:
-            numbers = [number for number, _, _ in lost]
+            numbers = [number for number, _ in lost]
             _log.warning(
                 "a worker died; requests %s are sent again",
                 numbers,
-                extra={"event": "lost_worker", "requests": numbers, "losses": self._losses},
+                extra={
+                    "event": "lost_worker",
+                    "requests": numbers,
+                    "losses": self._retries.n_failed,
+                },
             )
-        for number, request, _ in lost:
+        for number, request in lost:
             self.submit(number, request)
         return answers
 
 
+class Places:
+    """Assigns localities to workers, in proportion to their numbers of threads."""
+
+    def __init__(self) -> None:
+        self._workers: dict[int, str] = {}
+        self._n_threads: dict[str, int] = {}
+        self._n_assigned: Counter[str] = Counter()
+
+    def find(self, locality: int, n_threads: dict[str, int]) -> str:
+        """Return the worker for a locality; it stays the same, unless it is gone or has too many.
+
+        Without any worker there is one place, "".
+        """
+        if n_threads != self._n_threads:
+            self._forget_surplus(n_threads)
+        if not n_threads:
+            return ""
+        if locality not in self._workers:
+            worker = min(n_threads, key=lambda name: (self._load(name), name))
+            self._workers[locality] = worker
+            self._n_assigned[worker] += 1
+        return self._workers[locality]
+
+    def _load(self, worker: str) -> float:
+        return (self._n_assigned[worker] + 1) / self._n_threads[worker]
+
+    def _forget_surplus(self, n_threads: dict[str, int]) -> None:
+        before, total = self._workers, sum(n_threads.values())
+        most = {worker: -(-len(before) * n // total) for worker, n in n_threads.items()}
+        self._workers, self._n_threads, self._n_assigned = {}, dict(n_threads), Counter()
+        for locality, worker in before.items():
+            if self._n_assigned[worker] < most.get(worker, 0):
+                self._workers[locality] = worker
+                self._n_assigned[worker] += 1
+
+
 def map_unordered(
     pool: WorkerPool, requests: Iterable[Any], interrupts: Interrupts
-) -> Iterator[tuple[int, Any]]:
-    """Yield indices of requests with their answers as they come; send lost requests again.
+) -> Iterator[tuple[Any, Any]]:
+    """Yield requests with their answers as they come; send lost requests again.
 
-    No more requests are in flight than the pool can run, so that answers do not pile up. Signals
-    are allowed while it waits for answers.
+    No more requests are in flight than the pool can run, so that answers do not pile up. If
+    ``requests`` is a deque, more can be added while it runs. Answers that are kept are not loaded.
+    Signals are allowed while it waits for answers.
     """
-    pending, in_flight = enumerate(requests), dict[int, Any]()
-    while True:
-        while len(in_flight) < pool.capacity:
-            index, request = next(pending, (None, None))
-            if index is None:
-                break
-            pool.submit(index, request)
-            in_flight[index] = request
-        if not in_flight:
-            return
+    pending = requests if isinstance(requests, deque) else deque(requests)
+    in_flight: dict[int, Any] = {}
+    numbers = count()
+    while pending or in_flight:
+        while pending and len(in_flight) < pool.capacity:
+            number, request = next(numbers), pending.popleft()
+            pool.submit(number, request)
+            in_flight[number] = request
         with interrupts.allow():
             done = pool.wait_for_answers()
-        for index, answer in done:
-            request = in_flight.pop(index)
-            loaded = answer.load() if isinstance(answer, LazyAnswer) else answer
+        for number, answer in done:
+            request = in_flight.pop(number)
+            kept = isinstance(request, Request) and request.keep
+            loaded = answer.load() if isinstance(answer, LazyAnswer) and not kept else answer
             if isinstance(loaded, LostAnswer):
-                pool.submit(index, request)
-                in_flight[index] = request
+                pending.appendleft(request)
             else:
-                yield index, unwrap(loaded)
+                yield request, unwrap(loaded)
 
 
 class Cancelled(Exception):  # noqa: N818 (not an error)
@@ -208,9 +330,11 @@ def leave_if_cancelled() -> None:
         raise Cancelled
 
 
-def attempt(work: Callable[[Any], Any], request: Any) -> Any:
+def attempt(work: Callable[..., Any], request: Any) -> Any:
     """Return the answer to a request, or the Failure that it ended with."""
     try:
+        if isinstance(request, Request):
+            return work(request.content, *(unwrap(given.load()) for given in request.inputs))
         return work(request)
     except Exception as error:
         return Failure(error)
@@ -223,7 +347,7 @@ def unwrap(answer: Any) -> Any:
     return answer
 
 
-def attempt_in_worker(work: Callable[[Any], Any], request: Any) -> Any:
+def attempt_in_worker(work: Callable[..., Any], request: Any) -> Any:
     """Attempt a request for another process; a Failure can be pickled and has its traceback."""
     answer = attempt(work, request)
     if not isinstance(answer, Failure):

@@ -29,7 +29,7 @@ from cellworth.knn.shard_layout import check_validation_rows
 from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
-from cellworth.runtime.rounds import get_shard_runner, run_rounds
+from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Tally
@@ -111,8 +111,8 @@ class ShardedKNNValuer(Valuer):
     n_jobs : int, default=None
         Number of threads, -1 for all cores; None as in :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Executor, checkpoint and progress. The executor is Serial, Threads or Dask; the checkpoint
-        is the path of a folder. Partitions and ``on_round`` are for tables in memory.
+        Executor, checkpoint and progress. The checkpoint is the path of a folder. Partitions and
+        ``on_round`` are for tables in memory.
 
     Attributes
     ----------
@@ -282,7 +282,6 @@ class ShardedKNNValuer(Valuer):
                 )
         check_validation_rows(data.X_val, data.y_val)
         executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
-        get_shard_runner(executor)
         data.X.check_files_unchanged()
         return settings, executor
 
