@@ -1,6 +1,6 @@
 """What rounds over shards cost beside the work itself: algorithm that do nothing, on any executor.
 
-    python benchmarks/shard_rounds.py            # Serial, Threads(2), Processes(2), a cluster of 2 processes
+    python benchmarks/shard_rounds.py            # this machine, and a cluster of 2
     python benchmarks/shard_rounds.py 4          # a cluster of 4 processes
 
 Prints seconds per round and shard, tasks per round, and what travels between workers; once with

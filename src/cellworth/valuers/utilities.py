@@ -62,7 +62,7 @@ Answer = tuple[Known, ...]
 
 
 @dataclass(frozen=True)
-class Request:
+class UtilityRequest:
     """Pairs of coalitions of a task whose utilities are not yet known."""
 
     task: int
@@ -78,7 +78,7 @@ class Lookup:
     shape: tuple[int, int]
     most_deviations: int
 
-    def __call__(self, request: Request) -> Answer:
+    def __call__(self, request: UtilityRequest) -> Answer:
         """Compute one utility after the other until the deadline."""
         found = []
         for coalition in request.coalitions:
@@ -166,7 +166,7 @@ class UtilityPlanner:
         self._tally = Tally(new=1).merge(log.tally)
         return log
 
-    def make_requests(self, number: int) -> Iterator[Request | Ready] | None:
+    def make_requests(self, number: int) -> Iterator[UtilityRequest | Ready] | None:
         """Return requests for the unknown utilities of a task; None if the budget is spent."""
         met = self._meet(number)
         if met is None:
@@ -175,17 +175,17 @@ class UtilityPlanner:
         n_requests = -(-len(missing) // self._per_request)
         self._open[number] = _OpenTask(task, coalitions, tally, max(n_requests, 1))
         if not missing:
-            return iter([Ready(Request(number, (), self._deadline), ())])
+            return iter([Ready(UtilityRequest(number, (), self._deadline), ())])
         return self._requests(number, missing)
 
-    def make_partition_requests(self, number: int, mine: bool) -> Iterator[Request] | None:
+    def make_partition_requests(self, number: int, mine: bool) -> Iterator[UtilityRequest] | None:
         """Return the requests of a task of this partition, unless another task comes first."""
         met = self._meet(number)
         if met is None:
             return None
         return self._requests(number, met[-1]) if mine else iter(())
 
-    def add_answer(self, request: Request, answer: Answer) -> UtilityLog | None:
+    def add_answer(self, request: UtilityRequest, answer: Answer) -> UtilityLog | None:
         """Store utilities; once a task has all of its utilities, return its contribution."""
         open_task = self._open[request.task]
         found = dict(zip(request.coalitions, answer, strict=False))
@@ -222,7 +222,7 @@ class UtilityPlanner:
             **add_prefix("tally", pack(log.tally)),
         }
 
-    def pack_answer(self, request: Request, answer: Answer) -> tuple[int, Plain]:
+    def pack_answer(self, request: UtilityRequest, answer: Answer) -> tuple[int, Plain]:
         """Return coalitions as rows of bytes, their utilities, and messages of failures."""
         # The deadline may have come before all utilities were computed.
         width = len(request.coalitions[0])
@@ -296,13 +296,13 @@ class UtilityPlanner:
         }
         return Tally(len(pairs), new=len(new), reused=len(pairs) - n_missing)
 
-    def _requests(self, number: int, missing: list[bytes]) -> Iterator[Request]:
+    def _requests(self, number: int, missing: list[bytes]) -> Iterator[UtilityRequest]:
         for start in range(0, len(missing), self._per_request):
             if self._ended or time.time() >= self._deadline:
                 self._ended = True
                 return
             wanted = tuple(missing[start : start + self._per_request])
-            yield Request(number, wanted, self._deadline)
+            yield UtilityRequest(number, wanted, self._deadline)
 
     def _failures(self, done: _OpenTask) -> Tally:
         """Return the tally of a task, with failures that no earlier task has reported."""
