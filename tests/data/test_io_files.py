@@ -26,7 +26,7 @@ from cellworth import (
     value_game,
 )
 from cellworth.data import datasets
-from cellworth.data.io import is_address, local_path, write_atomically
+from cellworth.data.io import is_address, local_path, to_path, write_atomically
 from cellworth.games import TableGame
 from cellworth.payouts import Agreement, split_revenue, verify_audit
 from cellworth.runtime import DirectoryCheckpoint, FileCache, merge
@@ -163,7 +163,6 @@ ADDRESSES = [
     "abfss://box@account.dfs.core.windows.net/x",
     "memory://x",
     "https://example.org/x.csv",
-    "file:///tmp/x",
     "simplecache::s3://bucket/x",
     "S3://bucket/x",
     # What pathlib leaves of it, as an object and as text.
@@ -186,11 +185,9 @@ def test_a_local_path_is_no_address(path):
     assert local_path(path, "-o").absolute() == Path(path).absolute()
 
 
-def test_a_file_address_is_rejected_with_its_plain_path():
-    with pytest.raises(ValueError, match=r"got 'file:///tmp/x'; give the plain path, /tmp/x\."):
-        local_path("file:///tmp/x", "-o")
-    with pytest.raises(ValueError, match=r"give the plain path, /tmp/x\."):
-        local_path(Path("file:///tmp/x"), "-o")
+@pytest.mark.parametrize("address", ["file:///tmp/x", "local:///tmp/x", Path("file:///tmp/x")])
+def test_a_file_address_is_a_local_path(address):
+    assert local_path(address, "-o") == to_path(address, "-o") == Path("/tmp/x")  # noqa: S108
 
 
 def test_a_folder_here_whose_name_looks_like_a_scheme_can_be_meant(tmp_path, monkeypatch):
@@ -250,15 +247,24 @@ def merged_in_shards(here, address):
     return one.merge(sharded(here).valuation_, address)
 
 
-# Everything public that takes a path, by what it is called.
-ENTRIES = {
+# Everything public that takes a local path alone, by what it is called.
+LOCAL = {
     "Agreement.from_toml": lambda at, here: Agreement.from_toml(at),
     "Agreement.save": lambda at, here: agreement().save(at),
+    "FileCache": lambda at, here: FileCache(at),
+    "Owners.from_toml": lambda at, here: Owners.from_toml(at, X),
+    "Payout.save": lambda at, here: split_revenue(valued(), owners(), amount="1.00").save(at),
+    "datasets.fetch_adult": lambda at, here: datasets.fetch_adult(folder=at),
+    "datasets.load_adult": lambda at, here: datasets.load_adult(folder=at),
+    "verify": lambda at, here: verify_audit(at),
+    "verify agreement": lambda at, here: verify_audit(_audit(here), agreement=at),
+}
+# Everything public that takes the address of an object store, too.
+ENTRIES = {
     "DirectoryCheckpoint": lambda at, here: DirectoryCheckpoint(at),
     "ExactValuer.checkpoint": lambda at, here: ExactValuer(
         MODEL, runtime=Runtime(checkpoint=at)
     ).fit(**DATA),
-    "FileCache": lambda at, here: FileCache(at),
     "KNNValuer.checkpoint": lambda at, here: KNNValuer(
         1, runtime=Runtime(checkpoint=at), random_state=0
     ).fit(**DATA),
@@ -266,22 +272,16 @@ ENTRIES = {
     "MonteCarloValuer.checkpoint": lambda at, here: MonteCarloValuer(
         MODEL, runtime=Runtime(checkpoint=at), random_state=0
     ).fit(**DATA),
-    "Owners.from_toml": lambda at, here: Owners.from_toml(at, X),
-    "Payout.save": lambda at, here: split_revenue(valued(), owners(), amount="1.00").save(at),
     "ShardedValuation.merge": lambda at, here: merged_in_shards(here, at),
     "ShardedValuation.save": lambda at, here: sharded(here).valuation_.save(at),
     "load": lambda at, here: load(at),
     "Valuation.save": lambda at, here: valued().save(at),
-    "datasets.fetch_adult": lambda at, here: datasets.fetch_adult(folder=at),
-    "datasets.load_adult": lambda at, here: datasets.load_adult(folder=at),
     "merge folders": lambda at, here: merge([at], here / "into"),
     "merge into": lambda at, here: merge([], at),
     "report.save": lambda at, here: report.save(at, valued(), X, Y),
     "value_game.checkpoint": lambda at, here: value_game(
         TableGame([[0.0, 0.0], [0.0, 1.0]]), (1, 1), runtime=Runtime(checkpoint=at), random_state=0
     ),
-    "verify": lambda at, here: verify_audit(at),
-    "verify agreement": lambda at, here: verify_audit(_audit(here), agreement=at),
 }
 
 
@@ -293,13 +293,32 @@ def _audit(here):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("address", ["s3://bucket/x", Path("gs://bucket/x")], ids=repr)
-@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
-def test_every_way_in_refuses_an_address_and_writes_nothing(entry, address, tmp_path, monkeypatch):
+@pytest.mark.parametrize("entry", LOCAL.values(), ids=LOCAL)
+def test_what_needs_a_local_path_refuses_an_address(entry, address, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"must be a local path, got '(s3|gs):/"):
         entry(address, tmp_path)
-    assert not (tmp_path / "s3:").exists()
-    assert not (tmp_path / "gs:").exists()
+    assert not list(tmp_path.glob("[sg]*:"))
+
+
+WRONG_ADDRESSES = {
+    "nowhere://bucket/x": "cannot be opened with fsspec",
+    Path("gs://bucket/x"): "has lost a slash",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("address", WRONG_ADDRESSES, ids=repr)
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=ENTRIES)
+def test_every_way_in_refuses_a_wrong_address_and_writes_nothing(
+    entry, address, tmp_path, monkeypatch
+):
+    pytest.importorskip("fsspec")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=WRONG_ADDRESSES[address]):
+        entry(address, tmp_path)
+    assert not list(tmp_path.glob("*:"))
 
 
 def test_an_address_in_the_environment_is_rejected(monkeypatch):
@@ -310,7 +329,7 @@ def test_an_address_in_the_environment_is_rejected(monkeypatch):
 
 @pytest.mark.slow
 def test_only_one_function_makes_paths_of_what_users_give():
-    """Whatever is annotated as a path of any kind goes through ``local_path``."""
+    """Whatever is annotated as a path of any kind goes through ``to_path`` or ``local_path``."""
     source = Path(inspect.getfile(cellworth)).parent
     bypassing = [
         f"{file.relative_to(source)}: {function.name}"

@@ -13,7 +13,8 @@ import pytest
 
 import toy_shards
 from cellworth.runtime import Processes, Serial, Threads, rounds
-from cellworth.runtime.shard_algorithm import ShardCache, ShardCheckpoint
+from cellworth.runtime.checkpoint import ShardCheckpoint
+from cellworth.runtime.shard_algorithm import ShardCache
 from toy_shards import Toy
 
 N_ROWS, N_ROUNDS, N_SHARDS = 1000, 5, 7

@@ -48,12 +48,14 @@ class _LocalPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Check that the path is not a URL."""
-        from cellworth.data.io import explain_address, is_address, local_path
+        from cellworth.data.io import local_path
 
-        if is_address(value):
-            self.fail(explain_address(value), param, ctx)
-        super().convert(value, param, ctx)
-        return local_path(value, "path")
+        try:
+            path = local_path(value, "the path")
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        super().convert(path, param, ctx)
+        return path
 
 
 PATH = _LocalPath(path_type=Path)

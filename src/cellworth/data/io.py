@@ -1,18 +1,21 @@
-"""Files: atomic writes, manifests, arrays packed without pickle, and content hashes."""
+"""Files, local or in object stores: atomic writes, manifests, arrays without pickle, hashes."""
 
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import hashlib
+import io
 import json
 import math
 import os
 import re
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, TypeVar, cast, get_args, get_origin, get_type_hints
 from uuid import uuid4
 
 import joblib
@@ -30,6 +33,11 @@ Record = TypeVar("Record")
 Plain = dict[str, Any]
 _ARRAYS = "arrays"
 _REST = "rest"
+# Options of fsspec, such as keys. They are neither printed nor written to files.
+Options = Mapping[str, Any]
+_LOCAL = ("file", "local")
+# Remote files of so many bytes are read and written as a whole; larger ones in blocks.
+_SMALL = 2**24
 
 
 def hash_json(*parts: Any) -> str:
@@ -63,56 +71,323 @@ def is_address(path: str | os.PathLike[str]) -> bool:
 
 
 def local_path(path: Any, called: str) -> Path:
-    """Return a local Path; raise ValueError for an address with a scheme."""
+    """Return a local Path; raise ValueError for an address other than ``file://``."""
+    found = to_path(path, called, open_remote=False)
+    if not isinstance(found, Path):
+        scheme = str(path).partition(":")[0]
+        raise ValueError(
+            f"{called} must be a local path, got {str(path)!r}; give a local file or folder, and "
+            f"copy it to or from {scheme}:// with a tool of that store."
+        )
+    return found
+
+
+def to_path(
+    path: Any, called: str, options: Options | None = None, *, open_remote: bool = True
+) -> AnyPath:
+    """Return a local Path, also for ``file://``, or a RemotePath for another address."""
+    if isinstance(path, RemotePath):
+        return path
     if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
         raise TypeError(
             f"{called} must be a path, got {repr(path)[:80]}; give text or a pathlib.Path."
         )
-    if is_address(path):
-        raise ValueError(f"{called} {explain_address(path)}")
-    local = Path(path)
-    # "./s3:/x" is a local path, but pathlib drops the "./" that says so.
-    return local.absolute() if is_address(local) else local
+    text = os.fspath(path)
+    found = _ADDRESS.match(text) or _ADDRESS.match(str(path))
+    if found is None:
+        local = Path(path)
+        # "./s3:/x" is a local path, but pathlib drops the "./" that says so.
+        return local.absolute() if is_address(local) else local
+    if found["scheme"].lower() in _LOCAL and "::" not in found[0]:
+        return Path(f"{'' if len(found['slashes']) == 2 else '/'}{found['rest']}")
+    remote = RemotePath(found[0], options)
+    if open_remote:
+        if "::" in found[0]:
+            raise ValueError(
+                f"{called} must be the address of one store, got {found[0]!r}; leave out the part "
+                "before '::'."
+            )
+        remote.open_filesystem()
+    return remote
 
 
-def make_folder(folder: Any, called: str) -> Path:
-    """Create a local folder if it is missing; raise NotADirectoryError if it is a file."""
-    path = local_path(folder, called)
-    if path.exists() and not path.is_dir():
+def make_folder(folder: Any, called: str, options: Options | None = None) -> AnyPath:
+    """Create a folder if it is missing; raise NotADirectoryError if it is a file."""
+    path = to_path(folder, called, options)
+    if path.is_file():
         raise NotADirectoryError(f"{called} must be a folder, got the file {path}.")
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
-def explain_address(path: str | os.PathLike[str]) -> str:
-    """Return the error message for an address given as a local path."""
-    text = os.fspath(path)
-    found = _ADDRESS.match(text) or _ADDRESS.match(str(path))
-    assert found is not None  # noqa: S101 (asked only of addresses)
-    if found["scheme"].lower() in ("file", "local"):
-        way = f"give the plain path, {'/' if len(found['slashes']) != 2 else ''}{found['rest']}."
-    else:
-        way = (
-            "give a local file or folder, and copy it to or from "
-            f"{found['scheme']}:// with a tool of that store."
+def open_filesystem(address: str, options: Options) -> tuple[Any, str]:
+    """Return the fsspec file system of an address, and the path there."""
+    if "://" not in address:
+        raise ValueError(
+            f"{address} has lost a slash, as in a pathlib.Path; give the address as a string."
         )
-    return f"must be a local path, got {str(path)!r}; {way}"
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError as error:
+        raise ImportError(
+            f"{address} needs fsspec, which is not installed; pip install 'cellworth[remote]'."
+        ) from error
+    try:
+        return cast("tuple[Any, str]", url_to_fs(address, **options))
+    except ImportError as error:
+        # fsspec names the package: "Install s3fs to access S3".
+        raise ImportError(
+            f"{address} needs a package that is not installed ({error}); install it with pip."
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{address} cannot be opened with fsspec ({error}); give another address."
+        ) from error
+
+
+class RemotePath:
+    """A file or folder in an object store: what cellworth uses of ``pathlib.Path``.
+
+    A write makes the whole object visible in one step; there is neither sync nor an atomic rename.
+    Folders exist as long as they hold files. Options are pickled, and never shown.
+    """
+
+    def __init__(self, address: str, options: Options | None = None) -> None:
+        self._address: str = address.rstrip("/")
+        self._options: dict[str, Any] = dict(options or {})
+        # Opened once in a process, and shared by all paths below.
+        self._filesystem: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the address and the options; the other process opens the store itself."""
+        return RemotePath, (self._address, self._options)
+
+    def __fspath__(self) -> str:
+        """Return the address, so that paths of both kinds are given in the same way."""
+        return self._address
+
+    def __str__(self) -> str:
+        return self._address
+
+    def __repr__(self) -> str:
+        return f"RemotePath({self._address!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotePath) and other._address == self._address
+
+    def __hash__(self) -> int:
+        return hash(self._address)
+
+    def __truediv__(self, name: str) -> RemotePath:
+        """Return the path of a file or folder in this folder."""
+        return self._at(f"{self._address}/{name}")
+
+    @property
+    def name(self) -> str:
+        """Last part of the address."""
+        return self._address.rpartition("/")[2]
+
+    @property
+    def parent(self) -> RemotePath:
+        """The folder of this path."""
+        return self._at(self._address.rpartition("/")[0])
+
+    @property
+    def parents(self) -> list[RemotePath]:
+        """The folders above, up to the bucket."""
+        scheme, _, rest = self._address.partition("://")
+        parts = rest.split("/")
+        return [self._at(f"{scheme}://{'/'.join(parts[:n])}") for n in range(len(parts) - 1, 0, -1)]
+
+    def with_name(self, name: str) -> RemotePath:
+        """Return the path of another file in the same folder."""
+        return self.parent / name
+
+    def absolute(self) -> RemotePath:
+        """Return itself: an address does not depend on the working directory."""
+        return self
+
+    def resolve(self) -> RemotePath:
+        """Return itself: there are no links."""
+        return self
+
+    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
+        """Do nothing: a folder appears with its first file."""
+
+    def rmdir(self) -> None:
+        """Do nothing: a folder disappears with its last file."""
+
+    def exists(self) -> bool:
+        """Return whether it is a file or a folder."""
+        return self._info() is not None
+
+    def is_file(self) -> bool:
+        """Return whether it is a file."""
+        return (self._info() or {}).get("type") == "file"
+
+    def is_dir(self) -> bool:
+        """Return whether it is a folder."""
+        return (self._info() or {}).get("type") == "directory"
+
+    def iterdir(self) -> Iterator[RemotePath]:
+        """Yield the files and folders in this folder; none if it does not exist."""
+        filesystem, path = self.open_filesystem()
+        with self._explain():
+            filesystem.invalidate_cache(path)
+            try:
+                found = filesystem.ls(path, detail=False)
+            except FileNotFoundError:
+                return
+        names = {each.rstrip("/").rpartition("/")[2] for each in found if each.rstrip("/") != path}
+        yield from (self / name for name in sorted(names))
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        """Open the file for reading; it is seekable."""
+        filesystem, path = self.open_filesystem()
+        if self.size() <= _SMALL:
+            return io.BytesIO(self.read_bytes())
+        with self._explain():
+            return cast("BinaryIO", filesystem.open(path, mode, block_size=_SMALL))
+
+    def read_bytes(self) -> bytes:
+        """Return the content of the file."""
+        filesystem, path = self.open_filesystem()
+        with self._explain():
+            return cast("bytes", filesystem.cat_file(path))
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Return the content of the file as text."""
+        return self.read_bytes().decode(encoding)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Delete the file."""
+        filesystem, path = self.open_filesystem()
+        with self._explain():
+            try:
+                filesystem.rm_file(path)
+            except FileNotFoundError:
+                if not missing_ok:
+                    raise
+
+    def rename(self, target: RemotePath) -> None:
+        """Copy the file and delete it: a killed process may leave both."""
+        filesystem, path = self.open_filesystem()
+        with self._explain():
+            filesystem.mv(path, target.open_filesystem()[1])
+
+    def size(self) -> int:
+        """Return the number of bytes of the file."""
+        found = self._info()
+        if found is None or found["type"] != "file":
+            raise FileNotFoundError(f"there is no file {self}.")
+        return int(found["size"])
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when the file is replaced."""
+        filesystem, path = self.open_filesystem()
+        with self._explain():
+            filesystem.invalidate_cache(path)
+            return str(filesystem.ukey(path))
+
+    def upload(self, local: Path, *, replacing: bool) -> None:
+        """Write the content of a local file in one step; without ``replacing`` only if new."""
+        filesystem, path = self.open_filesystem()
+        with self._explain():
+            try:
+                if replacing and local.stat().st_size > _SMALL:
+                    filesystem.put_file(str(local), path)
+                else:
+                    # The store refuses a second object of the name, if it can.
+                    mode = "overwrite" if replacing else "create"
+                    filesystem.pipe_file(path, local.read_bytes(), mode=mode)
+            except FileNotFoundError as error:
+                raise FileNotFoundError(
+                    f"{self} cannot be written ({error}); create the bucket first."
+                ) from error
+            except FileExistsError as error:
+                raise FileExistsError(f"{self} exists already.") from error
+
+    def open_filesystem(self) -> tuple[Any, str]:
+        """Return the fsspec file system, and the path there."""
+        if self._filesystem is None:
+            self._filesystem = open_filesystem(self._address, self._options)[0]
+        return self._filesystem, self._filesystem._strip_protocol(self._address)
+
+    def _at(self, address: str) -> RemotePath:
+        path = RemotePath(address, self._options)
+        path._filesystem = self._filesystem
+        return path
+
+    def _info(self) -> dict[str, Any] | None:
+        filesystem, path = self.open_filesystem()
+        with self._explain():
+            # Other processes write to the same folders.
+            filesystem.invalidate_cache(path)
+            try:
+                return cast("dict[str, Any]", filesystem.info(path))
+            except FileNotFoundError:
+                return None
+
+    @contextmanager
+    def _explain(self) -> Iterator[None]:
+        """Name the address in errors of a store; they are of many types."""
+        try:
+            yield
+        except (FileNotFoundError, FileExistsError, MemoryError):
+            raise
+        except Exception as error:
+            kind = PermissionError if isinstance(error, PermissionError) else OSError
+            raise kind(
+                f"{self} cannot be accessed ({type(error).__name__}: {error}); check the address, "
+                "the credentials and the network."
+            ) from error
+
+
+AnyPath = Path | RemotePath
+
+
+def list_names(folder: AnyPath, pattern: str = "*") -> list[str]:
+    """Return the sorted names of the files in a folder that match a pattern."""
+    try:
+        return sorted(fnmatch.filter([path.name for path in folder.iterdir()], pattern))
+    except FileNotFoundError:
+        return []
+
+
+def get_size(path: AnyPath) -> int:
+    """Return the number of bytes of a file."""
+    return path.stat().st_size if isinstance(path, Path) else path.size()
+
+
+def get_fingerprint(path: AnyPath) -> str:
+    """Return a text that changes when a file is replaced."""
+    if isinstance(path, RemotePath):
+        return path.fingerprint()
+    seen = path.stat()
+    return f"{seen.st_mtime_ns} {seen.st_size}"
 
 
 @contextmanager
 def write_atomically(
-    path: Path,
+    path: AnyPath,
     *,
     replacing: bool = True,
     durable: bool = True,
     named: Callable[[], str] | None = None,
 ) -> Iterator[BinaryIO]:
-    """Yield a temporary file that is renamed to ``path`` once it is complete.
+    """Yield a temporary file that is renamed or uploaded to ``path`` once it is complete.
 
     Without ``replacing``, an existing file raises FileExistsError. Without ``durable`` the file
     survives a killed process but not a crash of the machine. ``named`` returns the final name
     after writing, if it depends on the content.
     """
+    if isinstance(path, RemotePath):
+        with tempfile.NamedTemporaryFile(prefix="cellworth-") as copy:
+            yield cast("BinaryIO", copy)
+            copy.flush()
+            path = path if named is None else path.with_name(named())
+            path.upload(Path(copy.name), replacing=replacing)
+        return
     temporary = path.with_name(f".{uuid4().hex}~{path.name}")
     try:
         with temporary.open("xb") as file:
@@ -143,7 +418,7 @@ def _name_first(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: AnyPath) -> Any:
     """Read a JSON file that cellworth wrote; raise ValueError if it is damaged."""
     try:
         return json.loads(path.read_bytes())
@@ -151,7 +426,7 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path} is not valid JSON ({error}); restore it from a copy.") from error
 
 
-def read_manifest(path: Path, kind: str, version: int) -> dict[str, Any]:
+def read_manifest(path: AnyPath, kind: str, version: int) -> dict[str, Any]:
     """Read a JSON file and check its format and version."""
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != kind:
@@ -248,8 +523,8 @@ class PlainFile:
     Damaged files raise ValueError. Nothing is unpickled.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: AnyPath) -> None:
+        self.path: AnyPath = path
         with _open_archive(path) as archive:
             head = json.loads(_array(archive, _REST).tobytes())
             self._arrays: list[str] = head[_ARRAYS]
@@ -284,7 +559,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 
 @contextmanager
-def _open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+def _open_archive(path: AnyPath) -> Iterator[zipfile.ZipFile]:
     with path.open("rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:

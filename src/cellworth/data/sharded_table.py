@@ -15,10 +15,10 @@ from numpy.typing import ArrayLike
 from cellworth.data.arguments import Labels, check_count, is_integer
 from cellworth.data.arrow import check_has_labels, decode_type, find_common_type
 from cellworth.data.blocks import label_array, some
+from cellworth.data.io import Options
 from cellworth.data.table_files import (
     Address,
     ExaminedFile,
-    Options,
     TableFile,
     TextFormat,
     can_read_as,

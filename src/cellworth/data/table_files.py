@@ -18,19 +18,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 
 from cellworth.data.arrow import cast_cells, decode_type
-from cellworth.data.io import is_address
+from cellworth.data.io import Options, is_address, open_filesystem
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Address = str | os.PathLike[str]
-Options = Mapping[str, Any]
 Kind = Literal["parquet", "csv", "jsonl"]
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 SUFFIXES: dict[str, Kind] = {
@@ -731,23 +730,7 @@ def _open_system(address: str, options: Options) -> tuple[Any, str]:
     if not is_address(address):
         # The reading process may have another working directory.
         return _LocalFiles(), Path(address).absolute().as_posix()
-    if "://" not in address:
-        raise ValueError(
-            f"{address} has lost a slash, as in a pathlib.Path; give the address as a string."
-        )
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise ImportError(
-            f"{address} is read with fsspec, which is not installed; pip install "
-            "'cellworth[remote]'."
-        ) from error
-    try:
-        return cast("tuple[Any, str]", url_to_fs(address, **options))
-    except ValueError as error:
-        raise ValueError(
-            f"{address} cannot be opened with fsspec ({error}); give another address."
-        ) from error
+    return open_filesystem(address, options)
 
 
 @contextmanager

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.holdings import Holdings
+from cellworth.data.io import AnyPath
 from cellworth.knn.binned import (
     BinnedRanks,
     Near,
@@ -47,7 +47,8 @@ from cellworth.knn.tasks import (
     get_or_make,
     sum_queries,
 )
-from cellworth.runtime.shard_algorithm import RoundResult, ShardState
+from cellworth.runtime.checkpoint import ShardState
+from cellworth.runtime.shard_algorithm import RoundResult
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Moments, Tally, append_margins
@@ -395,7 +396,7 @@ class KNNShardAlgorithm:
         return state
 
     def write(
-        self, rows: NumberedShard, state: ShardState, shard: int, folder: Path
+        self, rows: NumberedShard, state: ShardState, shard: int, folder: AnyPath
     ) -> dict[str, Any]:
         """Write means and sum_sq in the order of rows; return column sums in fixed point."""
         if "mean" not in state:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial, reduce
+from functools import cache, cached_property, partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,8 @@ from cellworth.data.sharded_table import ShardedTable
 from cellworth.knn.binned import Shard
 from cellworth.knn.distances import Columns
 from cellworth.knn.shard_layout import ColumnLayout, Layout, TableSummary, summarize_shard
+from cellworth.runtime.checkpoint import check_folder
 from cellworth.runtime.executors import Executor
-from cellworth.runtime.shard_algorithm import check_folder
 from cellworth.runtime.stopping import ProgressReporter
 from cellworth.runtime.workers import Interrupts, map_unordered, release_memory
 
@@ -186,10 +188,15 @@ class PreparedShards:
     folder: Path
     # Whether files are synchronized to disk, to survive a crash of the machine.
     durable: bool = True
+    # Whether each machine has a temporary folder of its own, which ends with the process.
+    is_scratch: bool = False
 
     def open(self, number: int) -> StoredShard:
         """Memory-map the rows of a shard; prepare it first if necessary."""
-        check_folder(self.folder)
+        if self.is_scratch:
+            _make_scratch(self.folder)
+        else:
+            check_folder(self.folder)
         folder = self.folder / self._sha256[:12] / f"{number:06d}"
         of = f"{self._sha256} {number}"
         try:
@@ -209,6 +216,13 @@ class PreparedShards:
     def _sha256(self) -> str:
         both = f"{self.layout.sha256()} {self.table.files_sha256()}"
         return hashlib.sha256(both.encode()).hexdigest()
+
+
+@cache
+def _make_scratch(folder: Path) -> None:
+    """Make a temporary folder, once in a process; it is deleted when the process ends."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
 
 def _take_sample(prepared: PreparedShards, ids: Integers, number: int) -> Columns:

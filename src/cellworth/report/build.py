@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import ColumnTypes, check_count
-from cellworth.data.io import hash_json, local_path, write_atomically
+from cellworth.data.io import hash_json, to_path, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.payouts.payout import Payout
@@ -91,7 +91,7 @@ def save(
     ...     print((Path(folder) / "report.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
-    file_path = local_path(path, "path")
+    file_path = to_path(path, "path")
     summary = summarize(
         valuation,
         X,

@@ -1,10 +1,13 @@
-"""Checkpoint: stores a run in memory or in a folder, so that another session can resume it."""
+"""Checkpoint: stores a run in memory, in a folder or in an object store, to be resumed later."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import socket
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -14,35 +17,50 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 from uuid import uuid4
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cellworth.data.io import (
+    AnyPath,
+    Options,
     Plain,
     PlainFile,
     add_prefix,
     hash_json,
-    local_path,
+    list_names,
     make_folder,
     n_bytes,
     read_manifest,
+    remove_prefix,
+    to_path,
     write_atomically,
     write_plain,
 )
-from cellworth.runtime.stopping import RateLimiter
+from cellworth.runtime.stopping import CheckpointLog, RateLimiter
+from cellworth.runtime.workers import RecoverableError
 
 # Loads an answer that is stored elsewhere; returns None if it is lost.
 Loader = Callable[[], Plain | None]
+# Arrays by name that belong to one shard; together about as large as its values.
+ShardState = dict[str, NDArray[Any]]
 FORMAT = "cellworth checkpoint"
 VERSION = 1
 _MANIFEST = "manifest.json"
 _STATE = "state.npz"
+_ANSWERS = "answers-*.npz"
+_SHARDS = "shard-*.npz"
+_SHARD = re.compile(r"shard-(?P<shard>\d{6})-(?P<rounds>\d{8})\.npz")
 _CONTENT = "content"
-PATTERN = "answers-*.npz"
+_REPORT = "report"
+_SECONDS = "seconds"
+# A round is counted while the one before it is accumulated; so far may one shard be ahead.
+MOST_IN_FLIGHT = 2
 # Writing takes at most this share of the time; more frequent answers share a file.
 _SHARE_OF_TIME = 0.05
 # Answers of so many bytes get their own file.
 _LARGE = 2**20
 _MANY_FILES = 500
 _MANY_ANSWERS = 256
-_NOTHING: tuple[Path | None, list[Plain]] = (None, [])
 
 
 @dataclass(frozen=True)
@@ -171,18 +189,104 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
+class DamagedFileError(RecoverableError):
+    """A file is missing, or does not contain what its name promises."""
+
+    def __init__(self, path: AnyPath, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path: AnyPath = path
+        self.reason: str = reason
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged ({self.reason})"
+
+    def set_aside(self) -> bool:
+        """Rename the file, so that its content is computed again; False if it is gone."""
+        damaged: Any = self.path.with_name(f"damaged-{self.path.name}")
+        try:
+            self.path.rename(damaged)
+        except FileNotFoundError:
+            # It was deleted, or another process that shares the folder has renamed it.
+            return False
+        warnings.warn(
+            f"{self}; it was renamed to {damaged.name}, and its content is computed again.",
+            stacklevel=3,
+        )
+        return True
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Files of one run in a folder or object store: arrays and plain values by key.
+
+    Every file names its run and its key. Many processes, on many machines, may share them.
+    """
+
+    folder: AnyPath
+    # Hash of the run's identity.
+    run: str
+    # Whether files must survive a crash of the machine, and not only killed processes.
+    durable: bool = True
+
+    def put(self, key: str, content: Plain) -> None:
+        """Write a file, or replace it, in one step."""
+        path = self.folder / key
+        with explain_disk_errors(self.folder), write_atomically(path, durable=self.durable) as file:
+            write_plain(file, {"run": self.run, "key": key} | content)
+
+    def get(self, key: str, *prefixes: str) -> list[Plain]:
+        """Return the plain values of a file, then its entries with each prefix."""
+        path = self.folder / key
+        try:
+            file = PlainFile(path)
+            found = [file.rest, *(file.read(*prefixes) if prefixes else ())]
+        except ValueError as error:
+            raise DamagedFileError(path, str(error)) from error
+        if file.rest.get("run") != self.run:
+            raise ValueError(
+                f"{path} belongs to another run than {_MANIFEST} beside it; remove it from the "
+                "folder."
+            )
+        if file.rest.get("key") != key:
+            raise DamagedFileError(path, f"it was written as {file.rest.get('key')}")
+        return found
+
+    def head(self, key: str) -> Plain | None:
+        """Return the plain values of a file; None if it is missing or damaged, and set aside."""
+        try:
+            return self.get(key)[0]
+        except FileNotFoundError:
+            return None
+        except DamagedFileError as damaged:
+            damaged.set_aside()
+            return None
+
+    def keys(self, pattern: str) -> list[str]:
+        """Return the sorted keys that match a pattern."""
+        return list_names(self.folder, pattern)
+
+    def drop(self, key: str) -> None:
+        """Delete a file, if it exists."""
+        (self.folder / key).unlink(missing_ok=True)
+
+
 class DirectoryCheckpoint:
-    """A checkpoint in a folder, which survives the death of a process at any moment.
+    """A checkpoint in a folder or object store, which survives the death of a process at any time.
 
     ``manifest.json`` identifies the run; a different run raises an error. Answers of workers are
     written as they arrive (``answers-*.npz``). A state (``state.npz``) contains the folded tasks,
     whose answers are then deleted. Every file is written under a temporary name, synced and
-    renamed. Several machines may share the folder. Nothing in it is unpickled.
+    renamed, or uploaded to an object store in one step. Nothing in it is unpickled. Several
+    machines may share it. Two runs of one valuer at once do no harm: both get the same values.
 
     Parameters
     ----------
-    folder : path
-        Created if missing.
+    folder : path or address
+        A folder, created if missing, or an address such as ``s3://bucket/run1``. An address needs
+        ``pip install 'cellworth[remote]'`` and the package of its store, such as s3fs.
+    storage_options : dict, default=None
+        Options of fsspec for an address, such as keys. They are sent to workers, and never shown
+        or stored. By default the store reads its usual environment variables and files.
 
     Examples
     --------
@@ -202,10 +306,12 @@ class DirectoryCheckpoint:
 
     stores_answers: ClassVar[bool] = True
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder: Path = local_path(folder, "checkpoint")
-        self._run = ""
-        self._files: AnswerFiles | None = None
+    def __init__(
+        self, folder: str | os.PathLike[str], storage_options: Options | None = None
+    ) -> None:
+        self.folder: AnyPath = to_path(folder, "checkpoint", storage_options)
+        self._opened: RunFiles | None = None
+        self._read: AnswerFiles | None = None
 
     def open(self, identity: Mapping[str, Any]) -> None:
         """Open the checkpoint for the run identified by ``identity``; raise if it holds another."""
@@ -218,45 +324,47 @@ class DirectoryCheckpoint:
                 _begin(self.folder, asked)
                 kept = _read_identity(self.folder) or asked
         check_same_run(kept, asked, str(self.folder))
-        self._run, self._files = hash_json(asked), None
+        self._opened, self._read = RunFiles(self.folder, hash_json(asked)), None
 
     def read_state(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
-        return _read_state(self.folder / _STATE, self._run)
+        return _read_state(self.files)
 
     def write_state(self, state: RunState) -> None:
         """Replace the state, and delete the answers that it contains."""
-        path = self.folder / _STATE
-        if _count_tasks(path) > state.tasks:
+        stored = self.files.head(_STATE)
+        if stored is not None and stored["tasks"] > state.tasks:
             # Another process has stored a later state.
             return
-        head = {"run": self._run, "tasks": state.tasks, "seconds": state.seconds}
-        with explain_disk_errors(self.folder), write_atomically(path) as file:
-            write_plain(file, head | add_prefix(_CONTENT, state.content))
-        self._answer_files.drop_before(state.tasks)
+        head = {"tasks": state.tasks, "seconds": state.seconds}
+        self.files.put(_STATE, head | add_prefix(_CONTENT, state.content))
+        self._answers.drop_before(state.tasks)
 
     def answers(self) -> Iterator[tuple[int, Loader]]:
         """Return task numbers with loaders of their answers."""
-        return self._answer_files.answers()
+        return self._answers.answers()
 
     def write_answer(self, task: int, answer: Plain) -> Loader | None:
         """Write an answer; frequent small answers share a file."""
-        with explain_disk_errors(self.folder):
-            return self._answer_files.write_answer(task, answer)
+        return self._answers.write_answer(task, answer)
 
     def flush(self) -> None:
         """Write all pending answers."""
-        with explain_disk_errors(self.folder):
-            self._answer_files.flush()
+        self._answers.flush()
 
     @property
-    def _answer_files(self) -> AnswerFiles:
-        if not self._run:
+    def files(self) -> RunFiles:
+        """The files of the run that the checkpoint was opened for."""
+        if self._opened is None:
             raise ValueError(f"{self!r} has not been opened for a run.")
-        if self._files is None:
+        return self._opened
+
+    @property
+    def _answers(self) -> AnswerFiles:
+        if self._read is None:
             # Read when first needed: a checkpoint may be opened only to check the run.
-            self._files = AnswerFiles(self.folder, self._run)
-        return self._files
+            self._read = AnswerFiles(self.files)
+        return self._read
 
     def __repr__(self) -> str:
         return f"DirectoryCheckpoint({str(self.folder)!r})"
@@ -266,17 +374,20 @@ class DirectoryCheckpoint:
         return DirectoryCheckpoint(self.folder)
 
 
-def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str]) -> None:
-    """Merge the checkpoints of the partitions of one run into one folder.
+def merge(
+    folders: Iterable[str | os.PathLike[str] | DirectoryCheckpoint],
+    into: str | os.PathLike[str] | DirectoryCheckpoint,
+) -> None:
+    """Merge the checkpoints of the partitions of one run into one.
 
     Partitions that share a folder need no merging. Afterwards, ``fit`` the same valuer with
     ``checkpoint=into`` and without ``partition``: all tasks are done.
 
     Parameters
     ----------
-    folders : paths
+    folders : paths, addresses or DirectoryCheckpoints
         Checkpoints of partitions. They are not changed.
-    into : path
+    into : path, address or DirectoryCheckpoint
         Created if missing; it may be one of the folders.
 
     Examples
@@ -299,8 +410,8 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     """
     if isinstance(folders, str | os.PathLike):
         raise TypeError(f"folders is {folders!r}; give a list of the partitions' checkpoints.")
-    merged = local_path(into, "into")
-    sources = [local_path(folder, "folders") for folder in folders]
+    merged = _folder_of(into, "into")
+    sources = [_folder_of(folder, "folders") for folder in folders]
     if not sources:
         raise ValueError("there are no folders to merge; give the checkpoints of the partitions.")
     # Check all before anything is written.
@@ -310,63 +421,57 @@ def merge(folders: Iterable[str | os.PathLike[str]], into: str | os.PathLike[str
     for source in sources:
         checkpoint = DirectoryCheckpoint(merged)
         checkpoint.open(runs[0])
-        if not source.samefile(checkpoint.folder):
-            _copy(source, checkpoint, runs[0])
+        if source.resolve() != merged.resolve():
+            _copy(RunFiles(source, checkpoint.files.run), checkpoint)
 
 
-def _run_in(folder: Path) -> dict[str, Any]:
+def _folder_of(checkpoint: Any, called: str) -> AnyPath:
+    if isinstance(checkpoint, DirectoryCheckpoint):
+        return checkpoint.folder
+    return to_path(checkpoint, called)
+
+
+def _run_in(folder: AnyPath) -> dict[str, Any]:
     kept = _read_identity(folder) if folder.is_dir() else None
     if kept is None:
         raise FileNotFoundError(f"{folder} holds no checkpoint; give folders of partitions.")
     return kept
 
 
-def _copy(source: Path, into: DirectoryCheckpoint, run: Mapping[str, Any]) -> None:
+def _copy(source: RunFiles, into: DirectoryCheckpoint) -> None:
     # The source is left unchanged, even if it is damaged.
-    state = _read_state(source / _STATE, hash_json(run))
+    state = _read_state(source)
     if state is not None:
         into.write_state(state)
-    for path in sorted(source.glob(PATTERN)):
+    for key in source.keys(_ANSWERS):
         with (
             explain_disk_errors(into.folder),
-            path.open("rb") as original,
-            write_atomically(into.folder / path.name) as file,
+            (source.folder / key).open("rb") as original,
+            write_atomically(into.folder / key) as file,
         ):
             shutil.copyfileobj(original, file)
 
 
-def _read_state(path: Path, run: str) -> RunState | None:
-    if not path.exists():
+def _read_state(files: RunFiles) -> RunState | None:
+    try:
+        head, content = files.get(_STATE, _CONTENT)
+    except FileNotFoundError:
         return None
-    try:
-        file = PlainFile(path)
-        head = file.rest
-        if head["run"] != run:
-            raise ValueError("it belongs to another run")
-        (content,) = file.read(_CONTENT)
-        return RunState(int(head["tasks"]), float(head["seconds"]), content)
-    except (ValueError, KeyError, TypeError) as error:
+    except (DamagedFileError, ValueError) as error:
         raise ValueError(
-            f"{path} is damaged or belongs to another run ({error}); restore it from a copy, or "
-            "delete it to compute its tasks again."
+            f"{files.folder / _STATE} is damaged or belongs to another run ({error}); restore it "
+            "from a copy, or delete it to compute its tasks again."
         ) from error
+    return RunState(int(head["tasks"]), float(head["seconds"]), content)
 
 
-def _count_tasks(path: Path) -> int:
-    """Return the number of tasks in a state; 0 if it is missing or damaged."""
-    try:
-        return int(PlainFile(path).rest["tasks"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return 0
-
-
-def _read_identity(folder: Path) -> dict[str, Any] | None:
+def _read_identity(folder: AnyPath) -> dict[str, Any] | None:
     """Return the identity of the run in a folder; None if there is no run."""
     path = folder / _MANIFEST
     try:
         manifest = read_manifest(path, FORMAT, VERSION)
     except FileNotFoundError:
-        if (folder / _STATE).exists() or any(folder.glob(PATTERN)):
+        if (folder / _STATE).exists() or list_names(folder, _ANSWERS):
             raise ValueError(
                 f"{folder} contains files of a run, but no {_MANIFEST}; restore it from a copy, or "
                 "give a new folder."
@@ -380,7 +485,7 @@ def _read_identity(folder: Path) -> dict[str, Any] | None:
     return run
 
 
-def _begin(folder: Path, identity: Mapping[str, Any]) -> None:
+def _begin(folder: AnyPath, identity: Mapping[str, Any]) -> None:
     head = {"format": FORMAT, "version": VERSION, "sha256": hash_json(identity)}
     # Several processes may begin at once; the first one writes the manifest.
     with suppress(FileExistsError), write_atomically(folder / _MANIFEST, replacing=False) as file:
@@ -388,45 +493,44 @@ def _begin(folder: Path, identity: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def explain_disk_errors(folder: Path) -> Iterator[None]:
-    """Add advice to errors of the disk."""
+def explain_disk_errors(folder: AnyPath) -> Iterator[None]:
+    """Add advice to errors of the disk or the store."""
+    advice = "Existing data is intact; fix the problem and run the same call to resume"
     try:
         yield
     except OSError as error:
+        if not isinstance(folder, Path):
+            raise type(error)(f"cannot write the checkpoint: {error} {advice}.") from error
         if error.errno is None:
             raise
-        raise type(error)(
-            error.errno,
-            f"cannot write the checkpoint ({error.strerror}). Existing data is intact; fix the "
-            "problem and run the same call to resume",
-            str(folder),
-        ) from error
+        reason = f"cannot write the checkpoint ({error.strerror}). {advice}"
+        raise type(error)(error.errno, reason, str(folder)) from error
 
 
 class AnswerFiles:
-    """Files with answers of one run, in a folder that several processes may share.
+    """Answers of one run, in files that several processes may share.
 
-    The headers of existing files are read at once, and damaged files renamed. ``run``, the hash of
-    the run's identity, is stored in every file.
+    The headers of existing files are read at once, and damaged files renamed.
     """
 
-    def __init__(self, folder: Path, run: str) -> None:
-        self._folder, self._run = folder, run
-        self._tasks: dict[Path, list[int]] = {}
-        self._small: list[Path] = []
+    def __init__(self, files: RunFiles) -> None:
+        self._files = files
+        self._tasks: dict[str, list[int]] = {}
+        self._small: list[str] = []
         self._pending: list[tuple[int, Plain]] = []
-        self._latest = _NOTHING
+        self._latest: tuple[str, list[Plain]] = "", []
         self._limiter = RateLimiter(_SHARE_OF_TIME)
-        for path in sorted(folder.glob(PATTERN)):
-            if tasks := self._tasks_of(path):
-                self._tasks[path] = tasks
+        for key in files.keys(_ANSWERS):
+            head = files.head(key)
+            if head is not None:
+                self._tasks[key] = head["tasks"]
 
     def answers(self) -> Iterator[tuple[int, Loader]]:
         """Return task numbers with loaders of their answers."""
         # A file that turns out to be damaged is dropped meanwhile.
-        for path, tasks in list(self._tasks.items()):
+        for key, tasks in list(self._tasks.items()):
             for index, task in enumerate(tasks):
-                yield task, partial(self._read_answer, path, index)
+                yield task, partial(self._read_answer, key, index)
 
     def write_answer(self, task: int, answer: Plain) -> Loader | None:
         """Write an answer; return a loader for a large one. Small ones may wait to share a file."""
@@ -450,94 +554,212 @@ class AnswerFiles:
     def drop_before(self, task: int) -> None:
         """Delete answers of earlier tasks: a state contains them."""
         self._pending = [(number, answer) for number, answer in self._pending if number >= task]
-        for path in [path for path, tasks in self._tasks.items() if max(tasks) < task]:
-            self._drop(path)
+        for key in [key for key, tasks in self._tasks.items() if max(tasks) < task]:
+            self._drop(key)
 
-    def _write(self, answers: list[tuple[int, Plain]]) -> Path:
+    def _write(self, answers: list[tuple[int, Plain]]) -> str:
         tasks = [task for task, _ in answers]
-        content: Plain = {"run": self._run, "tasks": tasks}
+        content: Plain = {"tasks": tasks}
         for index, (_, answer) in enumerate(answers):
             content |= add_prefix(str(index), answer)
-        path = self._folder / f"answers-{min(tasks):08d}-{uuid4().hex}.npz"
-        with write_atomically(path) as file:
-            write_plain(file, content)
-        self._tasks[path] = tasks
-        return path
+        key = f"answers-{min(tasks):08d}-{uuid4().hex}.npz"
+        self._files.put(key, content)
+        self._tasks[key] = tasks
+        return key
 
     def _join_small_ones(self) -> None:
         """Join small files: a partition of a run may take days before it is folded."""
-        still_there = [path for path in self._small if path in self._tasks]
+        still_there = [key for key in self._small if key in self._tasks]
         answers = [
             (task, answer)
-            for path in still_there
-            for task, answer in zip(self._tasks.get(path, ()), self._contents(path), strict=False)
+            for key in still_there
+            for task, answer in zip(self._tasks.get(key, ()), self._contents(key), strict=False)
         ]
         self._small = []
         for start in range(0, len(answers), _MANY_ANSWERS):
             self._write(answers[start : start + _MANY_ANSWERS])
-        for path in still_there:
-            self._drop(path)
+        for key in still_there:
+            self._drop(key)
 
-    def _drop(self, path: Path) -> None:
-        self._tasks.pop(path, None)
-        path.unlink(missing_ok=True)
+    def _drop(self, key: str) -> None:
+        self._tasks.pop(key, None)
+        self._files.drop(key)
 
-    def _tasks_of(self, path: Path) -> list[int]:
-        """Return the tasks in a file; none if it cannot be read."""
-        try:
-            head = PlainFile(path).rest
-            run, tasks = head["run"], [int(task) for task in head["tasks"]]
-        except FileNotFoundError:
-            return []
-        except (ValueError, KeyError, TypeError) as error:
-            self._set_aside(path, error)
-            return []
-        if run != self._run:
-            raise ValueError(
-                f"{path} belongs to another run than manifest.json beside it; remove it from the "
-                "folder."
-            )
-        return tasks
-
-    def _read_answer(self, path: Path, index: int) -> Plain | None:
-        contents = self._contents(path)
+    def _read_answer(self, key: str, index: int) -> Plain | None:
+        contents = self._contents(key)
         return contents[index] if contents else None
 
-    def _contents(self, path: Path) -> list[Plain]:
+    def _contents(self, key: str) -> list[Plain]:
         """Return all answers of a file; the latest file stays in memory for the next call."""
-        if self._latest[0] != path:
-            self._latest = path, self._read(path)
+        if self._latest[0] != key:
+            self._latest = key, self._read(key)
         contents = self._latest[1]
         if len(contents) == 1:
             # It may be large, and is not needed again.
-            self._latest = _NOTHING
+            self._latest = "", []
         return contents
 
-    def _read(self, path: Path) -> list[Plain]:
+    def _read(self, key: str) -> list[Plain]:
         try:
-            return PlainFile(path).read(*map(str, range(len(self._tasks[path]))))
+            _, *answers = self._files.get(key, *map(str, range(len(self._tasks[key]))))
         except (FileNotFoundError, KeyError):
             return []
-        except ValueError as error:
-            self._set_aside(path, error)
+        except DamagedFileError as damaged:
+            self._tasks.pop(key, None)
+            damaged.set_aside()
             return []
-
-    def _set_aside(self, path: Path, error: Exception) -> None:
-        self._tasks.pop(path, None)
-        set_aside(path, error, "tasks are")
+        return answers
 
 
-def set_aside(path: Path, reason: object, lost: str) -> bool:
-    """Rename a damaged file, so that what is lost is computed again; False if it is gone."""
-    damaged = path.with_name(f"damaged-{path.name}")
-    try:
-        path.rename(damaged)
-    except FileNotFoundError:
-        # It was deleted, or another process that shares the folder has renamed it.
-        return False
-    warnings.warn(
-        f"{path} is damaged ({reason}); it was renamed to {damaged.name}, and its {lost} computed "
-        "again.",
-        stacklevel=3,
-    )
-    return True
+class ShardCheckpoint(RunFiles):
+    """States of the shards of one run.
+
+    The state after n rounds is written once, under its own key, and never changed. A process
+    that finds it does not compute it again, so a round counts once even if workers are killed.
+    """
+
+    def holds(self, shard: int, rounds: int) -> bool:
+        """Return whether the state of a shard after so many rounds is stored."""
+        return self.head(_shard_key(shard, rounds)) is not None
+
+    def read(self, shard: int, rounds: int) -> ShardState:
+        """Read the state after so many rounds and verify its checksums."""
+        key = _shard_key(shard, rounds)
+        try:
+            return self.get(key, _CONTENT)[1]
+        except FileNotFoundError as error:
+            raise DamagedFileError(self.folder / key, "it is missing") from error
+
+    def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
+        """Write a state; delete states older than the rounds that all shards have."""
+        self.put(_shard_key(shard, rounds), add_prefix(_CONTENT, _check_arrays(state)))
+        # Keep the previous state: if this one is damaged, one round is lost and not the run.
+        before = min(complete, rounds - 1)
+        for old in range(max(before - MOST_IN_FLIGHT - 1, 1), before):
+            self.drop(_shard_key(shard, old))
+
+    def find(self, n_shards: int) -> list[range]:
+        """Return, by shard, the consecutive numbers of rounds with a state, the latest last.
+
+        A shard without any state has accumulated 0 rounds.
+        """
+        kept: list[list[int]] = [[] for _ in range(n_shards)]
+        for key in self.keys(_SHARDS):
+            match = _SHARD.fullmatch(key)
+            if match is not None and self.head(key) is not None:
+                kept[int(match["shard"])].append(int(match["rounds"]))
+        found = [_latest_consecutive(rounds) for rounds in kept]
+        for shard, there in enumerate(kept):
+            for old in set(there).difference(found[shard]):
+                # Left by a process that was believed to be dead.
+                self.drop(_shard_key(shard, old))
+        return found
+
+
+def _shard_key(shard: int, rounds: int) -> str:
+    return f"shard-{shard:06d}-{rounds:08d}.npz"
+
+
+def check_folder(folder: AnyPath) -> None:
+    """Raise if this machine cannot see a folder: all machines of a cluster must share it."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{socket.gethostname()} does not see the folder {folder} of the run; give a "
+            "checkpoint in a folder that all workers of the cluster share."
+        )
+
+
+def _check_arrays(state: Mapping[str, Any]) -> ShardState:
+    """Raise unless all values of a state are arrays: others would not be read as written."""
+    for name, array in state.items():
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"{name} of a state must be an array, got {type(array).__name__}.")
+    return dict(state)
+
+
+def _latest_consecutive(rounds: list[int]) -> range:
+    if not rounds:
+        return range(1)
+    first = last = rounds[-1]
+    while first - 1 in rounds:
+        first -= 1
+    return range(first, last + 1)
+
+
+class ShardProgress:
+    """How many rounds each shard has accumulated during a run.
+
+    It begins with ``found``: by shard, the numbers of rounds after which there is a state.
+    """
+
+    def __init__(self, found: list[range], reports: Mapping[int, Plain]) -> None:
+        self._accumulated: list[int] = [rounds[-1] for rounds in found]
+        unknown = next(number for number in range(len(reports) + 1) if number not in reports)
+        # Rounds that all shards have accumulated and that have a report.
+        self.complete: int = min(*self._accumulated, unknown)
+        # Before that, the state of some shard has been deleted.
+        self.earliest: int = max(rounds[0] for rounds in found)
+
+    def count_accumulated(self, shard: int) -> int:
+        """Return the number of rounds that a shard has accumulated."""
+        return self._accumulated[shard]
+
+    def find_pending(self, number: int) -> list[int]:
+        """Return the shards that have not accumulated a round."""
+        return [shard for shard, rounds in enumerate(self._accumulated) if rounds <= number]
+
+    def record(self, shard: int, number: int) -> None:
+        """Record that a shard has accumulated a round."""
+        self._accumulated[shard] = max(self._accumulated[shard], number + 1)
+
+    def finish(self, number: int) -> None:
+        """Record that a round is done."""
+        self.complete = max(self.complete, number + 1)
+
+
+class RoundsCheckpoint:
+    """Checkpoint of a run over shards: reports of rounds, states of shards.
+
+    ``identity`` holds everything that determines what rounds compute and report; the checkpoint of
+    another run raises an error. ``durable`` says whether the folder must outlive the run.
+    """
+
+    def __init__(
+        self, folder: AnyPath, identity: Mapping[str, Any], n_shards: int, *, durable: bool
+    ) -> None:
+        self._directory = DirectoryCheckpoint(folder)
+        self._directory.open(identity)
+        self._began, self._seconds_before = time.perf_counter(), 0.0
+        self._reports: dict[int, Plain] = {}
+        self._log = CheckpointLog() if durable else None
+        run = self._directory.files.run
+        self.states: ShardCheckpoint = ShardCheckpoint(folder.absolute(), run, durable)
+        self._n_shards = n_shards
+        for number, load in self._directory.answers():
+            record = load()
+            if record is not None:
+                self._reports[number] = remove_prefix(_REPORT, record)
+                self._seconds_before = max(self._seconds_before, float(record[_SECONDS]))
+
+    @property
+    def seconds(self) -> float:
+        """Time spent so far, earlier sessions included."""
+        return self._seconds_before + time.perf_counter() - self._began
+
+    def record(self, number: int, report: Plain) -> None:
+        """Write the report of a round, before any shard accumulates the round."""
+        if number not in self._reports:
+            record = add_prefix(_REPORT, report) | {_SECONDS: self.seconds}
+            self._directory.write_answer(number, record)
+            self._directory.flush()
+            self._reports[number] = report
+            if self._log is not None:
+                self._log.record(self._directory, rounds=number + 1)
+
+    def reports(self, n_rounds: int) -> tuple[Plain, ...]:
+        """Return the reports of the first rounds."""
+        return tuple(self._reports[number] for number in range(n_rounds))
+
+    def read_progress(self) -> ShardProgress:
+        """Find out how far the shards are, from their states in the folder."""
+        return ShardProgress(self.states.find(self._n_shards), self._reports)

@@ -20,19 +20,17 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+from cellworth.data.io import AnyPath
+from cellworth.runtime.checkpoint import DamagedFileError, RoundsCheckpoint, check_folder
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.shard_algorithm import (
-    DamagedStateError,
     Enough,
     RoundResult,
-    RoundsCheckpoint,
     RoundUpdate,
     RunContext,
     ShardAlgorithm,
     ShardCache,
     ShardRunResult,
-    check_folder,
-    set_state_aside,
 )
 from cellworth.runtime.stopping import Progress, ProgressReporter
 from cellworth.runtime.workers import (
@@ -57,9 +55,9 @@ def run_rounds(
     n_rounds: int,
     *,
     executor: Executor,
-    into: Path,
+    into: AnyPath,
     identity: Mapping[str, Any],
-    checkpoint: Path | None = None,
+    checkpoint: AnyPath | None = None,
     enough: Enough | None = None,
     title: str = "rounds over shards",
     show_progress: bool = False,
@@ -112,7 +110,7 @@ class _ShardWorkers:
             with self.executor.start(partial(_answer, self.cache), context.title) as pool:
                 _RoundLoop(pool, context).run()
 
-    def write(self, context: RunContext, rounds: int, into: Path) -> list[dict[str, Any]]:
+    def write(self, context: RunContext, rounds: int, into: AnyPath) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
         shards = range(context.algorithm.n_shards)
         requests = [Request(_Write(shard, rounds, into), locality=shard) for shard in shards]
@@ -122,7 +120,7 @@ class _ShardWorkers:
         return [entries[shard] for shard in shards]
 
 
-def _run_until_done(workers: _ShardWorkers, context: RunContext, into: Path) -> ShardRunResult:
+def _run_until_done(workers: _ShardWorkers, context: RunContext, into: AnyPath) -> ShardRunResult:
     """Attempt the run until it is done; resume after every recoverable error."""
     retries, best = Retries(), -1
     while True:
@@ -136,7 +134,7 @@ def _run_until_done(workers: _ShardWorkers, context: RunContext, into: Path) -> 
                 context.progress.complete,
                 extra={"event": "retry", "title": context.title, "reason": str(error)},
             )
-            helped = isinstance(error, DamagedStateError) and set_state_aside(error)
+            helped = isinstance(error, DamagedFileError) and error.set_aside()
             if helped or context.progress.complete > best:
                 retries.succeed()
             elif retries.fail():
@@ -149,7 +147,7 @@ def _run_until_done(workers: _ShardWorkers, context: RunContext, into: Path) -> 
         context = replace(context, progress=progress, interrupts=Interrupts())
 
 
-def _attempt(workers: _ShardWorkers, context: RunContext, into: Path) -> ShardRunResult:
+def _attempt(workers: _ShardWorkers, context: RunContext, into: AnyPath) -> ShardRunResult:
     with context.interrupts.watch():
         interrupted = _run_until_interrupted(workers, context)
         # Without a checkpoint, an interrupt while results are written would lose the run.
@@ -187,7 +185,7 @@ def _run_until_interrupted(workers: _ShardWorkers, context: RunContext) -> bool:
 
 
 @contextmanager
-def _open_folder(checkpoint: Path | None) -> Iterator[Path]:
+def _open_folder(checkpoint: AnyPath | None) -> Iterator[AnyPath]:
     """Give the folder of the checkpoint, or a temporary one that ends with the run."""
     if checkpoint is not None:
         yield checkpoint
@@ -442,11 +440,11 @@ class _Select:
 class _Write:
     shard: int
     rounds: int
-    into: Path
+    into: AnyPath
 
     def __call__(self, cache: ShardCache) -> dict[str, Any]:
         check_folder(cache.states.folder)
-        if not self.into.is_dir():
+        if isinstance(self.into, Path) and not self.into.is_dir():
             raise FileNotFoundError(
                 f"{socket.gethostname()} does not see the folder {self.into} of the results; give "
                 "one that all workers of the cluster share."

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import re
-import socket
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cellworth.data.io import (
-    Plain,
-    PlainFile,
-    add_prefix,
-    hash_json,
-    remove_prefix,
-    write_atomically,
-    write_plain,
+from cellworth.data.io import AnyPath, Plain
+from cellworth.runtime.checkpoint import (
+    MOST_IN_FLIGHT,
+    RoundsCheckpoint,
+    ShardCheckpoint,
+    ShardProgress,
+    ShardState,
 )
-from cellworth.runtime.checkpoint import DirectoryCheckpoint, explain_disk_errors, set_aside
-from cellworth.runtime.stopping import CheckpointLog, ProgressReporter
-from cellworth.runtime.workers import Interrupts, RecoverableError
+from cellworth.runtime.stopping import ProgressReporter
+from cellworth.runtime.workers import Interrupts
 
-# Arrays by name that belong to one shard; together about as large as its values.
-ShardState = dict[str, NDArray[Any]]
-# A round is counted while the one before it is accumulated; so far may one shard be ahead.
-MOST_IN_FLIGHT = 2
 _SECONDS_TO_KEEP = 60.0
-_NAME = re.compile(r"shard-(?P<shard>\d{6})-(?P<rounds>\d{8})\.npz")
-_CONTENT = "state"
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,104 +76,11 @@ class ShardAlgorithm(Protocol):
     ) -> ShardState:
         """Add a round to a shard's state (second phase); it may be changed in place."""
 
-    def write(self, rows: Any, state: ShardState, shard: int, folder: Path, /) -> dict[str, Any]:
+    def write(self, rows: Any, state: ShardState, shard: int, folder: AnyPath, /) -> dict[str, Any]:
         """Write the result of a shard into a folder; return an entry that JSON can hold.
 
         It may change the state. A repeated call with the same input writes the same files.
         """
-
-
-@dataclass(frozen=True)
-class ShardCheckpoint:
-    """States of the shards of one run in a folder; many processes may read and write them.
-
-    The state after n rounds is written once, under its own name, and never changed. A process
-    that finds it does not compute it again, so a round counts once even if workers are killed.
-    """
-
-    folder: Path
-    # Hash of the run's identity, stored in every file.
-    run: str
-    # Whether states must survive a crash of the machine, and not only killed processes.
-    durable: bool
-
-    def holds(self, shard: int, rounds: int) -> bool:
-        """Return whether the state of a shard after so many rounds is stored."""
-        try:
-            return self._read_head(self._path(shard, rounds)) == (self.run, shard, rounds)
-        except (FileNotFoundError, DamagedStateError):
-            return False
-
-    def read(self, shard: int, rounds: int) -> ShardState:
-        """Read the state after so many rounds and verify its checksums."""
-        path = self._path(shard, rounds)
-        try:
-            if self._read_head(path) != (self.run, shard, rounds):
-                raise DamagedStateError(path, "it belongs to another run, shard or round")
-            (state,) = PlainFile(path).read(_CONTENT)
-        except FileNotFoundError as error:
-            raise MissingStateError(f"{path} is missing; was it deleted?") from error
-        except ValueError as error:
-            raise DamagedStateError(path, str(error)) from error
-        return state
-
-    def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
-        """Write a state; delete states older than the rounds that all shards have."""
-        head = {"run": self.run, "shard": shard, "rounds": rounds}
-        with (
-            explain_disk_errors(self.folder),
-            write_atomically(self._path(shard, rounds), durable=self.durable) as file,
-        ):
-            write_plain(file, head | add_prefix(_CONTENT, check_arrays(state)))
-        # Keep the previous state: if this one is damaged, one round is lost and not the run.
-        before = min(complete, rounds - 1)
-        for old in range(max(before - MOST_IN_FLIGHT - 1, 1), before):
-            self._path(shard, old).unlink(missing_ok=True)
-
-    def find(self, n_shards: int) -> list[range]:
-        """Return, by shard, the consecutive numbers of rounds with a state, the latest last.
-
-        A shard without any state has accumulated 0 rounds.
-        """
-        kept: list[list[int]] = [[] for _ in range(n_shards)]
-        for path in sorted(self.folder.iterdir()):
-            match = _NAME.fullmatch(path.name)
-            if match is None:
-                continue
-            shard, rounds = int(match["shard"]), int(match["rounds"])
-            if self._is_valid(path, shard, rounds):
-                kept[shard].append(rounds)
-        found = [_latest_consecutive(rounds) for rounds in kept]
-        for shard, there in enumerate(kept):
-            for old in set(there).difference(found[shard]):
-                # Left by a process that was believed to be dead.
-                self._path(shard, old).unlink(missing_ok=True)
-        return found
-
-    def _is_valid(self, path: Path, shard: int, rounds: int) -> bool:
-        try:
-            head = self._read_head(path)
-        except FileNotFoundError:
-            return False
-        except DamagedStateError as damaged:
-            set_state_aside(damaged)
-            return False
-        if head != (self.run, shard, rounds):
-            raise ValueError(
-                f"{path} belongs to another run than manifest.json beside it; remove it from the "
-                "folder."
-            )
-        return True
-
-    def _read_head(self, path: Path) -> tuple[str, int, int]:
-        try:
-            head = PlainFile(path).rest
-            return head["run"], int(head["shard"]), int(head["rounds"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedStateError(path, str(error)) from error
-
-    def _path(self, shard: int, rounds: int) -> Path:
-        return self.folder / f"shard-{shard:06d}-{rounds:08d}.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +173,7 @@ class ShardCache:
             self.states.write(shard, number + 1, state, update.complete)
             held.state = number + 1, state
 
-    def write(self, shard: int, rounds: int, into: Path) -> dict[str, Any]:
+    def write(self, shard: int, rounds: int, into: AnyPath) -> dict[str, Any]:
         """Write the result of a shard after so many rounds."""
         with self.hold(shard) as held, held.updating:
             state = self._get_state(held, shard, rounds)
@@ -338,8 +230,6 @@ _held: dict[str, ShardCache] = {}
 _holding = threading.Lock()
 # Called with the reports of all rounds so far; True ends the run after these rounds.
 Enough = Callable[[Sequence[Plain]], bool]
-_REPORT = "report"
-_SECONDS = "seconds"
 
 
 @dataclass(frozen=True, eq=False)
@@ -378,130 +268,6 @@ def _release_later(cache: ShardCache) -> None:
     timer = threading.Timer(_SECONDS_TO_KEEP, release_if_idle)
     timer.daemon = True
     timer.start()
-
-
-class DamagedStateError(RecoverableError):
-    """A file does not contain the state that its name promises."""
-
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path: Path = path
-        self.reason: str = reason
-
-
-class MissingStateError(RecoverableError):
-    """A state that was found earlier is gone."""
-
-
-def check_folder(folder: Path) -> None:
-    """Raise if this machine cannot see a folder: all machines of a cluster must share it."""
-    if not folder.is_dir():
-        raise FileNotFoundError(
-            f"{socket.gethostname()} does not see the folder {folder} of the run; give a "
-            "checkpoint in a folder that all workers of the cluster share."
-        )
-
-
-def check_arrays(state: Mapping[str, Any]) -> ShardState:
-    """Raise unless all values of a state are arrays: others would not be read as written."""
-    for name, array in state.items():
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"{name} of a state must be an array, got {type(array).__name__}.")
-    return dict(state)
-
-
-def _latest_consecutive(rounds: list[int]) -> range:
-    if not rounds:
-        return range(1)
-    first = last = rounds[-1]
-    while first - 1 in rounds:
-        first -= 1
-    return range(first, last + 1)
-
-
-def set_state_aside(damaged: DamagedStateError) -> bool:
-    """Rename a damaged file, if it exists; the shard resumes from the previous state."""
-    return set_aside(damaged.path, damaged.reason, "round is")
-
-
-class ShardProgress:
-    """How many rounds each shard has accumulated during a run.
-
-    It begins with ``found``: by shard, the numbers of rounds after which there is a state.
-    """
-
-    def __init__(self, found: list[range], reports: Mapping[int, Plain]) -> None:
-        self._accumulated: list[int] = [rounds[-1] for rounds in found]
-        unknown = next(number for number in range(len(reports) + 1) if number not in reports)
-        # Rounds that all shards have accumulated and that have a report.
-        self.complete: int = min(*self._accumulated, unknown)
-        # Before that, the state of some shard has been deleted.
-        self.earliest: int = max(rounds[0] for rounds in found)
-
-    def count_accumulated(self, shard: int) -> int:
-        """Return the number of rounds that a shard has accumulated."""
-        return self._accumulated[shard]
-
-    def find_pending(self, number: int) -> list[int]:
-        """Return the shards that have not accumulated a round."""
-        return [shard for shard, rounds in enumerate(self._accumulated) if rounds <= number]
-
-    def record(self, shard: int, number: int) -> None:
-        """Record that a shard has accumulated a round."""
-        self._accumulated[shard] = max(self._accumulated[shard], number + 1)
-
-    def finish(self, number: int) -> None:
-        """Record that a round is done."""
-        self.complete = max(self.complete, number + 1)
-
-
-class RoundsCheckpoint:
-    """Checkpoint of a run over shards: reports of rounds, states of shards.
-
-    ``identity`` holds everything that determines what rounds compute and report; the checkpoint of
-    another run raises an error. ``durable`` says whether the folder must outlive the run.
-    """
-
-    def __init__(
-        self, folder: Path, identity: Mapping[str, Any], n_shards: int, *, durable: bool
-    ) -> None:
-        self._directory = DirectoryCheckpoint(folder)
-        self._directory.open(identity)
-        self._began, self._seconds_before = time.perf_counter(), 0.0
-        self._reports: dict[int, Plain] = {}
-        self._log = CheckpointLog() if durable else None
-        # Hash the identity as it will be read back from JSON.
-        run = hash_json(json.loads(json.dumps(identity)))
-        self.states: ShardCheckpoint = ShardCheckpoint(folder.absolute(), run, durable)
-        self._n_shards = n_shards
-        for number, load in self._directory.answers():
-            record = load()
-            if record is not None:
-                self._reports[number] = remove_prefix(_REPORT, record)
-                self._seconds_before = max(self._seconds_before, float(record[_SECONDS]))
-
-    @property
-    def seconds(self) -> float:
-        """Time spent so far, earlier sessions included."""
-        return self._seconds_before + time.perf_counter() - self._began
-
-    def record(self, number: int, report: Plain) -> None:
-        """Write the report of a round, before any shard accumulates the round."""
-        if number not in self._reports:
-            record = add_prefix(_REPORT, report) | {_SECONDS: self.seconds}
-            self._directory.write_answer(number, record)
-            self._directory.flush()
-            self._reports[number] = report
-            if self._log is not None:
-                self._log.record(self._directory, rounds=number + 1)
-
-    def reports(self, n_rounds: int) -> tuple[Plain, ...]:
-        """Return the reports of the first rounds."""
-        return tuple(self._reports[number] for number in range(n_rounds))
-
-    def read_progress(self) -> ShardProgress:
-        """Find out how far the shards are, from their states in the folder."""
-        return ShardProgress(self.states.find(self._n_shards), self._reports)
 
 
 @dataclass(frozen=True, eq=False)

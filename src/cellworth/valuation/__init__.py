@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from cellworth.data.io import local_path
+from cellworth.data.io import Options, to_path
 from cellworth.valuation.column_info import ColumnInfo, ColumnTable
 from cellworth.valuation.provenance import Provenance, Scores
 from cellworth.valuation.sharded_valuation import ShardedValuation
@@ -25,13 +25,15 @@ __all__ = [
 ]
 
 
-def load(folder: str | os.PathLike[str]) -> Valuation:
+def load(folder: str | os.PathLike[str], storage_options: Options | None = None) -> Valuation:
     """Read a saved valuation; nothing in the folder is executed.
 
     Parameters
     ----------
-    folder : path
+    folder : path or address
         Folder that :meth:`~cellworth.Valuation.save` or ``cellworth value`` wrote.
+    storage_options : dict, default=None
+        Options of fsspec for an address, such as keys.
 
     Returns
     -------
@@ -50,8 +52,9 @@ def load(folder: str | os.PathLike[str]) -> Valuation:
     >>> bool((load(folder).values == valuation.values).all())
     True
     """
-    if read_valuation_manifest(local_path(folder, "folder")).get("sharded"):
-        return ShardedValuation.from_folder(folder)
-    manifest, blocks, moments, validation = read_folder(folder)
+    path = to_path(folder, "folder", storage_options)
+    if read_valuation_manifest(path).get("sharded"):
+        return ShardedValuation.from_folder(path)
+    manifest, blocks, moments, validation = read_folder(path)
     fields = read_plain(manifest, blocks.shape, folder)
     return Valuation(blocks, moments, validation=validation, **fields)

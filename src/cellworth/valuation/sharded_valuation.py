@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, Positions, check_count
 from cellworth.data.blocks import Blocks, NumberedAxis
-from cellworth.data.io import local_path, make_folder
+from cellworth.data.io import AnyPath, Options, get_fingerprint, make_folder, to_path
 from cellworth.sampling.moments import Counts, Moments, Signs, widening
 from cellworth.valuation.storage import (
     GROUP_ROWS,
@@ -56,15 +56,15 @@ class StoredMoments(Moments):
     moments of the column sums and of the total.
     """
 
-    folder: Path
+    folder: AnyPath
     files: tuple[ValueFile, ...]
     sums: Moments
 
-    def __init__(self, folder: Path, files: Sequence[ValueFile], sums: Moments) -> None:
+    def __init__(self, folder: AnyPath, files: Sequence[ValueFile], sums: Moments) -> None:
         self.folder = folder
         self.files = tuple(sorted(files, key=lambda file: file.first_row))
         self.sums = sums
-        self._checked: dict[str, tuple[int, int]] = {}
+        self._checked: dict[str, str] = {}
         self._temporary: _TemporaryFolder | None = None
         self._check_rows()
         self._groups = [
@@ -199,14 +199,14 @@ class StoredMoments(Moments):
             positions, values = positions[kept], values[kept]
         return positions
 
-    def merge(self, other: Moments, folder: str | os.PathLike[str] | None = None) -> StoredMoments:
+    def merge(self, other: Moments, folder: AnyPath | None = None) -> StoredMoments:
         """Return the moments of both sets of observations, in files of their own.
 
         Without a folder the files are temporary and are deleted with the result.
         """
         if not isinstance(other, StoredMoments):
             raise TypeError("other must be StoredMoments, got Moments; save them in shards first.")
-        into = local_path(mkdtemp(prefix="cellworth-") if folder is None else folder, "folder")
+        into = Path(mkdtemp(prefix="cellworth-")) if folder is None else folder
         groups, entries = self._merge_groups(other), []
         n_rows = GROUP_ROWS * _GROUPS_PER_FILE
         for number, first in enumerate(range(0, self.shape[0], n_rows)):
@@ -214,7 +214,7 @@ class StoredMoments(Moments):
             entries.append(write_groups(into, number, first, some))
         files = [ValueFile.from_plain(entry) for entry in entries]
         merged = StoredMoments(into, files, self.sums.merge(other.sums))
-        if folder is None:
+        if isinstance(into, Path) and folder is None:
             merged.delete_with_last_copy(into)
         return merged
 
@@ -230,8 +230,7 @@ class StoredMoments(Moments):
     def _check(self, file: ValueFile) -> None:
         """Check the hash of a file, unless that was done since its last change."""
         file.check_size(self.folder)
-        seen = (self.folder / file.file).stat()
-        state = seen.st_mtime_ns, seen.st_size
+        state = get_fingerprint(self.folder / file.file)
         if self._checked.get(file.file) != state:
             file.check(self.folder)
             self._checked[file.file] = state
@@ -322,7 +321,7 @@ class ShardedValuation(Valuation):
     @classmethod
     def from_folder(cls, folder: str | os.PathLike[str]) -> ShardedValuation:
         """Read the manifest and the small tables; the files of values are not opened."""
-        path = local_path(folder, "folder")
+        path = to_path(folder, "folder")
         manifest = read_valuation_manifest(path)
         columns, sums, validation = read_column_tables(path, manifest, _TABLES)
         moments = StoredMoments(path, _list_files(path, manifest), sums)
@@ -427,7 +426,7 @@ class ShardedValuation(Valuation):
             Where the merged values are saved; None means a temporary folder that is deleted with
             the last use of the result. ``save`` copies it elsewhere.
         """
-        path = None if folder is None else local_path(folder, "folder")
+        path = None if folder is None else make_folder(folder, "folder")
         check_mergeable(self, other)
         other = cast("ShardedValuation", other)
         if path and any(_same_folder(path, one.moments.folder) for one in (self, other)):
@@ -442,12 +441,16 @@ class ShardedValuation(Valuation):
             merged.save(path)
         return merged
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        storage_options: Options | None = None,
+    ) -> None:
         """Copy the files, then write the manifest; an earlier result in the folder is replaced.
 
         In the folder that holds the files already, write only the manifest.
         """
-        path = make_folder(folder, "folder")
+        path = make_folder(folder, "folder", storage_options)
         before = files_to_replace(path)
         self.moments.check_sizes()
         if not _same_folder(path, self.moments.folder):
@@ -503,7 +506,7 @@ class _Indexer:
         return found.reshape(rows.shape)[()]
 
 
-def _list_files(path: Path, manifest: Mapping[str, Any]) -> list[ValueFile]:
+def _list_files(path: AnyPath, manifest: Mapping[str, Any]) -> list[ValueFile]:
     try:
         shards = [entry for name, entry in manifest["files"].items() if name not in _TABLES]
         return [ValueFile.from_plain(entry) for entry in shards]
@@ -514,7 +517,7 @@ def _list_files(path: Path, manifest: Mapping[str, Any]) -> list[ValueFile]:
         ) from error
 
 
-def _same_folder(one: Path, other: Path) -> bool:
+def _same_folder(one: AnyPath, other: AnyPath) -> bool:
     return one.resolve() == other.resolve()
 
 

@@ -21,7 +21,13 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats
 from cellworth.data.blocks import Axis, Blocks
-from cellworth.data.io import local_path, make_folder, read_manifest, write_atomically
+from cellworth.data.io import (
+    AnyPath,
+    get_size,
+    read_manifest,
+    to_path,
+    write_atomically,
+)
 from cellworth.sampling.moments import Moments
 
 if TYPE_CHECKING:
@@ -39,21 +45,20 @@ _STATISTICS = (*_BOUNDS, "squares", "sum_sq", "largest_sum_sq", "largest_row_sum
 
 
 def write_folder(
-    folder: str | os.PathLike[str],
+    path: AnyPath,
     manifest: Mapping[str, Any],
     blocks: Blocks,
     moments: Moments,
     validation: Floats | None = None,
 ) -> None:
     """Write tables, then the manifest that names them; readers see the old or the new result."""
-    path = make_folder(folder, "folder")
     before = files_to_replace(path)
     figures: dict[str, NDArray[Any]] = {name: getattr(moments, name) for name in _MOMENTS}
     figures |= {} if validation is None else {_VALIDATION: validation}
     replace_manifest(path, manifest, write_tables(path, _to_tables(blocks, figures)), before)
 
 
-def write_tables(path: Path, tables: Mapping[str, pa.Table]) -> dict[str, dict[str, Any]]:
+def write_tables(path: AnyPath, tables: Mapping[str, pa.Table]) -> dict[str, dict[str, Any]]:
     """Write small tables; return their entries in the manifest."""
     import pyarrow.parquet as pq
 
@@ -72,7 +77,7 @@ def write_tables(path: Path, tables: Mapping[str, pa.Table]) -> dict[str, dict[s
 
 
 def replace_manifest(
-    path: Path,
+    path: AnyPath,
     manifest: Mapping[str, Any],
     files: Mapping[str, Mapping[str, Any]],
     before: set[str],
@@ -89,7 +94,7 @@ def read_folder(
     folder: str | os.PathLike[str],
 ) -> tuple[dict[str, Any], Blocks, Moments, Floats | None]:
     """Read the output of :func:`write_folder`; raise if any file is damaged or was changed."""
-    path = local_path(folder, "folder")
+    path = to_path(folder, "folder")
     manifest = read_valuation_manifest(path)
     try:
         contents = _read_files(path, manifest)
@@ -104,7 +109,7 @@ def read_folder(
 
 
 def read_column_tables(
-    path: Path, manifest: dict[str, Any], names: Iterable[str]
+    path: AnyPath, manifest: dict[str, Any], names: Iterable[str]
 ) -> tuple[Axis, Moments, Floats | None]:
     """Read the columns, their sums and the total, without any rows."""
     files = {name: entry for name, entry in manifest["files"].items() if name in names}
@@ -123,7 +128,7 @@ def _parse_tables(contents: Mapping[str, bytes]) -> dict[str, pa.Table]:
 
 
 @contextmanager
-def _explain_misfits(path: Path) -> Iterator[None]:
+def _explain_misfits(path: AnyPath) -> Iterator[None]:
     try:
         yield
     except (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError) as error:
@@ -142,7 +147,7 @@ def read_parquet(source: Any) -> pa.Table:
         return file.read(use_threads=False)
 
 
-def _read_files(path: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
+def _read_files(path: AnyPath, manifest: dict[str, Any]) -> dict[str, bytes]:
     contents = {}
     for name, entry in manifest["files"].items():
         file = entry["file"]
@@ -153,14 +158,14 @@ def _read_files(path: Path, manifest: dict[str, Any]) -> dict[str, bytes]:
     return contents
 
 
-def _check_hash(found: str, saved: str, path: Path) -> None:
+def _check_hash(found: str, saved: str, path: AnyPath) -> None:
     if found != saved:
         raise ValueError(
             f"{path} is not the file that was saved (its sha256 differs); restore it from a copy."
         )
 
 
-def read_valuation_manifest(path: Path) -> dict[str, Any]:
+def read_valuation_manifest(path: AnyPath) -> dict[str, Any]:
     """Read the manifest of a folder that a Valuation was saved to."""
     if not (path / _MANIFEST).is_file():
         raise FileNotFoundError(
@@ -182,7 +187,7 @@ def _is_inside(name: Any) -> bool:
     return isinstance(name, str) and Path(name).name == name and name.endswith(".parquet")
 
 
-def files_to_replace(path: Path) -> set[str]:
+def files_to_replace(path: AnyPath) -> set[str]:
     """Return the files of an earlier result in this folder; raise if the manifest is not ours."""
     if not (path / _MANIFEST).exists():
         return set()
@@ -266,7 +271,7 @@ def _axis(tables: dict[str, pa.Table], side: str) -> Axis:
 
 
 def write_groups(
-    folder: str | os.PathLike[str],
+    folder: AnyPath,
     number: int,
     first_row: int,
     groups: Iterable[Mapping[str, Floats]],
@@ -280,22 +285,25 @@ def write_groups(
     and ``row_sum_sq`` of shape (n_rows,) are those of the row sums. After one observation there is
     no sum_sq. ``durable`` files survive a crash of the machine. Return the fields of the ValueFile.
     """
-    path = make_folder(folder, "folder")
+    folder.mkdir(parents=True, exist_ok=True)
     entry: dict[str, Any] = {}
     with write_atomically(
-        path / f"values-{number:05d}", durable=durable, named=lambda: str(entry["file"])
+        folder / f"values-{number:05d}", durable=durable, named=lambda: str(entry["file"])
     ) as file:
         entry |= _write_parquet(file.name, groups)
-        digest = hash_file(file.name)
+        digest = hash_file(Path(file.name))
         n_bytes = Path(file.name).stat().st_size
         entry |= {"file": f"values-{number:05d}-{digest[:12]}.parquet"}
     return {**entry, "sha256": digest, "n_bytes": n_bytes, "first_row": int(first_row)}
 
 
-def hash_file(path: str | Path) -> str:
+def hash_file(path: AnyPath) -> str:
     """Return the SHA-256 of a file."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def name_columns(part: str, columns: Sequence[int]) -> list[str]:
@@ -409,7 +417,7 @@ class ValueFile:
         return int(sum(self.groups["n_rows"]))
 
     def read(
-        self, folder: Path, group: int, parts: Sequence[str], columns: Sequence[int]
+        self, folder: AnyPath, group: int, parts: Sequence[str], columns: Sequence[int]
     ) -> pa.Table:
         """Read some statistics of some columns of one row group.
 
@@ -420,31 +428,32 @@ class ValueFile:
         import pyarrow.parquet as pq
 
         self.check_size(folder)
+        path = folder / self.file
         names = [name for part in parts for name in name_columns(part, columns)]
         try:
-            with pq.ParquetFile(folder / self.file, page_checksum_verification=True) as file:
+            # Arrow opens local files itself, which is faster.
+            source = path if isinstance(path, Path) else path.open("rb")
+            with pq.ParquetFile(source, page_checksum_verification=True) as file:
                 self._check_content(file)
                 # Threads of Arrow can abort a process that ends soon after.
                 return file.read_row_group(group, columns=names, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise ValueError(
-                f"cannot read {folder / self.file} ({error}); restore it from a copy."
-            ) from error
+            raise ValueError(f"cannot read {path} ({error}); restore it from a copy.") from error
 
-    def copy(self, folder: Path, to: Path) -> None:
+    def copy(self, folder: AnyPath, to: AnyPath) -> None:
         """Copy the file to another folder and check the copy."""
         self.check_size(folder)
         with write_atomically(to / self.file) as copy, (folder / self.file).open("rb") as file:
             shutil.copyfileobj(file, copy)
             copy.flush()
-            _check_hash(hash_file(copy.name), self.sha256, folder / self.file)
+            _check_hash(hash_file(Path(copy.name)), self.sha256, folder / self.file)
 
-    def check(self, folder: Path) -> None:
+    def check(self, folder: AnyPath) -> None:
         """Raise if the hash of the file is not the one that was saved."""
         self.check_size(folder)
         _check_hash(hash_file(folder / self.file), self.sha256, folder / self.file)
 
-    def check_size(self, folder: Path) -> None:
+    def check_size(self, folder: AnyPath) -> None:
         """Raise if the file is missing or has another size, without reading it."""
         path = folder / self.file
         if not path.is_file():
@@ -453,9 +462,9 @@ class ValueFile:
                 "removed, or holds a later result of its checkpoint; value the table again, and "
                 "save a valuation elsewhere, valuation.save(folder), before its run resumes."
             )
-        if path.stat().st_size != self.n_bytes:
+        if get_size(path) != self.n_bytes:
             raise ValueError(
-                f"{path} has {path.stat().st_size} bytes, but {self.n_bytes} were saved; restore "
+                f"{path} has {get_size(path)} bytes, but {self.n_bytes} were saved; restore "
                 "it from a copy."
             )
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Blocks, label_array
-from cellworth.data.io import jsonable
+from cellworth.data.io import Options, jsonable, make_folder
 from cellworth.data.tables import frame
 from cellworth.sampling.moments import (
     SAMPLING_ALONE,
@@ -428,12 +428,24 @@ class Valuation:
             owned=None if self.shrink else _merge_owners(self.owned, other.owned),
         )
 
-    def save(self, folder: str | os.PathLike[str]) -> None:
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        storage_options: Options | None = None,
+    ) -> None:
         """Write Parquet files and a manifest.json, for :func:`~cellworth.load`.
 
         An earlier result in the folder is replaced.
+
+        Parameters
+        ----------
+        folder : path or address
+            Such as ``"values"`` or ``"s3://bucket/values"``.
+        storage_options : dict, default=None
+            Options of fsspec for an address, such as keys.
         """
-        write_folder(folder, self._plain(), self.blocks, self.moments, self.validation)
+        path = make_folder(folder, "folder", storage_options)
+        write_folder(path, self._plain(), self.blocks, self.moments, self.validation)
 
     def _plain(self) -> dict[str, Any]:
         """Return the entries of the manifest besides the tables."""

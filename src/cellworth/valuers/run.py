@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -368,6 +369,7 @@ def _cache_beside(settings: Settings, problem_spec: dict[str, Any]) -> Cache | N
     # Partitions may be on many machines, and SQLite is for one. Some games cannot be identified.
     if (
         not isinstance(settings.checkpoint, DirectoryCheckpoint)
+        or not isinstance(settings.checkpoint.folder, Path)
         or settings.runtime.partition is not None
         or problem_spec.get("content", "") is None
     ):

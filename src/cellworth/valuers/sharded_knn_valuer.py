@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
 import numpy as np
 
 from cellworth.data.arguments import ColumnTypes, Labels, RandomState, Scale
 from cellworth.data.blocks import Blocks, Groups, NumberedAxis
-from cellworth.data.io import describe, local_path
+from cellworth.data.io import AnyPath, RemotePath, describe, to_path
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy
@@ -358,7 +359,7 @@ class ShardedRun:
     bins: BinnedRanks
     n_passes: int
     executor: Executor
-    folder: Path | None
+    folder: AnyPath | None
 
     def value(
         self, problem_spec: dict[str, Any], method: dict[str, Any], *, show_progress: bool
@@ -368,9 +369,9 @@ class ShardedRun:
         if self.folder is not None:
             # Raises an error for the checkpoint of another run, before rows are prepared.
             DirectoryCheckpoint(self.folder / "run").open(identity)
-        with _home(self.folder) as home:
+        with _home(self.folder) as home, _rows_folder(home) as rows:
             finished = run_rounds(
-                self._phases(home / "rows", show_progress=show_progress),
+                self._phases(rows, show_progress=show_progress),
                 self.n_passes * len(self.schedule.parts),
                 executor=self.executor,
                 into=home / "values",
@@ -380,7 +381,7 @@ class ShardedRun:
                 show_progress=show_progress,
             )
             valuation = self._valuation(finished, home / "values", problem_spec, method)
-        if self.folder is None:
+        if self.folder is None and isinstance(home, Path):
             shutil.rmtree(home / "rows")
             # Lists of rows and the like use these files, too.
             valuation.moments.delete_with_last_copy(home)
@@ -390,9 +391,9 @@ class ShardedRun:
 
     def _phases(self, folder: Path, *, show_progress: bool) -> KNNShardAlgorithm:
         game, n_rows = self.game, self.game.shape[0]
-        # Workers that do not see this folder raise an error instead of writing elsewhere.
-        folder.mkdir(parents=True, exist_ok=True)
-        shards = PreparedShards(game.table, game.layout, folder, durable=self.folder is not None)
+        is_scratch = isinstance(self.folder, RemotePath)
+        durable = self.folder is not None and not is_scratch
+        shards = PreparedShards(game.table, game.layout, folder, durable, is_scratch)
         sample = shards.sample(sample_positions(n_rows), self.executor, show_progress=show_progress)
         scales = game.layout.scales
         ranker = Ranker.of(
@@ -421,7 +422,7 @@ class ShardedRun:
     def _valuation(
         self,
         finished: ShardRunResult,
-        folder: Path,
+        folder: AnyPath,
         problem_spec: dict[str, Any],
         method: dict[str, Any],
     ) -> ShardedValuation:
@@ -487,7 +488,7 @@ def _fold_passes(finished: ShardRunResult, n_parts: int) -> PassSums:
 
 
 @contextmanager
-def _home(folder: Path | None) -> Iterator[Path]:
+def _home(folder: AnyPath | None) -> Iterator[AnyPath]:
     """Yield the folder of a run; delete a temporary one after an error."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -501,16 +502,34 @@ def _home(folder: Path | None) -> Iterator[Path]:
         raise
 
 
-def _check_folder(checkpoint: Any) -> Path | None:
+@contextmanager
+def _rows_folder(home: AnyPath) -> Iterator[Path]:
+    """Yield the folder of prepared rows; beside a remote checkpoint it is temporary."""
+    if isinstance(home, Path):
+        # Workers that do not see this folder raise an error instead of writing elsewhere.
+        rows = home / "rows"
+        rows.mkdir(parents=True, exist_ok=True)
+        yield rows
+        return
+    rows = Path(tempfile.gettempdir()) / f"cellworth-rows-{uuid4().hex}"
+    try:
+        yield rows
+    finally:
+        shutil.rmtree(rows, ignore_errors=True)
+
+
+def _check_folder(checkpoint: Any) -> AnyPath | None:
     if checkpoint is None:
         return None
+    if isinstance(checkpoint, DirectoryCheckpoint):
+        checkpoint = checkpoint.folder
     if not isinstance(checkpoint, str | os.PathLike):
         raise TypeError(
             f"checkpoint must be the path of a folder for a sharded table, got {checkpoint!r}."
         )
     # Workers elsewhere may have another working directory.
-    folder = local_path(checkpoint, "checkpoint").absolute()
-    if folder.exists() and not folder.is_dir():
+    folder = to_path(checkpoint, "checkpoint").absolute()
+    if folder.is_file():
         raise ValueError(
             f"checkpoint must be a folder, got the file {folder}; give a folder, or the path of a "
             "new one."

@@ -1,0 +1,209 @@
+"""Checkpoints and results in object stores: the same bits as in a local folder."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import object_store
+from cellworth import KNNValuer, Runtime, load
+from cellworth.runtime import DirectoryCheckpoint, Processes, Serial, merge
+from cellworth.runtime.checkpoint import AnotherRunError
+from cellworth.sampling import PermutationSampler
+from object_store import digest, run_in_memory, run_over_shards
+
+fsspec = pytest.importorskip("fsspec")
+SECONDS_TO_END = 240
+N_KILLS = 20
+
+
+@pytest.fixture
+def in_memory():
+    store = fsspec.filesystem("memory")
+    store.store.clear()
+    store.pseudo_dirs[:] = [""]
+    return store
+
+
+ROWS = np.random.default_rng(0).normal(size=(30, 4))
+
+
+def value(checkpoint, n_passes=4, seed=0, **given):
+    runtime = Runtime(executor=Serial(), checkpoint=checkpoint, progress=False, **given)
+    valuer = KNNValuer(
+        3, sampler=PermutationSampler(1), n_passes=n_passes, random_state=seed, runtime=runtime
+    )
+    valuer.fit(ROWS, (ROWS.sum(axis=1) > 0).astype(int), cv=2)
+    return None if given else valuer.valuation_
+
+
+def start_together(*runs):
+    """Run functions in threads; return their results."""
+    with ThreadPoolExecutor(len(runs)) as pool:
+        return [each.result() for each in [pool.submit(run) for run in runs]]
+
+
+def test_a_run_resumes_from_a_store(in_memory):
+    value("memory://box/run", 2)
+    names = [Path(name).name for name in in_memory.find("/box/run")]
+    assert names == ["manifest.json", "state.npz"]
+    assert digest(value("memory://box/run")) == digest(value(None))
+
+
+def test_two_drivers_in_one_store_get_the_same_values(in_memory):
+    drivers = [partial(value, "memory://box/run")] * 2
+    assert [digest(each) for each in start_together(*drivers)] == [digest(value(None))] * 2
+
+
+def test_another_run_on_the_same_store_is_refused(in_memory):
+    value("memory://box/run", 2)
+    with pytest.raises(AnotherRunError, match=r"^memory://box/run holds another run"):
+        value("memory://box/run", seed=1)
+
+
+def test_damaged_answers_in_a_store_are_set_aside(in_memory):
+    value("memory://box/run", partition=(0, 2))
+    damaged, *_ = in_memory.glob("/box/run/answers-*")
+    in_memory.pipe_file(damaged, in_memory.cat_file(damaged)[:-9])
+    with pytest.warns(UserWarning, match="is damaged .* renamed to damaged-answers"):
+        again = value("memory://box/run")
+    assert digest(again) == digest(value(None))
+    assert in_memory.glob("/box/run/damaged-*")
+
+
+def test_partitions_in_different_stores_are_merged(in_memory, tmp_path):
+    value("memory://box/part0", partition=(0, 2))
+    value(tmp_path / "part1", partition=(1, 2))
+    parts = [DirectoryCheckpoint("memory://box/part0"), tmp_path / "part1"]
+    for into in ("memory://box/all", tmp_path / "all"):
+        merge(parts, into)
+        assert digest(value(into)) == digest(value(None))
+
+
+def test_a_store_inside_a_process_is_not_for_other_processes(in_memory, tmp_path):
+    object_store.write_shards(fsspec.filesystem("file"), tmp_path)
+    with pytest.raises((FileNotFoundError, ValueError), match=r"does not see the folder|Serial"):
+        run_over_shards(str(tmp_path), "memory://box/run", executor=Processes(2))
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory):
+    """The hash of each run without any checkpoint."""
+    folder = tmp_path_factory.mktemp("table")
+    object_store.write_shards(fsspec.filesystem("file"), folder)
+    return {
+        "memory": digest(run_in_memory(None)),
+        "shards": digest(run_over_shards(str(folder), None)),
+    }
+
+
+@pytest.fixture(scope="module")
+def table(s3_session):
+    """The address of a table on the server."""
+    store = fsspec.filesystem("s3", **s3_session[1])
+    object_store.write_shards(store, "bucket/table")
+    return "s3://bucket/table"
+
+
+def begin(kind, environment, *addresses):
+    """Start a run in a process of its own."""
+    return subprocess.Popen(  # noqa: S603 (our own script)
+        [sys.executable, "-W", "ignore", object_store.__file__, kind, *addresses],
+        env=os.environ | environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def end(driver):
+    printed, _ = driver.communicate(timeout=SECONDS_TO_END)
+    assert driver.returncode == 0
+    return printed.strip()
+
+
+def kill(driver):
+    """Kill a run; return what it printed, if it was done."""
+    driver.send_signal(signal.SIGKILL)
+    return driver.communicate()[0].strip()
+
+
+def list_run(store, folder):
+    store.invalidate_cache()
+    return [Path(name).name for name in store.find(folder)] if store.exists(folder) else []
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("kind", ["memory", "shards"])
+def test_a_driver_killed_on_s3_is_resumed_by_another(kind, s3, table, known):
+    environment, options = s3
+    store, run = fsspec.filesystem("s3", **options), f"bucket/killed-{kind}"
+    addresses = [table] if kind == "shards" else []
+    driver = begin(kind, environment, *addresses, f"s3://{run}")
+    while not any(name.startswith(("answers", "state")) for name in list_run(store, run)):
+        assert driver.poll() is None
+        time.sleep(0.05)
+    kill(driver)
+    assert end(begin(kind, environment, *addresses, f"s3://{run}")) == known[kind]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["memory", "shards"])
+def test_two_drivers_on_one_checkpoint_get_the_same_values(kind, s3, table, known):
+    addresses = [table] if kind == "shards" else []
+    drivers = [begin(kind, s3[0], *addresses, f"s3://bucket/two-{kind}") for _ in range(2)]
+    assert [end(driver) for driver in drivers] == [known[kind]] * 2
+
+
+@pytest.mark.slow
+def test_results_are_saved_to_s3_and_read_from_there(s3, table, known, tmp_path):
+    _, options = s3
+    in_store = run_over_shards(table, DirectoryCheckpoint("s3://bucket/results", options))
+    loaded = load("s3://bucket/results/values", options)
+    assert digest(loaded) == digest(in_store) == known["shards"]
+    assert loaded.lowest(3).values.tolist() == in_store.lowest(3).values.tolist()
+    loaded.save("s3://bucket/copy")
+    load("s3://bucket/copy").save(tmp_path / "local")
+    assert digest(load(tmp_path / "local")) == known["shards"]
+    small = run_in_memory(None)
+    small.save("s3://bucket/small", options)
+    assert digest(load("s3://bucket/small")) == known["memory"]
+    with pytest.raises(FileNotFoundError, match=r"^s3://bucket/none holds no manifest.json"):
+        load("s3://bucket/none")
+
+
+@pytest.mark.slow
+def test_options_are_in_no_file(s3, table):
+    _, options = s3
+    store = fsspec.filesystem("s3", **options)
+    run_over_shards(table, DirectoryCheckpoint("s3://bucket/secret", options), n_passes=1)
+    files = store.find("bucket/secret")
+    assert len(files) > 5
+    assert not [file for file in files if options["secret"].encode() in store.cat_file(file)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["memory", "shards"])
+def test_a_storm_of_kills_on_s3_loses_nothing(kind, s3, table, known):
+    environment, options = s3
+    store, run = fsspec.filesystem("s3", **options), f"bucket/storm-{kind}"
+    addresses = [table] if kind == "shards" else []
+    moments = random.Random(0)  # noqa: S311 (no secret)
+    n_ended = 0
+    for _ in range(N_KILLS):
+        driver = begin(kind, environment, *addresses, f"s3://{run}-{n_ended}")
+        while not list_run(store, f"{run}-{n_ended}") and driver.poll() is None:
+            time.sleep(0.02)
+        time.sleep(moments.uniform(0, 1.5))
+        printed = kill(driver)
+        if driver.returncode == 0:
+            # It was done first; the next one begins anew.
+            assert printed == known[kind]
+            n_ended += 1
+    assert end(begin(kind, environment, *addresses, f"s3://{run}-{n_ended}")) == known[kind]
+    assert not [name for name in list_run(store, "bucket") if name.startswith("damaged-")]
