@@ -7,6 +7,7 @@ import click
 import pytest
 
 from cellworth.cli.app import Program, cut_to_terminal, share, shows_progress
+from cellworth.runtime import LostWorkersError
 from shell import invoked
 
 
@@ -28,7 +29,6 @@ def failing(error):
     [
         (ValueError("give\n  another one."), "give another one."),
         (KeyError("no row is called 'x'."), "no row is called 'x'."),
-        (OSError(28, "No space left on device", "values"), "values: No space left on device"),
         (PermissionError(13, "Permission denied"), "Permission denied"),
         (ImportError("install it."), "install it."),
         (TypeError(), "TypeError"),
@@ -37,6 +37,20 @@ def failing(error):
 def test_a_mistake_is_reported_on_one_line(error, reported):
     done = invoked(failing(error), "fail")
     assert (done.code, done.err) == (2, f"Error: {reported}\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "reported"),
+    [
+        (OSError(28, "No space left on device", "values"), "values: No space left on device"),
+        (ConnectionError("no scheduler answers."), "no scheduler answers."),
+        (TimeoutError("the store is slow."), "the store is slow."),
+        (LostWorkersError("workers died 6 times."), "workers died 6 times."),
+    ],
+)
+def test_what_may_pass_has_an_exit_code_of_its_own(error, reported):
+    done = invoked(failing(error), "fail")
+    assert (done.code, done.err) == (75, f"Error: {reported}\n")
 
 
 def test_a_mistake_of_ours_has_an_exit_code_of_its_own():

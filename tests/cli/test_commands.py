@@ -50,7 +50,7 @@ def test_the_example_of_completion_is_for_a_shell():
 
 def test_the_first_page_says_what_exit_codes_mean():
     text = fine("--help")
-    for code in ("0", "1", "2", "3", "70", "130", "141"):
+    for code in ("0", "1", "2", "70", "75", "130", "141"):
         assert f"\n    {code} " in text
     for line in examples(main):
         parsed(line)

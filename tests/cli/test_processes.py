@@ -69,6 +69,45 @@ def test_a_stream_that_was_closed_beforehand_leads_nowhere(home, least, code, cl
     assert (found.returncode, found.stderr) == (code, "")
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_a_full_disk_is_a_reason_to_try_again(home, tmp_path):
+    # No file may be larger than 4 kB: the checkpoint can begin, but the result does not fit.
+    command = [sys.executable, "-m", "cellworth", "value", *map(str, home.asked)]
+    command += ["--checkpoint", str(tmp_path / "run"), "-o", str(tmp_path / "v")]
+    limited = ["bash", "-c", f"ulimit -f 4; exec {shlex.join(command)}"]
+    code, _, err = done(
+        subprocess.Popen(  # noqa: S603 (our own program)
+            limited, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+    )
+    assert code == 75, err
+    assert "File too large" in err
+    assert not (tmp_path / "v" / "manifest.json").exists()
+    # There is space again.
+    fine("resume", tmp_path / "run", "-q")
+
+
+@pytest.mark.alone
+def test_workers_that_die_are_a_reason_to_try_again(home, tmp_path):
+    (tmp_path / "dying.py").write_text(
+        "import os, signal\n"
+        "from sklearn.tree import DecisionTreeClassifier\n"
+        "driver = os.environ.setdefault('DRIVER', str(os.getpid()))\n"
+        "class Dying(DecisionTreeClassifier):\n"
+        "    def fit(self, X, y):\n"
+        "        if driver != str(os.getpid()):\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        return super().fit(X, y)\n"
+    )
+    asked = [*home.asked, "--drop", "town", "--model", "dying:Dying", "--budget", 5000]
+    code, _, err = done(
+        started("value", *asked, "--jobs", 2, "-o", tmp_path / "v", cwd=tmp_path, env=os.environ)
+    )
+    assert code == 75, err
+    assert "workers died 6 times in a row" in err
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_commands_and_options(tmp_path):
     script = f"""

@@ -79,7 +79,7 @@ def test_a_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.cli.runs._SECONDS_TO_ANSWER", 1)
     at = ["--dask", "tcp://127.0.0.1:1", "-o", tmp_path / "v"]
     done = cellworth("value", *asked, *at)
-    assert done.code == 2
+    assert done.code == 75
     assert "no scheduler answers at tcp://127.0.0.1:1" in done.err
     monkeypatch.setitem(sys.modules, "distributed", None)
     done = cellworth("value", *asked, *at)
@@ -117,7 +117,7 @@ def test_a_run_that_was_interrupted_resumes_to_the_same_bits(tmp_path, number):
     wait_for(lambda: any(run.glob("answers-*.npz")) or (run / "state.npz").exists())
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 3, err
+    assert process.returncode == 75, err
     assert err.strip().endswith(f"resume with: cellworth resume {run}")
     assert "Traceback" not in err
     fine("resume", run, "-q")
@@ -139,12 +139,12 @@ def test_a_deadline_before_the_first_pass_leaves_what_was_done(tmp_path):
     table = wide_table(tmp_path / "wide.csv", 60)
     asked = ["value", table, "--target", "label", "--cv", 3, "--deadline", "0.001s", "--jobs", 1]
     done = cellworth(*asked, "-o", tmp_path / "v")
-    assert done.code == 3
+    assert done.code == 75
     assert "Interrupted: these values are based on the tasks completed so far." in done.err
     assert "Warning: the run was interrupted after" in done.err
     assert load(tmp_path / "v").status == "interrupted"
     done = cellworth(*asked, "-o", tmp_path / "w", "--checkpoint", tmp_path / "run")
-    assert done.code == 3
+    assert done.code == 75
     assert "cellworth resume" in done.err
 
 
@@ -178,7 +178,7 @@ def test_a_run_that_is_interrupted_does_not_replace_a_whole_result(tmp_path):
     before = load(tmp_path / "v")
     for _ in range(2):
         done = cellworth(*asked, "--deadline", "0.001s", "--force")
-        assert done.code == 3
+        assert done.code == 75
         assert "is unchanged" in done.err
         assert f"The values are in {tmp_path / 'v.partial'}." in done.err
         np.testing.assert_array_equal(load(tmp_path / "v").values, before.values)
@@ -188,7 +188,7 @@ def test_a_run_that_is_interrupted_does_not_replace_a_whole_result(tmp_path):
     assert "v.partial1." in cellworth(*asked, "--deadline", "0.001s", "--force").err
 
 
-@pytest.mark.parametrize(("begun", "code"), [(False, 130), (True, 3)])
+@pytest.mark.parametrize(("begun", "code"), [(False, 130), (True, 75)])
 def test_what_is_interrupted_can_go_on_once_the_run_has_begun(
     asked, tmp_path, monkeypatch, begun, code
 ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import logging
@@ -20,19 +21,30 @@ from typing import Any, NoReturn
 
 import click
 
-CHECK_FAILED, WRONG_INPUT, INTERRUPTED, INTERNAL_ERROR, KILLED, CLOSED_PIPE = 1, 2, 3, 70, 130, 141
+CHECK_FAILED, WRONG_INPUT, INTERNAL_ERROR, TRY_AGAIN, KILLED, CLOSED_PIPE = 1, 2, 70, 75, 130, 141
 EXIT_CODES = """\b
 Exit codes:
   0    success
   1    a check failed, or an audit is not confirmed
   2    wrong usage or wrong input, explained in one sentence
-  3    interrupted; with --checkpoint, cellworth resume continues the run
   70   internal error (please report); --debug shows the traceback
+  75   try again: the run was interrupted or its deadline came too early (with --checkpoint,
+       cellworth resume continues it), or the disk is full, no scheduler answers, or workers
+       were lost
   130  interrupted by Ctrl-C, with nothing to resume
   141  output pipe closed by the reader"""
 # Errors that the library raises for wrong input, files and packages that are not installed.
 _MISTAKES = (
     ValueError, TypeError, KeyError, OSError, ImportError, NotImplementedError, MemoryError,
+)  # fmt: skip
+# Numbers of errors that may be gone at the next attempt.
+_TEMPORARY = frozenset(
+    getattr(errno, name)
+    for name in (
+        "ENOSPC", "EDQUOT", "EFBIG", "EIO", "EAGAIN", "ENOMEM", "EMFILE", "ENFILE", "ESTALE",
+        "ETIMEDOUT", "ENETUNREACH", "EHOSTUNREACH",
+    )
+    if hasattr(errno, name)
 )  # fmt: skip
 VERSION = 1
 _JSON = "cellworth.json"
@@ -225,7 +237,7 @@ policy_options: Decorator = join_options(
 class InterruptedRunError(click.ClickException):
     """A run that was interrupted."""
 
-    def __init__(self, message: str, exit_code: int = INTERRUPTED) -> None:
+    def __init__(self, message: str, exit_code: int = TRY_AGAIN) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]
 
@@ -236,6 +248,10 @@ class InterruptedRunError(click.ClickException):
 
 class _MistakeError(click.ClickException):
     exit_code = WRONG_INPUT
+
+
+class _TryAgainError(click.ClickException):
+    exit_code = TRY_AGAIN
 
 
 class _BugError(click.ClickException):
@@ -288,7 +304,9 @@ def _open_closed_streams() -> None:
 
 
 def _as_click_error(error: BaseException) -> click.ClickException:
-    """Distinguish mistakes of the user from internal errors."""
+    """Distinguish failures that may pass, mistakes of the user and internal errors."""
+    if _is_temporary(error):
+        return _TryAgainError(_format_error(error))
     if isinstance(error, _MISTAKES):
         return _MistakeError(_format_error(error))
     if isinstance(error, SystemExit):
@@ -297,6 +315,16 @@ def _as_click_error(error: BaseException) -> click.ClickException:
     return _BugError(
         f"internal error ({what}); please report it, with the traceback that --debug shows."
     )
+
+
+def _is_temporary(error: BaseException) -> bool:
+    """Return whether the same command may succeed later: disk, network, lost workers."""
+    if isinstance(error, OSError):
+        lost = isinstance(error, ConnectionError | TimeoutError)
+        # NumPy does not number the error of a full disk.
+        return lost or error.errno in _TEMPORARY or " requested and " in str(error)
+    workers = sys.modules.get("cellworth.runtime.workers")
+    return workers is not None and isinstance(error, workers.LostWorkersError)
 
 
 def _format_error(error: BaseException) -> str:

@@ -11,7 +11,15 @@ from typing import Any, cast
 
 import click
 
-from cellworth.cli.app import InterruptedRunError, note, print_result, shorten_path, shows_progress
+from cellworth.cli.app import (
+    TRY_AGAIN,
+    WRONG_INPUT,
+    InterruptedRunError,
+    note,
+    print_result,
+    shorten_path,
+    shows_progress,
+)
 from cellworth.cli.folders import (
     CHECKPOINT,
     VALUATION,
@@ -238,11 +246,12 @@ def _check_any_task(valuation: Valuation, request: RunRequest, execution: Execut
     n_tasks = sum(session.tasks for session in valuation.provenance.sessions)
     if n_tasks > 0 or valuation.status == "exact":
         return
-    advice = "give a larger --budget or --deadline."
+    advice, code = "give a larger --budget or --deadline.", WRONG_INPUT
     if execution.checkpoint is not None:
+        code = TRY_AGAIN
         advice = f"resume it with: {make_resume_line(execution.checkpoint, request.model)}"
     raise InterruptedRunError(
-        f"The run ended before its first task, so nothing was written; {advice}"
+        f"The run ended before its first task, so nothing was written; {advice}", code
     )
 
 
@@ -386,7 +395,9 @@ def _connect(address: str) -> Iterator[Any]:
         raise ImportError("--dask needs distributed; pip install 'cellworth[dask]'.") from error
     try:
         client = Client(address, timeout=_SECONDS_TO_ANSWER)  # type: ignore[no-untyped-call]
-    except (OSError, ValueError) as error:
+    except ValueError as error:
+        raise ValueError(f"--dask must be an address such as tcp://host:8786 ({error}).") from error
+    except OSError as error:
         raise ConnectionError(f"no scheduler answers at {address} ({error}).") from error
     with client:
         yield client

@@ -33,6 +33,7 @@ from cellworth.runtime.stopping import (
     StoppingRule,
     TargetStandardError,
 )
+from cellworth.runtime.workers import LostWorkersError
 
 __all__ = [
     "Cache",
@@ -41,6 +42,7 @@ __all__ = [
     "DirectoryCheckpoint",
     "Executor",
     "FileCache",
+    "LostWorkersError",
     "MaxSeconds",
     "MaxTasks",
     "MaxUtilities",

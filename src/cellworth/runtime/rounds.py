@@ -36,6 +36,7 @@ from cellworth.runtime.stopping import Progress, ProgressReporter
 from cellworth.runtime.workers import (
     Interrupts,
     LazyAnswer,
+    LostWorkersError,
     RecoverableError,
     Request,
     Retries,
@@ -138,7 +139,7 @@ def _run_until_done(workers: _ShardWorkers, context: RunContext, into: AnyPath) 
             if helped or context.progress.complete > best:
                 retries.succeed()
             elif retries.fail():
-                raise RuntimeError(
+                raise LostWorkersError(
                     f"{context.title}: no round could be done in {retries.n_failed} attempts; the "
                     f"last one ended with: {error}"
                 ) from error

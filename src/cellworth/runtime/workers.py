@@ -50,6 +50,25 @@ class Failure:
     error: BaseException
 
 
+class LostWorkersError(RuntimeError):
+    """Workers died again and again, so that the run gave up.
+
+    The same call may succeed later, or with more memory or fewer workers; a checkpoint keeps
+    finished tasks. Other errors that may pass are ``ConnectionError`` (the cluster is gone) and
+    ``OSError`` with a number such as ``errno.ENOSPC`` (the disk is full).
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer
+    >>> from cellworth.runtime import LostWorkersError
+    >>> X, y = [[0.0], [9.0]], [0, 1]
+    >>> try:
+    ...     valuer = KNNValuer(1).fit(X, y, X_val=X, y_val=y)
+    ... except (LostWorkersError, ConnectionError):
+    ...     print("try again later")
+    """
+
+
 @dataclass(frozen=True)
 class LostAnswer:
     """A request whose worker died; it must be sent again.
@@ -229,7 +248,7 @@ class FuturePool:
         if answers:
             self._retries.succeed()
         elif lost and self._retries.fail():
-            raise RuntimeError(
+            raise LostWorkersError(
                 f"workers died {self._retries.n_failed} times in a row; the model may crash or "
                 "need more memory than there is: give fewer workers, or try Serial() to see where."
             ) from error
