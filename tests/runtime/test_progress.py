@@ -160,7 +160,7 @@ def test_a_lost_worker_is_told(lines):
     with ThreadPoolExecutor(1) as threads:
         pool = FuturePool(
             lambda number, request: threads.submit(str, request),
-            lambda future: next(answers),
+            lambda request, future: next(answers),
             lambda: 1,
         )
         pool.submit(3, "request")
