@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from cellworth.runtime import Dask, Processes, Serial, Threads, dask_executor, processes
+from cellworth.runtime import Dask, Processes, Serial, Threads, dask_executor, processes, workers
 from cellworth.runtime.conformance import ExecutorConformance
 from cellworth.runtime.executors import choose_process_executor, choose_thread_executor
 from cellworth.runtime.workers import Cancelled, leave_if_cancelled
@@ -164,25 +164,37 @@ def test_workers_that_may_not_begin_a_task_end_the_run(full, monkeypatch):
         answers(Dask(full), str, range(1))
 
 
-def test_a_cluster_without_workers_is_told_of_once(monkeypatch):
-    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.1)
+def test_a_cluster_without_workers_is_told_until_one_joins(monkeypatch, caplog):
+    monkeypatch.setattr(workers, "SECONDS_WITHOUT_WORKERS", 0.1)
+    monkeypatch.setattr(workers, "_SECONDS_BETWEEN_NOTICES", 0.3)
+    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_COUNTS", 0.05)
     distributed = pytest.importorskip("distributed")
     with (
         distributed.Client(processes=False, n_workers=0, dashboard_address=":0") as client,
         Dask(client).start(str, "nobody") as pool,
     ):
+        assert pool.capacity == 2
         pool.submit(0, 5)
-        with pytest.warns(UserWarning, match="has no workers; the run waits until"):
-            assert not any(
-                pool.wait_for_answers(0.2) for _ in range(dask_executor._CHECKS_WITHOUT_WORKERS)
-            )
-        # Warnings are errors here: a second one would end this.
-        assert pool.wait_for_answers(0.2) == []
+        with pytest.warns(
+            UserWarning, match=r"no workers \(for 0 s\); the run waits until"
+        ) as told:
+            assert not any(pool.wait_for_answers(0.1) for _ in range(10))
+        lines = [record for record in caplog.records if vars(record).get("event") == "no_workers"]
+        assert len(lines) == len(told) >= 2
+        monkeypatch.setattr(workers, "SECONDS_WITHOUT_WORKERS", 60.0)
         client.cluster.scale(1)
         deadline = time.monotonic() + 60
-        while not (found := pool.wait_for_answers(1)) and time.monotonic() < deadline:
-            pass
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            while not (found := pool.wait_for_answers(1)) and time.monotonic() < deadline:
+                pass
         assert [answer.load() for _, answer in found] == ["5"]
+        client.cluster.scale(0)
+        while client.nthreads() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert pool.capacity == 2
+    (left,) = [record for record in caplog.records if vars(record).get("event") == "lost_worker"]
+    assert left.workers == 0
 
 
 def test_dask_refuses_what_is_no_client():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import re
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from cellworth.runtime.workers import (
     Places,
     Request,
     WorkerPool,
+    WorkerWatch,
     attempt_in_worker,
     unwrap,
 )
@@ -41,7 +41,6 @@ else:
 _BYTES_PER_MESSAGE = 8 * 2**20
 _SECONDS_BETWEEN_COUNTS = 2.0
 _SECONDS_BETWEEN_CHECKS = 10.0
-_CHECKS_WITHOUT_WORKERS = 6
 _SECONDS_TO_FETCH = 60.0
 # How often Dask sends a task to another worker, by its default settings.
 _MOST_DEATHS = 4
@@ -125,7 +124,7 @@ class _DaskTasks:
         self._run = uuid4().hex
         self._n_sent = 0
         self._counted, self._n_threads = -_SECONDS_BETWEEN_COUNTS, dict[str, int]()
-        self._places = Places()
+        self._places, self._watch = Places(), WorkerWatch()
         with explain_lost_cluster(client):
             chunks, self._work, n_bytes = send_object(client, work, self._run)
         # Futures may be held by the traceback of an error, so they must be released by name.
@@ -138,6 +137,7 @@ class _DaskTasks:
             with explain_lost_cluster(self._client):
                 self._n_threads = dict(self._client.nthreads())
             self._counted = time.monotonic()
+            self._watch.see(self._n_threads)
         return self._n_threads
 
     def place(self, locality: int) -> str:
@@ -200,6 +200,8 @@ class _DaskPool(FuturePool):
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         most = _SECONDS_BETWEEN_CHECKS
         answers = super().wait_for_answers(most if seconds is None else min(seconds, most))
+        if not answers:
+            self._cluster.count_threads()
         self._memory.check(waiting=not answers)
         return answers
 
@@ -214,7 +216,7 @@ class WorkerMemory:
         self._client, self._n_bytes = client, n_bytes
         # Restarts before this run do not count.
         self._n_before = len(self._get_restarts())
-        self._checked, self._n_checks_stuck, self._n_checks_without_workers = time.monotonic(), 0, 0
+        self._checked, self._n_checks_stuck = time.monotonic(), 0
 
     def explain_deaths(self, n_deaths: int, limit: int = 0) -> MemoryError | None:
         """Return a MemoryError if Dask restarted workers because of their memory limit."""
@@ -240,13 +242,6 @@ class WorkerMemory:
             return
         workers = self._workers()
         self._checked = time.monotonic()
-        self._n_checks_without_workers = self._n_checks_without_workers + 1 if not workers else 0
-        # Dask needs a while to replace dead workers.
-        if self._n_checks_without_workers == _CHECKS_WITHOUT_WORKERS:
-            warnings.warn(
-                "the cluster has no workers; the run waits until some join; press Ctrl-C to end.",
-                stacklevel=2,
-            )
         stuck = bool(workers) and all(map(_is_stuck, workers))
         self._n_checks_stuck = self._n_checks_stuck + 1 if stuck else 0
         # Twice, because the status of workers is some moments old.

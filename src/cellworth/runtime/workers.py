@@ -15,7 +15,9 @@ import pickle
 import queue
 import signal
 import threading
+import time
 import traceback
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -38,6 +40,10 @@ _DEFAULT_HANDLERS: dict[signal.Signals, Any] = {
 }
 # So many signals end a run at once.
 _MOST_SIGNALS = 3
+
+# A cluster may start without workers, and replaces dead ones after a moment.
+SECONDS_WITHOUT_WORKERS = 10.0
+_SECONDS_BETWEEN_NOTICES = 60.0
 
 _log = logging.getLogger(__name__)
 _this_thread = threading.local()
@@ -266,6 +272,43 @@ class FuturePool:
         for number, request in lost:
             self.submit(number, request)
         return answers
+
+
+class WorkerWatch:
+    """Tells of workers that leave a cluster, and of a cluster without workers.
+
+    The latter comes after ten seconds and then every minute, as a warning and in the log.
+    """
+
+    def __init__(self, explanation: str = "the cluster has no workers") -> None:
+        self._explanation = explanation
+        self._workers: set[str] = set()
+        self._none_since: float | None = None
+        self._next_notice = 0.0
+
+    def see(self, workers: Iterable[str]) -> None:
+        """Compare the workers of this moment with those seen before."""
+        before, self._workers = self._workers, set(workers)
+        for gone in sorted(before - self._workers):
+            fields = {"event": "lost_worker", "worker": gone, "workers": len(self._workers)}
+            _log.warning("worker %s left; %d are there", gone, len(self._workers), extra=fields)
+        if self._workers:
+            self._none_since = None
+            return
+        now = time.monotonic()
+        if self._none_since is None:
+            self._none_since, self._next_notice = now, now + SECONDS_WITHOUT_WORKERS
+        if now >= self._next_notice:
+            self._next_notice = now + _SECONDS_BETWEEN_NOTICES
+            self._tell(now - self._none_since)
+
+    def _tell(self, seconds: float) -> None:
+        notice = (
+            f"{self._explanation} (for {seconds:.0f} s); the run waits until some join; press "
+            "Ctrl-C to end."
+        )
+        _log.warning(notice, extra={"event": "no_workers", "seconds": seconds})
+        warnings.warn(notice, stacklevel=2)
 
 
 class Places:
