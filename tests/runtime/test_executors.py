@@ -189,9 +189,13 @@ def test_a_cluster_without_workers_is_told_until_one_joins(monkeypatch, caplog):
             while not (found := pool.wait_for_answers(1)) and time.monotonic() < deadline:
                 pass
         assert [answer.load() for _, answer in found] == ["5"]
+        # Workers are counted when the capacity is asked for, unless they were a moment ago.
+        time.sleep(0.1)
+        assert pool.capacity == 2 * sum(client.nthreads().values()) > 0
         client.cluster.scale(0)
         while client.nthreads() and time.monotonic() < deadline:
-            time.sleep(0.05)
+            pass
+        time.sleep(0.1)
         assert pool.capacity == 2
     (left,) = [record for record in caplog.records if vars(record).get("event") == "lost_worker"]
     assert left.workers == 0
