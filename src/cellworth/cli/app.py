@@ -17,9 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+
+if TYPE_CHECKING:
+    from cellworth.data.io import AnyPath
 
 CHECK_FAILED, WRONG_INPUT, INTERNAL_ERROR, TRY_AGAIN, KILLED, CLOSED_PIPE = 1, 2, 70, 75, 130, 141
 EXIT_CODES = """\b
@@ -55,22 +58,31 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-class _LocalPath(click.Path):
-    """A local path for reading or writing."""
+class _PathType(click.Path):
+    """A local path, or with ``stored`` also the address of an object store."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """Check that the path is not a URL."""
-        from cellworth.data.io import local_path
+    def __init__(self, *, stored: bool = False) -> None:
+        super().__init__(path_type=Path)
+        self._stored = stored
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> AnyPath:
+        """Check the path."""
+        from cellworth.data.io import local_path, to_path
 
         try:
-            path = local_path(value, "the path")
+            path = to_path(value, "the path") if self._stored else local_path(value, "the path")
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        super().convert(path, param, ctx)
+        if isinstance(path, Path):
+            super().convert(path, param, ctx)
         return path
 
 
-PATH = _LocalPath(path_type=Path)
+PATH = _PathType()
+# Folders and files that cellworth writes, and reads again.
+STORED = _PathType(stored=True)
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -422,10 +434,12 @@ def note(text: str) -> None:
         click.echo(_show(text), err=True)
 
 
-def shorten_path(path: Path) -> str:
+def shorten_path(path: AnyPath) -> str:
     """Return a path relative to the current folder, if it is below it."""
     here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+    if isinstance(path, Path) and path.is_relative_to(here):
+        return str(path.relative_to(here))
+    return str(path)
 
 
 def cut_to_terminal(lines: Iterable[str]) -> Iterable[str]:

@@ -44,13 +44,13 @@ def main(debug: bool) -> None:
 @click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
 @click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
 @click.option(
-    "--checkpoint", type=app.PATH, help="Folder from which an interrupted run can be resumed."
+    "--checkpoint", type=app.STORED, help="Folder from which an interrupted run can be resumed."
 )
 @click.option(
     "--partition", type=app.partition, metavar="i/N", help="Part i of N of the run, from 0/N."
 )
 @app.executor_options
-@click.option("-o", "--output", type=app.PATH, help="Folder of the result [TABLE.values].")
+@click.option("-o", "--output", type=app.STORED, help="Folder of the result [TABLE.values].")
 @app.force
 @app.quiet
 @app.json_output
@@ -67,12 +67,12 @@ def value(**arguments: Any) -> None:
 
 
 @click.command(epilog=app.example("cellworth resume run1 --deadline 2h"))
-@click.argument("folder", type=app.PATH)
+@click.argument("folder", type=app.STORED)
 @app.files_moved
 @app.same_model
 @app.length_options
 @app.executor_options
-@click.option("-o", "--output", type=app.PATH, help="Folder of the result [default: as before].")
+@click.option("-o", "--output", type=app.STORED, help="Folder of the result [default: as before].")
 @app.force
 @app.quiet
 @app.json_output
@@ -105,12 +105,12 @@ def plan(**arguments: Any) -> None:
         "cellworth merge part-0 part-1 --into run1", "cellworth merge seed-0 seed-1 --into values"
     )
 )
-@click.argument("folders", nargs=-1, required=True, type=app.PATH)
+@click.argument("folders", nargs=-1, required=True, type=app.STORED)
 @click.option(
     "-o",
     "--into",
     "output",
-    type=app.PATH,
+    type=app.STORED,
     required=True,
     help="Folder of the merged run or result.",
 )
@@ -127,7 +127,7 @@ def merge(**arguments: Any) -> None:
 
 
 @click.command(epilog=app.example("cellworth info values"))
-@click.argument("folder", type=app.PATH)
+@click.argument("folder", type=app.STORED)
 @app.json_output
 def info(**arguments: Any) -> None:
     """Show what FOLDER holds: values, a run that can be resumed, or an audit."""
@@ -137,7 +137,7 @@ def info(**arguments: Any) -> None:
 
 
 @click.command(epilog=app.example("cellworth suspects values -k 20 -o suspects.csv"))
-@click.argument("folder", type=app.PATH)
+@click.argument("folder", type=app.STORED)
 @click.option(
     "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
     help="How many cells to list.",
@@ -148,7 +148,7 @@ def info(**arguments: Any) -> None:
     help="Rank by how unlikely a cell is, or by how low its value is.",
 )  # fmt: skip
 @app.files_moved
-@click.option("-o", "--output", type=app.PATH, help="File: .csv, .parquet or .json.")
+@click.option("-o", "--output", type=app.STORED, help="File: .csv, .parquet or .json.")
 @app.force
 @app.json_output
 def suspects(**arguments: Any) -> None:
@@ -163,7 +163,7 @@ def suspects(**arguments: Any) -> None:
 
 
 @click.command(epilog=app.example("cellworth explain values --row 7"))
-@click.argument("folder", type=app.PATH)
+@click.argument("folder", type=app.STORED)
 @click.option("--row", help="Id of a row, or name of a row group.")
 @click.option("--column", help="Name of a column or column group.")
 @click.option("--similar", type=click.IntRange(min=0), default=3, show_default=True)
@@ -180,7 +180,7 @@ def explain(**arguments: Any) -> None:
 
 
 @click.command(epilog=app.example("cellworth report values -o report.html"))
-@click.argument("folder", type=app.PATH)
+@click.argument("folder", type=app.STORED)
 @click.option(
     "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
     help="How many suspicious cells to list.",
@@ -189,7 +189,7 @@ def explain(**arguments: Any) -> None:
 @click.option("--no-cells", is_flag=True, help="Show nothing about single rows or cells.")
 @app.files_moved
 @click.option(
-    "-o", "--output", type=app.PATH, default=Path("report.html"), show_default=True,
+    "-o", "--output", type=app.STORED, default=Path("report.html"), show_default=True,
     help="The file.",
 )  # fmt: skip
 @app.force
@@ -205,7 +205,7 @@ def report(**arguments: Any) -> None:
 
 
 @click.command(epilog=app.example("cellworth check values --max-harmful 2% --min-total 0.1"))
-@click.argument("folder", type=app.PATH)
+@click.argument("folder", type=app.STORED)
 @click.option(
     "--max-harmful", type=app.share, metavar="SHARE",
     help="Largest share, as 2% or 0.02, of cells whose value is below 0 by more than 1.96 "
@@ -257,7 +257,7 @@ def draft(**arguments: Any) -> None:
 @click.command(
     epilog=app.example("cellworth split values --agreement deal.toml --amount 100000.00 -o audit")
 )
-@click.argument("folder", type=app.PATH)
+@click.argument("folder", type=app.STORED)
 @click.option("--amount", required=True, help="Amount to share, such as 100000.00.")
 @click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
 @click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
@@ -282,7 +282,7 @@ def split(**arguments: Any) -> None:
 @click.option("--digest", help="Digest that cellworth split printed.")
 @click.option("--agreement", type=app.PATH, help="Your own copy of the agreement.")
 @click.option(
-    "--values", "values_folder", type=app.PATH,
+    "--values", "values_folder", type=app.STORED,
     help="Folder of cellworth value: recompute all values from its table.",
 )  # fmt: skip
 @app.same_model

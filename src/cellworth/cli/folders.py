@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import click
 
 from cellworth.cli.request import FILE, KNN, LoadedRequest, RunRequest
-from cellworth.data.io import read_json
+from cellworth.data.io import AnyPath, RemotePath, read_json, write_atomically
 from cellworth.diagnostics.cells import drop_group_column
 from cellworth.payouts import bundle
 from cellworth.runtime import checkpoint
@@ -42,7 +43,7 @@ class Result:
     request: RunRequest
 
     @classmethod
-    def load(cls, folder: Path, *, table: Path | None = None, val: Path | None = None) -> Result:
+    def load(cls, folder: AnyPath, *, table: Path | None = None, val: Path | None = None) -> Result:
         """Read a folder that ``cellworth value`` wrote."""
         if get_folder_format(folder) != VALUATION:
             raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
@@ -72,7 +73,7 @@ class Result:
         return loaded
 
 
-def is_sharded_result(folder: Path) -> bool:
+def is_sharded_result(folder: AnyPath) -> bool:
     """Tell whether a folder holds values of a sharded table."""
     if get_folder_format(folder) != VALUATION or (folder / FILE).exists():
         return False
@@ -85,7 +86,7 @@ def _get_python_call() -> str:
     return _IN_PYTHON.get(context.info_name or "" if context else "", "its methods")
 
 
-def find_sharded_run(folder: Path) -> Path | None:
+def find_sharded_run(folder: AnyPath) -> AnyPath | None:
     """Return the folder of a run over a sharded table, given it or its subfolder ``run``."""
     for top in (folder, folder.parent):
         run = read_folder_manifest(top / _RUN) or {}
@@ -100,7 +101,7 @@ def _is_of_shards(manifest: dict[str, Any]) -> bool:
     return isinstance(problem, dict) and problem.get("game") == "ShardedKNNGame"
 
 
-def save_result(valuation: Valuation, request: RunRequest, folder: Path) -> None:
+def save_result(valuation: Valuation, request: RunRequest, folder: AnyPath) -> None:
     """Write values and their request."""
     # First of all: a killed process must not leave values with the request of others.
     (folder / FILE).unlink(missing_ok=True)
@@ -108,7 +109,7 @@ def save_result(valuation: Valuation, request: RunRequest, folder: Path) -> None
     request.save(folder)
 
 
-def get_folder_format(folder: Path) -> str | None:
+def get_folder_format(folder: AnyPath) -> str | None:
     """Return the format in the manifest of a folder; None without a manifest."""
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; give a folder that cellworth wrote.")
@@ -118,7 +119,7 @@ def get_folder_format(folder: Path) -> str | None:
     return None if manifest is None else str(manifest.get("format"))
 
 
-def read_folder_manifest(folder: Path) -> dict[str, Any] | None:
+def read_folder_manifest(folder: AnyPath) -> dict[str, Any] | None:
     """Read the manifest of a folder of any format."""
     path = folder / _MANIFEST
     if not path.is_file():
@@ -127,18 +128,18 @@ def read_folder_manifest(folder: Path) -> dict[str, Any] | None:
     return manifest if isinstance(manifest, dict) else None
 
 
-def is_free(folder: Path) -> bool:
+def is_free(folder: AnyPath) -> bool:
     """Tell whether a folder is absent or empty."""
     return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
 
 
-def make_resume_line(folder: Path, model: str) -> str:
+def make_resume_line(folder: AnyPath, model: str) -> str:
     """Return the command that resumes a run."""
     again = "" if model == KNN else f" --model {shlex.quote(model)}"
     return f"cellworth resume {shlex.quote(str(folder))}{again}"
 
 
-def check_output_folder(folder: Path, *, force: bool, request: RunRequest | None = None) -> None:
+def check_output_folder(folder: AnyPath, *, force: bool, request: RunRequest | None = None) -> None:
     """Check that a folder is free, or holds a result: any with ``force``, else of the request."""
     check_writable(folder)
     if is_free(folder):
@@ -156,7 +157,7 @@ def check_output_folder(folder: Path, *, force: bool, request: RunRequest | None
         )
 
 
-def check_output_file(path: Path | None, *, force: bool) -> None:
+def check_output_file(path: AnyPath | None, *, force: bool) -> None:
     """Check that an output file does not exist, unless ``force``, and can be written."""
     if path is None:
         return
@@ -164,13 +165,22 @@ def check_output_file(path: Path | None, *, force: bool) -> None:
         raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already; give --force to replace it.")
+    if isinstance(path, RemotePath):
+        check_writable(path.parent)
+        return
     if not path.absolute().parent.exists():
         raise FileNotFoundError(f"{path} is in a folder that does not exist; create it first.")
     check_writable(path.absolute().parent)
 
 
-def check_writable(folder: Path) -> None:
+def check_writable(folder: AnyPath) -> None:
     """Check, before anything is computed, that a folder can be created or written to."""
+    if isinstance(folder, RemotePath):
+        probe = folder / f".probe-{uuid4().hex}"
+        with write_atomically(probe):
+            pass
+        probe.unlink(missing_ok=True)
+        return
     at = folder.absolute()
     there = next(path for path in (at, *at.parents) if path.exists())
     if not there.is_dir():

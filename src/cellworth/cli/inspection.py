@@ -52,7 +52,7 @@ from cellworth.cli.schemas import (
     ValuesDocument,
 )
 from cellworth.data.blocks import Axis, some
-from cellworth.data.io import jsonable, write_atomically
+from cellworth.data.io import AnyPath, get_size, jsonable, write_atomically
 from cellworth.diagnostics.anomaly import anomaly_scores
 from cellworth.diagnostics.explain import explain_column, explain_row
 from cellworth.diagnostics.suspects import suspect_cells
@@ -66,7 +66,7 @@ from cellworth.valuation.values import table_lines, visible_text
 _FORMATS = (".csv", ".parquet", ".json")
 
 
-def show_folder(folder: Path) -> None:
+def show_folder(folder: AnyPath) -> None:
     """Print what a folder holds: the command ``info``."""
     sharded = find_sharded_run(folder) if folder.is_dir() else None
     kind = get_folder_format(folder) if sharded is None else CHECKPOINT
@@ -105,12 +105,12 @@ def show_folder(folder: Path) -> None:
 
 def list_suspects(
     *,
-    folder: Path,
+    folder: AnyPath,
     n_cells: int,
     by: Literal["anomaly_score", "value"],
     table: Path | None,
     val: Path | None,
-    output: Path | None,
+    output: AnyPath | None,
     force: bool,
 ) -> None:
     """List suspicious cells: the command ``suspects``."""
@@ -140,7 +140,7 @@ def list_suspects(
 
 def explain_value(
     *,
-    folder: Path,
+    folder: AnyPath,
     row: str | None,
     column: str | None,
     similar: int,
@@ -175,13 +175,13 @@ def explain_value(
 
 def write_report(
     *,
-    folder: Path,
+    folder: AnyPath,
     n_cells: int,
     title: str | None,
     no_cells: bool,
     table: Path | None,
     val: Path | None,
-    output: Path,
+    output: AnyPath,
     force: bool,
 ) -> None:
     """Write a report: the command ``report``."""
@@ -206,14 +206,14 @@ def write_report(
         )
     document: ReportDocument = {
         "output": shorten_path(output.absolute()),
-        "bytes": output.stat().st_size,
+        "bytes": get_size(output),
     }
     print_result("report", document, [f"The report is in {shorten_path(output.absolute())}."])
 
 
 def check_limits(
     *,
-    folder: Path,
+    folder: AnyPath,
     max_harmful: float | None,
     min_total: float | None,
     max_suspects: int | None,
@@ -249,7 +249,7 @@ def check_limits(
         click.get_current_context().exit(CHECK_FAILED)
 
 
-def merge_folders(*, folders: tuple[Path, ...], output: Path, force: bool) -> None:
+def merge_folders(*, folders: tuple[AnyPath, ...], output: AnyPath, force: bool) -> None:
     """Merge partitions of a run, or values with different seeds: the command ``merge``."""
     formats = {get_folder_format(folder) for folder in folders}
     if formats == {CHECKPOINT}:
@@ -265,7 +265,7 @@ def merge_folders(*, folders: tuple[Path, ...], output: Path, force: bool) -> No
         )
 
 
-def _describe_sharded_run(folder: Path) -> Iterator[str]:
+def _describe_sharded_run(folder: AnyPath) -> Iterator[str]:
     """Describe the checkpoint of a run over a sharded table."""
     yield "  of          a sharded table"
     runtime = f"Runtime(checkpoint={str(folder)!r})"
@@ -326,7 +326,7 @@ def _format_entry(entry: Any) -> str:
     return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
 
 
-def _write_suspects(path: Path, found: Any, cells: list[SuspectDocument]) -> None:
+def _write_suspects(path: AnyPath, found: Any, cells: list[SuspectDocument]) -> None:
     with write_atomically(path) as file:
         if path.suffix == ".json":
             file.write(json.dumps(cells, indent=1, ensure_ascii=False).encode())
@@ -413,7 +413,7 @@ def _make_limit(
     )
 
 
-def _merge_partitions(folders: tuple[Path, ...], output: Path) -> None:
+def _merge_partitions(folders: tuple[AnyPath, ...], output: AnyPath) -> None:
     request = next(
         (RunRequest.load(folder) for folder in folders if (folder / FILE).exists()), None
     )
@@ -426,7 +426,7 @@ def _merge_partitions(folders: tuple[Path, ...], output: Path) -> None:
     print_result("merge", document, [line])
 
 
-def _merge_values(folders: tuple[Path, ...], output: Path, force: bool) -> None:
+def _merge_values(folders: tuple[AnyPath, ...], output: AnyPath, force: bool) -> None:
     check_output_folder(output, force=force)
     results = [Result.load(folder) for folder in folders]
     if len(results) < 2:
@@ -438,7 +438,9 @@ def _merge_values(folders: tuple[Path, ...], output: Path, force: bool) -> None:
     print_result("merge", document, [repr(merged)])
 
 
-def _make_merge_document(output: Path, holds: str, values: ValuesDocument | None) -> MergeDocument:
+def _make_merge_document(
+    output: AnyPath, holds: str, values: ValuesDocument | None
+) -> MergeDocument:
     return {
         "output": shorten_path(output.absolute()),
         "holds": cast("Holds", holds),

@@ -28,7 +28,7 @@ from cellworth.cli.input_files import (
     read_input,
 )
 from cellworth.cli.schemas import Round, RunSettings, fits_type
-from cellworth.data.io import read_manifest, write_atomically
+from cellworth.data.io import AnyPath, is_address, read_manifest, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table
@@ -97,7 +97,7 @@ class RunRequest(RunSettings):
             val=self.val if val is None else str(val.absolute()),
         )
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: AnyPath) -> None:
         """Write the request into a folder, with paths relative to it."""
         plain = {"format": FORMAT, "version": VERSION, **asdict(self)}
         for name in _PATHS:
@@ -108,7 +108,7 @@ class RunRequest(RunSettings):
             file.write(json.dumps(plain, indent=1).encode())
 
     @classmethod
-    def load(cls, folder: Path) -> Self:
+    def load(cls, folder: AnyPath) -> Self:
         """Read the request of a folder."""
         path = folder / FILE
         if not path.is_file():
@@ -122,7 +122,7 @@ class RunRequest(RunSettings):
         asked = {name: plain[name] for name in plain if name in known}
         _check_types(asked, path)
         for name in _PATHS:
-            if asked.get(name) is not None:
+            if asked.get(name) is not None and not is_address(asked[name]):
                 asked[name] = os.path.normpath(Path(os.path.realpath(folder), asked[name]))
         tuples = {name: tuple(asked[name]) for name in asked if isinstance(asked[name], list)}
         return cls(**{**asked, **tuples})
@@ -133,7 +133,7 @@ class RunRequest(RunSettings):
         return next((name for name in one if name not in _HOW and one[name] != two[name]), None)
 
 
-def check_same_request(folder: Path, request: RunRequest) -> None:
+def check_same_request(folder: AnyPath, request: RunRequest) -> None:
     """Check that a folder holds no run of another request."""
     if not (folder / FILE).exists():
         return
@@ -240,7 +240,7 @@ def parse_toml(text: str, called: str) -> dict[str, Any]:
         raise ValueError(f"--{called} is not valid TOML ({error}); fix the file.") from error
 
 
-def check_model_trusted(request: RunRequest, model: str | None, folder: Path) -> None:
+def check_model_trusted(request: RunRequest, model: str | None, folder: AnyPath) -> None:
     """Check that the user named the model: a folder from anyone may name code to execute."""
     if model is None and request.model != KNN:
         raise ValueError(
@@ -279,7 +279,7 @@ def _check_unchanged(path: str, sha256: str, option: str) -> Path:
     return here
 
 
-def _check_types(asked: Mapping[str, Any], path: Path) -> None:
+def _check_types(asked: Mapping[str, Any], path: AnyPath) -> None:
     hints = get_type_hints(RunRequest, include_extras=True)
     for name, given in asked.items():
         if not fits_type(hints[name], given):
@@ -288,7 +288,9 @@ def _check_types(asked: Mapping[str, Any], path: Path) -> None:
             )
 
 
-def _relative_to(folder: Path, path: str) -> str:
+def _relative_to(folder: AnyPath, path: str) -> str:
+    if is_address(path) or is_address(folder):
+        return path
     # Links are resolved first, because ".." of a link leads elsewhere.
     parent, name = os.path.split(path)
     try:

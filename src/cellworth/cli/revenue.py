@@ -23,6 +23,7 @@ from cellworth.cli.folders import (
 from cellworth.cli.request import LoadedRequest, check_model_trusted, parse_agreement, parse_toml
 from cellworth.cli.runs import make_request, read_text
 from cellworth.cli.schemas import DraftDocument, FindingDocument, SplitDocument, VerifyDocument
+from cellworth.data.io import AnyPath
 from cellworth.data.owners import Owners
 from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.audit import Verdict, verify_audit
@@ -88,7 +89,7 @@ def verify_payout(
     folder: Path,
     digest: str | None,
     agreement: Path | None,
-    values_folder: Path | None,
+    values_folder: AnyPath | None,
     model: str | None,
     table: Path | None,
     val: Path | None,
@@ -136,7 +137,7 @@ def _hide_other_owners(owner: str) -> Iterator[None]:
             ) from error
 
 
-def _check_one_seed(result: Result, folder: Path) -> None:
+def _check_one_seed(result: Result, folder: AnyPath) -> None:
     """Check that the values have one seed, so that one run can reproduce them."""
     seeds = {session.seed for session in result.valuation.provenance.sessions}
     if len(seeds) > 1:

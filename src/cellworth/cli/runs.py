@@ -48,6 +48,7 @@ from cellworth.cli.schemas import (
     ValueDocument,
     ValuesDocument,
 )
+from cellworth.data.io import AnyPath, to_path
 from cellworth.report.sections import round_line
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Runtime
@@ -65,7 +66,7 @@ _SECONDS_TO_ANSWER = 20
 class Execution:
     """The options of where and how a run is executed."""
 
-    checkpoint: Path | None = None
+    checkpoint: AnyPath | None = None
     partition: tuple[int, int] | None = None
     jobs: int | None = None
     dask: str | None = None
@@ -89,7 +90,7 @@ class Execution:
 
 def value_table(
     *,
-    checkpoint: Path | None,
+    checkpoint: AnyPath | None,
     partition: tuple[int, int] | None,
     jobs: int | None,
     dask: str | None,
@@ -107,14 +108,14 @@ def value_table(
 
 def resume_run(
     *,
-    folder: Path,
+    folder: AnyPath,
     table: Path | None,
     val: Path | None,
     model: str | None,
     jobs: int | None,
     dask: str | None,
     quiet: bool,
-    output: Path | None,
+    output: AnyPath | None,
     force: bool,
     **limits: float | None,
 ) -> None:
@@ -161,7 +162,7 @@ def plan_run(**asked: Any) -> None:
 
 def run_and_save(command: str, request: RunRequest, execution: Execution, *, force: bool) -> None:
     """Run a request, write its result and print a summary."""
-    output = Path(request.output) if request.output else None
+    output = to_path(request.output, "-o") if request.output else None
     _check_separate_folders(output, execution.checkpoint)
     if output is not None and execution.partition is None:
         # Only resume may replace a result of the same request.
@@ -201,7 +202,7 @@ def make_request(
     owners: Path | None = None,
     agreement: Path | None = None,
     column_groups: Path | None = None,
-    output: Path | None = None,
+    output: AnyPath | None = None,
     **asked: Any,
 ) -> RunRequest:
     """Return the request of the command-line options."""
@@ -255,16 +256,17 @@ def _check_any_task(valuation: Valuation, request: RunRequest, execution: Execut
     )
 
 
-def _choose_output(output: Path, valuation: Valuation) -> Path:
+def _choose_output(output: AnyPath, valuation: Valuation) -> AnyPath:
     """Return the output folder; an interrupted run never replaces a complete result."""
     if valuation.status != "interrupted" or _may_be_replaced(output):
         return output
     note(f"{shorten_path(output)} is unchanged, because this run was interrupted.")
     names = (f"{output.name}.partial{number or ''}" for number in itertools.count())
-    return next(path for path in map(output.with_name, names) if _may_be_replaced(path))
+    paths = (output.with_name(name) for name in names)
+    return next(path for path in paths if _may_be_replaced(path))
 
 
-def _may_be_replaced(folder: Path) -> bool:
+def _may_be_replaced(folder: AnyPath) -> bool:
     """Return whether a folder is free or holds the values of an interrupted run."""
     if is_free(folder):
         return True
@@ -272,7 +274,7 @@ def _may_be_replaced(folder: Path) -> bool:
     return is_result and load(folder).status == "interrupted"
 
 
-def print_summary(command: str, valuation: Valuation, output: Path) -> None:
+def print_summary(command: str, valuation: Valuation, output: AnyPath) -> None:
     """Print the summary of a run."""
     document: ValueDocument = {"output": shorten_path(output), **summarize_valuation(valuation)}
     print_result(command, document, [repr(valuation), "", repr(valuation.columns())])
@@ -313,7 +315,7 @@ def list_values(values: ValueList) -> list[Any]:
     ]
 
 
-def _check_separate_folders(output: Path | None, checkpoint: Path | None) -> None:
+def _check_separate_folders(output: AnyPath | None, checkpoint: AnyPath | None) -> None:
     if output is None or checkpoint is None:
         return
     run = checkpoint.resolve()
@@ -369,7 +371,7 @@ def _keep_request(request: RunRequest, execution: Execution) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _print_partition(request: RunRequest, folder: Path, partition: tuple[int, int]) -> None:
+def _print_partition(request: RunRequest, folder: AnyPath, partition: tuple[int, int]) -> None:
     index, n_parts = partition
     document: PartitionDocument = {
         "checkpoint": str(folder), "partition": index, "partitions": n_parts,

@@ -188,6 +188,11 @@ class RemotePath:
         return self._address.rpartition("/")[2]
 
     @property
+    def suffix(self) -> str:
+        """End of the name, such as ``.csv``."""
+        return Path(self.name).suffix
+
+    @property
     def parent(self) -> RemotePath:
         """The folder of this path."""
         return self._at(self._address.rpartition("/")[0])
