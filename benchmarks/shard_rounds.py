@@ -16,9 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from cellworth.runtime import Dask, Processes, Serial, Threads, rounds
+from cellworth.runtime import Dask, MaxTasks, Processes, Serial, Threads, rounds
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
+from cellworth.runtime.stopping import ShardSummary
+from cellworth.sampling.moments import Tally
 
 N_ROUNDS = 3
 
@@ -53,6 +55,12 @@ class Empty:
         state["sums"] += shared[0]
         return state
 
+    def measure(self, state):
+        return {}
+
+    def summarize(self, reports, measures):
+        return ShardSummary(Tally(), None)
+
     def write(self, rows, state, shard, folder):
         return {}
 
@@ -65,7 +73,7 @@ def per_round(algorithm, executor, counters, checkpoint=False):
             before = [counter() for counter in counters]
             run_rounds(
                 algorithm,
-                n_rounds,
+                MaxTasks(n_rounds),
                 executor=executor,
                 into=Path(folder) / "results",
                 identity={},

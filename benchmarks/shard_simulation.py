@@ -32,11 +32,13 @@ from cellworth.knn.binned import Near, Ranker, Summary, edge_positions, n_neares
 from cellworth.knn.exact import ShapleyChances
 from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.knn.tasks import TaskSchedule, WeightedQueries
-from cellworth.runtime import Dask, Serial
+from cellworth.runtime import Dask, MaxTasks, Serial
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
+from cellworth.runtime.stopping import ShardSummary
 from cellworth.runtime.workers import FuturePool
 from cellworth.sampling import PermutationSampler, Shapley
+from cellworth.sampling.moments import Tally
 from cellworth.valuers.plan import SERIAL, plan_of_shards
 
 ROWS_PER_SHARD = 10**6
@@ -105,6 +107,12 @@ class Messages:
     def accumulate(self, shard, prepared, shared, part, state):
         return state
 
+    def measure(self, state):
+        return {}
+
+    def summarize(self, reports, measures):
+        return ShardSummary(Tally(), None)
+
     def write(self, shard, state, number, folder):
         return {}
 
@@ -159,7 +167,7 @@ def per_round(client, submitted, algorithm):
             before = counters()
             run_rounds(
                 algorithm,
-                n_rounds,
+                MaxTasks(n_rounds),
                 executor=Dask(client),
                 into=Path(folder) / "results",
                 identity={},

@@ -12,8 +12,11 @@ from pathlib import Path
 import numpy as np
 
 import survivor
+from cellworth.runtime import MaxTasks
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
+from cellworth.runtime.stopping import BlockErrors, ShardSummary
+from cellworth.sampling.moments import Tally
 
 N_BINS = 16
 N_NEAREST = 12
@@ -88,6 +91,15 @@ class Toy:
                 near, ranks = part
                 got[np.searchsorted(ids, near)] += ranks.astype(np.uint64) * np.uint64(7)
             return state
+
+    def measure(self, state):
+        return {"largest": int(state["got"].max(initial=0))}
+
+    def summarize(self, reports, measures):
+        largest = None
+        if measures is not None:
+            largest = BlockErrors(10, max(each["largest"] for each in measures), 0.0, 0.0)
+        return ShardSummary(Tally(new=len(reports)), largest)
 
     def write(self, rows, state, shard, folder):
         np.save(folder / f"{shard:04d}.npy", state["got"])
@@ -181,9 +193,10 @@ def results(folder):
 def run(toy, n_rounds, executor, folder, checkpoint=None, **given):
     identity = {"what": "toy", "n_shards": toy.n_shards, "n_rows": toy.n_rows}
     into = Path(folder) / "results"
+    stop = given.pop("stop", None) or MaxTasks(n_rounds)
     finished = run_rounds(
         toy,
-        n_rounds,
+        stop,
         executor=executor,
         into=into,
         identity=identity,

@@ -11,7 +11,16 @@ import pytest
 
 import survivor
 import toy_shards
-from cellworth.runtime import Dask, Serial, Threads, dask_executor, shard_algorithm, workers
+from cellworth.runtime import (
+    Dask,
+    MaxTasks,
+    MaxUtilities,
+    Serial,
+    Threads,
+    dask_executor,
+    shard_algorithm,
+    workers,
+)
 from cellworth.runtime.shard_algorithm import ShardCache
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
 from toy_shards import Broken, Deadly, Elsewhere, Outgrown, Toy
@@ -80,7 +89,7 @@ def test_a_rule_ends_a_run_after_the_round_that_it_judged(cluster, truth, tmp_pa
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path))
     finished, got = toy_shards.run(
-        toy, 100, Dask(cluster(2)), tmp_path, enough=lambda told: len(told) == 3
+        toy, None, Dask(cluster(2)), tmp_path, stop=MaxUtilities(3) | MaxTasks(100)
     )
     assert len(finished.reports) == 3
     assert np.array_equal(got, truth(3))

@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 
 import toy_shards
-from cellworth.runtime import Processes, Serial, Threads, rounds
+from cellworth.runtime import (
+    MaxSeconds,
+    MaxTasks,
+    MaxUtilities,
+    Processes,
+    Serial,
+    StoppingRule,
+    Threads,
+    rounds,
+)
 from cellworth.runtime.checkpoint import ShardCheckpoint
 from cellworth.runtime.shard_algorithm import ShardCache
 from toy_shards import Toy
@@ -79,20 +88,59 @@ def test_a_folder_with_more_rounds_than_asked_for_gives_these(truth, tmp_path):
     assert len(finished.reports) == N_ROUNDS
 
 
+class ThreeRounds(StoppingRule):
+    """A rule that is met after three rounds, whatever the states hold."""
+
+    needs_errors = False
+
+    def share_done(self, progress):
+        assert progress.shards.errors is None
+        return progress.utilities / 3
+
+
 @pytest.mark.slow
 def test_a_rule_ends_a_run_after_the_round_that_it_judged(truth, tmp_path):
-    def enough(told):
-        assert [each["round"] for each in told] == list(range(len(told)))
-        return len(told) == 3
-
-    finished, got = toy_shards.run(
-        Toy(N_SHARDS), 100, Threads(2), tmp_path, tmp_path / "checkpoint", enough=enough
-    )
+    given = {"stop": ThreeRounds(), "checkpoint": tmp_path / "checkpoint"}
+    finished, got = toy_shards.run(Toy(N_SHARDS), None, Threads(2), tmp_path, **given)
     assert np.array_equal(got, truth(3))
-    again, _ = toy_shards.run(
-        Toy(N_SHARDS), 100, Serial(), tmp_path, tmp_path / "checkpoint", enough=enough
-    )
+    again, _ = toy_shards.run(Toy(N_SHARDS), None, Serial(), tmp_path, **given)
     assert len(finished.reports) == len(again.reports) == 3
+
+
+class LargeStates(StoppingRule):
+    """A rule that reads the states of all shards."""
+
+    def __init__(self, largest):
+        self.largest = largest
+
+    def share_done(self, progress):
+        return progress.errors.largest / self.largest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", [Serial(), Processes(2)], ids=str)
+@pytest.mark.parametrize("rounds_per_pass", [1, 2])
+def test_a_rule_may_depend_on_the_states_of_all_shards(executor, rounds_per_pass, truth, tmp_path):
+    # States grow about 31 times in each round.
+    rule, seen = LargeStates(int(truth(3).max())), []
+    given = {"stop": rule, "rounds_per_pass": rounds_per_pass, "on_round": seen.append}
+    finished, got = toy_shards.run(Toy(N_SHARDS), None, executor, tmp_path, **given)
+    n_rounds = 3 if rounds_per_pass == 1 else 4
+    assert len(finished.reports) == n_rounds
+    assert np.array_equal(got, truth(n_rounds))
+    checked = range(rounds_per_pass, n_rounds + 1, rounds_per_pass)
+    assert [progress.tasks for progress in seen] == list(checked)
+    assert [progress.errors.largest for progress in seen] == [truth(n).max() for n in checked]
+
+
+@pytest.mark.slow
+def test_limits_of_a_rule_hold_within_a_pass(truth, tmp_path):
+    for n_rounds, rule in ((1, MaxSeconds(1e-6)), (3, MaxUtilities(3)), (2, MaxTasks(2))):
+        folder = tmp_path / str(n_rounds)
+        given = {"stop": rule, "rounds_per_pass": 10}
+        finished, got = toy_shards.run(Toy(N_SHARDS), None, Serial(), folder, **given)
+        assert len(finished.reports) == n_rounds
+        assert np.array_equal(got, truth(n_rounds))
 
 
 @pytest.mark.slow

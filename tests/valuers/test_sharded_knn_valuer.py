@@ -16,7 +16,17 @@ from cellworth.knn import BinnedRanks
 from cellworth.knn import shard_data as shards
 from cellworth.knn.algorithms import KNNShardAlgorithm
 from cellworth.knn.shard_data import PreparedShards
-from cellworth.runtime import Dask, MaxTasks, MemoryCheckpoint, Processes, Serial, Threads
+from cellworth.runtime import (
+    Dask,
+    MaxTasks,
+    MaxUtilities,
+    MemoryCheckpoint,
+    Processes,
+    Serial,
+    StableRanking,
+    TargetStandardError,
+    Threads,
+)
 from cellworth.sampling import (
     Banzhaf,
     ExhaustiveSampler,
@@ -114,8 +124,36 @@ def test_shards_are_worth_what_they_are_in_memory(folder, settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    "stop",
+    [
+        MaxTasks(3),
+        MaxUtilities(40),
+        TargetStandardError(1e-3),
+        StableRanking(0.9) | MaxTasks(200),
+        StableRanking(0.5) & MaxTasks(30),
+    ],
+    ids=str,
+)
+def test_a_rule_ends_a_run_over_shards_where_it_ends_one_in_memory(folder, stop):
+    seen, whole_seen = [], []
+    settings = {"stop": stop, "n_passes": None}
+    whole = in_memory(**settings, runtime=Runtime(on_round=whole_seen.append)).fit(X, Y, **JUDGES)
+    sharded = valuer(**settings, runtime=Runtime(on_round=seen.append)).fit(table(folder), **JUDGES)
+    assert sharded.valuation_.provenance.sessions == whole.valuation_.provenance.sessions
+    same(sharded.valuation_, whole.valuation_)
+    assert [progress.tasks for progress in seen] == [progress.tasks for progress in whole_seen]
+    for one, other in zip(seen, whole_seen, strict=True):
+        assert one.utilities == other.utilities
+        assert one.errors.fewest == other.errors.fewest
+        for name in ("largest", "mean_square", "variance"):
+            figures = (getattr(each.errors, name) for each in (one, other))
+            np.testing.assert_allclose(*figures, rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("n_shards", "executor"),
-    [(1, Threads(2)), (7, Serial()), (16, Threads(2))]
+    [(1, Threads(2)), (7, Serial()), (16, Threads(2)), (5, Processes(2))]
     + [pytest.param(n, e, marks=pytest.mark.long) for n, e in [(1, Serial()), (7, Threads(2))]],
     ids=repr,
 )
@@ -293,7 +331,7 @@ def unread(monkeypatch):
     ("given", "settings", "error", "words"),
     [
         ({"y_val": None}, {}, ValueError, "X_val and y_val must be given"),
-        ({}, {"runtime": Runtime(executor=Processes(2))}, ValueError, r"use Threads\(2\)"),
+        ({}, {"stop": 3}, TypeError, "stop must be a rule such as MaxTasks"),
         (
             {},
             {"runtime": Runtime(checkpoint=MemoryCheckpoint())},
@@ -387,14 +425,12 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
     ("given", "settings", "message"),
     [
         ({}, {"runtime": Runtime(checkpoint="run", partition=(0, 2))}, "all workers of the exec"),
-        ({}, {"runtime": Runtime(on_round=print)}, "runtime.on_round must be None"),
         ({"X_val": None, "y_val": None}, {}, "X_val and y_val must be given"),
         (
             {},
             {"scoring": "neg_mean_squared_error"},
             "'neighbor_agreement' or 'balanced_neighbor_agr",
         ),
-        ({}, {"runtime": Runtime(executor=Processes(2))}, r"use Threads\(2\)"),
         (
             {"column_types": {"count": lambda a, b: 0.0}},
             {},

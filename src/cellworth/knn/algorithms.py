@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -49,9 +50,10 @@ from cellworth.knn.tasks import (
 )
 from cellworth.runtime.checkpoint import ShardState
 from cellworth.runtime.shard_algorithm import RoundResult
+from cellworth.runtime.stopping import BlockErrors, ShardSummary
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.column_samplers import ColumnSampler
-from cellworth.sampling.moments import Moments, Tally, append_margins
+from cellworth.sampling.moments import Moments, Tally, append_margins, widening
 from cellworth.sampling.passes import UNITS, PassSums, as_floats
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.valuation.storage import GROUP_ROWS, write_groups
@@ -413,6 +415,41 @@ class KNNShardAlgorithm:
             durable=self.shards.durable,
         )
         return {**entry, "column_sums": state["column_sums"].tolist()}
+
+    def measure(self, state: ShardState) -> dict[str, Any]:
+        """Return sums over the cells of a shard for stopping rules, after whole passes."""
+        if "mean" not in state:
+            return {"count": 0}
+        count, means = len(state["column_sums"]), state["mean"]
+        center = float(means.mean())
+        # Line by line, because a shard's values take most of the memory.
+        deviations = sum(float(np.sum((line - center) ** 2)) for line in means)
+        found = {"count": count, "n": means.size, "mean": center, "deviations": deviations}
+        if count < 2:
+            return found
+        squares = [line / (count * (count - 1.0)) for line in state["sum_sq"]]
+        largest = math.sqrt(max(float(line.max()) for line in squares))
+        return found | {"largest": largest, "squares": sum(float(line.sum()) for line in squares)}
+
+    def summarize(
+        self, reports: Sequence[dict[str, Any]], measures: Sequence[dict[str, Any]] | None
+    ) -> ShardSummary:
+        """Count the coalitions that rounds ranked, and combine the measures of shards."""
+        n_ranked = sum(report["n_ranked"] for report in reports)
+        tally = Tally(utilities=n_ranked, new=n_ranked)
+        if not measures or not measures[0]["count"]:
+            return ShardSummary(tally, None)
+        count, n_cells = measures[0]["count"], sum(each["n"] for each in measures)
+        center = sum(each["n"] * each["mean"] for each in measures) / n_cells
+        deviations = sum(
+            each["deviations"] + each["n"] * (each["mean"] - center) ** 2 for each in measures
+        )
+        largest, mean_square = math.inf, math.nan
+        if count > 1:
+            largest = max(each["largest"] for each in measures) * float(widening(count))
+            mean_square = sum(each["squares"] for each in measures) / n_cells
+        errors = BlockErrors(count, largest, mean_square, deviations / n_cells)
+        return ShardSummary(tally, errors)
 
     def weight(self, n_rounds: int) -> float:
         """Return the sum of query weights in the last pass, after n_rounds rounds."""

@@ -9,6 +9,7 @@ a worker dies, others open the rows from their file and read the state from the 
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import tempfile
 import warnings
@@ -20,11 +21,10 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
-from cellworth.data.io import AnyPath
+from cellworth.data.io import AnyPath, Plain
 from cellworth.runtime.checkpoint import DamagedFileError, RoundsCheckpoint, check_folder
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.shard_algorithm import (
-    Enough,
     RoundResult,
     RoundUpdate,
     RunContext,
@@ -32,7 +32,7 @@ from cellworth.runtime.shard_algorithm import (
     ShardCache,
     ShardRunResult,
 )
-from cellworth.runtime.stopping import Progress, ProgressReporter
+from cellworth.runtime.stopping import Progress, ProgressReporter, StoppingRule
 from cellworth.runtime.workers import (
     Interrupts,
     LazyAnswer,
@@ -53,13 +53,14 @@ _log = logging.getLogger(__name__)
 
 def run_rounds(
     algorithm: ShardAlgorithm,
-    n_rounds: int,
+    stop: StoppingRule,
     *,
     executor: Executor,
     into: AnyPath,
     identity: Mapping[str, Any],
     checkpoint: AnyPath | None = None,
-    enough: Enough | None = None,
+    rounds_per_pass: int = 1,
+    on_round: Callable[[Progress], object] | None = None,
     title: str = "rounds over shards",
     show_progress: bool = False,
     n_cached: int | None = None,
@@ -68,14 +69,16 @@ def run_rounds(
 
     The results of shards are written into the folder ``into``. The folder ``checkpoint`` stores the
     run, so that the same call resumes it; all workers of a cluster must see both. The checkpoint of
-    another run than ``identity`` raises an error. ``enough`` is called after each round with all
-    reports so far and ends the run by returning True. A process holds ``n_cached`` shards in memory
-    at a time, by default one for each of its threads.
+    another run than ``identity`` raises an error. The rule is checked, and ``on_round`` called,
+    after every ``rounds_per_pass`` rounds; its limits on rounds (tasks), utilities and seconds also
+    hold in between. A process holds ``n_cached`` shards in memory at a time, by default one for
+    each of its threads.
     """
     # Workers may have another working directory.
     into = into.absolute()
     into.mkdir(parents=True, exist_ok=True)
     visits = 2 * algorithm.n_shards
+    planned = f" of {stop.most_tasks}" if math.isfinite(stop.most_tasks) else ""
     with _open_folder(checkpoint) as folder:
         rounds = RoundsCheckpoint(
             folder, identity, algorithm.n_shards, durable=checkpoint is not None
@@ -84,14 +87,21 @@ def run_rounds(
         reporter = ProgressReporter(
             title,
             shown=show_progress,
-            n_tasks=n_rounds * visits,
             before=Progress(progress.complete * visits, 0.0, None),
-            describe=lambda progress: f"{progress.tasks // visits} of {n_rounds} rounds",
+            describe=lambda progress: f"{progress.tasks // visits} rounds{planned}",
             where={"executor": executor, "checkpoint": checkpoint},
         )
         cache = ShardCache(algorithm, rounds.states, n_cached)
         context = RunContext(
-            algorithm, n_rounds, enough, rounds, progress, reporter, Interrupts(), title
+            algorithm,
+            stop,
+            rounds_per_pass,
+            on_round,
+            rounds,
+            progress,
+            reporter,
+            Interrupts(),
+            title,
         )
         with reporter:
             return _run_until_done(_ShardWorkers(executor, cache), context, into)
@@ -107,7 +117,7 @@ class _ShardWorkers:
     def run(self, context: RunContext) -> None:
         """Do the rounds that are not done, one after the other."""
         context.begin()
-        if context.needs_round(context.progress.complete):
+        if context.may_need_round(context.progress.complete):
             with self.executor.start(partial(_answer, self.cache), context.title) as pool:
                 _RoundLoop(pool, context).run()
 
@@ -215,7 +225,17 @@ class _RoundLoop:
     def run(self) -> None:
         context = self.context
         number, before, prepared = context.progress.complete, None, None
-        while context.needs_round(number):
+        began = number
+        while True:
+            measures = None
+            if context.needs_measures(number) and number >= context.progress.earliest:
+                self._accumulate(before)
+                before = None
+                measures = self._measure(number)
+                if context.on_round is not None and number > began:
+                    context.on_round(context.describe(number, measures))
+            if not context.needs_round(number, measures):
+                break
             if prepared is None:
                 prepared = self._keep(_Prepare(number), number)
             merging, following = self._pass_over_shards(before, number, prepared)
@@ -227,8 +247,19 @@ class _RoundLoop:
             context.checkpoint.record(number, report)
             prepared = following
             number += 1
+        self._accumulate(before)
+
+    def _accumulate(self, before: _FinalizedRound | None) -> None:
         if before is not None:
             self._pass_over_shards(before, None, None)
+
+    def _measure(self, rounds: int) -> list[Plain]:
+        """Return the measures of all shards."""
+        shards = range(self.context.algorithm.n_shards)
+        requests = [Request(_Measure(shard, rounds), locality=shard) for shard in shards]
+        done = map_unordered(self.pool, requests, self.context.interrupts)
+        found = {request.locality: measure for request, measure in done}
+        return [found[shard] for shard in shards]
 
     def _pass_over_shards(
         self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
@@ -435,6 +466,15 @@ class _Select:
         if self.name == "per_shard":
             return {shard: part[shard] for shard in self.shards if shard in part}
         return part
+
+
+@dataclass(frozen=True)
+class _Measure:
+    shard: int
+    rounds: int
+
+    def __call__(self, cache: ShardCache) -> Plain:
+        return cache.measure(self.shard, self.rounds)
 
 
 @dataclass(frozen=True)

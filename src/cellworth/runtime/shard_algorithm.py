@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -19,7 +20,7 @@ from cellworth.runtime.checkpoint import (
     ShardProgress,
     ShardState,
 )
-from cellworth.runtime.stopping import ProgressReporter
+from cellworth.runtime.stopping import Progress, ProgressReporter, ShardSummary, StoppingRule
 from cellworth.runtime.workers import Interrupts
 
 _SECONDS_TO_KEEP = 60.0
@@ -75,6 +76,14 @@ class ShardAlgorithm(Protocol):
         self, rows: Any, prepared: Any, shared: Any, own: Any, state: ShardState, /
     ) -> ShardState:
         """Add a round to a shard's state (second phase); it may be changed in place."""
+
+    def measure(self, state: ShardState, /) -> Plain:
+        """Return what a stopping rule needs to know of a shard's state; a few numbers."""
+
+    def summarize(
+        self, reports: Sequence[Plain], measures: Sequence[Plain] | None, /
+    ) -> ShardSummary:
+        """Summarize a run from the reports of rounds and the measures of all shards, if known."""
 
     def write(self, rows: Any, state: ShardState, shard: int, folder: AnyPath, /) -> dict[str, Any]:
         """Write the result of a shard into a folder; return an entry that JSON can hold.
@@ -181,6 +190,13 @@ class ShardCache:
             held.state = None
             return self.algorithm.write(held.rows, state, shard, into)
 
+    def measure(self, shard: int, rounds: int) -> Plain:
+        """Measure the state of a shard after so many rounds."""
+        with self.hold(shard) as held, held.updating:
+            state = self._get_state(held, shard, rounds)
+            held.state = rounds, state
+            return self.algorithm.measure(state)
+
     def _get_state(self, held: _CachedShard, shard: int, rounds: int) -> ShardState:
         if held.state is not None and held.state[0] == rounds:
             return held.state[1]
@@ -228,8 +244,6 @@ class ShardCache:
 # So this module holds the latest one for a while.
 _held: dict[str, ShardCache] = {}
 _holding = threading.Lock()
-# Called with the reports of all rounds so far; True ends the run after these rounds.
-Enough = Callable[[Sequence[Plain]], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,33 +289,49 @@ class RunContext:
     """One attempt at a run, until it is done, is interrupted, or finds something lost."""
 
     algorithm: ShardAlgorithm
-    n_rounds: int
-    enough: Enough | None
+    stop: StoppingRule
+    # Rules are checked, and on_round called, after so many rounds.
+    rounds_per_pass: int
+    on_round: Callable[[Progress], object] | None
     checkpoint: RoundsCheckpoint
     progress: ShardProgress
     # Counts phases of shards.
     reporter: ProgressReporter
     interrupts: Interrupts
     title: str
+    began: float = field(default_factory=time.perf_counter)
 
-    def needs_round(self, number: int) -> bool:
+    def needs_measures(self, number: int) -> bool:
+        """Return whether the states of shards are measured after so many rounds."""
+        ends_pass = number > 0 and number % self.rounds_per_pass == 0
+        return ends_pass and (self.stop.needs_errors or self.on_round is not None)
+
+    def needs_round(self, number: int, measures: Sequence[Plain] | None = None) -> bool:
         """Return whether a round is to be done, given the reports of all rounds before it."""
-        if number < self.progress.earliest:
+        if number < self.progress.earliest or not number:
             return True
-        if number >= self.n_rounds:
+        if number >= self.stop.most_tasks:
             return False
-        return not (number and self.enough and self.enough(self.checkpoint.reports(number)))
+        now = self.describe(number, measures)
+        if now.seconds >= self.stop.most_seconds or now.utilities >= self.stop.most_utilities:
+            return False
+        return number % self.rounds_per_pass > 0 or self.stop.share_done(now) < 1
+
+    def describe(self, number: int, measures: Sequence[Plain] | None) -> Progress:
+        """Return the progress after so many rounds."""
+        summary = self.algorithm.summarize(self.checkpoint.reports(number), measures)
+        return Progress(number, time.perf_counter() - self.began, None, summary)
 
     def may_need_round(self, number: int) -> bool:
         """Return whether a round may be needed, as long as earlier reports are missing."""
-        return number < max(self.progress.earliest, self.n_rounds)
+        return number < max(self.progress.earliest, self.stop.most_tasks)
 
     def begin(self) -> None:
-        """Set the number of phases that the reporter expects."""
-        n_rounds = max(self.n_rounds, self.progress.earliest) - self.progress.complete
-        self.reporter.n_tasks = (
-            self.reporter.n_done + 2 * max(n_rounds, 0) * self.algorithm.n_shards
-        )
+        """Set the number of phases that the reporter expects, if a rule limits it."""
+        n_rounds = max(self.stop.most_tasks, self.progress.earliest) - self.progress.complete
+        if math.isfinite(n_rounds):
+            n_phases = 2 * max(int(n_rounds), 0) * self.algorithm.n_shards
+            self.reporter.n_tasks = self.reporter.n_done + n_phases
 
     def record_count(self) -> None:
         """Record that a shard has been counted."""

@@ -18,7 +18,7 @@ import numpy as np
 from tqdm import TqdmWarning
 
 from cellworth.data.arguments import is_integer
-from cellworth.sampling.moments import Addition, Moments, widening
+from cellworth.sampling.moments import Addition, Moments, Tally, widening
 
 # A budget of utilities also ends after this many lookups for each, known utilities included.
 LOOKUPS_PER_UTILITY = 10
@@ -38,6 +38,43 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class BlockErrors:
+    """Statistics of the values of all blocks and of their sampling errors."""
+
+    # The fewest observations of a block.
+    fewest: int
+    # The largest standard error, wider for few observations; infinite while any is unknown.
+    largest: float
+    # Mean of the squared standard errors.
+    mean_square: float
+    # Variance of the values across blocks.
+    variance: float
+
+    @classmethod
+    def of(cls, moments: Moments) -> BlockErrors:
+        """Compute the statistics of moments with sums of rows and columns."""
+        errors, count = moments.sampling_se[:-1, :-1], moments.count[:-1, :-1]
+        largest = float((errors * widening(count)).max())
+        return cls(
+            int(count.min()),
+            math.inf if math.isnan(largest) else largest,
+            float(np.mean(errors**2)),
+            float(np.var(moments.values[:-1, :-1])),
+        )
+
+
+@dataclass(frozen=True)
+class ShardSummary:
+    """What is known of a run over shards, whose values stay in files.
+
+    Errors of blocks are None while a pass over all validation rows is unfinished.
+    """
+
+    tally: Tally
+    errors: BlockErrors | None
+
+
+@dataclass(frozen=True)
 class Progress:
     """The state of a run between two tasks.
 
@@ -48,7 +85,10 @@ class Progress:
     seconds : float
         Seconds since this session began.
     contribution : Addition or None
-        Folded contributions of all finished tasks; None before the first.
+        Folded contributions of all finished tasks; None before the first, and for a table in
+        shards.
+    shards : ShardSummary or None
+        Statistics of a run over shards.
 
     Examples
     --------
@@ -68,6 +108,7 @@ class Progress:
     tasks: int
     seconds: float
     contribution: Addition | None
+    shards: ShardSummary | None = None
 
     def after(self, contribution: Addition, seconds: float) -> Progress:
         """Return the progress after one more task is folded."""
@@ -76,22 +117,32 @@ class Progress:
         return Progress(self.tasks + 1, seconds, folded)
 
     @property
+    def tally(self) -> Tally:
+        """Counts of utilities."""
+        source = self.shards or self.contribution
+        return Tally() if source is None else source.tally
+
+    @property
     def utilities(self) -> int:
         """Number of distinct utilities that the run has evaluated."""
-        return 0 if self.contribution is None else self.contribution.tally.new
+        return self.tally.new
 
     @property
     def moments(self) -> Moments | None:
-        """Moments per block, including the sums of rows and columns."""
+        """Moments per block, including the sums of rows and columns; None for shards."""
         return None if self.contribution is None else self.contribution.moments
+
+    @property
+    def errors(self) -> BlockErrors | None:
+        """Statistics of sampling errors of blocks; None while nothing is known."""
+        if self.shards is not None:
+            return self.shards.errors
+        return None if self.moments is None else BlockErrors.of(self.moments)
 
     @property
     def largest_standard_error(self) -> float:
         """Largest standard error of a block; infinite while any is unknown."""
-        if self.moments is None:
-            return math.inf
-        errors = (self.moments.sampling_se * widening(self.moments.count))[:-1, :-1]
-        return math.inf if np.isnan(errors).any() else float(errors.max())
+        return math.inf if self.errors is None else self.errors.largest
 
 
 class StoppingRule(ABC):
@@ -101,6 +152,8 @@ class StoppingRule(ABC):
     most_tasks: float = math.inf
     most_utilities: float = math.inf
     most_seconds: float = math.inf
+    # Whether it needs the errors of blocks, which take a while to collect from many shards.
+    needs_errors: bool = True
 
     @abstractmethod
     def share_done(self, progress: Progress) -> float:
@@ -137,6 +190,7 @@ class MaxTasks(StoppingRule):
 
     def __post_init__(self) -> None:
         _check_count("MaxTasks", self.n_tasks, "tasks", "task")
+        self._set_limit("needs_errors", False)
         self._set_limit("most_tasks", self.n_tasks)
 
     def share_done(self, progress: Progress) -> float:
@@ -165,13 +219,12 @@ class MaxUtilities(StoppingRule):
 
     def __post_init__(self) -> None:
         _check_count("MaxUtilities", self.n_utilities, "utilities", "utility")
+        self._set_limit("needs_errors", False)
         self._set_limit("most_utilities", self.n_utilities)
 
     def share_done(self, progress: Progress) -> float:
         """Return the share of the utilities that are used."""
-        if progress.contribution is None:
-            return 0.0
-        tally = progress.contribution.tally
+        tally = progress.tally
         return max(tally.new, tally.utilities / LOOKUPS_PER_UTILITY) / self.n_utilities
 
 
@@ -193,6 +246,7 @@ class MaxSeconds(StoppingRule):
 
     def __post_init__(self) -> None:
         _check_positive("MaxSeconds", self.n_seconds, "seconds")
+        self._set_limit("needs_errors", False)
         self._set_limit("most_seconds", self.n_seconds)
 
     def share_done(self, progress: Progress) -> float:
@@ -225,8 +279,11 @@ class TargetStandardError(StoppingRule):
 
     def share_done(self, progress: Progress) -> float:
         """Return the share of the expected tasks; errors fall with the square root of tasks."""
-        error = progress.largest_standard_error
-        return _limit_by_observations(progress, (self.largest / error) ** 2 if error > 0 else 1.0)
+        errors = progress.errors
+        if errors is None:
+            return 0.0
+        share = (self.largest / errors.largest) ** 2 if errors.largest > 0 else 1.0
+        return _limit_by_observations(errors, share)
 
 
 @dataclass(frozen=True)
@@ -263,14 +320,13 @@ class StableRanking(StoppingRule):
 
     def share_done(self, progress: Progress) -> float:
         """Return the share of the expected tasks; noise falls with the number of tasks."""
-        moments = progress.moments
-        if moments is None:
+        errors = progress.errors
+        if errors is None:
             return 0.0
-        noise = float(np.mean(moments.sampling_se[:-1, :-1] ** 2))
-        variance = float(np.var(moments.values[:-1, :-1]))
-        if noise == 0.0:
-            return _limit_by_observations(progress, 1.0)
-        return _limit_by_observations(progress, (1.0 - self.correlation) * variance / noise)
+        noise = errors.mean_square
+        return _limit_by_observations(
+            errors, (1.0 - self.correlation) * errors.variance / noise if noise else 1.0
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -283,6 +339,7 @@ class _JoinedRules(StoppingRule):
         limit = min if self.stops_with_first else max
         for name in ("most_tasks", "most_utilities", "most_seconds"):
             self._set_limit(name, limit(getattr(self.one, name), getattr(self.other, name)))
+        self._set_limit("needs_errors", self.one.needs_errors or self.other.needs_errors)
 
     def share_done(self, progress: Progress) -> float:
         shares = self.one.share_done(progress), self.other.share_done(progress)
@@ -294,11 +351,11 @@ class _JoinedRules(StoppingRule):
         return f"({self.one!r}) & ({self.other!r})"
 
 
-def _limit_by_observations(progress: Progress, share: float) -> float:
+def _limit_by_observations(errors: BlockErrors, share: float) -> float:
     """Limit the share while some block has too few observations."""
-    if progress.moments is None or math.isnan(share):
+    if math.isnan(share):
         return 0.0
-    seen = int(progress.moments.count[:-1, :-1].min())
+    seen = errors.fewest
     return share if seen >= _LEAST_OBSERVATIONS else min(share, seen / _LEAST_OBSERVATIONS)
 
 

@@ -326,7 +326,7 @@ class KNNValuer(TableValuer):
         outcome = settings.run(
             work,
             planner=TaskPlanner(PassSums),
-            stop=_stop(n_passes, len(tasks.schedule.parts), self.stop),
+            stop=make_stop(n_passes, len(tasks.schedule.parts), self.stop),
             executor=settings.runtime.executor or choose_thread_executor(self.n_jobs),
             identity=run_identity(problem_spec, game, settings_of_tasks),
             title=type(tasks.schedule.sampler).__name__,
@@ -456,7 +456,8 @@ def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
     return "interrupted" if outcome.interrupted else "estimated"
 
 
-def _stop(n_passes: int | None, parts_per_pass: int, rule: Any) -> StoppingRule:
+def make_stop(n_passes: int | None, parts_per_pass: int, rule: Any) -> StoppingRule:
+    """Return the rule that ends a run after some passes, or earlier by another rule."""
     if n_passes is None:
         return check_stop(rule)
     limit = MaxTasks(n_passes * parts_per_pass)

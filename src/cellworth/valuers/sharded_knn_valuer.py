@@ -6,10 +6,10 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -32,6 +32,7 @@ from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
+from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Tally
 from cellworth.sampling.passes import PassSums, QueryVariance
@@ -55,11 +56,12 @@ from cellworth.valuers.knn_valuer import (
     choose_sampler,
     choose_seed,
     make_knn_advice,
+    make_stop,
     warn_if_interrupted,
 )
 from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
 from cellworth.valuers.run import scores_of_queries
-from cellworth.valuers.settings import Semivalues, Settings
+from cellworth.valuers.settings import Semivalues, Settings, check_stop
 from cellworth.valuers.valuer import Valuer
 
 _NUMERIC_TARGET_HINT = "a table in memory and scoring='neg_mean_squared_error'"
@@ -106,14 +108,18 @@ class ShardedKNNValuer(Valuer):
         Weights of coalitions by size; a pair has one for rows and one for columns. None means
         ``Shapley()``.
     n_passes : int, default=None
-        Passes over all validation rows; None means 1 if all subsets are evaluated, else 10.
+        Passes over all validation rows; None means 1 if all subsets are evaluated; otherwise
+        ``stop`` decides, and without ``stop`` it means 10.
+    stop : StoppingRule, default=None
+        Ends the run, as in :class:`~cellworth.KNNValuer`; a task is one round over all shards.
+        Rules are checked after every pass, limits of time after every round.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
         Number of threads, -1 for all cores; None as in :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Executor, checkpoint and progress. The checkpoint is the path of a folder. Partitions and
-        ``on_round`` are for tables in memory.
+        Executor, checkpoint and progress. The checkpoint is the path of a folder. Partitions are
+        for tables in memory.
 
     Attributes
     ----------
@@ -151,6 +157,7 @@ class ShardedKNNValuer(Valuer):
         empty: EmptyPolicy = "prior",
         semivalue: Semivalues = None,
         n_passes: int | None = None,
+        stop: StoppingRule | None = None,
         random_state: RandomState = None,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
@@ -163,6 +170,7 @@ class ShardedKNNValuer(Valuer):
         self.empty = empty
         self.semivalue = semivalue
         self.n_passes = n_passes
+        self.stop = stop
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.runtime = runtime
@@ -203,7 +211,7 @@ class ShardedKNNValuer(Valuer):
             "name": type(self).__name__,
             "sampler": describe(run.schedule.sampler),
             "n_passes": run.n_passes,
-            "stop": describe(None),
+            "stop": describe(self.stop),
             "valuer": self.describe(),
         }
         self.columns_ = run.game.column_info
@@ -241,17 +249,24 @@ class ShardedKNNValuer(Valuer):
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
     ) -> ShardPlan:
-        """Estimate core-hours, bytes between workers, memory and disk from the first rows."""
+        """Estimate core-hours, bytes between workers, memory and disk from the first rows.
+
+        If a rule alone ends the run, the plan is that of one pass.
+        """
         data = ShardedData(X, X_val, y_val, column_groups, column_types, value_labels)
         settings, executor = self._check(data)
 
         def make_game() -> ShardedKNNGame:
             return self._game(replace(data, X=first_rows(X)), Serial(), progress=False)
 
+        def make_schedule(game: ShardedKNNGame) -> tuple[TaskSchedule, int]:
+            schedule, n_passes = self._schedule(data, game, n_rows=X.shape[0], settings=settings)
+            return schedule, n_passes or 1
+
         return plan_of_shards(
             X,
             make_game,
-            partial(self._schedule, data, n_rows=X.shape[0], settings=settings),
+            make_schedule,
             bins=self._bins(),
             semivalue=settings.row_semivalue,
             executor=executor,
@@ -263,7 +278,15 @@ class ShardedKNNValuer(Valuer):
         game = self._game(data, executor, progress=settings.runtime.progress)
         schedule, n_passes = self._schedule(data, game, n_rows=game.shape[0], settings=settings)
         return ShardedRun(
-            game, schedule, settings.row_semivalue, self._bins(), n_passes, executor, folder
+            game,
+            schedule,
+            settings.row_semivalue,
+            self._bins(),
+            n_passes,
+            make_stop(n_passes, len(schedule.parts), self.stop),
+            settings.runtime.on_round,
+            executor,
+            folder,
         )
 
     def _check(self, data: ShardedData) -> tuple[Settings, Executor]:
@@ -275,12 +298,13 @@ class ShardedKNNValuer(Valuer):
             )
         check_flag(data.value_labels, "value_labels")
         settings = self._settings(self.semivalue)
-        for name in ("partition", "on_round"):
-            if getattr(settings.runtime, name) is not None:
-                raise ValueError(
-                    f"runtime.{name} must be None for a sharded table; all workers of the executor "
-                    "share its shards."
-                )
+        if settings.runtime.partition is not None:
+            raise ValueError(
+                "runtime.partition must be None for a sharded table; all workers of the executor "
+                "share its shards."
+            )
+        if self.stop is not None:
+            check_stop(self.stop)
         check_validation_rows(data.X_val, data.y_val)
         executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
         data.X.check_files_unchanged()
@@ -295,8 +319,11 @@ class ShardedKNNValuer(Valuer):
 
     def _schedule(
         self, data: ShardedData, game: ShardedKNNGame, *, n_rows: int, settings: Settings
-    ) -> tuple[TaskSchedule, int]:
-        """Return the tasks for a table of ``n_rows`` rows, and the number of passes."""
+    ) -> tuple[TaskSchedule, int | None]:
+        """Return the tasks for a table of ``n_rows`` rows, and the number of passes.
+
+        The number is None if a rule alone ends the run.
+        """
         queries = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
         with_label = data.value_labels
         size = n_rows, len(game.columns), queries.n_queries
@@ -310,8 +337,8 @@ class ShardedKNNValuer(Valuer):
             empty=game.empty,
             seed=choose_seed(self.random_state, self.runtime, sampler),
         )
-        n_passes = check_n_passes(self.n_passes, once=not schedule.draws, limited=False)
-        return schedule, n_passes or 1
+        limited = self.stop is not None
+        return schedule, check_n_passes(self.n_passes, once=not schedule.draws, limited=limited)
 
     def _bins(self) -> BinnedRanks:
         return check_ranking(self.ranking, is_class=True, n_rows=math.inf) or BinnedRanks()
@@ -347,7 +374,9 @@ class ShardedRun:
     schedule : Questions
     row_semivalue : Semivalue
     bins : BinnedRanks
-    n_passes : int
+    n_passes : int or None
+    stop : StoppingRule
+    on_round : callable or None
     executor : Executor
     folder : path or None
         Where the run and its result are kept. None: the files live as long as the Valuation.
@@ -357,7 +386,9 @@ class ShardedRun:
     schedule: TaskSchedule
     row_semivalue: Semivalue
     bins: BinnedRanks
-    n_passes: int
+    n_passes: int | None
+    stop: StoppingRule
+    on_round: Callable[[Progress], object] | None
     executor: Executor
     folder: AnyPath | None
 
@@ -372,7 +403,9 @@ class ShardedRun:
         with _home(self.folder) as home, _rows_folder(home) as rows:
             finished = run_rounds(
                 self._phases(rows, show_progress=show_progress),
-                self.n_passes * len(self.schedule.parts),
+                self.stop,
+                rounds_per_pass=len(self.schedule.parts),
+                on_round=self.on_round,
                 executor=self.executor,
                 into=home / "values",
                 identity=identity,
