@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import survivor
-from cellworth import KNNValuer, Runtime, ShardedKNNValuer, ShardedTable, load
+from cellworth import KNNValuer, Owners, Runtime, ShardedKNNValuer, ShardedTable, load
 from cellworth.knn import BinnedRanks
 from cellworth.knn import shard_data as shards
 from cellworth.knn.algorithms import KNNShardAlgorithm
@@ -100,6 +100,27 @@ def same(sharded, whole):
     np.testing.assert_allclose(
         sharded.columns().validation_se, whole.columns().validation_se, rtol=1e-9
     )
+    as_sure(sharded, whole)
+
+
+def as_sure(sharded, whole):
+    """Validation errors of cells, rows and owners."""
+    for one, other in ((sharded, whole), (sharded.rows(), whole.rows())):
+        np.testing.assert_allclose(one.validation_se, other.validation_se, rtol=1e-9, atol=1e-15)
+    assert sharded.sign_counts() == whole.sign_counts()
+    assert (sharded.owned is None) == (whole.owned is None)
+    if whole.owned is not None:
+        assert sharded.owned.keys == whole.owned.keys
+        for name in ("values", "sampling_se", "validation_se"):
+            one, other = (getattr(valuation.owners(), name) for valuation in (sharded, whole))
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-16)
+
+
+def some_owners(X):
+    """Owners of rows that lie together, of every other row, of a column, and of single cells."""
+    owners = Owners(X, overlaps="equal").assign("ann", rows=slice(0, 900)).assign("eve", rows=[7])
+    owners = owners.assign("bob", rows=np.arange(900, N_ROWS, 2)).assign("joe", columns="text")
+    return owners.assign("dan", rows=np.arange(901, N_ROWS, 2), columns=["day", "count"])
 
 
 SETTINGS = [
@@ -148,6 +169,39 @@ def test_a_rule_ends_a_run_over_shards_where_it_ends_one_in_memory(folder, stop)
         for name in ("largest", "mean_square", "variance"):
             figures = (getattr(each.errors, name) for each in (one, other))
             np.testing.assert_allclose(*figures, rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "n_shards"),
+    [
+        ({"sampler": LeverageSampler(24), "n_passes": 3}, 7),
+        ({"value_labels": True, "scoring": "balanced_neighbor_agreement"}, 2),
+    ],
+    ids=str,
+)
+def test_owners_are_as_sure_as_in_memory(folder, settings, n_shards):
+    settings, given = split_settings(settings)
+    given |= JUDGES
+    whole = in_memory(**settings).fit(X, Y, **given, owners=some_owners(X)).valuation_
+    cut = table(folder, n_shards)
+    same(valuer(**settings).fit(cut, **given, owners=some_owners(cut)).valuation_, whole)
+
+
+@pytest.mark.slow
+def test_a_class_with_one_validation_row_is_as_sure_as_in_memory(folder):
+
+    rng, X_val = np.random.default_rng(2), JUDGES["X_val"]
+    labels = rng.integers(0, 4, N_ROWS)
+    one = np.append(rng.integers(0, 3, N_QUERIES - 1), 3)
+    settings = {"scoring": "balanced_neighbor_agreement", "n_passes": 2}
+    whole = in_memory(**settings).fit(X, labels, X_val=X_val, y_val=one).valuation_
+    path = folder.parent / "classes"
+    path.mkdir(exist_ok=True)
+    X.assign(label=labels).to_parquet(path / "rows.parquet", row_group_size=1000)
+    found = valuer(**settings).fit(table(path, 3), X_val=X_val, y_val=one).valuation_
+    for which in (lambda v: v.validation_se, lambda v: v.rows().validation_se):
+        np.testing.assert_allclose(which(found), which(whole), rtol=1e-9)
 
 
 @pytest.mark.slow
@@ -221,12 +275,25 @@ def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
 
 
 @pytest.mark.slow
+def test_errors_come_from_the_first_validation_rows_as_in_memory(folder, monkeypatch):
+    monkeypatch.setattr("cellworth.knn.tasks._OBSERVED", 20)
+    with small_rounds(monkeypatch):
+        whole = in_memory(n_passes=2).fit(X, Y, **JUDGES, owners=some_owners(X)).valuation_
+        cut = table(folder)
+        sharded = valuer(n_passes=2).fit(cut, **JUDGES, owners=some_owners(cut)).valuation_
+    as_sure(sharded, whole)
+
+
+@pytest.mark.slow
 def test_a_run_goes_on_where_it_was(folder, tmp_path, monkeypatch):
     with small_rounds(monkeypatch):
-        settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
-        once = valuer(**settings).fit(table(folder), **JUDGES).valuation_
-        more = valuer(n_passes=3, **settings).fit(table(folder), **JUDGES).valuation_
-        whole = in_memory(n_passes=3).fit(X, Y, **JUDGES).valuation_
+        cut, settings = table(folder), {"runtime": Runtime(checkpoint=tmp_path / "run")}
+        given = JUDGES | {"owners": some_owners(cut)}
+        once = valuer(**settings).fit(cut, **given).valuation_
+        more = valuer(n_passes=3, **settings).fit(cut, **given).valuation_
+        whole = in_memory(n_passes=3).fit(X, Y, **JUDGES, owners=some_owners(X)).valuation_
+        with pytest.raises(ValueError, match="owners"):
+            valuer(**settings).fit(cut, **JUDGES)
     assert once.provenance.sessions[0].tasks * 3 == more.provenance.sessions[0].tasks
     same(more, whole)
 

@@ -154,7 +154,7 @@ class Holdings:
         lines, positions = np.unique(codes.reshape(claimed.shape[:2]), axis=0, return_inverse=True)
         line_of_pattern: Codes = positions.ravel().astype(np.int32)
         row_lines = (
-            Runs(patterns.ends, line_of_pattern)
+            Runs(patterns.ends, line_of_pattern[patterns.codes])
             if isinstance(patterns, Runs)
             else line_of_pattern[patterns]
         )
@@ -181,6 +181,11 @@ class Holdings:
         """Return the line of ``claims`` for each block of some rows."""
         found: Codes = self.lines[self.row_lines[rows]]
         return found
+
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        """Share of each owner in a block, by line of ``claims``; shape (n_sets, n_owners)."""
+        return np.asarray(self.claims / np.maximum(self.claims.sum(axis=1, keepdims=True), 1))
 
     @cached_property
     def hold_blocks(self) -> Mask:
@@ -238,10 +243,20 @@ def _find_patterns(
 def _find_runs(
     claims: Sequence[Claim], n_rows: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp] | Runs]:
-    """Return the same for intervals: the first row of each run, and the runs."""
-    ends = [claim.rows.ends.ravel() for claim in claims if isinstance(claim.rows, Stretches)]
-    cuts = np.unique(np.concatenate([np.array([0, n_rows]), *ends]))
-    return cuts[:-1], Runs(cuts[1:], np.arange(len(cuts) - 1, dtype=np.int32))
+    """Return the same for intervals: one row of each pattern, and the pattern of each run."""
+    ends = [claim.rows.ends for claim in claims if isinstance(claim.rows, Stretches)]
+    cuts = np.unique(np.concatenate([np.array([0, n_rows]), *(some.ravel() for some in ends)]))
+    patterns, n_patterns = np.zeros(len(cuts) - 1, dtype=np.int64), 1
+    for some in ends:
+        # Visit only the claimed runs: there may be many claims and many runs.
+        begins, lengths = np.searchsorted(cuts, some[:, 0]), np.diff(np.searchsorted(cuts, some))
+        before = np.cumsum(lengths.ravel()) - lengths.ravel()
+        mine = np.repeat(begins - before, lengths.ravel()) + np.arange(lengths.sum())
+        distinct, positions = np.unique(patterns[mine], return_inverse=True)
+        patterns[mine] = n_patterns + positions
+        n_patterns += len(distinct)
+    _, first, run_patterns = np.unique(patterns, return_index=True, return_inverse=True)
+    return cuts[first], Runs(cuts[1:], run_patterns.ravel().astype(np.int32))
 
 
 def _mark_claimed(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -19,6 +20,7 @@ from cellworth.knn.binned import (
     BinnedRanks,
     Near,
     PreparedBatch,
+    QueryRecord,
     Ranker,
     Shard,
     Summary,
@@ -37,6 +39,7 @@ from cellworth.knn.exact import (
 from cellworth.knn.knn_game import KNNGame
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.tasks import (
+    CellCodes,
     FoldQueries,
     Orders,
     OwnerCodes,
@@ -54,7 +57,7 @@ from cellworth.runtime.stopping import BlockErrors, ShardSummary
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Moments, Tally, append_margins, widening
-from cellworth.sampling.passes import UNITS, PassSums, as_floats
+from cellworth.sampling.passes import UNITS, PassSums, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.valuation.storage import GROUP_ROWS, write_groups
 
@@ -315,10 +318,11 @@ class QueryTasks:
 
 
 class NumberedShard(NamedTuple):
-    """Rows of one shard, and its number."""
+    """Rows of one shard, its number, and the codes of its cells if sums by code are wanted."""
 
     number: int
     shard: Shard
+    codes: CellCodes | None
 
 
 class NumberedRound(NamedTuple):
@@ -333,13 +337,16 @@ class KNNShardAlgorithm:
     """Values of cells computed on shards, round by round.
 
     It implements :class:`cellworth.runtime.shard_algorithm.ShardAlgorithm`. A shard's state has
-    fixed-point sums of the unfinished pass. Of finished passes it has the means and sums of squared
-    deviations of cells and rows, and the sums of columns.
+    fixed-point sums of the unfinished pass, by stratum of the queries while these are observed, and
+    squares of the observed values. Of finished passes it has the means and sums of squared
+    deviations of cells and rows, and the sums of columns. ``codes`` asks for sums over cells with
+    the same code, by pass and, for observed queries, by query.
     """
 
     shards: PreparedShards
     ranker: Ranker
     schedule: TaskSchedule
+    codes: CellCodes | None = None
 
     @property
     def n_shards(self) -> int:
@@ -348,7 +355,8 @@ class KNNShardAlgorithm:
 
     def open(self, shard: int) -> NumberedShard:
         """Memory-map the rows of a shard."""
-        return NumberedShard(shard, self.shards.open(shard))
+        rows = self.shards.open(shard)
+        return NumberedShard(shard, rows, self.codes and self.codes.take(rows.positions))
 
     def prepare(self, number: int) -> NumberedRound:
         """Return the queries of a round and the edges of the bins."""
@@ -388,22 +396,54 @@ class KNNShardAlgorithm:
         state: ShardState,
     ) -> ShardState:
         """Add a round to the sums of a shard; the last round of a pass closes the pass."""
-        if "sums" not in state:
-            shape = self.schedule.n_results, rows.shard.n_rows
-            state["sums"] = np.zeros(shape, dtype=np.int64)
-        self.ranker.accumulate(rows.shard, prepared.prepared, shared, part, into=state["sums"])
+        task = self.schedule(prepared.number)
+        record = self._record(rows, task, state)
+        self.ranker.accumulate(
+            rows.shard, prepared.prepared, shared, part, into=state["sums"], record=record
+        )
+        if record is not None and rows.codes is not None:
+            before = state.get("query_sums", record.sums[:0])
+            state["query_sums"] = np.vstack([before, record.sums])
         state["rounds"] = state["rounds"] + 1
-        if int(state["rounds"][0]) % len(self.schedule.parts) == 0:
-            self._close_pass(state)
+        n_rounds = int(state["rounds"][0])
+        if n_rounds == self.schedule.n_observed_parts:
+            self._close_observed(state)
+        if n_rounds % len(self.schedule.parts) == 0:
+            self._close_pass(rows, state)
         return state
+
+    def _record(self, rows: NumberedShard, task: Task, state: ShardState) -> QueryRecord | None:
+        """Return what is to be recorded of the queries of a task; add its arrays to the state."""
+        schedule, shard = self.schedule, rows.shard
+        observed = task.pass_number == 0 and task.part.observed
+        n_kept = schedule.n_kept_strata if observed else 0
+        shape = max(n_kept, 1), schedule.n_results, shard.n_rows
+        if "sums" not in state:
+            state["sums"] = np.zeros(shape, dtype=np.int64)
+        if not observed or not (n_kept or rows.codes):
+            return None
+        (piece,) = task.part.pieces
+        record = QueryRecord.nothing(len(piece.queries))
+        if n_kept:
+            squares = state.setdefault("squares", np.zeros((n_kept, shape[1] + 1, shape[2])))
+            record = record._replace(
+                strata=schedule.queries.strata[piece.fold][piece.queries].astype(np.int64),
+                squared_weights=schedule.squared_weights(piece),
+                squares=squares,
+            )
+        if rows.codes is not None:
+            sums = np.zeros((len(piece.queries), len(rows.codes.names)), dtype=np.int64)
+            lines = np.ascontiguousarray(rows.codes.lines.T)
+            record = record._replace(row_lines=rows.codes.row_lines[:], codes=lines, sums=sums)
+        return record
 
     def write(
         self, rows: NumberedShard, state: ShardState, shard: int, folder: AnyPath
     ) -> dict[str, Any]:
-        """Write means and sum_sq in the order of rows; return column sums in fixed point."""
+        """Write values and errors in the order of rows; return sums of cells in fixed point."""
         if "mean" not in state:
             # The first pass was interrupted: values are means over the queries so far.
-            self._close_pass(state)
+            self._close_pass(rows, state)
         elif "sums" in state:
             # A later, unfinished pass does not count.
             del state["sums"]
@@ -411,10 +451,45 @@ class KNNShardAlgorithm:
             folder,
             shard,
             self.shards.table.rows(shard).start,
-            _groups(rows.shard, state),
+            self._groups(rows.shard, state),
             durable=self.shards.durable,
         )
-        return {**entry, "column_sums": state["column_sums"].tolist()}
+        entry["column_sums"] = state["column_sums"]
+        if rows.codes is not None:
+            sums = {name: state[name] for name in ("code_sums", "query_sums")}
+            entry |= {**sums, "codes": rows.codes.names}
+        return entry
+
+    def _groups(self, shard: Shard, state: ShardState) -> Iterator[dict[str, Floats]]:
+        """Yield statistics of a shard's rows in the table's order, some rows at a time."""
+        order = np.argsort(shard.positions, kind="stable")
+        figures = [n for n in ("mean", "sum_sq", "row_mean", "row_sum_sq") if n in state]
+        for start in range(0, shard.n_rows, GROUP_ROWS):
+            some = order[start : start + GROUP_ROWS]
+            group: dict[str, Floats] = {name: state[name][..., some] for name in figures}
+            errors = self._validation_se(group, state, some) if "spread" in state else None
+            if errors is not None:
+                group |= {"validation_se": errors[:-1], "row_validation_se": errors[-1]}
+            yield {name: figure.T for name, figure in group.items()}
+
+    def _validation_se(
+        self, group: Mapping[str, Floats], state: ShardState, some: NDArray[np.intp]
+    ) -> Floats | None:
+        """Return the validation errors of some rows, and of their cells."""
+        n_rounds, n_passes = int(state["rounds"][0]), len(state["column_sums"])
+        mean = np.vstack([group["mean"], group["row_mean"]])
+        sum_sq = np.zeros_like(mean)
+        if "sum_sq" in group:
+            sum_sq = np.vstack([group["sum_sq"], group["row_sum_sq"]])
+        n_queries, counts = self.schedule.count_observed(n_rounds)
+        spread = state["spread"][..., some]
+        alone = (n_queries == 1)[:, np.newaxis, np.newaxis]
+        seen = QueryVariance(n_queries, counts, np.where(alone, spread, 0.0), spread)
+        done = self.schedule.parts[: min(n_rounds, len(self.schedule.parts))]
+        n_estimated = sum(part.n_queries for part in done)
+        return seen.standard_errors(
+            Moments(np.full(mean.shape, n_passes), mean, sum_sq), n_estimated
+        )
 
     def measure(self, state: ShardState) -> dict[str, Any]:
         """Return sums over the cells of a shard for stopping rules, after whole passes."""
@@ -462,8 +537,33 @@ class KNNShardAlgorithm:
         weights = self.schedule.queries.weights[piece.fold]
         return reduce(add, (float(weights[position]) for position in piece.queries), 0.0)
 
-    def _close_pass(self, state: ShardState) -> None:
-        sums, weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
+    def _close_observed(self, state: ShardState) -> None:
+        """Turn squares of observed values into squared deviations, and add up strata.
+
+        For a stratum with a single query, its value is kept instead, times its squared weight.
+        """
+        if "squares" not in state:
+            return
+        sums, spread = state["sums"], state.pop("squares")
+        n_queries, counts = self.schedule.count_observed(int(state["rounds"][0]))
+        # In place and line by line, because a shard's values take most of the memory.
+        for own, cells, n_seen, count in zip(spread, sums, n_queries.tolist(), counts, strict=True):
+            if n_seen == 0:
+                continue
+            # Queries of a stratum have the same weight, and counts are squared weights.
+            weight = math.sqrt(count / n_seen) / self.schedule.queries.n_queries
+            for line, units in zip(own, itertools.chain(cells, [cells.sum(axis=0)]), strict=True):
+                first = as_floats(units) / weight * (count / n_seen)
+                line[:] = first if n_seen == 1 else line - first * first / count
+        state["spread"] = spread
+        state["sums"] = sums if len(sums) == 1 else sums.sum(axis=0, keepdims=True)
+
+    def _close_pass(self, rows: NumberedShard, state: ShardState) -> None:
+        self._close_observed(state)
+        (sums,), weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
+        if rows.codes is not None:
+            before = state.get("code_sums", np.empty((0, len(rows.codes.names)), dtype=np.int64))
+            state["code_sums"] = np.vstack([before, rows.codes.sums(sums)])
         of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0)) / weight
         before = state.get("column_sums", np.empty((0, len(sums)), dtype=np.int64))
         state["column_sums"] = np.vstack([before, of_columns])
@@ -490,19 +590,8 @@ class KNNShardAlgorithm:
             votes = np.full(len(batch.labels), np.nan)
         added = sum_queries(batch.weights, row_values.of_full_table(batch), prepared.bases, votes)
         sums = _column_sums(prepared, row_values.sums, self.ranker.class_counts)
-        queries, (piece,) = self.schedule.queries, task.part.pieces
-        strata = queries.strata[piece.fold][piece.queries]
-        # One line per stratum, with the squared weights of its queries.
-        member = (np.arange(queries.n_strata)[:, None] == strata).astype(np.float64)
-        squared = member * (batch.weights * queries.n_queries) ** 2
-        return {
-            **added._asdict(),
-            "n_queries": member.sum(axis=1).astype(np.int64),
-            "n_ranked": self.schedule.n_ranked(task),
-            "counts": squared.sum(axis=1),
-            "first": squared @ sums,
-            "second": squared @ sums**2,
-        }
+        variance = self.schedule.variance([task.part], sums)
+        return {**added._asdict(), "n_ranked": self.schedule.n_ranked(task), **vars(variance)}
 
 
 def _observe(count: int, mean: Floats, sum_sq: Floats, seen: Floats) -> None:
@@ -525,12 +614,3 @@ def _column_sums(prepared: PreparedBatch, sums: Floats, class_counts: NDArray[np
         found[query, batch.orders[query]] = by_position
         found[query, -1] = by_position.sum()
     return found
-
-
-def _groups(shard: Shard, state: ShardState) -> Iterator[dict[str, Floats]]:
-    """Yield statistics of a shard's rows in the table's order, some rows at a time."""
-    order = np.argsort(shard.positions, kind="stable")
-    for start in range(0, shard.n_rows, GROUP_ROWS):
-        some = order[start : start + GROUP_ROWS]
-        figures = [n for n in ("mean", "sum_sq", "row_mean", "row_sum_sq") if n in state]
-        yield {name: state[name][..., some].T for name in figures}

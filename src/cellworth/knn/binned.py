@@ -208,6 +208,36 @@ class PreparedBatch:
         return self.ends.nbytes + self.drawn.weights.nbytes
 
 
+class QueryRecord(NamedTuple):
+    """What a shard records of single queries: squares of values, and sums over some cells.
+
+    Arrays of size 0 are not recorded.
+    """
+
+    strata: Integers  # (n_queries,): stratum of each query
+    squared_weights: Floats  # (n_queries,): squared weight of each query; the mean weight is 1
+    # (n_strata, n_results + 1, n_rows): sums of squared weight times squared value, by cell and,
+    # in the last line, by row.
+    squares: Floats
+    row_lines: Codes  # (n_rows,): line of each row
+    codes: Codes  # (n_results, n_lines): code of each cell of a line
+    # (n_queries, n_codes): sums over all cells of a code, in fixed point.
+    sums: Integers
+
+    @classmethod
+    def nothing(cls, n_queries: int) -> QueryRecord:
+        """Return the record of a round that needs none."""
+        no_codes = np.zeros((1, 0), dtype=np.int32)
+        return cls(
+            np.zeros(n_queries, dtype=np.int64),
+            np.zeros(n_queries),
+            np.zeros((1, 1, 0)),
+            no_codes[0],
+            no_codes,
+            np.zeros((n_queries, 0), dtype=np.int64),
+        )
+
+
 class Near(NamedTuple):
     """The nearest rows of one shard, pair by pair in the order of its rows."""
 
@@ -393,11 +423,13 @@ class Ranker:
         *,
         into: NDArray[np.int64],
         queries: tuple[int, int] | None = None,
+        record: QueryRecord | None = None,
     ) -> None:
         """Add the values of rows to the cells of a shard, in fixed point.
 
-        ``far`` and ``near`` are those of RankValues; ``into`` has shape (n_results, n_rows).
-        ``queries`` is the first one and one after the last; None means all.
+        ``far`` and ``near`` are those of RankValues. ``into`` has shape (n_results, n_rows), or
+        (n_strata, n_results, n_rows) for sums by stratum. ``queries`` is the first one and one
+        after the last; None means all. ``record`` is added to as well.
         """
         from cellworth.knn import binned_kernels as bin_kernels
 
@@ -413,7 +445,9 @@ class Ranker:
         weights = drawn.weights, drawn.nothing, batch.weights * UNITS
         bin_kernels.accumulate(
             shard.rows, shard.starts, self.scales, self.players, batch, drawn.steps,
-            (prepared.ends, prepared.origins), some, weights, (far, *near, prepared.nothing), into,
+            (prepared.ends, prepared.origins), some, weights, (far, *near, prepared.nothing),
+            into[np.newaxis] if into.ndim == 2 else into,
+            QueryRecord.nothing(len(batch.labels)) if record is None else record,
         )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_nea
 
 @kernel
 def accumulate(
-    rows, starts, scales, players, batch, steps, ends, queries, all_weights, row_values, into
+    rows, starts, scales, players, batch, steps, ends, queries, all_weights, row_values, into, seen
 ):
     """Add the values of rows to their cells, for all coalitions of some queries.
 
@@ -123,7 +123,9 @@ def accumulate(
         Values by bin of mismatches and matches, shape (n_pairs, 2, n_bins); values of the nearest
         rows, pair by pair in the order of count; start of each pair in these; and values of
         mismatches and matches without columns, shape (n_queries, 2).
-    into : (n_results, n_rows) int64, values of the cells, added to
+    into : (n_strata, n_results, n_rows) int64
+        Values of the cells by stratum of the query, added to; with no rows they are not wanted.
+    seen : QueryRecord, output: squares of the values of single queries, and sums over cells
     """
     weights, without, query_weights = all_weights
     far, near, cursor, nothing = row_values
@@ -133,7 +135,10 @@ def accumulate(
     reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     values, units = np.empty(_ROWS_AT_ONCE), np.empty(_ROWS_AT_ONCE, dtype=np.int64)
-    sums, dense = np.empty((into.shape[0], _ROWS_AT_ONCE)), _dense(steps, weights)
+    n_results, dense = into.shape[1], _dense(steps, weights)
+    sums, totals = np.empty((n_results, _ROWS_AT_ONCE)), np.empty(_ROWS_AT_ONCE)
+    own_cells = np.empty((n_results, _ROWS_AT_ONCE), dtype=np.int64)
+    recorded = seen.squares.shape[2] + seen.sums.shape[1] > 0
     before = batch.pair_starts[queries[0]]
     edges, origins = ends
     nearest_end, bits, bins = _all_edges(edges[before : batch.pair_starts[queries[1]]])
@@ -143,10 +148,15 @@ def accumulate(
             for query in range(queries[0], queries[1]):
                 match = np.int64(batch.labels[query] == group)
                 order, draw, weight = batch.orders[query], batch.draws[query], query_weights[query]
+                stratum = seen.strata[query]
+                # The values of a single query are added up by themselves first.
+                cells, at = (own_cells, 0) if recorded else (into[stratum], first)
+                if recorded:
+                    own_cells[:, :width] = 0
                 _measure(rows, scales, players, batch, query, first, width, block)
                 _add_everything(steps, draw, width, block)
                 alone = nothing[query, match] * weight
-                _begin(sums, without[draw], alone, dense[draw], order, into, first, width)
+                _begin(sums, without[draw], alone, dense[draw], order, cells, at, width)
                 for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
                     s = steps.starts[draw] + pair - batch.pair_starts[query]
                     _apply_steps(block, order, steps, s, line[:width])
@@ -162,12 +172,42 @@ def accumulate(
                         _add_many(values[:width], weights[s], weight, sums)
                     else:
                         _add_few(
-                            values[:width], weights[s], weight, order, units[:width], into, first
+                            values[:width], weights[s], weight, order, units[:width], cells, at
                         )
                 if dense[draw]:
-                    for result in range(into.shape[0]):
+                    for result in range(n_results):
                         _to_units(sums[result, :width], 1.0, units[:width])
-                        _add(units[:width], into[order[result], first : first + width])
+                        _add(units[:width], cells[order[result], at : at + width])
+                if recorded:
+                    _record(own_cells, seen, query, weight, first, width, totals, into)
+
+
+@kernel
+def _record(cells, seen, query, weight, first, width, totals, into):
+    """Add one query's values, their squares, and their sums over cells with the same code."""
+    n_results, squared_weight = cells.shape[0], seen.squared_weights[query]
+    if into.shape[2]:
+        for result in range(n_results):
+            line = into[seen.strata[query], result, first : first + width]
+            _add(cells[result, :width], line)
+    if seen.squares.shape[2]:
+        squares = seen.squares[seen.strata[query]]
+        totals[:width] = 0.0
+        for result in range(n_results):
+            line = squares[result, first : first + width]
+            for i in range(width):
+                value = cells[result, i] / weight
+                totals[i] += value
+                line[i] += squared_weight * value * value
+        line = squares[n_results, first : first + width]
+        for i in range(width):
+            line[i] += squared_weight * totals[i] * totals[i]
+    if seen.sums.shape[1]:
+        sums, lines = seen.sums[query], seen.row_lines[first : first + width]
+        for result in range(n_results):
+            codes = seen.codes[result]
+            for i in range(width):
+                sums[codes[lines[i]]] += cells[result, i]
 
 
 @kernel

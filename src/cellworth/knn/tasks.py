@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Positions
-from cellworth.data.holdings import Holdings
+from cellworth.data.arguments import Codes, Floats, Positions
+from cellworth.data.holdings import Holdings, Runs
 from cellworth.knn.binned import DrawnCoalitions, PreparedBatch, QueryBatch, Ranker
 from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import Query
@@ -36,6 +36,8 @@ _QUERIES_PER_DRAW = 64
 _MOST_DRAWS = 16
 # Queries from which validation errors are estimated; more would take time and add little.
 _OBSERVED = 1000
+# With more strata, validation errors of single cells of shards would take too much memory.
+_MOST_KEPT_STRATA = 4
 # Most objects that a cache keeps. Tasks alternate between folds, and most splitters have fewer.
 _KEPT = 16
 # With at most this many folds, every part has queries of each.
@@ -200,6 +202,50 @@ class TaskSchedule:
             for position in piece.queries.tolist()
         )
 
+    @property
+    def n_observed_parts(self) -> int:
+        """Number of parts of the first pass that validation errors use; they come first."""
+        return sum(part.observed for part in self.parts)
+
+    @property
+    def n_kept_strata(self) -> int:
+        """Number of strata for which shards keep squares of cells; 0 if there are too many."""
+        n_strata = self.queries.n_strata
+        return n_strata if n_strata <= _MOST_KEPT_STRATA else 0
+
+    def weights(self, part: Part) -> Floats:
+        """Return the weights of the queries of a part."""
+        return np.concatenate([self.queries.weights[p.fold][p.queries] for p in part.pieces])
+
+    def squared_weights(self, piece: FoldQueries) -> Floats:
+        """Return the squared weights of queries, whose mean weight is 1."""
+        weights: Floats = self.queries.weights[piece.fold][piece.queries]
+        return (weights * self.queries.n_queries) ** 2
+
+    def count_observed(self, n_tasks: int) -> tuple[NDArray[np.int64], Floats]:
+        """Return the numbers and summed squared weights of observed queries, by stratum."""
+        n_queries, counts = (np.zeros(self.queries.n_strata, dtype=t) for t in (np.int64, float))
+        for part in self.parts[: min(n_tasks, self.n_observed_parts)]:
+            for piece in part.pieces:
+                strata = self.queries.strata[piece.fold][piece.queries]
+                np.add.at(n_queries, strata, 1)
+                np.add.at(counts, strata, self.squared_weights(piece))
+        return n_queries, counts
+
+    def variance(self, parts: Iterable[Part], values: Floats) -> QueryVariance:
+        """Return sums of the values of single queries by stratum; values have a line per query."""
+        pieces = [piece for part in parts for piece in part.pieces]
+        strata = np.concatenate([self.queries.strata[p.fold][p.queries] for p in pieces])
+        # One line per stratum, with the squared weights of its queries.
+        member = (np.arange(self.queries.n_strata)[:, np.newaxis] == strata).astype(np.float64)
+        squared = member * np.concatenate([self.squared_weights(piece) for piece in pieces])
+        return QueryVariance(
+            member.sum(axis=1).astype(np.int64),
+            squared.sum(axis=1),
+            np.tensordot(squared, values, axes=1),
+            np.tensordot(squared, values**2, axes=1),
+        )
+
     def _divide_pass(self) -> list[Part]:
         """Divide the queries into parts, ordered so that the first parts are representative."""
         n_coalitions = self.n_coalitions
@@ -313,14 +359,43 @@ class OwnerCodes:
     @classmethod
     def of(cls, holdings: Holdings, players: Positions) -> OwnerCodes:
         """Return the codes of rows that belong to these row players."""
-        claims = holdings.claims
-        codes = holdings.lines[holdings.row_lines[players]]
-        return cls(codes.T.ravel(), claims / np.maximum(claims.sum(axis=1, keepdims=True), 1))
+        return cls(holdings.lines[holdings.row_lines[players]].T.ravel(), holdings.shares)
 
     def sums(self, cells: Floats) -> Floats:
         """Add up values of shape (n_columns, n_rows) by owner."""
         by_code = np.bincount(self.codes, weights=cells.ravel(), minlength=len(self.shares))
         return np.asarray(by_code @ self.shares)
+
+
+@dataclass(frozen=True, eq=False)
+class CellCodes:
+    """Codes of the cells of a table or a shard: cells with the same code are added up."""
+
+    row_lines: Codes | Runs  # Line of each row
+    lines: Codes  # (n_lines, n_results): position of each cell's code in ``names``
+    names: NDArray[np.int64]  # The codes
+
+    @classmethod
+    def of(cls, row_lines: Codes | Runs, lines: Codes) -> CellCodes:
+        """Name the codes 0, 1, 2, ..."""
+        return cls(row_lines, lines, np.arange(int(lines.max(initial=0)) + 1))
+
+    def take(self, rows: Positions) -> CellCodes:
+        """Return the codes of some rows, without codes that these do not have."""
+        used, row_lines = np.unique(self.row_lines[rows], return_inverse=True)
+        codes, lines = np.unique(self.lines[used], return_inverse=True)
+        return CellCodes(
+            row_lines.astype(np.int32),
+            lines.reshape(len(used), -1).astype(np.int32),
+            self.names[codes],
+        )
+
+    def sums(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add up values of shape (n_results, n_rows) by code."""
+        found = np.zeros(len(self.names), dtype=np.int64)
+        for line, codes in zip(cells, self.lines.T, strict=True):
+            np.add.at(found, codes[self.row_lines[:]], line)
+        return found
 
 
 class QueryRecorder:

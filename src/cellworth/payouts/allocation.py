@@ -158,13 +158,17 @@ def check_same_table(owners: Owners, valuation: Valuation) -> None:
 
 
 def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
-    """Return the errors of owners' values: as the run observed them, else upper bounds."""
+    """Return the errors of owners' values: as the run observed them, else upper bounds.
+
+    The sum of errors over the cells of a sharded table is far above the error of their sum, so
+    these errors are NaN, unknown, unless owners hold whole columns.
+    """
     observed = _get_observed_errors(valuation, holdings)
     if observed is None and isinstance(valuation, ShardedValuation):
         observed = _get_column_errors(valuation, holdings)
     if observed is not None:
         return observed
-    shares = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
+    shares = holdings.shares
     sampling, validation = np.zeros(shares.shape[1]), np.zeros(shares.shape[1])
     n_blocks = np.zeros(shares.shape[1])
     for chunk in valuation.iter_rows():
@@ -198,10 +202,11 @@ def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
 
 
 def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> OwnerErrors | None:
-    """Return errors from those of whole columns; None if rows have different owners."""
+    """Return errors from those of whole columns; unknown if rows have different owners."""
     (used,) = np.nonzero(holdings.rows_of_lines)
     if len(used) > 1:
-        return None
+        unknown = np.full(len(holdings.names), np.nan)
+        return None if valuation.status == "exact" else OwnerErrors(unknown, unknown, bounded=False)
     claims = holdings.claims[holdings.lines[used[0]]]
     shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
     columns = valuation.columns()

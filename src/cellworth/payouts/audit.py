@@ -418,8 +418,7 @@ def _recompute(
         runtime = fresh.runtime or Runtime()
         runtime = replace(runtime, cache=utilities, checkpoint=None, partition=None)
         fresh.set_params(runtime=runtime)
-    # For a sharded table, the errors of owners' sums are not observed.
-    more = {} if valuation.owned is None or not owners.sees_cells else {"owners": owners}
+    more = {} if valuation.owned is None else {"owners": owners}
     return fresh.fit(**data, **more).valuation_, utilities
 
 

@@ -290,9 +290,11 @@ def compare_sharded_values(valuation: Valuation, again: Valuation) -> None:
 
 
 def _compare_rows(then: RowChunk, now: RowChunk, valuation: Valuation) -> None:
-    for name in ("values", "sampling_se"):
+    for name in ("values", "sampling_se", "validation_se"):
         new, old = getattr(now, name), getattr(then, name)
-        if not _are_equal(new, old):
+        if (new is None) != (old is None):
+            raise DifferenceError(f"{name} of cells are known only in one of two computations.")
+        if new is not None and not _are_equal(new, old):
             i, j = np.argwhere((new != old) & ~(np.isnan(new) & np.isnan(old)))[0]
             raise DifferenceError(
                 f"{name.replace('_', ' ')} differ when they are recomputed, the first at "

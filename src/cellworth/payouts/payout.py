@@ -48,10 +48,7 @@ from cellworth.valuation.values import table_lines
 _ROUNDING = 1e-12
 _LINES_SHOWN = 20
 _BOUNDS = "Intervals are upper bounds. Pass owners to fit to estimate the errors of their sums."
-_BOUNDS_FOR_SHARDS = (
-    "Intervals are wide upper bounds: for a sharded table, only the errors of whole columns are "
-    "known, see columns()."
-)
+_UNKNOWN = "Intervals are not known. Pass owners to fit to estimate the errors of their sums."
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +107,7 @@ class Statement:
     def __repr__(self) -> str:
         totals = self.totals
         low, high = totals["interval"]
+        interval = "not known" if math.isnan(low) else f"{low:.4g} to {high:.4g}"
         held = f"{totals['cells']:,} cells"
         if totals["labels"]:
             held += f" and {totals['labels']:,} labels"
@@ -118,8 +116,8 @@ class Statement:
         return (
             f"{self.owner} {verb} {abs(self.amount):,} {totals['currency']}, "
             f"{totals['share']:.2%} of {Decimal(totals['total_amount']):,}: its {held} have a "
-            f"value of {self.value:.4g} out of {totals['total_value']:.4g} (95% interval {low:.4g} "
-            f"to {high:.4g}){units}."
+            f"value of {self.value:.4g} out of {totals['total_value']:.4g} (95% interval "
+            f"{interval}){units}."
         )
 
 
@@ -362,7 +360,9 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
     if payout.valuation.status == "interrupted":
         yield "The valuation was interrupted; resume and finish it before you pay."
     if payout.errors.bounded:
-        yield _BOUNDS_FOR_SHARDS if isinstance(payout.valuation, ShardedValuation) else _BOUNDS
+        yield _BOUNDS
+    if np.isnan(payout.errors.together).any() and isinstance(payout.valuation, ShardedValuation):
+        yield _UNKNOWN
     if payout.errors.validation is None:
         yield "Intervals do not include validation errors, which are unknown."
     if payout.undecided:

@@ -239,7 +239,7 @@ class Signs(NamedTuple):
 
     A value is undecided if its 95% interval contains zero. Each value is tested by itself: of many
     values that are truly zero, 2.5% are on each side by chance. If validation errors are not known,
-    as for single cells of a sharded table, the interval covers sampling errors alone.
+    the interval covers sampling errors alone.
     """
 
     negative: int

@@ -78,6 +78,24 @@ class QueryVariance:
         # Guard against degrees that rounding moved just below an integer.
         return variance, np.floor(degrees + 1e-9).astype(np.int64) + 1
 
+    def standard_errors(self, moments: Moments, n_queries: int) -> Floats | None:
+        """Return the errors due to the choice of queries, without sampling errors.
+
+        ``moments`` are those of passes over n_queries queries. Sampling errors are estimated from
+        the differences between passes and subtracted. With few passes this estimate is uncertain,
+        so at most three quarters of the variance are subtracted: the error may be too large, but
+        is never 0 for that reason. Errors of few queries are widened such that values plus or
+        minus 1.96 errors are 95% intervals. The result is None for a single query.
+        """
+        if self.n_queries.sum() < 2:
+            return None
+        variance, n_seen = self.variance(moments.values, n_queries)
+        if moments.count.max() > 1:
+            # Values of queries also differ because each query has its own sampled coalitions.
+            between_passes = moments.sum_sq / np.maximum(moments.count - 1, 1)
+            variance = np.maximum(variance - between_passes, variance / 4)
+        return np.sqrt(variance) * widening(n_seen)
+
 
 @dataclass(frozen=True, eq=False)
 class PassSums:
@@ -192,22 +210,10 @@ class PassSums:
         return self.n_queries if ended.finished is None else ended.finished_queries
 
     def validation_se(self) -> Floats | None:
-        """Return the errors due to the choice of queries, without sampling errors.
-
-        Sampling errors are estimated from the differences between passes and subtracted. With few
-        passes this estimate is uncertain, so at most three quarters of the variance are subtracted:
-        the error may be too large, but is never 0 for that reason. Errors of few queries are
-        widened such that values plus or minus 1.96 errors are 95% intervals.
-        """
-        if self.query_variance is None or self.query_variance.n_queries.sum() < 2:
+        """Return the errors due to the choice of queries; None if they are not known."""
+        if self.query_variance is None:
             return None
-        moments = self.moments
-        variance, n_seen = self.query_variance.variance(moments.values, self.n_estimated)
-        if moments.count.max() > 1:
-            # Values of queries also differ because each query has its own sampled coalitions.
-            between_passes = moments.sum_sq / np.maximum(moments.count - 1, 1)
-            variance = np.maximum(variance - between_passes, variance / 4)
-        return np.sqrt(variance) * widening(n_seen)
+        return self.query_variance.standard_errors(self.moments, self.n_estimated)
 
 
 def as_floats(sums: NDArray[Any]) -> NDArray[np.float64]:

@@ -34,6 +34,7 @@ from cellworth.valuation.storage import (
     write_tables,
 )
 from cellworth.valuation.valuation import (
+    FROM_ROWS,
     RowChunk,
     Valuation,
     check_mergeable,
@@ -105,6 +106,15 @@ class StoredMoments(Moments):
     def largest_sum_sq(self, part: str) -> float:
         """Return the largest sum of squared deviations of ``"mean"`` or of ``"row_mean"``."""
         return float(self._statistic(f"largest_{part.replace('mean', 'sum_sq')}").max())
+
+    @property
+    def with_validation(self) -> bool:
+        """Whether files have validation errors of cells and rows."""
+        return all(file.with_validation for file in self.files)
+
+    def largest_validation_se(self) -> float:
+        """Return the largest validation error of a cell."""
+        return float(self._statistic("largest_validation_se").max())
 
     def largest(self, part: str) -> float:
         """Return the largest absolute value, of ``"mean"`` of cells or of ``"row_mean"``."""
@@ -268,16 +278,22 @@ class StoredMoments(Moments):
         return self._statistic(f"{of}lowest") if lowest else -self._statistic(f"{of}highest")
 
     def _select_available(self, parts: Sequence[str]) -> list[str]:
-        """Leave out sums of squared deviations that files do not have, as after one observation."""
-        sum_sq = all(file.with_sum_sq for file in self.files)
-        return [part for part in parts if sum_sq or not part.endswith("sum_sq")]
+        """Leave out statistics that files do not have."""
+        known = {
+            "mean": True,
+            "sum_sq": all(file.with_sum_sq for file in self.files),
+            "validation_se": self.with_validation,
+        }
+        return [part for part in parts if known[part.removeprefix("row_")]]
 
     def _read_with_sums(self, part: str) -> Floats:
         rows = np.column_stack([self.read_all(part), self.read_all(f"row_{part}")])
         return np.vstack([rows, getattr(self.sums, part)])
 
     def _merge_groups(self, other: StoredMoments) -> Iterator[Mapping[str, Floats]]:
-        parts = ("mean", "sum_sq", "row_mean", "row_sum_sq")
+        cells = ("mean", "sum_sq", "validation_se")
+        parts = [side + part for part in cells for side in ("", "row_")]
+        counts = self.n_observations, other.n_observations
         both = (moments.iter_rows(GROUP_ROWS, parts) for moments in (self, other))
         for (_, mine), (_, others) in zip(*both, strict=True):
             merged: dict[str, Floats] = {}
@@ -285,6 +301,9 @@ class StoredMoments(Moments):
                 one = _select(self.n_observations, mine, side)
                 joint = one.merge(_select(other.n_observations, others, side))
                 merged |= {f"{side}mean": joint.mean, f"{side}sum_sq": joint.sum_sq}
+                name = f"{side}validation_se"
+                errors = merge_validation(mine.get(name), others.get(name), counts)
+                merged |= {} if errors is None else {name: errors}
             yield merged
 
 
@@ -304,7 +323,7 @@ class ShardedValuation(Valuation):
     ----------
     sums_validation : array of shape (n_columns + 1,) or None
         Errors of the column sums and of the total from the choice of validation rows. Those of
-        single cells and rows are not known.
+        single cells and rows are in the files.
     """
 
     moments: StoredMoments
@@ -343,6 +362,13 @@ class ShardedValuation(Valuation):
         sum_sq = self.moments.read_all("sum_sq") if self._reads_sum_sq else nothing
         return _read_only(self._errors_of(sum_sq))
 
+    @cached_property
+    def validation_se(self) -> Floats | None:
+        """Error of each value due to the choice of validation rows; None if it is not known."""
+        if not self.moments.with_validation:
+            return None
+        return _read_only(self.moments.read_all("validation_se"))
+
     @property
     def largest_error(self) -> float:
         """Largest of the standard errors that are known; NaN where none is."""
@@ -361,16 +387,6 @@ class ShardedValuation(Valuation):
         """Return the value of each row; ranking does not read all of them."""
         return StoredList(self.moments, None, self._errors_of, self.backend)
 
-    def owners(self) -> ValueList:
-        """Raise an error: those of sums over rows of a sharded table are not known."""
-        if self.owned is None:
-            raise ValueError(
-                "this valuation is of a sharded table, where errors of sums over rows are not "
-                "known; use split_revenue, whose intervals are wide bounds, or columns(), where "
-                "errors are known."
-            )
-        return super().owners()
-
     def _cross_section(self, side: Literal["row", "column"], position: int) -> ValueList:
         n_rows, n_columns = self.shape
         if side == "row":
@@ -386,25 +402,29 @@ class ShardedValuation(Valuation):
 
         The files are read one after the other; the hash of each is checked before.
         """
-        parts = ("mean", "sum_sq") if self._reads_sum_sq else ("mean",)
+        parts = ("mean", *(("sum_sq",) if self._reads_sum_sq else ()), "validation_se")
         for rows, found in self.moments.iter_rows(check_count(n_rows, "n_rows"), parts):
             sum_sq = found.get("sum_sq", np.broadcast_to(0.0, found["mean"].shape))
+            validation = found.get("validation_se")
             yield RowChunk(
-                rows, _read_only(found["mean"]), _read_only(self._errors_of(sum_sq)), None
+                rows,
+                _read_only(found["mean"]),
+                _read_only(self._errors_of(sum_sq)),
+                None if validation is None else _read_only(validation),
             )
 
     @property
     def validation_se_only_for_sums(self) -> bool:
-        """Whether validation errors are known of sums; those of single cells never are."""
-        return self.sums_validation is not None
+        """Whether validation errors are known of sums, but not of single cells."""
+        return self.sums_validation is not None and not self.moments.with_validation
 
     def sign_counts(self) -> Signs:
         """Count the blocks with clearly negative, clearly positive and other values.
 
-        Only sampling errors are used, because validation errors of single cells are not known;
-        with them, fewer blocks would differ from zero.
+        Both errors are used as far as they are known.
         """
-        if self.status != "exact" and not self._reads_sum_sq:
+        known = self._reads_sum_sq or self.moments.with_validation
+        if self.status != "exact" and not known:
             return Signs(0, 0, 0, math.prod(self.shape))
         return super().sign_counts()
 
@@ -479,10 +499,12 @@ class ShardedValuation(Valuation):
         return errors
 
     def _describe_validation(self) -> str | None:
+        if self.moments.with_validation:
+            return f"up to {self.moments.largest_validation_se():.2g} {FROM_ROWS}"
         if self.sums_validation is None:
-            return super()._describe_validation()
-        largest = f"up to {self.sums_validation.max():.2g}"
-        return f"{largest} from the choice of validation rows (of columns; of cells not known)"
+            return None if self.scores is None else f"not known {FROM_ROWS}"
+        largest = f"up to {self.sums_validation.max():.2g} {FROM_ROWS}"
+        return f"{largest} (of columns; of cells not known)"
 
     def _noise_and_signal(self) -> tuple[float, float]:
         count = self.moments.n_observations
@@ -546,7 +568,7 @@ class StoredList(ValueList):
         backend: str | None,
     ) -> None:
         attributes = {"_moments": moments, "_column_labels": column_labels, "_errors": errors}
-        for name, value in {**attributes, "backend": backend, "validation_se": None}.items():
+        for name, value in {**attributes, "backend": backend}.items():
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
@@ -569,6 +591,13 @@ class StoredList(ValueList):
         return self._errors(self._moments.read_all(f"{self._side}sum_sq")).ravel()
 
     @property
+    def validation_se(self) -> Floats | None:
+        """All validation errors; None if they are not known."""
+        if not self._moments.with_validation:
+            return None
+        return self._moments.read_all(f"{self._side}validation_se").ravel()
+
+    @property
     def counts(self) -> NDArray[np.int64]:
         """Number of observations behind each value."""
         return np.broadcast_to(np.int64(self._moments.n_observations), len(self))
@@ -580,10 +609,17 @@ class StoredList(ValueList):
         """Return the entries at these positions, in this order."""
         positions = np.asarray(positions)
         positions = np.flatnonzero(positions) if positions.dtype.kind == "b" else positions
-        parts = (f"{self._side}mean", f"{self._side}sum_sq")
-        mean, sum_sq = self._moments.read_at(*np.divmod(positions, self._width), parts)
-        counts = np.full(len(positions), self._moments.n_observations)
-        return ValueList(self._label(positions), mean, self._errors(sum_sq), counts, self.backend)
+        parts = [self._side + part for part in ("mean", "sum_sq", "validation_se")]
+        found = self._moments.read_at(*np.divmod(positions, self._width), parts)
+        mean, sum_sq, validation = found
+        return ValueList(
+            self._label(positions),
+            mean,
+            self._errors(sum_sq),
+            np.full(len(positions), self._moments.n_observations),
+            self.backend,
+            validation if self._moments.with_validation else None,
+        )
 
     @property
     def _width(self) -> int:

@@ -41,7 +41,8 @@ _VALIDATION = "validation_se"
 GROUP_ROWS = 65_536
 _NAME = re.compile(r"values-\d{5,}-[0-9a-f]{12}\.parquet")
 _BOUNDS = ("lowest", "highest", "row_lowest", "row_highest")
-_STATISTICS = (*_BOUNDS, "squares", "sum_sq", "largest_sum_sq", "largest_row_sum_sq")
+_LARGEST = ("largest_sum_sq", "largest_row_sum_sq", "largest_validation_se")
+_STATISTICS = (*_BOUNDS, "squares", "sum_sq", *_LARGEST)
 
 
 def write_folder(
@@ -283,7 +284,8 @@ def write_groups(
     A group of about GROUP_ROWS rows has ``mean`` and ``sum_sq`` of cells, float64 of shape (n_rows,
     n_columns): the mean of the observations and the sum of squared deviations from it. ``row_mean``
     and ``row_sum_sq`` of shape (n_rows,) are those of the row sums. After one observation there is
-    no sum_sq. ``durable`` files survive a crash of the machine. Return the fields of the ValueFile.
+    no sum_sq. ``validation_se`` and ``row_validation_se`` are left out if they are not known.
+    ``durable`` files survive a crash of the machine. Return the fields of the ValueFile.
     """
     folder.mkdir(parents=True, exist_ok=True)
     entry: dict[str, Any] = {}
@@ -311,10 +313,11 @@ def name_columns(part: str, columns: Sequence[int]) -> list[str]:
     return [part] if part.startswith("row") else [f"{part}_{column}" for column in columns]
 
 
-def name_all_columns(n_columns: int, with_sum_sq: bool) -> list[str]:
+def name_all_columns(n_columns: int, with_sum_sq: bool, with_validation: bool) -> list[str]:
     """Return the names of all Parquet columns of a file, in order."""
-    parts = ("mean", "row_mean", "sum_sq", "row_sum_sq")[: 4 if with_sum_sq else 2]
-    return [name for part in parts for name in name_columns(part, range(n_columns))]
+    parts = ["mean"] + ["sum_sq"] * with_sum_sq + [_VALIDATION] * with_validation
+    every = [side + part for part in parts for side in ("", "row_")]
+    return [name for part in every for name in name_columns(part, range(n_columns))]
 
 
 def _write_parquet(path: str, groups: Iterable[Mapping[str, Floats]]) -> dict[str, Any]:
@@ -324,7 +327,8 @@ def _write_parquet(path: str, groups: Iterable[Mapping[str, Floats]]) -> dict[st
     rest = iter(groups)
     first = next(rest)
     n_columns, with_sum_sq = first["mean"].shape[1], "sum_sq" in first
-    names = name_all_columns(n_columns, with_sum_sq)
+    with_validation = _VALIDATION in first
+    names = name_all_columns(n_columns, with_sum_sq, with_validation)
     schema = pa.schema([pa.field(name, pa.float64(), nullable=False) for name in names])
     statistics = []
     # Most digits of values are noise: zstd saved 4% and took a quarter of the speed.
@@ -342,6 +346,7 @@ def _write_parquet(path: str, groups: Iterable[Mapping[str, Floats]]) -> dict[st
     return {
         "n_columns": n_columns,
         "with_sum_sq": with_sum_sq,
+        "with_validation": with_validation,
         "groups": {name: [one[name] for one in statistics] for name in statistics[0]},
     }
 
@@ -359,6 +364,7 @@ def _summarize(group: Mapping[str, Floats]) -> dict[str, float]:
         "sum_sq": sum_sq.sum(),
         "largest_sum_sq": sum_sq.max(),
         "largest_row_sum_sq": row_sum_sq.max(),
+        "largest_validation_se": group.get(_VALIDATION, nothing).max(),
     }
     # A NaN in any array shows in these.
     if not all(map(math.isfinite, found.values())):
@@ -369,7 +375,7 @@ def _summarize(group: Mapping[str, Floats]) -> dict[str, float]:
 def _arrow_columns(group: Mapping[str, Floats]) -> Iterator[pa.Array]:
     import pyarrow as pa
 
-    for part in ("mean", "sum_sq"):
+    for part in ("mean", "sum_sq", _VALIDATION):
         if part in group:
             yield from (pa.array(column) for column in group[part].T)
             yield pa.array(group[f"row_{part}"])
@@ -382,7 +388,7 @@ class ValueFile:
     ``groups`` has lists with one entry per row group: ``n_rows``; ``lowest`` and ``highest`` value
     of a cell, ``row_lowest`` and ``row_highest`` row sum; the sums ``squares`` of squared values
     and ``sum_sq`` of squared deviations; ``largest_sum_sq`` of a cell, ``largest_row_sum_sq`` of a
-    row.
+    row, ``largest_validation_se`` of a cell.
     """
 
     file: str
@@ -391,6 +397,7 @@ class ValueFile:
     first_row: int
     n_columns: int
     with_sum_sq: bool
+    with_validation: bool
     groups: Mapping[str, list[float]]
 
     @classmethod
@@ -471,7 +478,7 @@ class ValueFile:
     def _check_content(self, file: Any) -> None:
         found = file.metadata
         rows = [found.row_group(number).num_rows for number in range(found.num_row_groups)]
-        names = name_all_columns(self.n_columns, self.with_sum_sq)
+        names = name_all_columns(self.n_columns, self.with_sum_sq, self.with_validation)
         if rows != list(self.groups["n_rows"]) or file.schema_arrow.names != names:
             raise ValueError(
                 f"{self.file} has other rows or columns than its manifest says; restore both from "

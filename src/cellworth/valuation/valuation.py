@@ -32,7 +32,7 @@ from cellworth.valuation.storage import write_folder
 from cellworth.valuation.values import LabelIndexer, ValueList, heading, paragraph, view
 
 Status = Literal["exact", "estimated", "interrupted"]
-_FROM_ROWS = "from the choice of validation rows"
+FROM_ROWS = "from the choice of validation rows"
 _COLUMNS_SHOWN = 20
 _LOWEST_SHOWN = 10
 
@@ -304,9 +304,10 @@ class Valuation:
 
     @property
     def validation_se_only_for_sums(self) -> bool:
-        """Whether validation errors are known for sums but not for blocks, as for sharded tables.
+        """Whether validation errors are known for sums but not for blocks.
 
-        Results for single blocks, such as :meth:`sign_counts`, then use sampling errors only.
+        That happens for sharded tables with a balanced score of more than four classes. Results
+        for single blocks, such as :meth:`sign_counts`, then use sampling errors only.
         """
         return False
 
@@ -314,7 +315,7 @@ class Valuation:
         """Count the blocks with clearly negative, clearly positive and other values.
 
         A value is clearly positive or negative if its 95% interval excludes zero. The interval
-        includes both errors, if known. For a sharded table it includes sampling errors only.
+        includes both errors, if known.
         """
         counted = (Signs.of(chunk.values, chunk.errors) for chunk in self.iter_rows())
         return reduce(Signs.merge, counted)
@@ -518,9 +519,9 @@ class Valuation:
     def _describe_validation(self) -> str | None:
         """Return the size of validation errors in words; None without validation rows."""
         if self.validation_se is None:
-            return None if self.scores is None else f"not known {_FROM_ROWS}"
+            return None if self.scores is None else f"not known {FROM_ROWS}"
         known = self.validation_se[~np.isnan(self.validation_se)]
-        return f"up to {known.max(initial=0.0):.2g} {_FROM_ROWS}"
+        return f"up to {known.max(initial=0.0):.2g} {FROM_ROWS}"
 
     def _noise_and_signal(self) -> tuple[float, float]:
         """Return the sums of squared errors and of squared values, as far as they are known."""

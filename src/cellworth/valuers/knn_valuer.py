@@ -396,7 +396,7 @@ def _valuation(
         tasks.game.problem.table.backend,
         _errors_without_rows(seen.validation_se(), never_valued),
         baseline=seen.baseline,
-        owned=_sum_by_owner(seen, tasks),
+        owned=sum_by_owner(seen, tasks.holdings),
         scores=_scores(tasks, outcome.tasks, seen),
     )
 
@@ -429,12 +429,12 @@ def _errors_without_rows(errors: Floats | None, rows: Mask) -> Floats | None:
     return errors
 
 
-def _sum_by_owner(seen: PassSums, tasks: QueryTasks) -> OwnerSums | None:
-    if tasks.holdings is None or seen.owned is None:
+def sum_by_owner(seen: PassSums, holdings: Holdings | None) -> OwnerSums | None:
+    """Return the sums of owners that a run observed."""
+    if holdings is None or seen.owned is None:
         return None
-    return OwnerSums(
-        tasks.holdings.names, tasks.holdings.keys, seen.owned.moments, seen.owned.validation_se()
-    )
+    owned = seen.owned
+    return OwnerSums(holdings.names, holdings.keys, owned.moments, owned.validation_se())
 
 
 @dataclass(frozen=True)

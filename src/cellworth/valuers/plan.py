@@ -344,15 +344,21 @@ def plan_of_shards(
         schedule, n_passes = ask(game)
         n_results, queries = schedule.n_results, schedule.queries
         values = np.random.default_rng(0).normal(size=(shard.n_rows, n_results))
+        # Validation errors take as much as values.
         groups = [{"mean": values, "row_mean": values[:, 0]}]
+        groups *= 1 + (schedule.n_kept_strata > 0)
         _, writing = _time_call(time.perf_counter, write_groups, folder, 0, 0, groups)
         ranker = _ranker(game, shard, schedule.n_rows, bins, semivalue)
         passes, serial, pair_bytes, near_bytes = _time_rounds(schedule, ranker, shard)
     n_rows, n_columns = table.shape
     n_pairs, n_parts = queries.n_queries * schedule.n_coalitions, len(schedule.parts)
-    # Sums of a pass; with several passes also means and variances.
-    n_figures = 1 if n_passes == 1 else 3
-    cells, figures = n_columns * game.layout.dtype.itemsize, n_results * 8 * n_figures
+    # The first pass has sums and squares by stratum. Then there are sums of a pass, means,
+    # variances between passes, and variances between queries by stratum.
+    n_strata = schedule.n_kept_strata
+    n_held = max(2 * n_strata, 1 if n_passes == 1 else 3 + n_strata)
+    n_stored = max(2 * n_strata, min(n_passes, 3) + (n_passes > 1) * n_strata)
+    n_written = min(n_passes, 2) + (n_strata > 0)
+    cells, figure = n_columns * game.layout.dtype.itemsize, n_results * 8
     run_bytes = (ranker.sample.numbers.shape[1] + queries.n_queries) * n_columns * 8
     return ShardPlan(
         table.shape,
@@ -372,9 +378,9 @@ def plan_of_shards(
         near_bytes=near_bytes,
         run_bytes=run_bytes,
         summary_bytes=_n_bytes(summarize_shard(game.table, 0, game.column_types)),
-        row_bytes=cells + figures + 8,
+        row_bytes=cells + figure * n_held + 8,
         base_bytes=_PROCESS + n_pairs / n_parts * (_PAIR + pair_bytes) + run_bytes,
-        disk_bytes=n_rows * (cells + 2 * figures + 8 * (n_results + 1) * min(n_figures, 2)),
+        disk_bytes=n_rows * (cells + 2 * figure * n_stored + 8 * (n_results + 1) * n_written),
         on_cluster=isinstance(executor, Dask),
     )
 

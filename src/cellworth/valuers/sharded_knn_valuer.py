@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -16,9 +16,11 @@ from uuid import uuid4
 
 import numpy as np
 
-from cellworth.data.arguments import ColumnTypes, Labels, RandomState, Scale
+from cellworth.data.arguments import ColumnTypes, Floats, Integers, Labels, RandomState, Scale
 from cellworth.data.blocks import Blocks, Groups, NumberedAxis
+from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, to_path
+from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy
@@ -27,7 +29,7 @@ from cellworth.knn.binned import BinnedRanks, Ranker, sample_positions
 from cellworth.knn.knn_game import KNNScoring, ShardedKNNGame, sample_rows
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import check_validation_rows
-from cellworth.knn.tasks import TaskSchedule, WeightedQueries
+from cellworth.knn.tasks import CellCodes, TaskSchedule, WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
 from cellworth.runtime.rounds import run_rounds
@@ -35,7 +37,7 @@ from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Tally
-from cellworth.sampling.passes import PassSums, QueryVariance
+from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session, environment
@@ -57,12 +59,13 @@ from cellworth.valuers.knn_valuer import (
     choose_seed,
     make_knn_advice,
     make_stop,
+    sum_by_owner,
     warn_if_interrupted,
 )
 from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
 from cellworth.valuers.run import scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_stop
-from cellworth.valuers.valuer import Valuer
+from cellworth.valuers.valuer import Valuer, check_owners
 
 _NUMERIC_TARGET_HINT = "a table in memory and scoring='neg_mean_squared_error'"
 
@@ -77,6 +80,7 @@ class ShardedData:
     column_groups: Groups
     column_types: ColumnTypes | None
     value_labels: bool
+    owners: Owners | None = None
 
 
 class ShardedKNNValuer(Valuer):
@@ -184,6 +188,7 @@ class ShardedKNNValuer(Valuer):
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
+        owners: Owners | None = None,
     ) -> Self:
         """Value the cells of a training table in shards.
 
@@ -199,13 +204,16 @@ class ShardedKNNValuer(Valuer):
             ``{"postcode": "categorical"}`` where the guess from the type is wrong.
         value_labels : bool, default=False
             Whether the label column plays too, as the column ``(label)`` of the result.
+        owners : Owners, default=None
+            Who holds which cells: ``Owners(X).assign(...)``. ``valuation_.owners()`` then has the
+            errors of each owner's sum, which do not follow from the errors of single cells.
 
         Returns
         -------
         self
         """
         self._forget()
-        data = ShardedData(X, X_val, y_val, column_groups, column_types, value_labels)
+        data = ShardedData(X, X_val, y_val, column_groups, column_types, value_labels, owners)
         run = self._run(data)
         method = {
             "name": type(self).__name__,
@@ -277,8 +285,12 @@ class ShardedKNNValuer(Valuer):
         folder = _check_folder(settings.runtime.checkpoint)
         game = self._game(data, executor, progress=settings.runtime.progress)
         schedule, n_passes = self._schedule(data, game, n_rows=game.shape[0], settings=settings)
+        columns = add_label_column(game.columns) if data.value_labels else game.columns
+        blocks = Blocks(NumberedAxis(game.shape[0]), columns)
+        holdings = None if data.owners is None else check_owners(data.owners).on(blocks)
         return ShardedRun(
             game,
+            blocks,
             schedule,
             settings.row_semivalue,
             self._bins(),
@@ -287,6 +299,7 @@ class ShardedKNNValuer(Valuer):
             settings.runtime.on_round,
             executor,
             folder,
+            holdings,
         )
 
     def _check(self, data: ShardedData) -> tuple[Settings, Executor]:
@@ -297,6 +310,8 @@ class ShardedKNNValuer(Valuer):
                 "in memory."
             )
         check_flag(data.value_labels, "value_labels")
+        if data.owners is not None:
+            check_owners(data.owners)
         settings = self._settings(self.semivalue)
         if settings.runtime.partition is not None:
             raise ValueError(
@@ -371,7 +386,8 @@ class ShardedRun:
     Parameters
     ----------
     game : ShardedKNNGame
-    schedule : Questions
+    blocks : Blocks
+    schedule : TaskSchedule
     row_semivalue : Semivalue
     bins : BinnedRanks
     n_passes : int or None
@@ -380,9 +396,12 @@ class ShardedRun:
     executor : Executor
     folder : path or None
         Where the run and its result are kept. None: the files live as long as the Valuation.
+    holdings : Holdings or None
+        Owners whose sums are observed.
     """
 
     game: ShardedKNNGame
+    blocks: Blocks
     schedule: TaskSchedule
     row_semivalue: Semivalue
     bins: BinnedRanks
@@ -391,6 +410,7 @@ class ShardedRun:
     on_round: Callable[[Progress], object] | None
     executor: Executor
     folder: AnyPath | None
+    holdings: Holdings | None
 
     def value(
         self, problem_spec: dict[str, Any], method: dict[str, Any], *, show_progress: bool
@@ -439,7 +459,9 @@ class ShardedRun:
             semivalue=self.row_semivalue,
             n_players=n_rows,
         )
-        return KNNShardAlgorithm(shards, ranker, self.schedule)
+        held = self.holdings
+        codes = None if held is None else CellCodes.of(held.row_lines, held.lines)
+        return KNNShardAlgorithm(shards, ranker, self.schedule, codes)
 
     def _identity(self, problem_spec: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
         """Return everything that determines the rounds, except their number."""
@@ -448,7 +470,8 @@ class ShardedRun:
             "table": self.game.table.files_sha256(),
             "sampler": method["sampler"],
             "seed": self.schedule.seed,
-            "parts_per_sweep": len(self.schedule.parts),
+            "parts_per_pass": len(self.schedule.parts),
+            "owners": None if self.holdings is None else list(self.holdings.keys),
             **environment(),
         }
 
@@ -459,16 +482,13 @@ class ShardedRun:
         problem_spec: dict[str, Any],
         method: dict[str, Any],
     ) -> ShardedValuation:
-        columns = self.game.columns
-        if self.schedule.with_label:
-            columns = add_label_column(columns)
-        seen = _fold_passes(finished, len(self.schedule.parts))
+        seen = _fold_passes(finished, self.schedule, self.holdings)
         n_done, n_parts = len(finished.reports), len(self.schedule.parts)
         complete = n_done >= n_parts and not finished.interrupted
         session = Session(self.schedule.seed, n_done)
         files = [ValueFile.from_plain(entry) for entry in finished.entries]
         valuation = ShardedValuation(
-            Blocks(NumberedAxis(self.game.shape[0]), columns),
+            self.blocks,
             StoredMoments(folder, files, seen.moments),
             expected_total=seen.expected_total,
             empty=self.game.empty,
@@ -476,6 +496,7 @@ class ShardedRun:
             provenance=Provenance.now(problem_spec, method, session, seen.tally, finished.seconds),
             sums_validation=seen.validation_se(),
             baseline=seen.baseline,
+            owned=sum_by_owner(seen, self.holdings),
             scores=scores_of_queries(
                 self.schedule,
                 self.game.scoring,
@@ -490,34 +511,63 @@ class ShardedRun:
         return valuation
 
 
-def _fold_passes(finished: ShardRunResult, n_parts: int) -> PassSums:
+def _fold_passes(
+    finished: ShardRunResult, schedule: TaskSchedule, holdings: Holdings | None
+) -> PassSums:
     """Return sums of columns and the total by pass, as a run in memory folds them."""
-    of_shards = [np.array(entry["column_sums"], dtype=np.int64) for entry in finished.entries]
-    sums = np.sum(of_shards, axis=0)
+    n_rounds, n_parts = len(finished.reports), len(schedule.parts)
+    sums = np.sum([entry["column_sums"] for entry in finished.entries], axis=0)
     with_total = np.column_stack([sums, sums.sum(axis=1)])
-    n_rounds, rounds, nothing = len(finished.reports), [], np.zeros_like(with_total[0])
+    of_owners, owner_variance = _sum_owners(finished, schedule, holdings)
+    rounds = []
     for number, report in enumerate(finished.reports):
         pass_number = number // n_parts
         ends = (number + 1) % n_parts == 0 or number + 1 == n_rounds
+        ends = ends and pass_number < len(with_total)
         variance = QueryVariance(
             report["n_queries"], report["counts"], report["first"], report["second"]
         )
-        rounds.append(
-            PassSums(
-                parts_per_pass=n_parts,
-                parts=1,
-                n_queries=int(report["n_queries"].sum()),
-                # Integers, so it does not matter in which round of a pass they are added.
-                sums=with_total[pass_number] if ends and pass_number < len(with_total) else nothing,
-                weight=report["weight"],
-                total=report["total"],
-                utility=report["utility"],
-                right=report["right"],
-                query_variance=variance if pass_number == 0 else None,
-                tally=Tally(utilities=report["n_ranked"], new=report["n_ranked"]),
-            )
+        added = PassSums(
+            parts_per_pass=n_parts,
+            parts=1,
+            n_queries=int(report["n_queries"].sum()),
+            # Integers, so it does not matter in which round of a pass they are added.
+            sums=with_total[pass_number] if ends else np.zeros_like(with_total[0]),
+            weight=report["weight"],
+            total=report["total"],
+            utility=report["utility"],
+            right=report["right"],
+            query_variance=variance if pass_number == 0 else None,
+            tally=Tally(utilities=report["n_ranked"], new=report["n_ranked"]),
         )
+        own = of_owners[pass_number] if ends else np.zeros(of_owners.shape[1])
+        owned = replace(added, sums=own, query_variance=owner_variance if number == 0 else None)
+        rounds.append(replace(added, owned=owned))
     return reduce(PassSums.merge, rounds).close_pass()
+
+
+def _sum_owners(
+    finished: ShardRunResult, schedule: TaskSchedule, holdings: Holdings | None
+) -> tuple[Floats, QueryVariance | None]:
+    """Return the sums of owners by pass, and the variance of their sums between queries."""
+    if holdings is None:
+        return np.zeros((len(finished.entries[0]["column_sums"]), 0)), None
+    shares = holdings.shares
+    by_pass, by_query = (
+        _add_codes(finished.entries, name, len(shares)) for name in ("code_sums", "query_sums")
+    )
+    parts = schedule.parts[: min(len(finished.reports), schedule.n_observed_parts)]
+    weights = np.concatenate([schedule.weights(part) for part in parts])
+    values = as_floats(by_query) / weights[:, np.newaxis] @ shares
+    return as_floats(by_pass) @ shares, schedule.variance(parts, values)
+
+
+def _add_codes(entries: Sequence[Mapping[str, Any]], name: str, n_codes: int) -> Integers:
+    """Add up the sums of all shards by code, in fixed point."""
+    found = np.zeros((len(entries[0][name]), n_codes), dtype=np.int64)
+    for entry in entries:
+        found[:, entry["codes"]] += entry[name]
+    return found
 
 
 @contextmanager

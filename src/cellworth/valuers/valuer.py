@@ -128,13 +128,18 @@ def _spell_out(parameter: Any) -> str:
     return describe(parameter.item() if isinstance(parameter, np.generic) else parameter)
 
 
-def check_holdings(owners: Any, problem: Problem, blocks: Blocks) -> Holdings:
-    """Return who holds the blocks; check that these are owners, and of this table."""
+def check_owners(owners: Any) -> Owners:
+    """Check that these are owners."""
     if not isinstance(owners, Owners):
         raise TypeError(
             f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
         )
-    holdings = owners.on(blocks)
+    return owners
+
+
+def check_holdings(owners: Any, problem: Problem, blocks: Blocks) -> Holdings:
+    """Return who holds the blocks; check that these are owners, and of this table."""
+    holdings = check_owners(owners).on(blocks)
     owners.check_cells(problem.table.sha256())
     return holdings
 
