@@ -149,9 +149,6 @@ def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
         assert going_on in run("resume", folder)[1]
     assert json.loads(run("info", tmp_path / "k", "--json")[1])["holds"] == "cellworth checkpoint"
     assert "Valuation of 60 x 2" in run("info", tmp_path / "k" / "values")[1]
-    code, text = run("value", tmp_path / "table", "--target", "y", "-o", tmp_path / "o")
-    assert code == 2
-    assert "ShardedTable.from_files(folder, target=...)" in text
     shutil.rmtree(tmp_path / "k")
     with pytest.raises(FileNotFoundError, match="the folder was removed, or holds a later result"):
         valuation.lowest(1)

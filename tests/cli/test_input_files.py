@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cellworth.cli.input_files import hash_file, read_input, read_table
+from cellworth.data import TextFormat
 
 COLUMNS = {
     "id": [7, 8, 9],
@@ -77,7 +78,7 @@ def test_every_format_gives_the_same_table(tmp_path, name, write):
 
 def test_text_that_stands_for_a_missing_value_is_one_only_if_that_is_said(tmp_path):
     write_text(tmp_path / "t.csv")
-    found = read_table(tmp_path / "t.csv", missing=["NA"])
+    found = read_table(tmp_path / "t.csv", text=TextFormat(missing=["NA"]))
     assert found["town"].to_pylist() == ["a", None, None]
 
 
@@ -104,7 +105,9 @@ def test_a_validation_file_gets_the_types_of_the_table(tmp_path):
     (tmp_path / "t.csv").write_text("code,size,gap,label\n01,1.5,3,a\nx2,2,4,b\n")
     (tmp_path / "v.csv").write_text("code,size,gap,label\n01,1,,a\n02,2,,b\n")
     train = read_input(tmp_path / "t.csv", target="label")
-    val = read_input(tmp_path / "v.csv", target="label", like=train, row_id="id", drop=["no"])
+    val = read_input(
+        tmp_path / "v.csv", target="label", like=train.schema, row_id="id", drop=["no"]
+    )
     assert val.X.types == train.X.types
     assert val.X.column(0).tolist() == ["01", "02"]
 
@@ -132,13 +135,13 @@ def test_a_column_of_text_with_some_numbers_in_it_is_no_typo(tmp_path):
         ("t.csv", b"a,label\n1,2\n3\n", "Expected 2 columns, got 1"),
         ("t.csv", b"a,a\n1,2\n", "has two columns called 'a'"),
         ("t.csv", b"a,,label\n1,2,3\n", "has no name for column 2"),
-        ("t.csv", b"a,label\n\xe9\xe8,2\n", "not UTF-8"),
-        ("t.csv.gz", b"a,label\n1,2\n", "cannot be read"),
+        ("t.csv", b"a,label\n\xe9\xe8,2\n", "must be utf-8 text, got other bytes"),
+        ("t.csv.gz", b"a,label\n1,2\n", "cannot be decompressed"),
         ("t.parquet", b"nothing", "cannot be read"),
         ("t.arrow", b"nothing", "cannot be read"),
-        ("t.xlsx", b"PK", "must end in .csv, .tsv"),
-        ("t", b"a,label\n1,2\n", "must end in .csv, .tsv"),
-        ("t.parquet.gz", b"a", "must end in .csv, .tsv"),
+        ("t.xlsx", b"PK", "damaged, or protected by a password"),
+        ("t", b"a,label\n1,2\n", "must end in .csv, .tsv or .jsonl"),
+        ("t.parquet.gz", b"a", "must end in .csv, .tsv or .jsonl"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_rejected_in_one_sentence(tmp_path, name, content, reported):
@@ -199,10 +202,11 @@ def test_ids_of_a_typed_file_keep_their_type(tmp_path):
 def test_categories_are_what_is_written(tmp_path):
     (tmp_path / "t.csv").write_text("code,label\n01,a\n1,b\n001,a\n,b\n?,a\n")
     (tmp_path / "v.csv").write_text("code,label\n1,a\n01,b\n")
-    how = {"target": "label", "categorical": ["code"], "missing": ["?"]}
+    text = TextFormat(missing=["?"])
+    how = {"target": "label", "categorical": ["code"], "text": text}
     train = read_input(tmp_path / "t.csv", **how)
     assert train.X.column(0).tolist() == ["01", "1", "001", None, None]
-    val = read_input(tmp_path / "v.csv", like=train, **how)
+    val = read_input(tmp_path / "v.csv", like=train.schema, **how)
     assert val.X.column(0).tolist() == ["1", "01"]
 
 

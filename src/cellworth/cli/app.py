@@ -136,8 +136,8 @@ force: Decorator = click.option("--force", is_flag=True, help="Replace an existi
 
 
 files_moved: Decorator = join_options(
-    click.option("--table", type=PATH, help="New path of the table, if it was moved."),
-    click.option("--val", type=PATH, help="New path of the validation file."),
+    click.option("--table", metavar="TABLE", help="New path of the table, if it was moved."),
+    click.option("--val", metavar="TABLE", help="New path of the validation file."),
 )
 table_options: Decorator = join_options(
     click.option("--target", required=True, metavar="COLUMN", help="Column that holds the labels."),
@@ -154,7 +154,27 @@ table_options: Decorator = join_options(
         "--categorical", multiple=True, metavar="COLUMN",
         help="Column of categories written as numbers, such as postcodes (knn); 01 is not 1.",
     ),
-    click.option("--val", type=PATH, help="File of validation rows, with the same columns."),
+    click.option(
+        "--delimiter", metavar="CHARACTER",
+        help="Between cells of a text file.  [default: a tab in .tsv files, else a comma]",
+    ),
+    click.option(
+        "--encoding", default="utf-8", show_default=True,
+        help="Encoding of text files, such as latin-1 or utf-16.",
+    ),
+    click.option(
+        "--decimal", default=".", show_default=True, metavar="CHARACTER",
+        help="Before the decimals of a number in a text file.",
+    ),
+    click.option("--sheet", help="Sheet of an .xlsx file that has several."),
+    click.option(
+        "--shards/--no-shards", default=None,
+        help="Read the table in shards, or into memory.  [default: in shards, if it is a folder "
+        "or pattern of more than 10,000,000 cells]",
+    ),
+    click.option(
+        "--val", metavar="TABLE", help="Table of validation rows, with the same columns."
+    ),
     click.option(
         "--val-rows", type=click.IntRange(min=1), metavar="N",
         help="Use N rows of --val, drawn at random: faster, with larger validation errors.",
@@ -222,7 +242,7 @@ executor_options: Decorator = join_options(
     click.option("--dask", metavar="ADDRESS", help="Address of a Dask scheduler: tcp://host:8786."),
 )
 asked_options: Decorator = join_options(
-    click.argument("table", type=PATH), table_options, method_options, length_options
+    click.argument("table"), table_options, method_options, length_options
 )
 # These defaults repeat Policy, which takes too long to import for --help.
 policy_options: Decorator = join_options(

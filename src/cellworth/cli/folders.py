@@ -6,7 +6,6 @@ import os
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -43,7 +42,7 @@ class Result:
     request: RunRequest
 
     @classmethod
-    def load(cls, folder: AnyPath, *, table: Path | None = None, val: Path | None = None) -> Result:
+    def load(cls, folder: AnyPath, *, table: str | None = None, val: str | None = None) -> Result:
         """Read a folder that ``cellworth value`` wrote."""
         if get_folder_format(folder) != VALUATION:
             raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
@@ -63,6 +62,9 @@ class Result:
     def loaded(self) -> LoadedRequest:
         """The request with its files, which must be those that were valued."""
         loaded = LoadedRequest.from_request(self.request)
+        if self.request.shards:
+            # The hash of all files was compared; that of the cells would read all of them.
+            return loaded
         valued = self.valuation.provenance.problem_spec.get("data_sha256", {}).get("X")
         given = drop_group_column(loaded.data()["X"], self.valuation)
         if valued not in (None, given.sha256()):
@@ -116,7 +118,9 @@ def get_folder_format(folder: AnyPath) -> str | None:
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; give a folder that cellworth wrote.")
     manifest = read_folder_manifest(folder)
-    return None if manifest is None else str(manifest.get("format"))
+    if manifest is None:
+        return None if find_sharded_run(folder) is None else CHECKPOINT
+    return str(manifest.get("format"))
 
 
 def read_folder_manifest(folder: AnyPath) -> dict[str, Any] | None:

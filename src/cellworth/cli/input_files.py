@@ -1,14 +1,16 @@
-"""Input files: read a CSV, TSV, Parquet or Arrow file as a table and its labels, and check it."""
+"""Input files: read a file, a folder of files or stdin as a table and its labels, and check it."""
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import hashlib
-import re
+import os
+import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -17,22 +19,35 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels
 from cellworth.data.blocks import is_missing, label_array, some
+from cellworth.data.io import is_address, write_atomically
+from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.table_files import (
+    COMPRESSIONS,
+    SUFFIXES,
+    TextFormat,
+    find_files,
+    format_read_error,
+    names_many,
+    open_bytes,
+    read_whole_text,
+)
 from cellworth.data.tables import LARGEST_EXACT, Table, series_array
 from cellworth.valuation.storage import read_parquet
 
-_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_PARQUET = (".parquet", ".pq")
 _ARROW = (".arrow", ".feather", ".ipc")
+_EXCEL = (".xlsx", ".xlsm")
 _PANDAS_INDEX = "__index_level_0__"
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _DIGITS_KEPT = 18
 # A text column with at most this share of other entries was meant to hold numbers.
 _SHARE_OF_TYPOS = 0.05
-_GZIP = b"\x1f\x8b"
-_N_BYTES_CHECKED = 65_536
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 # This scoring makes every numeric target a regression target.
 _REGRESSION = "neg_mean_squared_error"
+STDIN = "-"
+_BLOCK = 2**20
+# Text files are read as a whole when they are opened, so that is done once.
+_opened: dict[tuple[str, str, str], ShardedTable] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +56,11 @@ class InputTable:
 
     X: Table
     y: NDArray[Any]
+
+    @property
+    def schema(self) -> Any:
+        """Names and Arrow types of the columns."""
+        return self.X.native.schema
 
     def sample(self, n_rows: int, seed: int) -> InputTable:
         """Return this many random rows, in the order of the file."""
@@ -54,27 +74,35 @@ class InputTable:
 
 
 def read_input(
-    path: Path,
+    address: str | Path,
     *,
     target: str,
     row_id: str | None = None,
     drop: Sequence[str] = (),
-    missing: Sequence[str] = (),
     categorical: Sequence[str] = (),
-    like: InputTable | None = None,
+    text: TextFormat | None = None,
+    sheet: str | None = None,
+    like: Any = None,
 ) -> InputTable:
-    """Read a file, and separate labels and row ids from the other columns.
+    """Read a table, and separate labels and row ids from the other columns.
 
-    The arguments are the options of the command line. ``like`` is the training table, if this is
-    the validation file: columns get its types, and columns of row ids and dropped ones may be
-    absent.
+    The arguments are the options of the command line. ``like`` is the Arrow schema of the training
+    table, if these are validation rows: columns get its types, and columns of row ids and dropped
+    ones may be absent.
     """
     check_roles(target, row_id, drop)
     names_of_rows = () if row_id is None else (row_id,)
     as_text = {*_list_text_columns(like), *categorical, *names_of_rows, *drop} - {target}
-    # For other columns, fit itself warns.
-    checked = None if like is not None else (target,)
-    table = read_table(path, missing=missing, as_text=sorted(as_text), checked=checked)
+    how = replace(text or TextFormat(), as_text=sorted(as_text))
+    path = os.fspath(address)
+    if names_many(path, {}):
+        sharded = open_files(path, target, how)
+        table, kind = sharded.take(np.arange(sharded.shape[0])), str(sharded.files[0].kind)
+    else:
+        # For other columns, fit itself warns.
+        checked = None if like is not None else (target,)
+        table = read_table(path, text=how, sheet=sheet, checked=checked)
+        kind = _find_kind(path)
     optional = like is not None
     check_column(table.column_names, target, path, "--target")
     for name, option in [(row_id, "--id"), *((name, "--drop") for name in drop)]:
@@ -88,102 +116,173 @@ def read_input(
     X = Table(
         nw.from_native(_cast_columns(table.select(rest), like), eager_only=True),
         label_array(rest, what="column"),
-        _read_row_ids(table, ids, path),
+        _read_row_ids(table, ids, path, written=kind in ("csv", "excel")),
     )
-    y = _read_column(table, target)
+    y = read_column(table, target)
     check_no_missing_labels(y, target, path)
     return InputTable(X, y)
 
 
+def open_files(address: str, target: str, text: TextFormat) -> ShardedTable:
+    """Open a table in files; one that was opened before and is unchanged is used again."""
+    found = [file.address for file in find_files(address, {})]
+    key = (address, target, repr(text))
+    table = _opened.get(key)
+    if table is not None and [file.address for file in table.files] == found:
+        try:
+            table.check_files_unchanged()
+            return table
+        except ValueError:
+            pass
+    _opened[key] = ShardedTable.from_files(address, target=target, text=text)
+    return _opened[key]
+
+
 def read_table(
-    path: Path,
+    address: str | Path,
     *,
-    missing: Sequence[str] = (),
-    as_text: Sequence[str] = (),
+    text: TextFormat | None = None,
+    sheet: str | None = None,
     checked: Sequence[str] | None = None,
 ) -> Any:
-    """Read a file as an Arrow table; warn of typos among the numbers of ``checked`` columns."""
+    """Read one file as an Arrow table; warn of typos among the numbers of ``checked`` columns."""
+    path, how = os.fspath(address), text or TextFormat()
     check_is_file(path)
-    kind = _find_suffix(path)
-    if kind in _DELIMITERS:
-        check_is_text(path)
-    try:
-        if kind in _PARQUET:
-            table = read_parquet(path)
-        elif kind in _ARROW:
-            table = _read_arrow(path)
-        else:
-            table = _read_text(path, _DELIMITERS[kind], missing, as_text)
-    except (ValueError, OSError, EOFError) as error:
-        reason = format_read_error(error)
-        raise ValueError(f"{path} cannot be read ({reason}); fix it, or save it again.") from error
-    _check_names(read_column_names(table, path), path)
+    kind = _find_kind(path)
+    if kind in ("csv", "jsonl"):
+        table = read_whole_text(path, how, {})
+    else:
+        table = _read_binary(path, kind, how, sheet)
+    _check_names(table.column_names, path)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
     _check_no_bytes(table, path)
-    if kind in _DELIMITERS:
+    if kind == "csv":
         names = table.column_names if checked is None else checked
-        _warn_of_typos(table, path, sorted(set(names) - set(as_text)))
-        _warn_of_lost_digits(table, path, missing)
+        _warn_of_typos(table, path, sorted(set(names) - set(how.as_text)))
+        _warn_of_lost_digits(table, path, how)
     return table
 
 
-def hash_file(path: Path) -> str:
+def hash_file(address: str | Path) -> str:
     """Return the sha256 of a file."""
+    path = os.fspath(address)
     check_is_file(path)
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    with open_bytes(path, {}) as file:
+        digest = hashlib.sha256()
+        while block := file.read(_BLOCK):
+            digest.update(block)
+        return digest.hexdigest()
 
 
-def _find_suffix(path: Path) -> str:
-    """Return the suffix of a file name, without that of compression."""
-    endings = [ending.lower() for ending in path.suffixes]
-    if endings and endings[-1] == ".gz":
-        endings = endings[:-1] if len(endings) > 1 and endings[-2] in _DELIMITERS else []
-    known = (*_DELIMITERS, *_PARQUET, *_ARROW)
-    if not endings or endings[-1] not in known:
+def keep_stdin(beside: Path) -> Path:
+    """Write stdin to a file whose name begins with that of ``beside``, and return its path."""
+    content: bytes = sys.stdin.buffer.read()
+    if not content.strip():
+        raise ValueError("stdin is empty; pipe a table into it as CSV, JSON lines or Parquet.")
+    begins = {b"PAR1": ".parquet", b"\x1f\x8b": ".csv.gz", b"{": ".jsonl"}
+    suffix = next((begins[one] for one in begins if content.lstrip().startswith(one)), ".csv")
+    path = beside.with_name(f"{beside.name}.stdin{suffix}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(path) as file:
+        file.write(content)
+    return path
+
+
+def _find_kind(path: str) -> str:
+    """Return the kind of a file by its suffix."""
+    *_, before, last = ["", "", *(ending.lower() for ending in PurePosixPath(path).suffixes)]
+    if last in COMPRESSIONS and SUFFIXES.get(before) in ("csv", "jsonl"):
+        return SUFFIXES[before]
+    others = dict.fromkeys(_ARROW, "arrow") | dict.fromkeys(_EXCEL, "excel")
+    kind = SUFFIXES.get(last) or others.get(last)
+    if kind is None:
         raise ValueError(
-            f"{path} must end in .csv, .tsv (also with .gz), .parquet, .arrow or .feather."
+            f"{path} must end in .csv, .tsv or .jsonl (also with .gz, .bz2, .xz, .zst or .zip), "
+            ".parquet, .arrow, .feather or .xlsx; save it as one of these."
         )
-    return endings[-1]
+    return kind
 
 
-def _read_text(
-    path: Path,
-    delimiter: str,
-    missing: Sequence[str],
-    as_text: Sequence[str],
-    only: Sequence[str] | None = None,
-) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv as pc
-
-    convert = pc.ConvertOptions(
-        null_values=["", *missing],
-        strings_can_be_null=True,
-        column_types=dict.fromkeys(as_text, pa.string()),
-        include_columns=only,
-    )
-    parse = pc.ParseOptions(delimiter=delimiter, newlines_in_values=True)
-    # As in storage.read_parquet; without threads, errors name their line.
-    read = pc.ReadOptions(use_threads=False)
-    with pa.input_stream(str(path)) as stream:
-        return pc.read_csv(stream, read, parse, convert)
+def _read_binary(path: str, kind: str, text: TextFormat, sheet: str | None) -> Any:
+    try:
+        with open_bytes(path, {}) as file:
+            if kind == "excel":
+                return _read_excel(file, path, text, sheet)
+            if kind == "arrow":
+                return _read_arrow(file)
+            # Arrow reads local files itself.
+            return read_parquet(file if is_address(path) else path)
+    except (ValueError, OSError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        reason = format_read_error(error)
+        raise ValueError(f"{path} cannot be read ({reason}); fix it, or save it again.") from error
 
 
-def _read_arrow(path: Path) -> Any:
+def _read_arrow(file: Any) -> Any:
     import pyarrow as pa
 
     options = pa.ipc.IpcReadOptions(use_threads=False)
-    with pa.memory_map(str(path)) as source:
-        try:
-            return pa.ipc.open_file(source, options=options).read_all()
-        except pa.ArrowInvalid:
-            source.seek(0)
-            return pa.ipc.open_stream(source, options=options).read_all()
+    try:
+        return pa.ipc.open_file(file, options=options).read_all()
+    except pa.ArrowInvalid:
+        file.seek(0)
+        return pa.ipc.open_stream(file, options=options).read_all()
 
 
-def _check_names(names: list[str], path: Path) -> None:
+def _read_excel(file: Any, path: str, text: TextFormat, sheet: str | None) -> Any:
+    """Read a sheet whose first row has the names of columns."""
+    import pyarrow as pa
+
+    try:
+        from openpyxl import load_workbook
+    except ImportError as error:
+        raise ImportError(
+            f"{path} is read with openpyxl, which is not installed; pip install 'cellworth[excel]'."
+        ) from error
+    try:
+        book = load_workbook(file, read_only=True, data_only=True)
+    # openpyxl raises many types for a damaged or encrypted file.
+    except Exception as error:
+        raise ValueError(
+            "it is damaged, or protected by a password, or no .xlsx file at all"
+        ) from error
+    if sheet not in book.sheetnames and (sheet is not None or len(book.sheetnames) > 1):
+        got = "none" if sheet is None else repr(sheet)
+        raise ValueError(f"--sheet must be one of {some(book.sheetnames)}, got {got}")
+    rows = list(book[sheet or book.sheetnames[0]].iter_rows(values_only=True))
+    names = [] if not rows else ["" if name is None else str(name) for name in rows[0]]
+    while names and not names[-1]:
+        names.pop()
+    if not names:
+        raise ValueError("the sheet is empty")
+    columns = {}
+    for position, name in enumerate(names):
+        cells = [row[position] if position < len(row) else None for row in rows[1:]]
+        known = ["" if cell is None else cell for cell in cells]
+        cells = [None if cell == "" or str(cell) in text.missing else cell for cell in known]
+        columns[position] = _make_column(cells, as_text=name in text.as_text)
+    filled = [i for i in range(len(rows) - 1) if any(columns[j][i].is_valid for j in columns)]
+    return pa.table(list(columns.values()), names=names).take(pa.array(filled, "int64"))
+
+
+def _make_column(cells: list[Any], *, as_text: bool) -> Any:
+    """Return the cells of a sheet as an Arrow array of one type; others become text."""
+    import pyarrow as pa
+
+    found = {type(cell) for cell in cells if cell is not None}
+    if found == {datetime.datetime}:
+        is_day = all(cell is None or cell.time() == datetime.time() for cell in cells)
+        return pa.array(cells, pa.timestamp("us")).cast(pa.date32() if is_day else "timestamp[us]")
+    spans = datetime.date, datetime.timedelta
+    plain = found <= {int, float} or found == {bool} or any(found == {span} for span in spans)
+    if plain and not as_text:
+        return pa.array(cells, pa.float64() if float in found else None)
+    return pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
+
+
+def _check_names(names: list[str], path: str) -> None:
     if "" in names:
         raise ValueError(
             f"{path} has no name for column {names.index('') + 1}; give each column a name in the "
@@ -194,7 +293,7 @@ def _check_names(names: list[str], path: Path) -> None:
         raise ValueError(f"{path} has two columns called {twice[0]!r}; rename one of them.")
 
 
-def _check_no_bytes(table: Any, path: Path) -> None:
+def _check_no_bytes(table: Any, path: str) -> None:
     import pyarrow as pa
 
     for field in table.schema:
@@ -207,7 +306,7 @@ def _check_no_bytes(table: Any, path: Path) -> None:
             )
 
 
-def _warn_of_typos(table: Any, path: Path, checked: Sequence[str]) -> None:
+def _warn_of_typos(table: Any, path: str, checked: Sequence[str]) -> None:
     """Warn of single entries that turn a numeric column into text."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -229,7 +328,7 @@ def _warn_of_typos(table: Any, path: Path, checked: Sequence[str]) -> None:
             )
 
 
-def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None:
+def _warn_of_lost_digits(table: Any, path: str, text: TextFormat) -> None:
     """Warn of columns of integers that lost digits because they do not fit into 64 bits."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -242,7 +341,7 @@ def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None
     ]
     if not large:
         return
-    written = _read_text(path, _DELIMITERS[_find_suffix(path)], missing, large, only=large)
+    written = read_whole_text(path, replace(text, as_text=large), {})
     for name in large:
         is_integer = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
         if pc.all(is_integer).as_py():
@@ -254,7 +353,7 @@ def _warn_of_lost_digits(table: Any, path: Path, missing: Sequence[str]) -> None
             )
 
 
-def _read_row_ids(table: Any, name: str | None, path: Path) -> Labels:
+def _read_row_ids(table: Any, name: str | None, path: str, *, written: bool) -> Labels:
     if name is None:
         return np.arange(table.num_rows)
     column = table.column(name)
@@ -264,9 +363,7 @@ def _read_row_ids(table: Any, name: str | None, path: Path) -> Labels:
             "or leave out --id."
         )
     ids = column.to_pylist()
-    return label_array(
-        _convert_to_integers(ids) if _find_suffix(path) in _DELIMITERS else ids, what="row"
-    )
+    return label_array(_convert_to_integers(ids) if written else ids, what="row")
 
 
 def _convert_to_integers(ids: list[Any]) -> list[Any]:
@@ -282,79 +379,50 @@ def _is_integer(text: str) -> bool:
     return plain and str(int(text)) == text
 
 
-def _read_column(table: Any, name: str) -> NDArray[Any]:
+def read_column(table: Any, name: str) -> NDArray[Any]:
+    """Return a column of an Arrow table as labels."""
     series = nw.from_native(table.select([name]), eager_only=True)[name]
     return series_array(series)
 
 
-def _list_text_columns(like: InputTable | None) -> list[str]:
+def _list_text_columns(like: Any) -> list[str]:
+    import pyarrow as pa
+
     if like is None:
         return []
-    return [name for name, kind in like.X.types.items() if kind == "String"]
+    return [field.name for field in like if pa.types.is_string(field.type)]
 
 
-def _cast_columns(table: Any, like: InputTable | None) -> Any:
+def _cast_columns(table: Any, like: Any) -> Any:
     """Cast columns to the types of the training table, if nothing is lost."""
     import pyarrow as pa
 
     if like is None:
         return table
-    wanted = like.X.native.schema
     for position, field in enumerate(table.schema):
-        if field.name in wanted.names and field.type != wanted.field(field.name).type:
+        if field.name in like.names and field.type != like.field(field.name).type:
             try:
-                column = table.column(position).cast(wanted.field(field.name).type)
+                column = table.column(position).cast(like.field(field.name).type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 continue
             table = table.set_column(position, field.name, column)
     return table
 
 
-def check_is_file(path: Path) -> None:
-    """Check that a path is a regular file."""
-    if path.is_dir():
-        raise IsADirectoryError(
-            f"{path} is a folder; give a file: CSV, TSV, Parquet or Arrow, or value a folder of "
-            "Parquet files in Python, as ShardedTable.from_files(folder, target=...)."
-        )
-    if not path.exists():
+def check_is_file(path: str) -> None:
+    """Check that a local path is a regular file."""
+    if is_address(path):
+        return
+    here = Path(path)
+    if here.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give a file.")
+    if not here.exists():
         raise FileNotFoundError(f"{path} does not exist; give the path of a table.")
-    if not path.is_file():
+    if not here.is_file():
         raise ValueError(f"{path} is a pipe or a device, which cannot be read twice; give a file.")
 
 
-def check_is_text(path: Path) -> None:
-    """Check that a text file does not begin like a binary one."""
-    if path.suffix.lower() == ".gz":
-        return
-    with path.open("rb") as file:
-        begin = file.read(_N_BYTES_CHECKED)
-    if begin.startswith(_GZIP):
-        raise ValueError(f"{path} is compressed by gzip; rename it to {path.name}.gz.")
-    if b"\0" in begin:
-        raise ValueError(f"{path} is not UTF-8 text; save it as UTF-8.")
-
-
-def read_column_names(table: Any, path: Path) -> list[str]:
-    """Return the column names; raise ValueError unless they are UTF-8."""
-    try:
-        names: list[str] = table.column_names
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"the first line of {path} is not UTF-8 text; save the file as UTF-8."
-        ) from error
-    return names
-
-
-def format_read_error(error: Exception) -> str:
-    """Return the message of a reader, without unreadable bytes."""
-    message = " ".join(str(error).split()).rstrip(".")
-    if not message.isprintable() or "\N{REPLACEMENT CHARACTER}" in message:
-        message = re.sub(r"(got \d+): .*", r"\1", message)
-    return message
-
-
-def check_column(names: Sequence[str], name: str, path: Path, option: str) -> None:
+def check_column(names: Sequence[str], name: str, path: str, option: str) -> None:
     """Check that a column exists; suggest a similar name."""
     if name in names:
         return
@@ -378,7 +446,7 @@ def check_roles(target: str, row_id: str | None, drop: Sequence[str]) -> None:
             raise ValueError(f"--target and {option} both name {target!r}; give two columns.")
 
 
-def check_no_missing_labels(y: NDArray[Any], target: str, path: Path) -> None:
+def check_no_missing_labels(y: NDArray[Any], target: str, path: str) -> None:
     """Check that every row has a label."""
     missing = [position for position, label in enumerate(y.tolist()) if is_missing(label)]
     if missing:

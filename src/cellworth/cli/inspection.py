@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import click
@@ -53,6 +52,7 @@ from cellworth.cli.schemas import (
 )
 from cellworth.data.blocks import Axis, some
 from cellworth.data.io import AnyPath, get_size, jsonable, write_atomically
+from cellworth.data.sharded_table import ShardedTable
 from cellworth.diagnostics.anomaly import anomaly_scores
 from cellworth.diagnostics.explain import explain_column, explain_row
 from cellworth.diagnostics.suspects import suspect_cells
@@ -99,7 +99,7 @@ def show_folder(folder: AnyPath) -> None:
     else:
         model = KNN if settings is None else settings.model
         resume = f"  resume with {make_resume_line(folder, model)}"
-        lines += _describe_sharded_run(sharded) if sharded else [resume]
+        lines += _describe_sharded_run(sharded) if sharded and settings is None else [resume]
     print_result("info", document, [*lines, *_format_settings(settings)])
 
 
@@ -108,8 +108,8 @@ def list_suspects(
     folder: AnyPath,
     n_cells: int,
     by: Literal["anomaly_score", "value"],
-    table: Path | None,
-    val: Path | None,
+    table: str | None,
+    val: str | None,
     output: AnyPath | None,
     force: bool,
 ) -> None:
@@ -118,7 +118,7 @@ def list_suspects(
     if output is not None and output.suffix not in _FORMATS:
         raise ValueError(f"-o is {output}; give a file that ends in .csv, .parquet or .json.")
     result = Result.load(folder, table=table, val=val)
-    loaded = result.loaded
+    loaded = result.loaded.in_memory()
     found = suspect_cells(
         loaded.data()["X"],
         loaded.y,
@@ -144,8 +144,8 @@ def explain_value(
     row: str | None,
     column: str | None,
     similar: int,
-    table: Path | None,
-    val: Path | None,
+    table: str | None,
+    val: str | None,
 ) -> None:
     """Explain the value of a row or column by its cells: the command ``explain``."""
     if (row is None) == (column is None):
@@ -158,7 +158,14 @@ def explain_value(
     else:
         label = _find_label(blocks.rows, str(row), "row")
         X = None if blocks.rows.grouped else result.loaded.data()["X"]
-        found = explain_row(result.valuation, label, X=X, n_similar=similar)
+        sharded = X if isinstance(X, ShardedTable) else None
+        found = explain_row(
+            result.valuation, label, X=X if sharded is None else None, n_similar=similar
+        )
+        if sharded is not None:
+            (line,) = sharded.take([label]).to_pylist()
+            names = found.parts.labels["column"].tolist()
+            found = replace(found, cells=tuple(line.get(name) for name in names))
     parts = list_values(found.parts)
     cells = found.cells or [None] * len(parts)
     document: ExplainDocument = {
@@ -179,8 +186,8 @@ def write_report(
     n_cells: int,
     title: str | None,
     no_cells: bool,
-    table: Path | None,
-    val: Path | None,
+    table: str | None,
+    val: str | None,
     output: AnyPath,
     force: bool,
 ) -> None:
@@ -193,7 +200,7 @@ def write_report(
         reports.save(output, load(folder), None, **options)
     else:
         result = Result.load(folder, table=table, val=val)
-        loaded = result.loaded
+        loaded = result.loaded.in_memory()
         reports.save(
             output,
             result.valuation,
@@ -219,8 +226,8 @@ def check_limits(
     max_suspects: int | None,
     anomaly_above: float | None,
     allow_interrupted: bool,
-    table: Path | None,
-    val: Path | None,
+    table: str | None,
+    val: str | None,
 ) -> None:
     """Check values against limits: the command ``check``."""
     if max_harmful is None and min_total is None and max_suspects is None:
@@ -392,8 +399,8 @@ def _describe_score(valuation: Valuation) -> str:
 
 
 def _check_suspects(result: Result, most: int, above: float) -> LimitDocument:
-    loaded = result.loaded
-    scores = anomaly_scores(loaded.X, loaded.y, column_types=loaded.column_types)
+    loaded = result.loaded.in_memory()
+    scores = anomaly_scores(loaded.data()["X"], loaded.y, column_types=loaded.column_types)
     count = int((scores > above).sum())
     sentence = f"{count} cells have an anomaly score above {above:g}, at most {most} allowed"
     return _make_limit("max_suspects", count, most, count <= most, sentence)

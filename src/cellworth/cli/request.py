@@ -18,19 +18,26 @@ from pathlib import Path
 from typing import Any, Self, get_type_hints
 
 import narwhals.stable.v2 as nw
+import numpy as np
 
 from cellworth.cli.input_files import (
     InputTable,
     check_class_sizes,
+    check_column,
     check_label_varies,
+    check_roles,
     check_same_columns,
     hash_file,
+    open_files,
+    read_column,
     read_input,
 )
 from cellworth.cli.schemas import Round, RunSettings, fits_type
 from cellworth.data.io import AnyPath, is_address, read_manifest, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.problem import read_target
+from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.table_files import TextFormat, names_many
 from cellworth.data.tables import Table
 from cellworth.knn.knn_game import check_scoring
 from cellworth.payouts.agreement import Agreement
@@ -38,10 +45,15 @@ from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import MaxSeconds, MaxUtilities, StoppingRule, TargetStandardError
 from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuers import ExactValuer, MonteCarloValuer
+from cellworth.valuers.sharded_knn_valuer import ShardedKNNValuer
 
 KNN = "knn"
 # Up to this many rows and columns, values are exact.
 _MOST_EXACT_PLAYERS = 12
+# A folder or pattern with more cells than this is read in shards, unless the user says otherwise.
+MOST_CELLS_IN_MEMORY = 10_000_000
+# Commands that need all cells of a table in shards read up to this many into memory.
+_MOST_CELLS = 2**27
 
 FORMAT = "cellworth request"
 VERSION = 1
@@ -63,45 +75,100 @@ class RunRequest(RunSettings):
     rounds: tuple[Round, ...] = ()
 
     @classmethod
-    def from_files(cls, *, table: Path, val: Path | None, **asked: Any) -> Self:
-        """Hash the files of a request."""
-        return cls(
-            table=str(table.absolute()),
-            table_sha256=hash_file(table),
-            val=None if val is None else str(val.absolute()),
-            val_sha256=None if val is None else hash_file(val),
+    def from_files(
+        cls, *, table: str, val: str | None, shards: bool | None = None, **asked: Any
+    ) -> Self:
+        """Hash the files of a request; decide whether the table is read in shards or into memory.
+
+        ``shards`` is the choice of the user; None reads many files in shards beyond a bound.
+        """
+        request = cls(
+            table=make_absolute(table),
+            table_sha256="",
+            val=None if val is None else make_absolute(val),
+            shards=bool(shards),
             **asked,
         )
+        if shards is None and names_many(request.table, {}):
+            n_rows, n_columns = request.open_files().shape
+            request = replace(request, shards=n_rows * n_columns > MOST_CELLS_IN_MEMORY)
+        if request.val is not None:
+            request = replace(request, val_sha256=request.hash_of(request.val))
+        return replace(request, table_sha256=request.hash_of(request.table))
 
-    def data(self) -> tuple[InputTable, InputTable | None]:
+    @property
+    def text(self) -> TextFormat:
+        """How text files are written."""
+        return TextFormat(self.delimiter, self.encoding, self.decimal, self.missing)
+
+    @property
+    def _text_of_files(self) -> TextFormat:
+        ids = () if self.id is None else (self.id,)
+        as_text = {*self.categorical, *ids, *self.drop} - {self.target}
+        return replace(self.text, as_text=sorted(as_text))
+
+    def open_files(self) -> ShardedTable:
+        """Open the table, in shards, with the columns that are valued."""
+        import pyarrow as pa
+
+        check_roles(self.target, self.id, self.drop)
+        table = open_files(self.table, self.target, self._text_of_files)
+        for name in self.drop:
+            check_column(table.names.tolist(), name, self.table, "--drop")
+        kept = [field for field in table.schema if field.name not in self.drop]
+        if len(kept) < 2:
+            raise ValueError(f"{self.table} has no column besides {self.target!r}; drop fewer.")
+        return replace(table, schema=pa.schema(kept))
+
+    def hash_of(self, address: str) -> str:
+        """Return the hash of a file, or of all files of the table."""
+        if names_many(address, {}) or (self.shards and address == self.table):
+            return open_files(address, self.target, self._text_of_files).files_sha256()
+        return hash_file(address)
+
+    def data(self) -> tuple[InputTable | ShardedTable, InputTable | None]:
         """Read the table and the validation file; raise ValueError if they have changed."""
         how: dict[str, Any] = {
             "target": self.target,
             "row_id": self.id,
             "drop": self.drop,
-            "missing": self.missing,
             "categorical": self.categorical,
+            "text": self.text,
+            "sheet": self.sheet,
         }
-        train = read_input(_check_unchanged(self.table, self.table_sha256, "--table"), **how)
+        self._check_unchanged(self.table, self.table_sha256, "--table")
+        train = self.open_files() if self.shards else read_input(self.table, **how)
         if self.val is None or self.val_sha256 is None:
             return train, None
-        path = _check_unchanged(self.val, self.val_sha256, "--val")
-        val = read_input(path, like=train, **how)
+        self._check_unchanged(self.val, self.val_sha256, "--val")
+        val = read_input(self.val, like=train.schema, **how)
         return train, val if self.val_rows is None else val.sample(self.val_rows, self.seed)
 
-    def with_paths(self, table: Path | None, val: Path | None) -> RunRequest:
+    def _check_unchanged(self, path: str, sha256: str, option: str) -> None:
+        is_gone = not is_address(path) and not names_many(path, {}) and not Path(path).exists()
+        if is_gone:
+            raise FileNotFoundError(
+                f"{path} does not exist any more; give {option} with its new path."
+            )
+        if self.hash_of(path) != sha256:
+            raise ValueError(
+                f"{path} is not the table that was valued (its sha256 differs); give {option} with "
+                "the original, or value the new one."
+            )
+
+    def with_paths(self, table: str | None, val: str | None) -> RunRequest:
         """Return the same request with new paths of its files."""
         return replace(
             self,
-            table=self.table if table is None else str(table.absolute()),
-            val=self.val if val is None else str(val.absolute()),
+            table=self.table if table is None else make_absolute(table),
+            val=self.val if val is None else make_absolute(val),
         )
 
     def save(self, folder: AnyPath) -> None:
         """Write the request into a folder, with paths relative to it."""
         plain = {"format": FORMAT, "version": VERSION, **asdict(self)}
         for name in _PATHS:
-            if plain[name] is not None:
+            if plain[name] is not None and not is_address(plain[name]):
                 plain[name] = _relative_to(folder, plain[name])
         folder.mkdir(parents=True, exist_ok=True)
         with write_atomically(folder / FILE) as file:
@@ -150,30 +217,54 @@ class LoadedRequest:
     """A request with its files read."""
 
     request: RunRequest
-    train: InputTable
+    train: InputTable | ShardedTable
     val: InputTable | None
 
     @classmethod
     def from_request(cls, request: RunRequest) -> LoadedRequest:
         """Read the files of a request."""
+        _check_fits_shards(request)
         train, val = request.data()
-        check_label_varies(train.y, request.target, request.table)
+        if isinstance(train, InputTable):
+            check_label_varies(train.y, request.target, request.table)
         if val is not None:
-            columns = train.X.names.tolist(), val.X.names.tolist()
-            check_same_columns(*columns, str(request.val), request.row_groups)
-        elif request.model == KNN and read_target(train.y, train.X)[1] is not None:
+            names = (train if isinstance(train, ShardedTable) else train.X).names.tolist()
+            check_same_columns(names, val.X.names.tolist(), str(request.val), request.row_groups)
+        elif (
+            isinstance(train, InputTable)
+            and request.model == KNN
+            and read_target(train.y, train.X)[1] is not None
+        ):
             check_class_sizes(train.y, request.target, request.cv, request.scoring)
         return cls(request, train, val)
 
     @property
-    def X(self) -> Table:  # noqa: N802
+    def X(self) -> Table | ShardedTable:  # noqa: N802
         """The table that is valued."""
-        return self.train.X
+        return self.train if isinstance(self.train, ShardedTable) else self.train.X
 
     @property
     def y(self) -> Any:
-        """Its labels."""
-        return self.train.y
+        """Its labels; None for a table in shards, which holds them."""
+        return None if isinstance(self.train, ShardedTable) else self.train.y
+
+    def in_memory(self) -> LoadedRequest:
+        """Return the request with its table in memory, which some commands need."""
+        if not isinstance(self.train, ShardedTable):
+            return self
+        n_rows, n_columns = self.train.shape
+        if n_rows * n_columns > _MOST_CELLS:
+            raise ValueError(
+                f"this command reads the whole table into memory, which must have at most "
+                f"{_MOST_CELLS:,} cells, got {n_rows * n_columns:,}; list the lowest values with "
+                "valuation.lowest(k) in Python, or value a sample of the rows."
+            )
+        rows = self.train.take(range(n_rows))
+        names = self.train.names
+        X = Table(
+            nw.from_native(rows.select(names.tolist()), eager_only=True), names, np.arange(n_rows)
+        )
+        return replace(self, train=InputTable(X, read_column(rows, self.train.target)))
 
     @property
     def column_types(self) -> dict[str, Any] | None:
@@ -183,10 +274,11 @@ class LoadedRequest:
     def data(self) -> dict[str, Any]:
         """Return the arguments of ``fit``, except owners."""
         is_knn = self.request.model == KNN
-        given: dict[str, Any] = {
-            "X": self.X if is_knn else _convert_for_models(self.X),
-            "y": self.y,
-        }
+        X = self.X
+        if isinstance(X, ShardedTable):
+            given: dict[str, Any] = {"X": X}
+        else:
+            given = {"X": X if is_knn else _convert_for_models(X), "y": self.y}
         if self.val is not None:
             X_val = self.val.X if is_knn else _convert_for_models(self.val.X)
             given |= {"X_val": X_val, "y_val": self.val.y}
@@ -212,13 +304,16 @@ class LoadedRequest:
 
     def valuer(self, *, n_jobs: int | None = None, runtime: Runtime | None = None) -> Any:
         """Return the unfitted valuer of the request."""
-        if self.request.model == KNN:
+        if self.request.shards:
+            valuer: Any = _make_sharded_valuer(self.request)
+        elif self.request.model == KNN:
             valuer = _make_knn_valuer(self.request)
         else:
             valuer = _make_model_valuer(self.request, self._count_players())
         return valuer.set_params(n_jobs=n_jobs, runtime=runtime)
 
     def _count_players(self) -> int:
+        assert isinstance(self.X, Table)  # noqa: S101 (models are for tables in memory)
         request, (n_rows, n_columns) = self.request, self.X.shape
         names = self.X.names.tolist()
         if request.row_groups is not None and request.row_groups in names:
@@ -267,16 +362,9 @@ def check_agreement(loaded: LoadedRequest, valuer: Any) -> None:
         )
 
 
-def _check_unchanged(path: str, sha256: str, option: str) -> Path:
-    here = Path(path)
-    if not here.exists():
-        raise FileNotFoundError(f"{path} does not exist any more; give {option} with its new path.")
-    if hash_file(here) != sha256:
-        raise ValueError(
-            f"{path} is not the file that was valued (its sha256 differs); give {option} with the "
-            "original file, or value the new one."
-        )
-    return here
+def make_absolute(address: str) -> str:
+    """Return a local path from the root; an address with a scheme is unchanged."""
+    return address if is_address(address) else str(Path(address).absolute())
 
 
 def _check_types(asked: Mapping[str, Any], path: AnyPath) -> None:
@@ -312,16 +400,56 @@ def _find_difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str
 
 
 def _make_knn_valuer(request: RunRequest) -> KNNValuer:
-    if request.budget is not None:
-        raise ValueError("--budget counts fits of a model; give --passes with --model knn.")
-    scoring = request.scoring
     return KNNValuer(
         request.neighbors,
-        scoring=None if scoring is None else check_scoring(scoring, "--scoring"),
+        scoring=_check_knn_scoring(request),
         n_passes=request.passes,
         stop=_make_stopping_rule(request),
         random_state=request.seed,
     )
+
+
+def _check_fits_shards(request: RunRequest) -> None:
+    """Check that the options are for a table in shards, before its files are read."""
+    if not request.shards:
+        return
+    can_stop = "stop" in inspect.signature(ShardedKNNValuer).parameters
+    can_group = "row_groups" in inspect.signature(ShardedKNNValuer.fit).parameters
+    unfit = {
+        "model": request.model != KNN,
+        "id": request.id is not None,
+        "row-groups": request.row_groups is not None and not can_group,
+        "deadline": request.deadline is not None and not can_stop,
+        "error": request.error is not None and not can_stop,
+    }
+    for name, given in unfit.items():
+        if given:
+            raise ValueError(
+                f"--{name} is for tables in memory, but {request.table} is read in shards; leave "
+                "it out, or give --no-shards."
+            )
+    if request.val is None:
+        raise ValueError(
+            f"{request.table} is read in shards, which needs validation rows; give --val, or "
+            "--no-shards for cross-validation in memory."
+        )
+
+
+def _make_sharded_valuer(request: RunRequest) -> ShardedKNNValuer:
+    valuer = ShardedKNNValuer(
+        request.neighbors,
+        scoring=_check_knn_scoring(request),
+        n_passes=request.passes,
+        random_state=request.seed,
+    )
+    stop = _make_stopping_rule(request)
+    return valuer if stop is None else valuer.set_params(stop=stop)
+
+
+def _check_knn_scoring(request: RunRequest) -> Any:
+    if request.budget is not None:
+        raise ValueError("--budget counts fits of a model; give --passes with --model knn.")
+    return None if request.scoring is None else check_scoring(request.scoring, "--scoring")
 
 
 def _make_model_valuer(request: RunRequest, n_players: int) -> Any:

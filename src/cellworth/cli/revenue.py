@@ -20,6 +20,7 @@ from cellworth.cli.folders import (
     check_writable,
     get_folder_format,
 )
+from cellworth.cli.input_files import STDIN
 from cellworth.cli.request import LoadedRequest, check_model_trusted, parse_agreement, parse_toml
 from cellworth.cli.runs import make_request, read_text
 from cellworth.cli.schemas import DraftDocument, FindingDocument, SplitDocument, VerifyDocument
@@ -40,6 +41,8 @@ def draft_agreement(*, output: Path, force: bool, **given: Any) -> None:
     """Write an agreement: the command ``draft``."""
     check_output_file(output, force=force)
     policy = Policy(**{name: given.pop(name) for name in _POLICY})
+    if given["table"] == STDIN:
+        raise click.UsageError("an agreement needs a table that stays; give a file, not stdin.")
     loaded = LoadedRequest.from_request(make_request(**given))
     if loaded.request.deadline is not None:
         raise ValueError(
@@ -91,8 +94,8 @@ def verify_payout(
     agreement: Path | None,
     values_folder: AnyPath | None,
     model: str | None,
-    table: Path | None,
-    val: Path | None,
+    table: str | None,
+    val: str | None,
 ) -> None:
     """Replay an audit: the command ``verify``."""
     anew: dict[str, Any] = {}

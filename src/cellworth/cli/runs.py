@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import click
@@ -30,6 +32,7 @@ from cellworth.cli.folders import (
     make_resume_line,
     save_result,
 )
+from cellworth.cli.input_files import STDIN, keep_stdin
 from cellworth.cli.request import (
     FILE,
     LoadedRequest,
@@ -49,6 +52,7 @@ from cellworth.cli.schemas import (
     ValuesDocument,
 )
 from cellworth.data.io import AnyPath, to_path
+from cellworth.data.table_files import names_many
 from cellworth.report.sections import round_line
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Runtime
@@ -57,6 +61,7 @@ from cellworth.valuation import load
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import ValueList
+from cellworth.valuers.plan import ShardPlan
 
 _SHOWN = 5
 _SECONDS_TO_ANSWER = 20
@@ -109,8 +114,8 @@ def value_table(
 def resume_run(
     *,
     folder: AnyPath,
-    table: Path | None,
-    val: Path | None,
+    table: str | None,
+    val: str | None,
     model: str | None,
     jobs: int | None,
     dask: str | None,
@@ -121,12 +126,13 @@ def resume_run(
 ) -> None:
     """Resume a run from its checkpoint: the command ``resume``."""
     sharded = find_sharded_run(folder)
-    if sharded is not None:
+    if sharded is not None and not (sharded / FILE).exists():
         raise ValueError(
             f"{folder} holds a run over a sharded table, which is resumed in Python: "
             f"ShardedKNNValuer(runtime=Runtime(checkpoint={str(sharded)!r})).fit(table, ...), "
             "with the same settings."
         )
+    folder = sharded or folder
     if get_folder_format(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
     request = RunRequest.load(folder).with_paths(table, val)
@@ -141,8 +147,13 @@ def resume_run(
 
 def plan_run(**asked: Any) -> None:
     """Estimate the cost of a run: the command ``plan``."""
-    loaded = LoadedRequest.from_request(make_request(**asked))
-    found = loaded.valuer().plan(**loaded.data())
+    with tempfile.TemporaryDirectory() as folder:
+        loaded = LoadedRequest.from_request(make_request(output=Path(folder, "plan"), **asked))
+        _describe_source(loaded)
+        found = loaded.valuer().plan(**loaded.data())
+    if isinstance(found, ShardPlan):
+        _print_shard_plan(found)
+        return
     document: PlanDocument = {
         "sampler": found.sampler,
         "shape": found.shape,
@@ -160,6 +171,32 @@ def plan_run(**asked: Any) -> None:
     print_result("plan", document, [*lines, "", repr(found.columns)])
 
 
+def _print_shard_plan(plan: ShardPlan) -> None:
+    document: PlanDocument = {
+        "sampler": "BinnedRanks",
+        "shape": plan.shape,
+        "utilities": float(plan.n_pairs),
+        "seconds": 3600 * plan.hours,
+        "seconds_per_utility": 3600 * plan.core_hours / plan.n_pairs,
+        "allowed": True,
+        "scoring": None,
+        "n_validation_rows": plan.n_queries,
+        "column_info": None,
+    }
+    print_result("plan", document, [repr(plan)])
+
+
+def _describe_source(loaded: LoadedRequest) -> None:
+    """Say how a table in many files is read."""
+    request, (n_rows, n_columns) = loaded.request, loaded.X.shape
+    if not request.shards and not names_many(request.table, {}):
+        return
+    how = "in shards; --no-shards reads it into memory"
+    if not request.shards:
+        how = "into memory; --shards reads it in shards"
+    note(f"{request.table} has {n_rows:,} rows x {n_columns:,} columns and is read {how}.")
+
+
 def run_and_save(command: str, request: RunRequest, execution: Execution, *, force: bool) -> None:
     """Run a request, write its result and print a summary."""
     output = to_path(request.output, "-o") if request.output else None
@@ -168,6 +205,8 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
         # Only resume may replace a result of the same request.
         check_output_folder(output, force=force, request=request if command == "resume" else None)
     loaded = LoadedRequest.from_request(request)
+    if not execution.quiet:
+        _describe_source(loaded)
     rounds: list[Round] = list(request.rounds)
     with execution.runtime(lambda progress: _add_round(rounds, progress)) as runtime:
         valuer = loaded.valuer(n_jobs=execution.jobs, runtime=runtime)
@@ -195,9 +234,10 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
 
 def make_request(
     *,
-    table: Path,
-    val: Path | None,
+    table: str,
+    val: str | None,
     cv: int | None,
+    shards: bool | None,
     row_id: str | None,
     owners: Path | None = None,
     agreement: Path | None = None,
@@ -219,10 +259,15 @@ def make_request(
         name: None if path is None else read_text(path, name)
         for name, path in (("owners", owners), ("agreement", agreement))
     }
-    folder = output or Path(f"{table.name.partition('.')[0]}.values")
+    folder = output or Path(_name_output(table))
+    if table == STDIN:
+        # Beside the result; if that is in an object store, here.
+        table = str(keep_stdin(folder if isinstance(folder, Path) else Path(folder.name)))
+        note(f"stdin is kept in {shorten_path(Path(table).absolute())}, for later commands.")
     return RunRequest.from_files(
         table=table,
         val=val,
+        shards=shards,
         cv=RunRequest.cv if cv is None else cv,
         id=row_id,
         column_groups=groups,
@@ -230,6 +275,14 @@ def make_request(
         **texts,
         **asked,
     )
+
+
+def _name_output(table: str) -> str:
+    """Return the default folder of the result, named after the file or folder."""
+    if table == STDIN:
+        return "stdin.values"
+    parts = [part for part in PurePosixPath(table).parts if not set(part) & set("*?[/:")]
+    return f"{(parts or [''])[-1].partition('.')[0] or 'table'}.values"
 
 
 def read_text(path: Path, called: str) -> str:
@@ -333,7 +386,8 @@ def _add_round(rounds: list[Round], progress: Progress) -> None:
 
 def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation | None:
     owners = loaded.owners()
-    more = {} if owners is None else {"owners": owners}
+    takes_owners = "owners" in inspect.signature(valuer.fit).parameters
+    more = {"owners": owners} if owners is not None and takes_owners else {}
     try:
         valuer.fit(**loaded.data(), **more)
     except KeyboardInterrupt as error:

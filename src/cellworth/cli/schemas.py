@@ -46,6 +46,11 @@ class RunSettings:
     id: str | None = None
     drop: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    decimal: str = "."
+    sheet: str | None = None
+    shards: bool = False
     val: str | None = None
     val_sha256: str | None = None
     val_rows: int | None = None

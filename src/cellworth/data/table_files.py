@@ -43,6 +43,7 @@ _BATCH = 2**16
 # Bytes of text that are parsed together; they are to a text file what row groups are to Parquet.
 _PIECE = 2**24
 _TAIL = 8
+_GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 _NEWLINE, _RETURN, _QUOTE = b'\n\r"'
@@ -202,6 +203,15 @@ def _split_suffixes(address: str) -> tuple[str, str]:
     path = PurePosixPath(address.lower())
     packed = path.suffix if path.suffix in COMPRESSIONS else ""
     return PurePosixPath(path.stem if packed else path.name).suffix, packed
+
+
+def names_many(address: str, options: Options) -> bool:
+    """Tell whether an address is a folder or a pattern, and not one file."""
+    system, path = _open_system(address, options)
+    with _name_remote_errors(address):
+        if system.isdir(path):
+            return True
+        return any(mark in path for mark in "*?[") and not system.exists(path)
 
 
 def _list_addresses(address: Any) -> list[Address]:
@@ -482,6 +492,17 @@ def _read_text(
             yield from table.combine_chunks().to_batches(max_chunksize=_BATCH)
 
 
+def read_whole_text(address: str, text: TextFormat, options: Options) -> pa.Table:
+    """Read a CSV or JSONL file at once."""
+    file = TableFile(address, find_kind(address), (), "", text=text)
+    with _open_text(address, text, options) as stream:
+        blocks = []
+        while block := stream.read(_PIECE):
+            _check_is_text(block, file)
+            blocks.append(block)
+    return _parse(file, b"".join(blocks), 0)
+
+
 def can_read_as(file: TableFile, name: str, type_: pa.DataType, options: Options) -> bool:
     """Tell whether all cells of a column of a CSV file can be read as a type."""
     import pyarrow as pa
@@ -503,11 +524,7 @@ def _cut_into_pieces(stream: _TextStream, file: TableFile) -> Iterator[bytes]:
     is_csv, can_cut = file.kind == "csv", True
     while block := stream.read(_PIECE):
         waiting += block
-        if b"\0" in block:
-            raise ValueError(
-                f"{file.address} must be {file.text.encoding} text, got null bytes; name its "
-                "encoding, such as utf-16."
-            )
+        _check_is_text(block, file)
         end = _find_last_end(waiting, _get_delimiter(file)) if is_csv else waiting.rfind(b"\n") + 1
         # A quote inside a plain cell makes ends uncertain, so the rest is one piece.
         can_cut = can_cut and end is not None
@@ -516,6 +533,18 @@ def _cut_into_pieces(stream: _TextStream, file: TableFile) -> Iterator[bytes]:
             waiting = waiting[end:]
     if waiting.strip():
         yield waiting
+
+
+def _check_is_text(block: bytes, file: TableFile) -> None:
+    if block.startswith(_GZIP):
+        raise ValueError(
+            f"{file.address} must be text, got a file compressed by gzip; rename it to end in .gz."
+        )
+    if b"\0" in block:
+        raise ValueError(
+            f"{file.address} must be {file.text.encoding} text, got null bytes; name its "
+            "encoding, such as utf-16."
+        )
 
 
 def _find_last_end(text: bytes, delimiter: str) -> int | None:

@@ -347,7 +347,7 @@ def plan_of_shards(
         # Validation errors take as much as values.
         groups = [{"mean": values, "row_mean": values[:, 0]}]
         groups *= 1 + (schedule.n_kept_strata > 0)
-        _, writing = _time_call(time.perf_counter, write_groups, folder, 0, 0, groups)
+        _, writing = _time_call(time.perf_counter, write_groups, Path(folder), 0, 0, groups)
         ranker = _ranker(game, shard, schedule.n_rows, bins, semivalue)
         passes, serial, pair_bytes, near_bytes = _time_rounds(schedule, ranker, shard)
     n_rows, n_columns = table.shape

@@ -1,0 +1,284 @@
+"""Tables in many files, from stdin and from sheets, through all commands."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from cellworth import load
+from cellworth.cli.commands import main
+from shell import OWNERS, ROWS, TABLE, cellworth, fine
+
+HEAD = "name,age,town,debt,label"
+
+
+def make_home(folder, suffix="csv"):
+    """A table of 24 rows in one file and in three, with validation rows."""
+    (folder / "whole.csv").write_text(TABLE)
+    (folder / "val.csv").write_text("\n".join([HEAD, *ROWS[3:9], ""]))
+    whole = pc.read_csv(folder / "whole.csv")
+    (folder / "parts").mkdir()
+    for number, start in enumerate((0, 5, 17)):
+        part = whole.slice(start, [5, 12, 7][number])
+        path = folder / "parts" / f"{number}.{suffix}"
+        (pc.write_csv if suffix == "csv" else pq.write_table)(part, path)
+    (folder / "owners.toml").write_text(OWNERS)
+    return folder
+
+
+ASKED = ["--target", "label", "--drop", "name", "-k", "3", "--passes", "2"]
+
+
+def read_values(folder):
+    return load(folder).values
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """The table valued in shards, from a folder of Parquet files."""
+    home = make_home(tmp_path_factory.mktemp("many"), "parquet")
+    asked = [home / "parts", *ASKED, "--val", home / "val.csv", "--shards"]
+    fine("value", *asked, "-o", home / "values", "--owners", home / "owners.toml")
+    return home
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_folder_and_a_pattern_have_the_values_of_one_file(tmp_path, suffix):
+    home = make_home(tmp_path, suffix)
+    fine("value", home / "whole.csv", *ASKED, "-o", home / "one", "-q")
+    for address in (home / "parts", f"{home}/parts/*.{suffix}"):
+        done = cellworth("value", address, *ASKED, "-o", home / "many", "--force")
+        assert done.err.startswith(
+            f"{address} has 24 rows x 3 columns and is read into memory; --s"
+        )
+        np.testing.assert_array_equal(read_values(home / "many"), read_values(home / "one"))
+    assert "is read into memory" in cellworth("plan", home / "parts", *ASKED).err
+
+
+def test_a_large_folder_is_read_in_shards(tmp_path, monkeypatch):
+    monkeypatch.setattr("cellworth.cli.request.MOST_CELLS_IN_MEMORY", 71)
+    home = make_home(tmp_path)
+    asked = ["value", home / "parts", *ASKED, "-o", home / "o"]
+    assert "is read in shards, which needs validation rows; give --val" in cellworth(*asked).err
+    done = cellworth(*asked, "--val", home / "val.csv")
+    assert (done.code, "and is read in shards; --no-shards" in done.err) == (0, True)
+    done = cellworth(*asked, "--val", home / "val.csv", "--no-shards", "--force")
+    assert (done.code, "is read into memory" in done.err) == (0, True)
+    monkeypatch.setattr("cellworth.cli.request.MOST_CELLS_IN_MEMORY", 72)
+    assert "is read into memory" in cellworth(*asked, "--val", home / "val.csv", "--force").err
+
+
+def test_values_in_shards_are_those_in_memory_with_ranks_in_bins(home):
+    from cellworth import KNNValuer
+    from cellworth.cli.input_files import read_input
+    from cellworth.knn import BinnedRanks
+
+    how = {"target": "label", "drop": ["name"]}
+    train, val = (read_input(home / name, **how) for name in ("whole.csv", "val.csv"))
+    valuer = KNNValuer(3, n_passes=2, random_state=0, ranking=BinnedRanks())
+    valuer.fit(train.X, train.y, X_val=val.X, y_val=val.y)
+    np.testing.assert_array_equal(read_values(home / "values"), valuer.valuation_.values)
+
+
+def test_partitioned_folders_have_their_keys_as_columns(tmp_path):
+    home = make_home(tmp_path)
+    whole = pc.read_csv(home / "whole.csv")
+    for town in ("north", "south"):
+        (home / "hive" / f"town={town}").mkdir(parents=True)
+        rows = whole.filter(pa.compute.equal(whole["town"], town)).drop_columns("town")
+        pq.write_table(rows, home / "hive" / f"town={town}" / "0.parquet")
+    fine("value", home / "hive", *ASKED, "-o", home / "v", "-q")
+    assert load(home / "v").column_labels.tolist() == ["age", "debt", "town"]
+    assert "town" in fine("explain", home / "v", "--column", "town")
+
+
+def pipe(content, *arguments):
+    """Run a command with this on stdin; its exit code and stderr."""
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments], input=content)
+    return done.exit_code, done.stderr
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "csv.gz"])
+def test_stdin_is_kept_for_later_commands(tmp_path, kind):
+    home = make_home(tmp_path)
+    whole = pc.read_csv(home / "whole.csv")
+    pq.write_table(whole, home / "x.parquet")
+    content = {
+        "csv": TABLE.encode(),
+        "csv.gz": gzip.compress(TABLE.encode()),
+        "jsonl": "\n".join(map(json.dumps, whole.to_pylist())).encode(),
+        "parquet": (home / "x.parquet").read_bytes(),
+    }[kind]
+    code, noted = pipe(content, "value", "-", *ASKED, "-o", home / "v")
+    assert (code, f"stdin is kept in {home}/v.stdin.{kind}, for later" in noted) == (0, True)
+    fine("value", home / "whole.csv", *ASKED, "-o", home / "one", "-q")
+    np.testing.assert_array_equal(read_values(home / "v"), read_values(home / "one"))
+    assert "reason" in fine("suspects", home / "v", "-k", "3")
+
+
+def test_a_plan_of_stdin_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert pipe(TABLE.encode(), "plan", "-", *ASKED)[0] == 0
+    assert list(tmp_path.iterdir()) == []
+    code, told = pipe(b"", "plan", "-", *ASKED)
+    assert (code, "stdin is empty; pipe a table into it" in told) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_pipe_of_the_shell_is_read(tmp_path):
+    home = make_home(tmp_path)
+    command = [sys.executable, "-m", "cellworth", "value", "-", *ASKED, "-o", str(home / "v")]
+    done = subprocess.run(  # noqa: S603
+        command, input=TABLE.encode(), capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_sheet_has_the_values_of_the_same_csv(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    home = make_home(tmp_path)
+    book = openpyxl.Workbook()
+    whole = pc.read_csv(home / "whole.csv")
+    book.active.append(whole.column_names)
+    for line in whole.to_pylist():
+        book.active.append(list(line.values()))
+    book.save(home / "one.xlsx")
+    fine("value", home / "whole.csv", *ASKED, "-o", home / "one", "-q")
+    fine("value", home / "one.xlsx", *ASKED, "-o", home / "v", "-q")
+    np.testing.assert_array_equal(read_values(home / "v"), read_values(home / "one"))
+    book.create_sheet("notes").append(["nothing"])
+    book.save(home / "two.xlsx")
+    asked = ["value", home / "two.xlsx", *ASKED, "-o", home / "w", "-q"]
+    assert "--sheet must be one of 'Sheet', 'notes', got none" in cellworth(*asked).err
+    fine(*asked, "--sheet", "Sheet")
+    np.testing.assert_array_equal(read_values(home / "w"), read_values(home / "one"))
+
+
+def test_delimiter_decimal_and_encoding_are_options(tmp_path):
+    home = make_home(tmp_path)
+    text = TABLE.replace(",", ";").replace("town", "größe")
+    (home / "other.csv").write_text(text, encoding="utf-16")
+    fine("value", home / "whole.csv", *ASKED, "-o", home / "one", "-q")
+    how = ["--delimiter", ";", "--encoding", "utf-16", "--decimal", ","]
+    fine("value", home / "other.csv", *ASKED, *how, "-o", home / "v", "-q")
+    np.testing.assert_array_equal(read_values(home / "v"), read_values(home / "one"))
+    assert "größe" in fine("explain", home / "v", "--row", "3")
+    assert json.loads(fine("info", home / "v", "--json"))["request"]["encoding"] == "utf-16"
+
+
+def test_all_commands_work_over_shards(home, tmp_path):
+    values = home / "values"
+    assert "Valuation of 24 x 3" in fine("info", values)
+    assert json.loads(fine("info", values, "--json"))["request"]["shards"] is True
+    listed = json.loads(fine("suspects", values, "-k", "4", "--json"))["cells"]
+    assert (len(listed), listed[0]["cell"] is not None) == (4, True)
+    explained = json.loads(fine("explain", values, "--row", "7", "--json"))
+    whole = pc.read_csv(home / "whole.csv").slice(7, 1).to_pylist()[0]
+    assert {part["column"]: part["cell"] for part in explained["parts"]} == {
+        name: whole[name] for name in ("age", "town", "debt")
+    }
+    assert "no row is called 'x'" in cellworth("explain", values, "--row", "x").err
+    fine("explain", values, "--column", "debt")
+    limits = ["--min-total", "-9", "--max-suspects", "100", "--anomaly-above", "1"]
+    assert fine("check", values, *limits).count("ok") == 2
+    fine("report", values, "-o", tmp_path / "report.html")
+    assert "<!doctype html>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "bank" in fine("split", values, "--amount", "100.00", "-o", tmp_path / "audit")
+    assert "yes: files, split, data" in fine("verify", tmp_path / "audit", "--values", values)
+    asked = [home / "parts", *ASKED, "--val", home / "val.csv", "--shards"]
+    assert "in 3 shards" in fine("plan", *asked)
+    assert json.loads(fine("plan", *asked, "--json"))["shape"] == [24, 3]
+
+
+def test_agreements_work_over_shards(home, tmp_path):
+    asked = [home / "parts", *ASKED, "--val", home / "val.csv", "--shards"]
+    deal, values = tmp_path / "deal.toml", tmp_path / "v"
+    fine("draft", *asked, "--owners", home / "owners.toml", "-o", deal)
+    fine("value", *asked, "--agreement", deal, "-o", values, "-q")
+    assert "shop" in fine("split", values, "--agreement", deal, "--amount", "100.00")
+
+
+@pytest.mark.slow
+def test_a_run_over_shards_is_resumed_and_merged(tmp_path):
+    rng = np.random.default_rng(0)
+    cells = pa.table({f"c{i}": rng.normal(size=30) for i in range(24)} | {"y": [0, 1] * 15})
+    pq.write_table(cells, tmp_path / "t.parquet", row_group_size=10)
+    pc.write_csv(cells.slice(0, 6), tmp_path / "val.csv")
+    asked = [tmp_path / "t.parquet", "--target", "y", "--val", tmp_path / "val.csv", "--shards"]
+    run, passes = tmp_path / "run", ["--passes", "2", "-q"]
+    fine("value", *asked, *passes, "--checkpoint", run, "-o", tmp_path / "v")
+    assert f"cellworth resume {run}" in fine("info", run)
+    fine("resume", run, "--passes", "4", "-o", tmp_path / "w", "-q")
+    fine("value", *asked, "--passes", "4", "-o", tmp_path / "four", "-q")
+    np.testing.assert_array_equal(read_values(tmp_path / "w"), read_values(tmp_path / "four"))
+    fine("value", *asked, *passes, "--seed", "1", "-o", tmp_path / "other")
+    fine("merge", tmp_path / "v", tmp_path / "other", "--into", tmp_path / "both")
+    merged = (read_values(tmp_path / "v") + read_values(tmp_path / "other")) / 2
+    np.testing.assert_allclose(read_values(tmp_path / "both"), merged, atol=1e-15)
+    assert "reason" in fine("suspects", tmp_path / "both", "-k", "2")
+
+
+def test_files_that_changed_are_told(tmp_path):
+    home = make_home(tmp_path)
+    for flag in ("--shards", "--no-shards"):
+        asked = [home / "parts", *ASKED, "--val", home / "val.csv", flag]
+        fine("value", *asked, "-o", home / f"v{flag}", "-q")
+    with (home / "parts" / "1.csv").open("a") as file:
+        file.write("p99,30,north,4,yes\n")
+    for flag in ("--shards", "--no-shards"):
+        done = cellworth("suspects", home / f"v{flag}")
+        assert (done.code, "is not the table that was valued (its sha256 differs)" in done.err) == (
+            2,
+            True,
+        )
+    (home / "parts").rename(home / "moved")
+    assert "does not exist any more; give --table" in cellworth("suspects", home / "v--shards").err
+
+
+@pytest.mark.parametrize(
+    ("option", "reported"),
+    [
+        (["--id", "name"], "--id is for tables in memory, but"),
+        (["--model", "m:f"], "--model is for tables in memory, but"),
+        (["--budget", "9"], "--budget counts fits of a model"),
+        (["--drop", "nosuch"], "--drop is 'nosuch'"),
+        (["--target", "nosuch"], "got 'nosuch'; its columns are"),
+    ],
+)
+def test_options_that_shards_do_not_have_are_told(home, option, reported):
+    asked = [home / "parts", "--target", "label", "--val", home / "val.csv", "--shards"]
+    done = cellworth("plan", *asked, *option)
+    assert (done.code, reported in done.err) == (2, True)
+
+
+def test_a_table_too_large_for_memory_is_told_to_commands_that_need_it(home, monkeypatch):
+    monkeypatch.setattr("cellworth.cli.request._MOST_CELLS", 71)
+    done = cellworth("suspects", home / "values")
+    assert (done.code, "must have at most 71 cells, got 72; list the lowest" in done.err) == (
+        2,
+        True,
+    )
+    fine("explain", home / "values", "--row", "3")
+
+
+@pytest.mark.slow
+def test_tables_are_read_from_an_object_store(s3, home, tmp_path):
+    import s3fs
+
+    store = s3fs.S3FileSystem(**s3[1])
+    for path in (home / "parts").iterdir():
+        store.put(str(path), f"bucket/many/year=1/{path.name}")
+    store.put(str(home / "val.csv"), "bucket/val.csv")
+    for address in ("s3://bucket/many/year=1", "s3://bucket/many/**/0.parquet"):
+        asked = [address, *ASKED, "--val", "s3://bucket/val.csv"]
+        if "**" in address:
+            asked += ["--drop", "year"]
+        fine("value", *asked, "--shards", "-o", tmp_path / "v", "-q", "--force")
+        assert "reason" in fine("suspects", tmp_path / "v", "-k", "2")
