@@ -1,6 +1,7 @@
 """What people see of values in shards: reports, explanations, plots, the command line."""
 
 import json
+import re
 import shutil
 
 import numpy as np
@@ -146,6 +147,9 @@ def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
             f"ShardedKNNValuer(runtime=Runtime(checkpoint='{tmp_path / 'k'}')).fit(table, ...)"
         )
         assert going_on in text
+        assert re.search(
+            r"  done        100% \(\d+ of \d+ rounds\)\n  last write .* \(ended\)", text
+        )
         assert going_on in run("resume", folder)[1]
     assert json.loads(run("info", tmp_path / "k", "--json")[1])["holds"] == "cellworth checkpoint"
     assert "Valuation of 60 x 2" in run("info", tmp_path / "k" / "values")[1]

@@ -6,8 +6,9 @@ import json
 import re
 import subprocess
 import sys
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
 
+import jsonschema
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ import pytest
 
 from cellworth import explain_row, load, suspect_cells
 from cellworth.cli.input_files import read_input
+from cellworth.cli.schemas import document_schema
 from cellworth.diagnostics import anomaly_scores
 from shell import cellworth, fine
 
@@ -135,6 +137,26 @@ def test_info_says_what_a_folder_holds(home):
     assert "column  read_as   missing  distinct  distance" in out
     values = json.loads(fine("info", home.values, "--json"))["values"]
     assert [line["name"] for line in values["column_info"]] == ["age", "town", "debt"]
+
+
+def test_info_says_how_far_a_run_is(home, tmp_path):
+    run = tmp_path / "run"
+    fine("value", *home.asked, "--checkpoint", run, "-o", tmp_path / "v")
+    out = fine("info", run)
+    assert "\n  method      KNNValuer, ExhaustiveSampler()\n" in out
+    assert "\n  done        100% (1.0 passes)\n" in out
+    assert "(ended)" in out
+    document = json.loads(fine("info", run, "--json"))
+    jsonschema.validate(document, document_schema("info"))
+    assert document["created"] <= document["progress"][0]["time"]
+    # A process that was killed leaves what it wrote last.
+    killed = json.loads((run / "progress.json").read_text()) | {"event": "progress", "done": 0.25}
+    for seconds, state in ((5, "active"), (500, "seems dead")):
+        ago = datetime.now(UTC) - timedelta(seconds=seconds)
+        text = json.dumps(killed | {"time": ago.isoformat(timespec="seconds")})
+        (run / "progress.json").write_text(text)
+        assert f"({state})" in fine("info", run)
+        assert "  done        25%" in fine("info", run)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,8 @@ def open_checkpoint(folder):
 
 def test_a_folder_is_made_and_names_its_run(tmp_path):
     start(tmp_path / "deep" / "run", 3)
-    assert names(tmp_path / "deep" / "run") == ["manifest.json", "state.npz"]
+    found = ["manifest.json", "progress.json", "state.npz"]
+    assert names(tmp_path / "deep" / "run") == found
 
 
 @pytest.mark.parametrize("until", [1, 5, 8, 9, 15])
@@ -105,7 +106,8 @@ def test_answers_of_a_shard_are_folded_later_in_any_order(tmp_path, hasty):
     outcome = start(tmp_path, 20, nothing)
     assert nothing.done == []
     assert bits(outcome.contribution) == bits(start(None, 20).contribution)
-    assert names(tmp_path) == ["manifest.json", "state.npz"]
+    progress = [f"progress-{position}-of-3.json" for position in range(3)]
+    assert names(tmp_path) == ["manifest.json", *progress, "progress.json", "state.npz"]
 
 
 def test_a_shard_of_a_run_that_is_done_has_nothing_to_do(tmp_path):

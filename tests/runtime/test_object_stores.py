@@ -54,7 +54,7 @@ def start_together(*runs):
 def test_a_run_resumes_from_a_store(in_memory):
     value("memory://box/run", 2)
     names = [Path(name).name for name in in_memory.find("/box/run")]
-    assert names == ["manifest.json", "state.npz"]
+    assert names == ["manifest.json", "progress.json", "state.npz"]
     assert digest(value("memory://box/run")) == digest(value(None))
 
 

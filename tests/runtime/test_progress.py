@@ -182,6 +182,31 @@ def test_the_time_left_follows_from_the_tasks_of_this_session():
     assert state.seconds_left == pytest.approx(4 * state.seconds)
 
 
+def test_a_checkpoint_keeps_how_far_its_run_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(stopping, "_SECONDS_BETWEEN_LINES", 0.02)
+    seen = []
+
+    def look(task):
+        time.sleep(0.1)
+        seen.extend(stopping.read_progress(tmp_path))
+        return noise(task)
+
+    start(4, look, executor=Threads(1), checkpoint=DirectoryCheckpoint(tmp_path))
+    assert {entry["event"] for entry in seen} <= {"start", "progress"}
+    assert 0 < max(entry["done"] for entry in seen) < 1
+    (last,) = stopping.read_progress(tmp_path)
+    assert (last["event"], last["done"], last["count"]) == ("end", 1.0, "4 tasks")
+
+
+def test_when_a_run_began_is_no_part_of_its_identity(tmp_path):
+    start(8, checkpoint=DirectoryCheckpoint(tmp_path))
+    manifest = tmp_path / "manifest.json"
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**content, "created": "2020-01-01T00:00:00+00:00"}))
+    assert start(16, checkpoint=DirectoryCheckpoint(tmp_path)).tasks == 16
+    assert json.loads(manifest.read_text())["created"].startswith("2020")
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.123, "0.12 s"), (35, "35 s"), (150, "2.5 min"), (10_800, "3 h")]
 )

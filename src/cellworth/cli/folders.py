@@ -22,7 +22,7 @@ from cellworth.valuation.valuation import Valuation
 VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoint.FORMAT, bundle.FORMAT
 
 _MANIFEST = "manifest.json"
-_RUN = "run"
+RUN = "run"
 # What to call in Python in place of a command, for a sharded table.
 _IN_PYTHON = {
     "check": "valuation.lowest(k) and table.take(rows) show cells to look at",
@@ -91,9 +91,9 @@ def _get_python_call() -> str:
 def find_sharded_run(folder: AnyPath) -> AnyPath | None:
     """Return the folder of a run over a sharded table, given it or its subfolder ``run``."""
     for top in (folder, folder.parent):
-        run = read_folder_manifest(top / _RUN) or {}
+        run = read_folder_manifest(top / RUN) or {}
         if run.get("format") == CHECKPOINT and _is_of_shards(run):
-            return top if folder in (top, top / _RUN) else None
+            return top if folder in (top, top / RUN) else None
     return None
 
 

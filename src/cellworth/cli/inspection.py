@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any, Literal, cast
 
@@ -25,6 +26,7 @@ from cellworth.cli.app import (
 from cellworth.cli.folders import (
     AUDIT,
     CHECKPOINT,
+    RUN,
     VALUATION,
     Result,
     check_output_file,
@@ -33,6 +35,7 @@ from cellworth.cli.folders import (
     get_folder_format,
     is_sharded_result,
     make_resume_line,
+    read_folder_manifest,
     save_result,
 )
 from cellworth.cli.request import FILE, KNN, RunRequest
@@ -44,6 +47,7 @@ from cellworth.cli.schemas import (
     InfoDocument,
     LimitDocument,
     MergeDocument,
+    ProgressDocument,
     ReportDocument,
     RunSettings,
     SuspectDocument,
@@ -58,12 +62,15 @@ from cellworth.diagnostics.explain import explain_column, explain_row
 from cellworth.diagnostics.suspects import suspect_cells
 from cellworth.report.page import text_of
 from cellworth.runtime.checkpoint import merge as merge_partitions
+from cellworth.runtime.stopping import format_seconds, read_progress
 from cellworth.sampling.moments import SAMPLING_ALONE
 from cellworth.valuation import load
 from cellworth.valuation.valuation import Valuation, format_score
 from cellworth.valuation.values import table_lines, visible_text
 
 _FORMATS = (".csv", ".parquet", ".json")
+# A run records its progress every 30 seconds.
+_SECONDS_OF_SILENCE = 120.0
 
 
 def show_folder(folder: AnyPath) -> None:
@@ -82,6 +89,7 @@ def show_folder(folder: AnyPath) -> None:
         "created": None,
         "versions": None,
         "values": None,
+        "progress": None,
     }
     lines = [f"{folder}: {kind}"]
     found = folder if kind == VALUATION else folder / "valuation" if kind == AUDIT else None
@@ -100,6 +108,12 @@ def show_folder(folder: AnyPath) -> None:
         model = KNN if settings is None else settings.model
         resume = f"  resume with {make_resume_line(folder, model)}"
         lines += _describe_sharded_run(sharded) if sharded and settings is None else [resume]
+        run = folder if sharded is None else sharded / RUN
+        manifest = read_folder_manifest(run) or {}
+        document["created"] = manifest.get("created")
+        document["versions"] = manifest["run"].get("versions")
+        document["progress"] = progress = _read_progress(run)
+        lines += _describe_progress(manifest, progress)
     print_result("info", document, [*lines, *_format_settings(settings)])
 
 
@@ -279,6 +293,34 @@ def _describe_sharded_run(folder: AnyPath) -> Iterator[str]:
     yield f"  resume with ShardedKNNValuer(runtime={runtime}).fit(table, ...)"
     if (folder / "values").is_dir():
         yield f"  values      {folder / 'values'}"
+
+
+def _read_progress(folder: AnyPath) -> list[ProgressDocument]:
+    """Return how far the runs in a checkpoint are; one seems active if it wrote lately."""
+    found = []
+    for entry in read_progress(folder):
+        age = (datetime.now(UTC) - datetime.fromisoformat(entry["time"])).total_seconds()
+        is_active = entry["event"] in ("start", "progress") and age < _SECONDS_OF_SILENCE
+        found.append(cast("ProgressDocument", {**entry, "active": is_active}))
+    return found
+
+
+def _describe_progress(
+    manifest: Mapping[str, Any], progress: list[ProgressDocument]
+) -> Iterator[str]:
+    run = manifest["run"]
+    yield f"  method      {run.get('method', 'ShardedKNNValuer')}, {run.get('sampler')}"
+    if table := run["problem_spec"].get("data_sha256", {}).get("X", run.get("table")):
+        yield f"  table       sha256 {table}"
+    yield f"  since       {manifest.get('created')}"
+    for entry in progress:
+        left, error = entry["seconds_left"], entry["error"]
+        texts = [f"{entry['done']:.0%} ({entry['count']})"]
+        texts += [f"about {format_seconds(left)} left"] if left and entry["active"] else []
+        texts += [f"standard errors up to {error:.2g}"] if error is not None else []
+        yield f"  done        {', '.join(texts)}"
+        state = {"end": "ended", "failed": "failed"}.get(entry["event"], "seems dead")
+        yield f"  last write  {entry['time']} ({'active' if entry['active'] else state})"
 
 
 def _settings_of(request: RunRequest) -> RunSettings:

@@ -176,6 +176,21 @@ class PlanDocument(TypedDict):
     column_info: list[ColumnDocument] | None
 
 
+class ProgressDocument(TypedDict):
+    """How far a run, or one partition of it, is."""
+
+    title: str
+    event: Literal["start", "progress", "end", "failed"]
+    time: str
+    active: bool
+    done: float
+    tasks: int
+    count: str
+    seconds: float
+    seconds_left: float | None
+    error: float | None
+
+
 class InfoDocument(TypedDict):
     """Contents of a folder."""
 
@@ -185,6 +200,7 @@ class InfoDocument(TypedDict):
     created: str | None
     versions: dict[str, str] | None
     values: ValuesDocument | None
+    progress: list[ProgressDocument] | None
 
 
 class SuspectDocument(TypedDict):

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -487,6 +488,8 @@ def _read_identity(folder: AnyPath) -> dict[str, Any] | None:
 
 def _begin(folder: AnyPath, identity: Mapping[str, Any]) -> None:
     head = {"format": FORMAT, "version": VERSION, "sha256": hash_json(identity)}
+    # When a run began is no part of its identity.
+    head["created"] = datetime.now(UTC).isoformat(timespec="seconds")
     # Several processes may begin at once; the first one writes the manifest.
     with suppress(FileExistsError), write_atomically(folder / _MANIFEST, replacing=False) as file:
         file.write(json.dumps(head | {"run": identity}, indent=1).encode())

@@ -14,10 +14,11 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
-from cellworth.data.io import Plain, n_bytes, pack, unpack
-from cellworth.runtime.checkpoint import Checkpoint, Loader, RunState
+from cellworth.data.io import AnyPath, Plain, n_bytes, pack, unpack
+from cellworth.runtime.checkpoint import Checkpoint, DirectoryCheckpoint, Loader, RunState
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.stopping import (
+    PROGRESS,
     CheckpointLog,
     Progress,
     ProgressReporter,
@@ -399,6 +400,7 @@ def run(
         errors_from=errors_from,
         seconds_per_task=seconds_per_task,
         where={"stop": stop, "executor": executor, "checkpoint": checkpoint},
+        file=_progress_file(checkpoint, ""),
     )
     pool = executor.start(work, title)
     folded = _fold_tasks(
@@ -457,12 +459,19 @@ def run_partition(
         n_tasks=len(requests),
         describe=lambda progress: f"{progress.tasks:,} of {len(requests):,} requests",
         where={"executor": executor, "checkpoint": checkpoint},
+        file=_progress_file(checkpoint, f"-{index}-of-{n_partitions}"),
     )
     seconds_left = _Countdown(time.perf_counter(), stop, planner)
     with interrupts.watch(), reporter, writer, executor.start(work, title) as pool:
         for _ in TaskQueue(pool, requests, writer, interrupts).iter_as_completed(seconds_left):
             reporter.advance()
     return reporter.n_done
+
+
+def _progress_file(checkpoint: Checkpoint | None, part: str) -> AnyPath | None:
+    if not isinstance(checkpoint, DirectoryCheckpoint):
+        return None
+    return checkpoint.folder / PROGRESS.format(part)
 
 
 def _fold_tasks(

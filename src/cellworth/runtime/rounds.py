@@ -32,7 +32,7 @@ from cellworth.runtime.shard_algorithm import (
     ShardCache,
     ShardRunResult,
 )
-from cellworth.runtime.stopping import Progress, ProgressReporter, StoppingRule
+from cellworth.runtime.stopping import PROGRESS, Progress, ProgressReporter, StoppingRule
 from cellworth.runtime.workers import (
     Interrupts,
     LazyAnswer,
@@ -90,6 +90,7 @@ def run_rounds(
             before=Progress(progress.complete * visits, 0.0, None),
             describe=lambda progress: f"{progress.tasks // visits} rounds{planned}",
             where={"executor": executor, "checkpoint": checkpoint},
+            file=checkpoint and checkpoint / PROGRESS.format(""),
         )
         cache = ShardCache(algorithm, rounds.states, n_cached)
         context = RunContext(

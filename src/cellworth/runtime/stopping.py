@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import sys
@@ -10,14 +11,16 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, Self
 
 import numpy as np
 from tqdm import TqdmWarning
 
 from cellworth.data.arguments import is_integer
+from cellworth.data.io import AnyPath, list_names, read_json, write_atomically
 from cellworth.sampling.moments import Addition, Moments, Tally, widening
 
 # A budget of utilities also ends after this many lookups for each, known utilities included.
@@ -34,6 +37,8 @@ _SECONDS_BETWEEN_UPDATES = 0.2
 _SECONDS_BETWEEN_LINES = 30.0
 # Some standard errors take seconds to compute; the bar spends at most this share of the time.
 _SHARE_OF_TIME = 0.02
+# File of a checkpoint that holds the latest line of progress.
+PROGRESS = "progress{}.json"
 _log = logging.getLogger(__name__)
 
 
@@ -402,7 +407,8 @@ class ProgressReporter:
     Progress is a number of tasks out of ``n_tasks``, or a share that ``share_done`` computes.
     ``describe`` returns the text behind the bar. From ``errors_from`` tasks on, the largest
     standard error is reported. ``before`` is what earlier sessions have done. The first line shows
-    ``seconds_per_task``, if it is known, and ``where`` the run is executed and recorded.
+    ``seconds_per_task``, if it is known, and ``where`` the run is executed and recorded. The latest
+    line is kept in ``file`` (see :func:`read_progress`).
     """
 
     def __init__(
@@ -417,8 +423,10 @@ class ProgressReporter:
         errors_from: int | None = None,
         seconds_per_task: float = 0.0,
         where: Mapping[str, object] | None = None,
+        file: AnyPath | None = None,
     ) -> None:
         self.n_tasks: int = n_tasks
+        self._file = file
         self._title, self._where, self._seconds_per_task = title, where or {}, seconds_per_task
         self._share_done, self._describe = share_done or self._count_share, describe
         self._errors_from = math.inf if errors_from is None else errors_from
@@ -428,6 +436,7 @@ class ProgressReporter:
         self._share_before = min(self._share_done(self._latest), 1.0)
         self._snapshot = self._take_snapshot()
         self._has_estimate, self._closed = False, threading.Event()
+        self._thread: threading.Thread | None = None
         has_bar = shown and _is_interactive()
         self._prints = shown and not has_bar and sys.stderr is not None
         slow = seconds_per_task >= _SECONDS_BEFORE_BAR
@@ -463,19 +472,26 @@ class ProgressReporter:
         if self._seconds_per_task > 0:
             texts.append(f"about {format_seconds(self._seconds_per_task)} per task")
         self._log("start", ", ".join(["started", *texts]), **where)
+        self._record("start")
         if self._before.tasks:
             found = f"resumed after {self._describe(self._before)} ({self._share_before:.0%})"
             self._log("resume", found, tasks=self._before.tasks, done=self._share_before)
-        if self._prints or _log.isEnabledFor(logging.INFO):
-            threading.Thread(target=self._repeat, name="cellworth-progress", daemon=True).start()
+        if self._prints or self._file is not None or _log.isEnabledFor(logging.INFO):
+            self._thread = threading.Thread(
+                target=self._repeat, name="cellworth-progress", daemon=True
+            )
+            self._thread.start()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
         self._update(last=True)
         self._bar.close()
         state = self._snapshot
         spent = f"{', '.join(state.texts())}, {format_seconds(state.seconds)}"
+        self._record("end" if error is None else "failed")
         if error is None:
             self._log("end", f"ended: {spent}", **state.fields())
         else:
@@ -486,24 +502,42 @@ class ProgressReporter:
         extra = {"event": event, "title": self._title, **fields}
         _log.info("%s: %s", self._title, text, extra=extra)
 
+    def _record(self, event: str) -> None:
+        """Keep the latest state in the file."""
+        if self._file is None:
+            return
+        state = self._snapshot.move_to(time.perf_counter() - self._began)
+        content = {
+            "event": event,
+            "title": self._title,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "count": state.count,
+            **state.fields(),
+        }
+        # The run does not need it: a full disk shows elsewhere.
+        with suppress(OSError), write_atomically(self._file, durable=False) as file:
+            file.write(json.dumps(content, indent=1).encode())
+
     def _repeat(self) -> None:
         """Report the latest state every 30 seconds, even if the first task takes longer."""
         while not self._closed.wait(_SECONDS_BETWEEN_LINES):
             state = self._snapshot.move_to(time.perf_counter() - self._began)
             self._log("progress", str(state), **state.fields())
+            self._record("progress")
             if self._prints and not _has_listener():
                 sys.stderr.write(f"{self._title}: {state}\n")
                 sys.stderr.flush()
 
     def _update(self, *, last: bool = False) -> None:
         self._updated = time.perf_counter()
-        is_logged = _log.isEnabledFor(logging.INFO)
-        if self._bar.disable and not self._prints and not is_logged:
+        is_logged, is_due = _log.isEnabledFor(logging.INFO), self._limiter.due
+        is_heard = is_logged or self._prints or self._file is not None or not self._bar.disable
+        if not is_heard or not (is_due or last):
             return
-        if self._latest.tasks >= self._errors_from and (self._limiter.due or (last and is_logged)):
-            with self._limiter.measure():
+        with self._limiter.measure():
+            if self._latest.tasks >= self._errors_from and (is_due or is_logged):
                 self._error = self._latest.largest_standard_error
-        self._snapshot = state = self._take_snapshot()
+            self._snapshot = state = self._take_snapshot()
         if not self._bar.disable:
             self._bar.set_postfix_str(", ".join(state.texts()), refresh=False)
             self._bar.update(state.share - self._bar.n)
@@ -606,6 +640,11 @@ class RateLimiter:
         began = time.monotonic()
         yield
         self._next = began + (time.monotonic() - began) / self._share_of_time
+
+
+def read_progress(folder: AnyPath) -> list[dict[str, Any]]:
+    """Return the progress that runs, maybe several partitions of one, have left in a checkpoint."""
+    return [read_json(folder / name) for name in list_names(folder, PROGRESS.format("*"))]
 
 
 class CheckpointLog:
