@@ -87,8 +87,9 @@ def run_rounds(
         reporter = ProgressReporter(
             title,
             shown=show_progress,
+            n_tasks=int(stop.most_tasks) * visits if planned else 0,
             before=Progress(progress.complete * visits, 0.0, None),
-            describe=lambda progress: f"{progress.tasks // visits} rounds{planned}",
+            describe=lambda progress: f"{progress.tasks // visits}{planned} rounds",
             where={"executor": executor, "checkpoint": checkpoint},
             file=checkpoint and checkpoint / PROGRESS.format(""),
         )
