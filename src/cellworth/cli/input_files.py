@@ -431,7 +431,7 @@ def check_column(names: Sequence[str], name: str, path: str, option: str) -> Non
     if len(names) == 1 and separator is not None:
         raise ValueError(
             f"{problem}; the only column is {names[0]!r}: is it separated by "
-            f"{_SEPARATORS[separator]}? Save it with commas, or as .tsv with tabs."
+            f"{_SEPARATORS[separator]}? Then give --delimiter {separator!r}."
         )
     lower = {one.lower(): one for one in names}
     alike = difflib.get_close_matches(name.lower(), lower, n=1)

@@ -288,7 +288,7 @@ def _name_output(table: str) -> str:
 def read_text(path: Path, called: str) -> str:
     """Read the text file of an option."""
     if not path.is_file():
-        raise FileNotFoundError(f"--{called} must be a file, got {path}.")
+        raise FileNotFoundError(f"--{called} must be a file, got {path}; give its path.")
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

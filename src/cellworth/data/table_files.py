@@ -737,6 +737,8 @@ def open_bytes(address: str, options: Options) -> Iterator[BinaryIO]:
         if is_address(address):
             system, path = _open_system(address, options)
             with _name_remote_errors(address):
+                if not system.exists(path):
+                    raise FileNotFoundError(f"there is no file {address}; give another address.")
                 file = stack.enter_context(system.open(path, "rb"))
         else:
             file = stack.enter_context(Path(address).open("rb"))
@@ -772,7 +774,12 @@ def _name_remote_errors(address: str) -> Iterator[None]:
     except Exception as error:
         if not is_address(address):
             raise
-        reason = " ".join(str(error).split()) or type(error).__name__
+        name = type(error).__name__
+        reason = " ".join(str(error).split()).rstrip(".") or name
+        if isinstance(error, ConnectionError | TimeoutError) or re.search("Connect|Timeout", name):
+            raise ConnectionError(
+                f"{address} cannot be reached ({reason}); check the network, and try again."
+            ) from error
         raise PermissionError(
             f"{address} cannot be read ({reason}); check the address and your credentials."
         ) from error
