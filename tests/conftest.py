@@ -1,9 +1,11 @@
-"""Examples that load a data set find it in the local folder; one S3 server for all tests."""
+"""Examples find data sets in the local folder; tests share an S3 server and a Ray cluster."""
 
 import os
 from pathlib import Path
 
 import pytest
+
+import ray_clusters
 
 os.environ.setdefault("CELLWORTH_DATA", str(Path(__file__).parents[1].parent / "shared" / "data"))
 
@@ -25,3 +27,10 @@ def s3(s3_session, monkeypatch):
     for name, value in s3_session[0].items():
         monkeypatch.setenv(name, value)
     return s3_session
+
+
+@pytest.fixture(scope="session")
+def ray_cluster():
+    """Two workers; starting them takes seconds."""
+    with ray_clusters.cluster(2):
+        yield

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+import ray_clusters
 from cellworth import KNNValuer, MonteCarloValuer, Runtime
 from cellworth.knn.algorithms import QueryTasks
-from cellworth.runtime import Dask, MaxTasks, Processes, Serial, Threads
+from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Serial, Threads
 from cellworth.sampling import PermutationSampler, PlainPermutations
 
 N_FOLDS = 4
@@ -136,6 +137,9 @@ def executor(name, n_workers):
     if name == "dask":
         with cluster(n_workers) as client:
             yield Dask(client)
+    elif name == "ray":
+        with ray_clusters.cluster(n_workers):
+            yield Ray()
     else:
         yield {
             "serial": lambda _: Serial(),

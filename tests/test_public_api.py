@@ -198,7 +198,17 @@ def run_python(code):
 
 
 NEEDED = ("joblib", "narwhals", "numpy", "pyarrow", "scipy", "sklearn")
-HEAVY = ("matplotlib", "dask", "distributed", "jinja2", "pandas", "polars", "xarray", "numba")
+HEAVY = (
+    "matplotlib",
+    "dask",
+    "distributed",
+    "jinja2",
+    "pandas",
+    "polars",
+    "xarray",
+    "numba",
+    "ray",
+)
 LOADED = "import sys; {0}; print(*sorted(m for m in sys.modules if m in {1!r}))"
 
 

@@ -23,7 +23,7 @@ from cellworth import (
     value_game,
 )
 from cellworth.games import TableGame
-from cellworth.runtime import MaxTasks, MemoryCheckpoint, Processes, Serial, Threads
+from cellworth.runtime import MaxTasks, MemoryCheckpoint, Processes, Ray, Serial, Threads
 from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers import FlattenedValuer
 
@@ -33,7 +33,16 @@ EXECUTORS = [
     Threads(3),
     Processes(1),
     Processes(2),
+    Ray(),
 ]
+
+
+@pytest.fixture
+def executor(request):
+    """Executors as they are; Ray needs its cluster."""
+    if isinstance(request.param, Ray):
+        request.getfixturevalue("ray_cluster")
+    return request.param
 
 
 def arrays(valuation):
@@ -71,7 +80,7 @@ def model_and_reference(request, wine):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr, indirect=True)
 def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executor):
     model, reference = model_and_reference
     valuer = MonteCarloValuer(
@@ -81,7 +90,7 @@ def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", EXECUTORS, ids=repr)
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr, indirect=True)
 def test_exact_values_are_the_same_bits_everywhere(wine, executor):
     model = MODELS["tree"]
     reference = ExactValuer(model).fit(**wine).valuation_
@@ -103,7 +112,7 @@ BASELINES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", [Threads(3), Processes(2)], ids=repr)
+@pytest.mark.parametrize("executor", [Threads(3), Processes(2), Ray()], ids=repr, indirect=True)
 @pytest.mark.parametrize("name", BASELINES)
 def test_baselines_are_the_same_bits_everywhere(wine, name, executor):
     given = wine if "bag" not in name else {part: wine[part] for part in ("X", "y")}

@@ -16,6 +16,7 @@ from cellworth.runtime import (
     MaxSeconds,
     MaxTasks,
     Processes,
+    Ray,
     Serial,
     TargetStandardError,
     Threads,
@@ -70,11 +71,14 @@ def executor(request):
     """Make an executor of a name and a number of workers.
 
     Clusters are shared, but not those whose workers are killed: Dask does not always succeed in
-    replacing them.
+    replacing them. Ray does.
     """
     with ExitStack() as clusters:
 
         def of(name, n_workers, shared=True):
+            if name == "ray":
+                request.getfixturevalue("ray_cluster")
+                return Ray()
             if name != "dask":
                 return IN_PLACE[name](n_workers)
             if not shared:
@@ -132,6 +136,8 @@ ONE_OFTEN = ["knn", pytest.param("monte carlo", marks=long)]
         ("processes", 2, 2),
         pytest.param(("dask", 1, 2), marks=[slow, long]),
         ("dask", 2, 2),
+        pytest.param(("ray", 2, 0), marks=[slow, long]),
+        ("ray", 2, 2),
     ],
     ids=str,
 )
@@ -189,7 +195,7 @@ def test_a_killed_process_leaves_no_trace(valuer, cell, drive, uninterrupted, tm
     assert Log(tmp_path / "log").n_starts < 2 * n_starts
 
 
-PLACES = {"serial": 1, "threads": 2, "processes": 2, "dask": 2}
+PLACES = {"serial": 1, "threads": 2, "processes": 2, "dask": 2, "ray": 2}
 
 
 def most_lost(valuer, name):
@@ -253,6 +259,7 @@ SIGNALS = {
         *product(PLACES, ["SIGINT"]),
         *product(["serial", "processes", "dask"], ["SIGTERM"]),
         *product(["threads", "processes", "dask"], ["Ctrl-C in a terminal"]),
+        pytest.param("ray", "Ctrl-C in a terminal", marks=long),
     ],
 )
 def test_a_signal_ends_a_run_cleanly(name, sent, drive, uninterrupted, tmp_path):
@@ -289,7 +296,7 @@ SECONDS_TO_SETTLE = 0.1
     ("name", "rule"),
     [
         *product(["serial", "threads"], RULES),
-        *product(["processes", "dask"], ["MaxTasks", "MaxSeconds"]),
+        *product(["processes", "dask", "ray"], ["MaxTasks", "MaxSeconds"]),
     ],
 )
 def test_nothing_begins_after_a_rule_has_ended_a_run(name, rule, executor, tmp_path):

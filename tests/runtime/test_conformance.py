@@ -90,7 +90,7 @@ def failed(pool, checks=CHECKS):
         try:
             getattr(Kit(pool), check)()
         except AssertionError as error:
-            messages[check] = str(error)
+            messages[check] = str(error).splitlines()[0]
     return messages
 
 

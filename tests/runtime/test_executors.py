@@ -15,7 +15,16 @@ import numpy as np
 import psutil
 import pytest
 
-from cellworth.runtime import Dask, Processes, Serial, Threads, dask_executor, processes, workers
+from cellworth.runtime import (
+    Dask,
+    Processes,
+    Ray,
+    Serial,
+    Threads,
+    dask_executor,
+    processes,
+    workers,
+)
 from cellworth.runtime.conformance import ExecutorConformance
 from cellworth.runtime.executors import choose_process_executor, choose_thread_executor
 from cellworth.runtime.workers import Cancelled, leave_if_cancelled
@@ -54,6 +63,13 @@ class TestDask(ExecutorConformance):
 
     def executor(self):
         return Dask(self.client)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+class TestRay(ExecutorConformance):
+    def executor(self):
+        return Ray()
 
 
 def answers(executor, work, requests):
@@ -396,3 +412,98 @@ def test_workers_leave_whose_parent_was_killed_while_they_started(tmp_path):
     for each in left:
         each.kill()
     assert not left
+
+
+RAY = """
+import sys, time, warnings
+import ray
+from ray.cluster_utils import Cluster
+from cellworth.runtime import Ray, ray_executor
+
+def collect(pool, request):
+    pool.submit(0, request)
+    while not (found := pool.wait_for_answers(5)):
+        pass
+    return found[0][1]
+
+def start_a_cluster(**settings):
+    node = {"num_cpus": 0, "include_dashboard": False, "_system_config": settings}
+    return Cluster(initialize_head=True, connect=True, head_node_args=node)
+
+def find_no_worker(cluster):
+    # A node that joins answers what waits for it.
+    with Ray().start(abs, "nap") as pool:
+        pool.submit(0, -7)
+        while not seen:
+            assert pool.wait_for_answers(0.2) == []
+        cluster.add_node(num_cpus=1)
+        while not (found := pool.wait_for_answers(5)):
+            pass
+        print(found[0][1].load(), len(seen), seen[0].message)
+
+def lose_the_cluster():
+    with Ray().start(abs, "gone") as pool:
+        pool.submit(0, -7)
+        ray.shutdown()
+        try:
+            pool.wait_for_answers()
+        except ConnectionError as error:
+            print(error)
+    try:
+        with Ray().start(abs, "gone"):
+            pass
+    except ConnectionError as error:
+        print(error)
+
+def outgrow(cluster):
+    # Any use of memory is too much.
+    cluster.add_node(num_cpus=1)
+    with Ray().start(time.sleep, "eat") as pool:
+        print(collect(pool, 60.0).error, flush=True)
+    ray.shutdown()
+
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always", UserWarning)
+    ray_executor._SECONDS_BETWEEN_CHECKS = 0.5
+    if sys.argv[1] == "outgrown":
+        outgrow(start_a_cluster(memory_usage_threshold=0.001, memory_monitor_refresh_ms=50))
+    else:
+        find_no_worker(start_a_cluster())
+        lose_the_cluster()
+"""
+
+
+def lines_of_ray(script, *given):
+    pytest.importorskip("ray")
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
+        [sys.executable, "-c", script, *given],
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_ray_tells_of_missing_workers_and_of_a_lost_cluster():
+    printed = lines_of_ray(RAY, "alone")
+    assert re.search(r"^7 1 no node .* has the cores and the memory", printed, re.MULTILINE)
+    assert re.search(r"^the cluster is gone .* fit again", printed, re.MULTILINE)
+    assert re.search(r"^Ray\(\) needs a cluster, .* call ray\.init", printed, re.MULTILINE)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_ray_tells_of_workers_that_outgrow_their_node():
+    printed = lines_of_ray(RAY, "outgrown")
+    assert re.search(
+        r"^Ray ended workers 4 times .* low on memory.* Reserve", printed, re.MULTILINE
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"num_cpus": 0}, "num_cpus of Ray must be positive"), ({"memory": -1}, "memory of Ray must")],
+)
+def test_ray_refuses_tasks_that_need_nothing(given, said):
+    with pytest.raises(ValueError, match=said):
+        Ray(**given)

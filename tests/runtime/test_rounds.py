@@ -17,6 +17,7 @@ from cellworth.runtime import (
     MaxTasks,
     MaxUtilities,
     Processes,
+    Ray,
     Serial,
     StoppingRule,
     Threads,
@@ -57,9 +58,11 @@ class Watched(Toy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", [Serial(), Threads(2), Processes(2)], ids=str)
+@pytest.mark.parametrize("executor", [Serial(), Threads(2), Processes(2), Ray()], ids=str)
 @pytest.mark.parametrize("n_shards", [1, 4, 7, 16])
-def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, executor, truth, tmp_path):
+def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, executor, truth, tmp_path, request):
+    if isinstance(executor, Ray):
+        request.getfixturevalue("ray_cluster")
     finished, got = toy_shards.run(Toy(n_shards), N_ROUNDS, executor, tmp_path)
     assert np.array_equal(got, truth(N_ROUNDS))
     assert [told["round"] for told in finished.reports] == list(range(N_ROUNDS))

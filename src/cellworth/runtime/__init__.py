@@ -24,6 +24,7 @@ from cellworth.runtime.checkpoint import (
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Executor, Runtime, Serial, Threads
 from cellworth.runtime.processes import Processes
+from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.stopping import (
     MaxSeconds,
     MaxTasks,
@@ -50,6 +51,7 @@ __all__ = [
     "MemoryCheckpoint",
     "Processes",
     "Progress",
+    "Ray",
     "RunState",
     "Runtime",
     "Serial",

@@ -130,10 +130,10 @@ class Runtime:
     Parameters
     ----------
     executor : Executor, default=None
-        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)`` or ``Dask(client)``. None
-        means what ``joblib.parallel_config`` says. Without such a configuration, KNN valuers use
-        threads on all cores, and valuers that train models use processes if the run takes more
-        than some seconds.
+        Where tasks run: ``Serial()``, ``Threads(n)``, ``Processes(n)``, ``Dask(client)`` or
+        ``Ray()``. None means what ``joblib.parallel_config`` says. Without such a configuration,
+        KNN valuers use threads on all cores, and valuers that train models use processes if the
+        run takes more than some seconds.
     checkpoint : path or Checkpoint, default=None
         Folder in which the run is recorded. The next ``fit`` resumes a run that was killed or
         stopped by its budget. For a :class:`~cellworth.ShardedTable` it is a folder that all
@@ -172,7 +172,7 @@ class Runtime:
             self.executor,
             Executor,
             "executor",
-            "Serial(), Threads(2), Processes(2) or Dask(client)",
+            "Serial(), Threads(2), Processes(2), Dask(client) or Ray()",
         )
         if not isinstance(self.checkpoint, str | os.PathLike):
             _check_is_a(self.checkpoint, Checkpoint, "checkpoint", 'a folder such as "run1/"')

@@ -26,8 +26,10 @@ from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import summarize_shard
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.executors import Executor, Threads
+from cellworth.runtime.executors import Executor
+from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.stopping import YEAR, StoppingRule, format_seconds
+from cellworth.runtime.workers import REQUESTS_PER_WORKER
 from cellworth.sampling.samplers import TaskSampler, generator
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
@@ -381,16 +383,14 @@ def plan_of_shards(
         row_bytes=cells + figure * n_held + 8,
         base_bytes=_PROCESS + n_pairs / n_parts * (_PAIR + pair_bytes) + run_bytes,
         disk_bytes=n_rows * (cells + 2 * figure * n_stored + 8 * (n_results + 1) * n_written),
-        on_cluster=isinstance(executor, Dask),
+        on_cluster=isinstance(executor, Dask | Ray),
     )
 
 
 def _n_workers(executor: Executor) -> int:
-    """Return the number of threads of all workers."""
-    if isinstance(executor, Dask):
-        client: Any = executor.client
-        return max(int(sum(client.nthreads().values())), 1)
-    return int(executor.n_workers) if isinstance(executor, Threads) else 1
+    """Return the number of requests that all workers answer at a time."""
+    with executor.start(abs, "plan") as pool:
+        return max(pool.capacity // REQUESTS_PER_WORKER, 1)
 
 
 def _ranker(
