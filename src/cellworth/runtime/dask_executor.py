@@ -5,11 +5,12 @@ from __future__ import annotations
 import pickle
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import WeakSet
@@ -44,6 +45,8 @@ _SECONDS_BETWEEN_CHECKS = 10.0
 _SECONDS_TO_FETCH = 60.0
 # How often Dask sends a task to another worker, by its default settings.
 _MOST_DEATHS = 4
+# Priority of tasks that others wait for.
+_FIRST = 1_000_000
 _ADVICE = (
     "Give workers more memory (memory_limit=) or fewer threads each, or use smaller shards; plan() "
     "reports the memory they need."
@@ -122,7 +125,7 @@ class _DaskTasks:
         # The dashboard groups tasks by the words before the numbers.
         self._name = re.sub(r"\W+", "_", title)
         self._run = uuid4().hex
-        self._n_sent = 0
+        self._keys = count()
         self._counted, self._n_threads = -_SECONDS_BETWEEN_COUNTS, dict[str, int]()
         self._places, self._watch = Places(), WorkerWatch()
         with explain_lost_cluster(client):
@@ -143,30 +146,37 @@ class _DaskTasks:
     def place(self, locality: int) -> str:
         return self._places.find(locality, self.count_threads())
 
-    def send(self, number: int, request: Any) -> Any:
-        self._n_sent += 1
-        asked = request if isinstance(request, Request) else Request(request)
-        where: dict[str, Any] = {}
-        if asked.locality is not None and (worker := self.place(asked.locality)):
-            where = {"workers": [worker], "allow_other_workers": True}
-        inputs = [
-            given.future if isinstance(given, _DaskAnswer) else given.load()
-            for given in asked.inputs
-        ]
-        with explain_lost_cluster(self._client):
-            future = self._client.submit(
-                _answer_and_keep if asked.keep else _answer,
-                self._work,
-                asked.content,
-                *inputs,
-                key=f"{self._name}-{self._run}-{self._n_sent}",
-                # Earlier requests first, because they are folded first.
-                priority=-number,
-                pure=False,
-                **where,
-            )
-        self._made.add(future)
-        return future
+    def send(self, requests: Mapping[int, Any]) -> Iterator[tuple[int, Any, Any]]:
+        """Send requests, and yield numbers and requests with their futures.
+
+        Requests that differ only in their content are sent together.
+        """
+        alike: dict[Any, dict[int, Request]] = {}
+        for number, request in requests.items():
+            asked = request if isinstance(request, Request) else Request(request)
+            place = "" if asked.locality is None else self.place(asked.locality)
+            alike.setdefault((place, asked.keep, asked.first, asked.inputs), {})[number] = asked
+        for (place, keep, first, inputs), group in alike.items():
+            where = {"workers": [place], "allow_other_workers": True} if place else {}
+            given = {
+                f"input{index:03d}": each.future if isinstance(each, _DaskAnswer) else each.load()
+                for index, each in enumerate(inputs)
+            }
+            with explain_lost_cluster(self._client):
+                futures = self._client.map(
+                    _answer_and_keep if keep else _answer,
+                    [request.content for request in group.values()],
+                    work=self._work,
+                    key=[f"{self._name}-{self._run}-{next(self._keys)}" for _ in group],
+                    # Earlier requests first, because they are folded first.
+                    priority=_FIRST if first else -min(group),
+                    pure=False,
+                    **where,
+                    **given,
+                )
+            self._made.update(futures)
+            for number, future in zip(group, futures, strict=True):
+                yield number, requests[number], future
 
     def read(self, request: Any, future: Any) -> Any:
         # An answer stays on its worker until it is folded.
@@ -190,9 +200,19 @@ class _DaskTasks:
 class _DaskPool(FuturePool):
     """A pool that checks, while it waits, whether any worker can still answer."""
 
+    keeps_answers = True
+
     def __init__(self, cluster: _DaskTasks) -> None:
-        super().__init__(cluster.send, cluster.read, lambda: sum(cluster.count_threads().values()))
+        super().__init__(
+            lambda number, request: next(cluster.send({number: request}))[2],
+            cluster.read,
+            lambda: sum(cluster.count_threads().values()),
+        )
         self._memory, self._cluster = cluster.memory, cluster
+
+    def submit_all(self, requests: Mapping[int, Any]) -> None:
+        for number, request, future in self._cluster.send(requests):
+            self._watch(number, request, future)
 
     def place(self, locality: int) -> str:
         return self._cluster.place(locality)
@@ -350,11 +370,11 @@ def _unpickle(chunks: list[bytes]) -> Any:
     return pickle.loads(b"".join(chunks))  # noqa: S301 (sent by the client a moment ago)
 
 
-def _answer(work: Callable[..., Any], content: Any, *inputs: Any) -> Any:
+def _answer(content: Any, *, work: Callable[..., Any], **inputs: Any) -> Any:
     with threadpool_limits(1):
-        return attempt_in_worker(lambda given: work(given, *inputs), content)
+        return attempt_in_worker(lambda given: work(given, *inputs.values()), content)
 
 
-def _answer_and_keep(work: Callable[..., Any], content: Any, *inputs: Any) -> Any:
+def _answer_and_keep(content: Any, *, work: Callable[..., Any], **inputs: Any) -> Any:
     # Raised, so that tasks that need the answer are not started.
-    return unwrap(_answer(work, content, *inputs))
+    return unwrap(_answer(content, work=work, **inputs))

@@ -241,11 +241,12 @@ class _RoundLoop:
             if prepared is None:
                 prepared = self._keep(_Prepare(number), number)
             merging, following = self._pass_over_shards(before, number, prepared)
-            result = self._keep(_Finalize(number), number, self._merge_rest(merging))
+            shard, summary = self._merge_rest(merging)
+            result = self._keep(_Finalize(number), shard, summary)
             # Free the summary before shards are opened again.
-            del merging
+            del merging, summary
             release_memory()
-            before, report = self._split(number, result)
+            before, report = self._split(number, shard, result)
             context.checkpoint.record(number, report)
             prepared = following
             number += 1
@@ -311,36 +312,44 @@ class _RoundLoop:
             visit = _Visit(shard, number, accumulates, context.progress.complete)
             yield Request(visit, inputs, shard, keep=number is not None)
 
-    def _merge_rest(self, merging: _Merging) -> LazyAnswer:
+    def _merge_rest(self, merging: _Merging) -> tuple[int, LazyAnswer]:
+        """Return the summary of all shards, with a shard that is at the same place."""
         while groups := merging.take_groups():
             for request, answer in map_unordered(self.pool, groups, self.context.interrupts):
                 merging.add(request.locality, answer)
         return merging.total
 
-    def _split(self, number: int, result: LazyAnswer) -> tuple[_FinalizedRound, Any]:
+    def _split(self, number: int, shard: int, result: LazyAnswer) -> tuple[_FinalizedRound, Any]:
         """Divide a result into what all shards, the shards of a worker, and the driver need."""
-        shared = self._keep(_Select("shared"), number, result)
         shards_of: dict[str, list[int]] = {}
-        for shard in range(self.context.algorithm.n_shards):
-            shards_of.setdefault(self.pool.place(shard), []).append(shard)
-        portions: dict[int, LazyAnswer] = {}
-        for shards in shards_of.values():
-            portion = self._keep(_Select("per_shard", tuple(shards)), number, result)
-            portions |= dict.fromkeys(shards, portion)
-        report = self._call(replace(self._request(_Select("report"), number, result), keep=False))
-        return _FinalizedRound(number, shared, portions), report
+        for each in range(self.context.algorithm.n_shards):
+            shards_of.setdefault(self.pool.place(each), []).append(each)
+        selects = [_Select("report"), _Select("shared")]
+        selects += [_Select("per_shard", tuple(shards)) for shards in shards_of.values()]
+        requests = [
+            replace(self._request(select, shard, result), keep=select.name != "report")
+            for select in selects
+        ]
+        done = map_unordered(self.pool, requests, self.context.interrupts)
+        found = {request.content: answer for request, answer in done}
+        report, shared, *portions = (found[select] for select in selects)
+        of_shards = {
+            each: _as_lazy(portion)
+            for shards, portion in zip(shards_of.values(), portions, strict=True)
+            for each in shards
+        }
+        return _FinalizedRound(number, _as_lazy(shared), of_shards), report
 
-    def _keep(self, content: Any, number: int, *inputs: LazyAnswer) -> LazyAnswer:
-        """Have a worker compute what others need; it stays there if possible."""
-        return _as_lazy(self._call(self._request(content, number, *inputs)))
-
-    def _request(self, content: Any, number: int, *inputs: LazyAnswer) -> Request:
-        # What is done once in a round is done by each worker in turn.
-        return Request(content, inputs, number % self.context.algorithm.n_shards, keep=True)
-
-    def _call(self, request: Request) -> Any:
+    def _keep(self, content: Any, shard: int, *inputs: LazyAnswer) -> LazyAnswer:
+        """Have the worker of a shard compute what others need; it stays there if possible."""
+        request = self._request(content, shard, *inputs)
         ((_, answer),) = map_unordered(self.pool, [request], self.context.interrupts)
-        return answer
+        return _as_lazy(answer)
+
+    def _request(self, content: Any, shard: int, *inputs: LazyAnswer) -> Request:
+        # What is done once in a round is done by each worker in turn.
+        locality = shard % self.context.algorithm.n_shards
+        return Request(content, inputs, locality, keep=True, first=True)
 
 
 class _Merging:
@@ -382,14 +391,17 @@ class _Merging:
         return [self._take(place) for place in places]
 
     @property
-    def total(self) -> LazyAnswer:
-        """The only summary that is left."""
-        ((_, total),) = self._kept.popitem()[1] if self._kept else [(0, _as_lazy(self._here.pop()))]
+    def total(self) -> tuple[int, LazyAnswer]:
+        """The only summary that is left, and a shard that is at its place."""
+        if not self._kept:
+            return 0, _as_lazy(self._here.pop())
+        (total,) = self._kept.popitem()[1]
         return total
 
     def _take(self, place: str) -> Request:
         group = self._kept.pop(place)
-        return Request(_Merge(), tuple(summary for _, summary in group), group[0][0], keep=True)
+        inputs = tuple(summary for _, summary in group)
+        return Request(_Merge(), inputs, group[0][0], keep=True, first=True)
 
 
 def _as_lazy(answer: Any) -> LazyAnswer:

@@ -19,7 +19,7 @@ import time
 import traceback
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -114,12 +114,15 @@ class Request:
     keep : bool, default=False
         Whether the answer is an input of later requests. A pool with other processes returns a
         LazyAnswer for it and leaves the answer where it is.
+    first : bool, default=False
+        Whether others wait for it, so that it should not wait for requests sent before.
     """
 
     content: Any
     inputs: tuple[LazyAnswer, ...] = ()
     locality: int | None = None
     keep: bool = False
+    first: bool = False
 
 
 class RecoverableError(Exception):
@@ -137,6 +140,10 @@ class WorkerPool(Protocol):
     def capacity(self) -> int:
         """Requests that may be in flight, enough to keep all workers busy; it may change."""
 
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether answers that are kept stay with workers, so that any number may be in flight."""
+
     def place(self, locality: int) -> str:
         """Return the worker or machine that requests with this locality are sent to.
 
@@ -145,6 +152,9 @@ class WorkerPool(Protocol):
 
     def submit(self, number: int, request: Any) -> None:
         """Send a request to the workers; a number is used again only after its answer."""
+
+    def submit_all(self, requests: Mapping[int, Any]) -> None:
+        """Send several requests, given by number."""
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for an answer, and return all that are ready, as pairs of a number and an answer.
@@ -159,6 +169,7 @@ class SerialPool:
     """A pool without workers: this thread computes an answer when one is asked for."""
 
     capacity = 1
+    keeps_answers = False
 
     def __init__(self, work: Callable[..., Any]) -> None:
         self._work = work
@@ -171,6 +182,10 @@ class SerialPool:
     def submit(self, number: int, request: Any) -> None:
         """Queue a request."""
         self._waiting.append((number, request))
+
+    def submit_all(self, requests: Mapping[int, Any]) -> None:
+        """Queue several requests."""
+        self._waiting.extend(requests.items())
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Answer the first request, however long it takes."""
@@ -217,6 +232,11 @@ class FuturePool:
         """Two requests for each worker, and at least two."""
         return REQUESTS_PER_WORKER * max(self._count(), 1)
 
+    @property
+    def keeps_answers(self) -> bool:
+        """Whether answers that are kept stay with workers."""
+        return False
+
     def place(self, locality: int) -> str:
         """Return the one place there is."""
         return ""
@@ -228,7 +248,14 @@ class FuturePool:
 
     def submit(self, number: int, request: Any) -> None:
         """Send a request to the workers."""
-        future = self._send(number, request)
+        self._watch(number, request, self._send(number, request))
+
+    def submit_all(self, requests: Mapping[int, Any]) -> None:
+        """Send several requests, one after the other."""
+        for number, request in requests.items():
+            self.submit(number, request)
+
+    def _watch(self, number: int, request: Any, future: Any) -> None:
         self._in_flight[number] = request, future
         future.add_done_callback(lambda done: self._ready.put((number, done)))
 
@@ -352,7 +379,8 @@ def map_unordered(
 ) -> Iterator[tuple[Any, Any]]:
     """Yield requests with their answers as they come; send lost requests again.
 
-    No more requests are in flight than the pool can run, so that answers do not pile up. If
+    No more requests are in flight than the pool can run, so that answers do not pile up, unless
+    they stay with workers. If
     ``requests`` is a deque, more can be added while it runs. Answers that are kept are not loaded.
     Signals are allowed while it waits for answers.
     """
@@ -360,20 +388,28 @@ def map_unordered(
     in_flight: dict[int, Any] = {}
     numbers = count()
     while pending or in_flight:
-        while pending and len(in_flight) < pool.capacity:
-            number, request = next(numbers), pending.popleft()
-            pool.submit(number, request)
-            in_flight[number] = request
+        sent: dict[int, Any] = {}
+        capacity = pool.capacity
+        while pending and (
+            len(in_flight) + len(sent) < capacity or (pool.keeps_answers and _is_kept(pending[0]))
+        ):
+            sent[next(numbers)] = pending.popleft()
+        pool.submit_all(sent)
+        in_flight |= sent
         with interrupts.allow():
             done = pool.wait_for_answers()
         for number, answer in done:
             request = in_flight.pop(number)
-            kept = isinstance(request, Request) and request.keep
-            loaded = answer.load() if isinstance(answer, LazyAnswer) and not kept else answer
+            is_stored = isinstance(answer, LazyAnswer) and not _is_kept(request)
+            loaded = answer.load() if is_stored else answer
             if isinstance(loaded, LostAnswer):
                 pending.appendleft(request)
             else:
                 yield request, unwrap(loaded)
+
+
+def _is_kept(request: Any) -> bool:
+    return isinstance(request, Request) and request.keep
 
 
 class Cancelled(Exception):  # noqa: N818 (not an error)
