@@ -29,7 +29,7 @@ from cellworth.data.table_files import (
     format_read_error,
     names_many,
     open_bytes,
-    read_whole_text,
+    read_text_at_once,
 )
 from cellworth.data.tables import LARGEST_EXACT, Table, series_array
 from cellworth.valuation.storage import read_parquet
@@ -150,7 +150,7 @@ def read_table(
     check_is_file(path)
     kind = _find_kind(path)
     if kind in ("csv", "jsonl"):
-        table = read_whole_text(path, how, {})
+        table = read_text_at_once(path, how, {})
     else:
         table = _read_binary(path, kind, how, sheet)
     _check_names(table.column_names, path)
@@ -341,7 +341,7 @@ def _warn_of_lost_digits(table: Any, path: str, text: TextFormat) -> None:
     ]
     if not large:
         return
-    written = read_whole_text(path, replace(text, as_text=large), {})
+    written = read_text_at_once(path, replace(text, as_text=large), {})
     for name in large:
         is_integer = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
         if pc.all(is_integer).as_py():

@@ -492,7 +492,7 @@ def _read_text(
             yield from table.combine_chunks().to_batches(max_chunksize=_BATCH)
 
 
-def read_whole_text(address: str, text: TextFormat, options: Options) -> pa.Table:
+def read_text_at_once(address: str, text: TextFormat, options: Options) -> pa.Table:
     """Read a CSV or JSONL file at once."""
     file = TableFile(address, find_kind(address), (), "", text=text)
     with _open_text(address, text, options) as stream:
