@@ -9,8 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth import Owners
+from cellworth import Owners, ShardedTable
 from cellworth.data import Blocks
+from cellworth.data.tables import AbsentTable
 
 TABLE = pd.DataFrame(
     {"age": [20, 30, 40, 50], "pay": [1.0, 2.0, None, 4.0], "region": ["n", "s", "n", None]},
@@ -312,3 +313,41 @@ def test_a_hundred_owners_of_ten_thousand_rows_in_any_shape_are_quick():
 def test_before_any_assignment_no_one_holds_anything():
     owners = Owners(pd.DataFrame({"a": [1, 2], "b": [3, 4]}))
     assert repr(owners) == "Owners of 2 x 2 cells\n  unassigned  4 cells"
+
+
+def test_owners_of_rows_hold_them_as_if_they_were_assigned_one_by_one(tmp_path):
+    banks = ["north", "south", None, "north", "north", "south"]
+    cells = pd.DataFrame({"age": range(6), "pay": range(6), "bank": banks, "rich": [0, 1] * 3})
+    cells.to_parquet(tmp_path / "rows.parquet", row_group_size=2)
+    table = ShardedTable.from_files(tmp_path, target="rich", shards=2)
+    assert table.column("bank").tolist() == banks
+    assert table.column("age").dtype.kind == "i"
+    valued = table.drop("bank")
+    for X in (valued, cells[["age", "pay"]]):
+        owners = Owners.by_row(X, table.column("bank"))
+        wanted = Owners(X).assign("north", rows=[0, 3, 4]).assign("south", rows=[1, 5])
+        assert owners.names == wanted.names == ["north", "south"]
+        np.testing.assert_array_equal(owners.codes, wanted.codes)
+    plain = {"owners": [{"name": "ann", "rows": {"column": "bank", "is": "south"}}]}
+    by_rule = Owners.from_plain(plain, table, called="here")
+    np.testing.assert_array_equal(by_rule.codes[:, 0], [-1, 0, -1, -1, -1, 0])
+    with pytest.raises(ValueError, match="one entry for each of 6 rows, got 5"):
+        Owners.by_row(valued, banks[:5])
+    with pytest.raises(ValueError, match="must be a column of the table, got 'town'"):
+        table.column("town")
+    with pytest.raises(ValueError, match="must leave a column besides the target"):
+        table.drop("age", "pay", "bank")
+
+
+def test_many_owners_of_scattered_rows_are_found_in_a_second():
+    class Elsewhere:
+        names, shape = ["a", "b"], (50_000, 2)
+
+    names = np.array([f"owner {n}" for n in range(500)], dtype=object)
+    codes = np.random.default_rng(0).integers(0, 500, 50_000)
+    began = time.process_time()
+    owners = Owners.by_row(AbsentTable(Elsewhere()), names[codes])
+    assert len(owners.names) == 500
+    assert time.process_time() - began < 5
+    counted = np.bincount(codes)
+    assert [owners.n_cells_of(name) for name in names[:20]] == (2 * counted[:20]).tolist()

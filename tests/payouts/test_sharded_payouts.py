@@ -161,12 +161,12 @@ def test_what_needs_the_table_is_rejected(given, words):
     [
         (
             {"column": "c0", "is": 1},
-            "must be positions for a sharded table, whose cells are not read",
+            "the cells of a sharded table cannot be read here; give a table in memory",
         ),
         ({"from": 4, "to": 51}, "0 <= from < to <= 50"),
     ],
 )
-def test_a_file_selects_rows_by_position_alone(rule, words):
+def test_a_file_selects_rows_by_position_where_cells_are_absent(rule, words):
     with pytest.raises(ValueError, match=words):
         Owners.from_plain({"owners": [{"name": "ann", "rows": rule}]}, TABLE, called="here")
 

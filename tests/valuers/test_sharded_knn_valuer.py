@@ -257,6 +257,54 @@ def test_columns_play_in_groups(folder):
     same(valuer().fit(table(folder), **JUDGES, column_groups=groups).valuation_, whole)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("row_groups", ["count", np.arange(N_ROWS) % 7], ids=["column", "array"])
+def test_groups_of_rows_are_worth_what_they_are_in_memory(folder, row_groups, monkeypatch):
+    settings = {"sampler": LeverageSampler(24), "stop": MaxTasks(40) | TargetStandardError(1e-3)}
+    settings |= {"n_passes": None}
+    cut, given = table(folder, 3), JUDGES | {"row_groups": row_groups}
+    names = [name for name in X.columns if not (isinstance(row_groups, str) and name == "count")]
+    owners = Owners(X[names]).assign("ann", columns=names[:2]).assign("bob", columns="day")
+    with small_rounds(monkeypatch):
+        whole = in_memory(**settings).fit(X, Y, **given, owners=owners).valuation_
+        found = valuer(**settings).fit(cut, **given, owners=owners).valuation_
+    same(found, whole)
+    assert found.row_labels.tolist() == whole.row_labels.tolist()
+    assert type(found) is type(whole)
+    assert found.provenance.sessions == whole.provenance.sessions
+
+
+@pytest.mark.slow
+def test_groups_of_rows_resume_and_are_saved_and_planned(folder, tmp_path, monkeypatch):
+    cut, given = table(folder, 3), JUDGES | {"row_groups": "count"}
+    settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
+    with small_rounds(monkeypatch):
+        valuer(**settings).fit(cut, **given)
+        more = valuer(n_passes=2, **settings).fit(cut, **given).valuation_
+        whole = in_memory(n_passes=2).fit(X, Y, **given).valuation_
+    same(load(tmp_path / "run" / "values"), whole)
+    spec = more.provenance.problem_spec
+    assert spec == valuer().problem_spec(cut, **given)
+    assert spec != valuer().problem_spec(cut, **JUDGES)
+    with pytest.raises(ValueError, match="holds another run"):
+        valuer(**settings).fit(cut, **JUDGES)
+    planned = (valuer().plan(cut, **JUDGES | more) for more in (given, {}))
+    assert len({plan.disk_bytes < 10 * N_ROWS * 8 for plan in planned}) == 2
+
+
+def test_row_groups_must_be_a_column_of_the_table(folder):
+    with pytest.raises(ValueError, match=r"row_groups must be a column of X .*'bank'; the"):
+        valuer().fit(table(folder), **JUDGES, row_groups="bank")
+
+
+def test_too_many_sums_by_query_are_not_kept(folder, monkeypatch):
+    monkeypatch.setattr("cellworth.knn.algorithms._MOST_QUERY_SUMS", 10)
+    for more in ({"row_groups": "count"}, {"owners": some_owners(table(folder))}):
+        found = valuer(n_passes=2).fit(table(folder), **JUDGES, **more).valuation_
+        assert "owners" in more or found.validation_se is None
+        assert "owners" not in more or found.owners().validation_se is None
+
+
 @contextmanager
 def small_rounds(monkeypatch):
     """Cut queries into many rounds; in memory and in shards alike."""

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,43 @@ class Owners:
             )
         self.overlaps = overlaps
         self._claims: tuple[Claim, ...] = ()
+
+    @classmethod
+    def by_row(cls, X: TableLike | ShardedTable, names: VectorLike) -> Owners:
+        """Assign whole rows: one owner's name per row, None for a row without an owner.
+
+        For a table in shards that has a column of owners, give
+        ``Owners.by_row(table.drop("bank"), table.column("bank"))`` and value
+        ``table.drop("bank")``.
+
+        Examples
+        --------
+        >>> from cellworth import Owners
+        >>> Owners.by_row([[1, 2, 3], [4, 5, 6], [7, 8, 9]], ["bank", "shop", "bank"])
+        Owners of 3 x 3 cells
+          bank  6 cells
+          shop  3 cells
+        """
+        owners = cls(X)
+        n_rows, listed = owners.shape[0], list(cast(Iterable[Any], names))
+        if len(listed) != n_rows:
+            raise ValueError(
+                f"names must have one entry for each of {n_rows} rows, got {len(listed)}."
+            )
+        owners._check_order("names", names)
+        rows: dict[str, list[int]] = {}
+        for position, name in enumerate(listed):
+            if not is_missing(name):
+                rows.setdefault(name, []).append(position)
+        columns = owners._read_columns("", None)
+        claims = []
+        for name, positions in rows.items():
+            _check_name(name)
+            mine = Stretches.from_positions(positions, n_rows)
+            held = mine[np.arange(n_rows)] if owners.sees_cells else mine
+            claims.append(Claim(name, held, columns))
+        owners._claims = tuple(claims)
+        return owners
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str], X: TableLike | ShardedTable) -> Owners:
@@ -353,11 +390,6 @@ class Owners:
             raise ValueError(
                 f"{what} must be {{column = ..., is = ...}} with a column of X ({some(names)}) or "
                 f"{{from = ..., to = ...}}, got {dict(rows)!r}."
-            )
-        if not self.sees_cells:
-            raise ValueError(
-                f"{what} must be positions for a sharded table, whose cells are not read, got "
-                f"{dict(rows)!r}; use {{from = ..., to = ...}}."
             )
         return self._find_rows(what, rows["column"], rows["is"])
 

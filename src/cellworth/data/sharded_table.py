@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Labels, check_count, is_integer
-from cellworth.data.arrow import check_has_labels, decode_type, find_common_type
+from cellworth.data.arrow import Coder, check_has_labels, decode_type, find_common_type
 from cellworth.data.blocks import label_array, some
 from cellworth.data.io import Options
 from cellworth.data.table_files import (
@@ -192,6 +192,54 @@ class ShardedTable:
         for position, groups in self.shards[shard]:
             file = self.files[position]
             yield from read_batches(file, groups, schema, self.storage_options, coded)
+
+    def column(self, name: str) -> Labels:
+        """Read one column of all rows, such as the owner of each row; missing cells are None.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> from cellworth import ShardedTable
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "rows.parquet"
+        >>> pq.write_table(pa.table({"age": [20, 30], "bank": ["A", "B"], "rich": [0, 1]}), file)
+        >>> table = ShardedTable.from_files(file, target="rich")
+        >>> table.column("bank") == "B"
+        array([False,  True])
+        >>> table.drop("bank").names.tolist()
+        ['age']
+        """
+        self._check_names([name])
+        coder = Coder({}, most=self.shape[0])
+        batches = (cells for shard in range(self.n_shards) for cells in self.batches(shard, [name]))
+        codes = np.concatenate([coder.read(cells, name)[0] for (cells,) in batches])
+        values: list[Any] = list(coder.codes)
+        has_missing = bool((codes < 0).any())
+        # The code of a missing cell is -1, the last position.
+        values += [None] * has_missing
+        is_object = has_missing or isinstance(values[0], str)
+        found: Labels = np.array(values, dtype=object if is_object else None)[codes]
+        return found
+
+    def drop(self, *names: str) -> ShardedTable:
+        """Return the table without some columns, such as one that names the owner of each row."""
+        import pyarrow as pa
+
+        self._check_names(names)
+        schema = pa.schema([field for field in self.schema if field.name not in names])
+        if len(schema) == 1:
+            raise ValueError(
+                f"names must leave a column besides the target, got {some(names)}; keep one."
+            )
+        return replace(self, schema=schema)
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        unknown = [name for name in names if name not in self.names.tolist()]
+        if unknown:
+            raise ValueError(
+                f"name must be a column of the table, got {unknown[0]!r}; its columns are "
+                f"{some(self.names)}."
+            )
 
     def where(self, row: int) -> str:
         """Return the file of a row and its position there, for messages."""

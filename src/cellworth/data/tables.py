@@ -353,6 +353,12 @@ class AbsentTable(Table):
             "out what reads cells."
         )
 
+    def column(self, position: int) -> NDArray[Any]:
+        """Read one column from the source, if it can be read."""
+        if not hasattr(self._source, "column"):
+            return super().column(position)
+        return np.asarray(self._source.column(self.names.tolist()[position]))
+
     def __repr__(self) -> str:
         return f"AbsentTable({self.shape[0]} x {self.shape[1]})"
 

@@ -48,6 +48,7 @@ from cellworth.knn.tasks import (
     Task,
     TaskSchedule,
     WeightedQueries,
+    add_by_code,
     get_or_make,
     sum_queries,
 )
@@ -61,6 +62,8 @@ from cellworth.sampling.passes import UNITS, PassSums, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.valuation.storage import GROUP_ROWS, write_groups
 
+# Sums by code and query that are kept: the driver holds those of all shards.
+_MOST_QUERY_SUMS = 2**24
 # Values of cells, shape (n_results, n_rows), and totals of queries.
 _Valued = tuple[NDArray[Any], QueryTotals]
 
@@ -401,9 +404,8 @@ class KNNShardAlgorithm:
         self.ranker.accumulate(
             rows.shard, prepared.prepared, shared, part, into=state["sums"], record=record
         )
-        if record is not None and rows.codes is not None:
-            before = state.get("query_sums", record.sums[:0])
-            state["query_sums"] = np.vstack([before, record.sums])
+        if record is not None and record.sums.size:
+            _append(state, "query_sums", record.sums)
         state["rounds"] = state["rounds"] + 1
         n_rounds = int(state["rounds"][0])
         if n_rounds == self.schedule.n_observed_parts:
@@ -420,22 +422,26 @@ class KNNShardAlgorithm:
         shape = max(n_kept, 1), schedule.n_results, shard.n_rows
         if "sums" not in state:
             state["sums"] = np.zeros(shape, dtype=np.int64)
-        if not observed or not (n_kept or rows.codes):
+        with_codes = observed and self.observes_codes
+        if not n_kept and not with_codes:
             return None
         (piece,) = task.part.pieces
         record = QueryRecord.nothing(len(piece.queries))
         if n_kept:
-            squares = state.setdefault("squares", np.zeros((n_kept, shape[1] + 1, shape[2])))
+            if "squares" not in state:
+                state["squares"] = np.zeros((n_kept, shape[1] + 1, shape[2]))
             record = record._replace(
                 strata=schedule.queries.strata[piece.fold][piece.queries].astype(np.int64),
                 squared_weights=schedule.squared_weights(piece),
-                squares=squares,
+                squares=state["squares"],
             )
-        if rows.codes is not None:
-            sums = np.zeros((len(piece.queries), len(rows.codes.names)), dtype=np.int64)
-            lines = np.ascontiguousarray(rows.codes.lines.T)
-            record = record._replace(row_lines=rows.codes.row_lines[:], codes=lines, sums=sums)
-        return record
+        return _with_codes(record, rows.codes) if with_codes and rows.codes else record
+
+    @property
+    def observes_codes(self) -> bool:
+        """Whether sums by code and query are kept; they would be too large for many codes."""
+        n_queries = sum(part.n_queries for part in self.schedule.parts if part.observed)
+        return self.codes is not None and len(self.codes.names) * n_queries <= _MOST_QUERY_SUMS
 
     def write(
         self, rows: NumberedShard, state: ShardState, shard: int, folder: AnyPath
@@ -454,11 +460,7 @@ class KNNShardAlgorithm:
             self._groups(rows.shard, state),
             durable=self.shards.durable,
         )
-        entry["column_sums"] = state["column_sums"]
-        if rows.codes is not None:
-            sums = {name: state[name] for name in ("code_sums", "query_sums")}
-            entry |= {**sums, "codes": rows.codes.names}
-        return entry
+        return entry | {"column_sums": state["column_sums"]} | _sums_by_code(rows, state)
 
     def _groups(self, shard: Shard, state: ShardState) -> Iterator[dict[str, Floats]]:
         """Yield statistics of a shard's rows in the table's order, some rows at a time."""
@@ -562,8 +564,7 @@ class KNNShardAlgorithm:
         self._close_observed(state)
         (sums,), weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
         if rows.codes is not None:
-            before = state.get("code_sums", np.empty((0, len(rows.codes.names)), dtype=np.int64))
-            state["code_sums"] = np.vstack([before, rows.codes.sums(sums)])
+            _append(state, "code_sums", rows.codes.sums(sums))
         of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0)) / weight
         before = state.get("column_sums", np.empty((0, len(sums)), dtype=np.int64))
         state["column_sums"] = np.vstack([before, of_columns])
@@ -592,6 +593,80 @@ class KNNShardAlgorithm:
         sums = _column_sums(prepared, row_values.sums, self.ranker.class_counts)
         variance = self.schedule.variance([task.part], sums)
         return {**added._asdict(), "n_ranked": self.schedule.n_ranked(task), **vars(variance)}
+
+
+class KNNGroupAlgorithm(KNNShardAlgorithm):
+    """Sums of cells by code alone, for groups of rows; states hold no values of single cells."""
+
+    def initial_state(self, rows: NumberedShard) -> ShardState:
+        """Return the state before the first round."""
+        return {"rounds": np.array([0]), "codes": cast(CellCodes, rows.codes).names}
+
+    def accumulate(
+        self,
+        rows: NumberedShard,
+        prepared: NumberedRound,
+        shared: Floats,
+        part: Near,
+        state: ShardState,
+    ) -> ShardState:
+        """Add a round to the sums by code; the last round of a pass closes the pass."""
+        task, batch = self.schedule(prepared.number), prepared.prepared.batch
+        record = _with_codes(QueryRecord.nothing(len(batch.labels)), cast(CellCodes, rows.codes))
+        no_cells = np.zeros((1, self.schedule.n_results, 0), dtype=np.int64)
+        self.ranker.accumulate(
+            rows.shard, prepared.prepared, shared, part, into=no_cells, record=record
+        )
+        if task.pass_number == 0 and task.part.observed and self.observes_codes:
+            _append(state, "query_sums", record.sums)
+        state["sums"] = state.get("sums", 0) + record.sums.sum(axis=0)
+        state["rounds"] = state["rounds"] + 1
+        if int(state["rounds"][0]) % len(self.schedule.parts) == 0:
+            _append(state, "code_sums", state.pop("sums"))
+        return state
+
+    def write(
+        self, rows: NumberedShard, state: ShardState, shard: int, folder: AnyPath
+    ) -> dict[str, Any]:
+        """Return the sums by code; there is nothing to write."""
+        if "code_sums" not in state:
+            _append(state, "code_sums", state.pop("sums"))
+        return _sums_by_code(rows, state)
+
+    def measure(self, state: ShardState) -> dict[str, Any]:
+        """Return the sums by code of finished passes."""
+        names = ("codes", "code_sums")
+        return {name: state[name] for name in names} if "code_sums" in state else {}
+
+    def summarize(
+        self, reports: Sequence[dict[str, Any]], measures: Sequence[dict[str, Any]] | None
+    ) -> ShardSummary:
+        """Count the coalitions that rounds ranked, and compute the errors of groups."""
+        tally = super().summarize(reports, None).tally
+        if self.codes is None or not measures or not measures[0]:
+            return ShardSummary(tally, None)
+        sums = add_by_code(measures, "code_sums", len(self.codes.names))
+        weight, n_results = self.weight(len(self.schedule.parts)), self.schedule.n_results
+        passes = [append_margins(as_floats(one).reshape(-1, n_results)) / weight for one in sums]
+        return ShardSummary(tally, BlockErrors.of(Moments.of_all(passes)))
+
+
+def _with_codes(record: QueryRecord, codes: CellCodes) -> QueryRecord:
+    """Add arrays for sums by code to a record."""
+    sums = np.zeros((len(record.strata), len(codes.names)), dtype=np.int64)
+    lines = np.ascontiguousarray(codes.lines.T)
+    return record._replace(row_lines=codes.row_lines[:], codes=lines, sums=sums)
+
+
+def _append(state: ShardState, name: str, lines: NDArray[np.int64]) -> None:
+    """Append one or more lines to an array of a state."""
+    state[name] = np.vstack([state[name], lines]) if name in state else np.atleast_2d(lines)
+
+
+def _sums_by_code(rows: NumberedShard, state: ShardState) -> dict[str, Any]:
+    """Return the sums of a shard by code, if there are any."""
+    found: dict[str, Any] = {n: state[n] for n in ("code_sums", "query_sums") if n in state}
+    return found if rows.codes is None else found | {"codes": rows.codes.names}
 
 
 def _observe(count: int, mean: Floats, sum_sq: Floats, seen: Floats) -> None:

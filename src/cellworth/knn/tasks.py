@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, NamedTuple, Self, TypeVar
@@ -376,9 +376,9 @@ class CellCodes:
     names: NDArray[np.int64]  # The codes
 
     @classmethod
-    def of(cls, row_lines: Codes | Runs, lines: Codes) -> CellCodes:
-        """Name the codes 0, 1, 2, ..."""
-        return cls(row_lines, lines, np.arange(int(lines.max(initial=0)) + 1))
+    def of(cls, row_lines: Codes | Runs, lines: Codes, n_codes: int | None = None) -> CellCodes:
+        """Name the codes 0, 1, 2, ...; without a number, every cell of a line has its own."""
+        return cls(row_lines, lines, np.arange(lines.size if n_codes is None else n_codes))
 
     def take(self, rows: Positions) -> CellCodes:
         """Return the codes of some rows, without codes that these do not have."""
@@ -396,6 +396,14 @@ class CellCodes:
         for line, codes in zip(cells, self.lines.T, strict=True):
             np.add.at(found, codes[self.row_lines[:]], line)
         return found
+
+
+def add_by_code(entries: Sequence[Mapping[str, Any]], name: str, n_codes: int) -> NDArray[np.int64]:
+    """Add up the sums of all shards by code, in fixed point; one line per pass or query."""
+    found = np.zeros((len(entries[0][name]), n_codes), dtype=np.int64)
+    for entry in entries:
+        found[:, entry["codes"]] += entry[name]
+    return found
 
 
 class QueryRecorder:

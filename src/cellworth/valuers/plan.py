@@ -335,8 +335,12 @@ def plan_of_shards(
     bins: BinnedRanks,
     semivalue: Semivalue,
     executor: Executor,
+    with_cells: bool = True,
 ) -> ShardPlan:
-    """Time a few pairs on the first rows, and scale to all pairs and rows."""
+    """Time a few pairs on the first rows, and scale to all pairs and rows.
+
+    Without cells, only values of row groups are kept, which are small.
+    """
     with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
         # The first call loads kernels, or compiles them.
         make_game()
@@ -360,6 +364,8 @@ def plan_of_shards(
     n_held = max(2 * n_strata, 1 if n_passes == 1 else 3 + n_strata)
     n_stored = max(2 * n_strata, min(n_passes, 3) + (n_passes > 1) * n_strata)
     n_written = min(n_passes, 2) + (n_strata > 0)
+    if not with_cells:
+        n_held = n_stored = n_written = 0
     cells, figure = n_columns * game.layout.dtype.itemsize, n_results * 8
     run_bytes = (ranker.sample.numbers.shape[1] + queries.n_queries) * n_columns * 8
     return ShardPlan(

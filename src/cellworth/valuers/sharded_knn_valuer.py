@@ -2,47 +2,58 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
 import numpy as np
+from numpy.typing import NDArray
 
-from cellworth.data.arguments import ColumnTypes, Floats, Integers, Labels, RandomState, Scale
-from cellworth.data.blocks import Blocks, Groups, NumberedAxis
+from cellworth.data.arguments import (
+    Codes,
+    ColumnTypes,
+    Floats,
+    Integers,
+    Labels,
+    RandomState,
+    Scale,
+)
+from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis, some
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, to_path
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import TableLike, VectorLike
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy
-from cellworth.knn.algorithms import KNNShardAlgorithm
+from cellworth.knn.algorithms import KNNGroupAlgorithm, KNNShardAlgorithm
 from cellworth.knn.binned import BinnedRanks, Ranker, sample_positions
 from cellworth.knn.knn_game import KNNScoring, ShardedKNNGame, sample_rows
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import check_validation_rows
-from cellworth.knn.tasks import CellCodes, TaskSchedule, WeightedQueries
+from cellworth.knn.tasks import CellCodes, TaskSchedule, WeightedQueries, add_by_code
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
-from cellworth.sampling.moments import Tally
+from cellworth.sampling.moments import Tally, append_margins
 from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session, environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
 from cellworth.valuation.storage import ValueFile
+from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.data_checks import (
     describe_doubtful_target,
     describe_leaks,
@@ -77,10 +88,40 @@ class ShardedData:
     X: ShardedTable
     X_val: TableLike
     y_val: VectorLike
+    row_groups: Groups | str
     column_groups: Groups
     column_types: ColumnTypes | None
     value_labels: bool
     owners: Owners | None = None
+
+    @property
+    def table(self) -> ShardedTable:
+        """The table without the column of row groups, which does not play."""
+        name = self.row_groups
+        if not isinstance(name, str):
+            return self.X
+        if name not in self.X.names.tolist():
+            raise ValueError(
+                f"row_groups must be a column of X or one group per row, got {name!r}; the columns "
+                f"are {some(self.X.names)}."
+            )
+        return self.X.drop(name)
+
+    @property
+    def validation_rows(self) -> TableLike:
+        """The validation rows without the column of row groups."""
+        if not isinstance(self.row_groups, str):
+            return self.X_val
+        rows = Table.from_data(self.X_val, called="X_val")
+        return rows.only(np.flatnonzero(rows.names != self.row_groups)).data
+
+    def rows(self) -> Axis:
+        """Return the row players."""
+        n_rows, groups = self.X.shape[0], self.row_groups
+        if groups is None:
+            return NumberedAxis(n_rows)
+        labels = self.X.column(groups) if isinstance(groups, str) else groups
+        return Axis.from_groups(np.arange(n_rows), labels, what="row")
 
 
 class ShardedKNNValuer(Valuer):
@@ -145,7 +186,7 @@ class ShardedKNNValuer(Valuer):
     (4, 1)
     """
 
-    valuation_: ShardedValuation
+    valuation_: Valuation
     columns_: ColumnTable
     n_features_in_: int
     feature_names_in_: Labels
@@ -185,6 +226,7 @@ class ShardedKNNValuer(Valuer):
         *,
         X_val: TableLike,
         y_val: VectorLike,
+        row_groups: Groups | str = None,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
@@ -198,6 +240,10 @@ class ShardedKNNValuer(Valuer):
             Training table, which holds its own labels.
         X_val, y_val : table and labels
             Validation rows, in memory.
+        row_groups : array-like, mapping or str, default=None
+            One group per row, ``{group: [row positions]}``, or the name of a column of X that holds
+            the groups (it then does not play). ``valuation_`` is then a Valuation of groups in
+            memory. None: every row for itself.
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
         column_types : mapping, default=None
@@ -213,7 +259,9 @@ class ShardedKNNValuer(Valuer):
         self
         """
         self._forget()
-        data = ShardedData(X, X_val, y_val, column_groups, column_types, value_labels, owners)
+        data = ShardedData(
+            X, X_val, y_val, row_groups, column_groups, column_types, value_labels, owners
+        )
         run = self._run(data)
         method = {
             "name": type(self).__name__,
@@ -225,12 +273,12 @@ class ShardedKNNValuer(Valuer):
         self.columns_ = run.game.column_info
         self._warn_of_data(run.game)
         self.valuation_ = run.value(
-            self._problem_spec(run.game, data.value_labels),
+            self._problem_spec(run.game, data.value_labels, run.blocks.rows),
             method,
             show_progress=self._settings().runtime.progress,
         )
-        self.n_features_in_ = len(X.names)
-        self.feature_names_in_ = X.names
+        self.n_features_in_ = len(run.game.table.names)
+        self.feature_names_in_ = run.game.table.names
         return self
 
     def problem_spec(
@@ -239,13 +287,15 @@ class ShardedKNNValuer(Valuer):
         *,
         X_val: TableLike,
         y_val: VectorLike,
+        row_groups: Groups | str = None,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
     ) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves; read all shards once."""
-        data = ShardedData(X, X_val, y_val, column_groups, column_types, value_labels)
-        return self._problem_spec(self._run(data).game, data.value_labels)
+        data = ShardedData(X, X_val, y_val, row_groups, column_groups, column_types, value_labels)
+        run = self._run(data)
+        return self._problem_spec(run.game, data.value_labels, run.blocks.rows)
 
     def plan(
         self,
@@ -253,6 +303,7 @@ class ShardedKNNValuer(Valuer):
         *,
         X_val: TableLike,
         y_val: VectorLike,
+        row_groups: Groups | str = None,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
@@ -261,23 +312,25 @@ class ShardedKNNValuer(Valuer):
 
         If a rule alone ends the run, the plan is that of one pass.
         """
-        data = ShardedData(X, X_val, y_val, column_groups, column_types, value_labels)
+        data = ShardedData(X, X_val, y_val, row_groups, column_groups, column_types, value_labels)
         settings, executor = self._check(data)
 
         def make_game() -> ShardedKNNGame:
-            return self._game(replace(data, X=first_rows(X)), Serial(), progress=False)
+            few = replace(data, X=first_rows(X))
+            return self._game(few, Serial(), progress=False)
 
         def make_schedule(game: ShardedKNNGame) -> tuple[TaskSchedule, int]:
             schedule, n_passes = self._schedule(data, game, n_rows=X.shape[0], settings=settings)
             return schedule, n_passes or 1
 
         return plan_of_shards(
-            X,
+            data.table,
             make_game,
             make_schedule,
             bins=self._bins(),
             semivalue=settings.row_semivalue,
             executor=executor,
+            with_cells=data.row_groups is None,
         )
 
     def _run(self, data: ShardedData) -> ShardedRun:
@@ -286,7 +339,7 @@ class ShardedKNNValuer(Valuer):
         game = self._game(data, executor, progress=settings.runtime.progress)
         schedule, n_passes = self._schedule(data, game, n_rows=game.shape[0], settings=settings)
         columns = add_label_column(game.columns) if data.value_labels else game.columns
-        blocks = Blocks(NumberedAxis(game.shape[0]), columns)
+        blocks = Blocks(data.rows(), columns)
         holdings = None if data.owners is None else check_owners(data.owners).on(blocks)
         return ShardedRun(
             game,
@@ -327,9 +380,10 @@ class ShardedKNNValuer(Valuer):
 
     def _game(self, data: ShardedData, executor: Executor, *, progress: bool) -> ShardedKNNGame:
         return ShardedKNNGame.of(
-            data.X, data.X_val, data.y_val, n_neighbors=self.n_neighbors, scoring=self.scoring,
-            scale=self.scale, column_types=data.column_types, column_groups=data.column_groups,
-            empty=self.empty, executor=executor, show_progress=progress,
+            data.table, data.validation_rows, data.y_val, n_neighbors=self.n_neighbors,
+            scoring=self.scoring, scale=self.scale, column_types=data.column_types,
+            column_groups=data.column_groups, empty=self.empty, executor=executor,
+            show_progress=progress,
         )  # fmt: skip
 
     def _schedule(
@@ -358,11 +412,17 @@ class ShardedKNNValuer(Valuer):
     def _bins(self) -> BinnedRanks:
         return check_ranking(self.ranking, is_class=True, n_rows=math.inf) or BinnedRanks()
 
-    def _problem_spec(self, game: Any, with_label: bool = False) -> dict[str, Any]:
-        return super()._problem_spec(game) | {
+    def _problem_spec(
+        self, game: Any, with_label: bool = False, rows: Axis | None = None
+    ) -> dict[str, Any]:
+        spec: dict[str, Any] = super()._problem_spec(game) | {
             "value_labels": bool(with_label),
             "ranking": describe(self._bins()),
         }
+        if rows is not None and rows.grouped:
+            groups = hashlib.sha256(rows.codes.astype("<i8").tobytes()).hexdigest()
+            spec["data_sha256"] = spec["data_sha256"] | {"rows": groups}
+        return spec
 
     def _warn_of_data(self, game: ShardedKNNGame) -> None:
         """Warn as for a table in memory, except for checks that need all rows."""
@@ -414,7 +474,7 @@ class ShardedRun:
 
     def value(
         self, problem_spec: dict[str, Any], method: dict[str, Any], *, show_progress: bool
-    ) -> ShardedValuation:
+    ) -> Valuation:
         """Run all rounds and put the results of shards together."""
         identity = self._identity(problem_spec, method)
         if self.folder is not None:
@@ -436,8 +496,11 @@ class ShardedRun:
             valuation = self._valuation(finished, home / "values", problem_spec, method)
         if self.folder is None and isinstance(home, Path):
             shutil.rmtree(home / "rows")
-            # Lists of rows and the like use these files, too.
-            valuation.moments.delete_with_last_copy(home)
+            if isinstance(valuation.moments, StoredMoments):
+                # Lists of rows and the like use these files, too.
+                valuation.moments.delete_with_last_copy(home)
+            else:
+                shutil.rmtree(home)
         n_done = valuation.provenance.sessions[0].tasks
         warn_if_interrupted(n_done, self.schedule, interrupted=finished.interrupted)
         return valuation
@@ -459,9 +522,16 @@ class ShardedRun:
             semivalue=self.row_semivalue,
             n_players=n_rows,
         )
-        held = self.holdings
-        codes = None if held is None else CellCodes.of(held.row_lines, held.lines)
-        return KNNShardAlgorithm(shards, ranker, self.schedule, codes)
+        kind = KNNGroupAlgorithm if self.blocks.rows.grouped else KNNShardAlgorithm
+        return kind(shards, ranker, self.schedule, self._codes())
+
+    def _codes(self) -> CellCodes | None:
+        """Return codes of cells that are added up: those of row groups, or of owners."""
+        rows, held = self.blocks.rows, self.holdings
+        if rows.grouped:
+            lines = np.arange(math.prod(self.blocks.shape), dtype=np.int32)
+            return CellCodes.of(rows.codes.astype(np.int32), lines.reshape(self.blocks.shape))
+        return None if held is None else CellCodes.of(held.row_lines, held.lines, len(held.claims))
 
     def _identity(self, problem_spec: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
         """Return everything that determines the rounds, except their number."""
@@ -481,23 +551,21 @@ class ShardedRun:
         folder: AnyPath,
         problem_spec: dict[str, Any],
         method: dict[str, Any],
-    ) -> ShardedValuation:
-        seen = _fold_passes(finished, self.schedule, self.holdings)
+    ) -> Valuation:
+        seen = self._fold(finished)
         n_done, n_parts = len(finished.reports), len(self.schedule.parts)
         complete = n_done >= n_parts and not finished.interrupted
         session = Session(self.schedule.seed, n_done)
-        files = [ValueFile.from_plain(entry) for entry in finished.entries]
-        valuation = ShardedValuation(
-            self.blocks,
-            StoredMoments(folder, files, seen.moments),
-            expected_total=seen.expected_total,
-            empty=self.game.empty,
-            status="estimated" if complete else "interrupted",
-            provenance=Provenance.now(problem_spec, method, session, seen.tally, finished.seconds),
-            sums_validation=seen.validation_se(),
-            baseline=seen.baseline,
-            owned=sum_by_owner(seen, self.holdings),
-            scores=scores_of_queries(
+        figures: dict[str, Any] = {
+            "expected_total": seen.expected_total,
+            "empty": self.game.empty,
+            "status": "estimated" if complete else "interrupted",
+            "provenance": Provenance.now(
+                problem_spec, method, session, seen.tally, finished.seconds
+            ),
+            "baseline": seen.baseline,
+            "owned": sum_by_owner(seen, self.holdings),
+            "scores": scores_of_queries(
                 self.schedule,
                 self.game.scoring,
                 targets=self.schedule.queries.labels,
@@ -505,69 +573,103 @@ class ShardedRun:
                 n_tasks=n_done,
                 seen=seen,
             ),
-            column_info=self.game.column_info,
-        )
+            "column_info": self.game.column_info,
+        }
+        if self.blocks.rows.grouped:
+            errors = seen.validation_se()
+            valuation = Valuation(self.blocks, seen.moments, validation=errors, **figures)
+        else:
+            files = [ValueFile.from_plain(entry) for entry in finished.entries]
+            moments = StoredMoments(folder, files, seen.moments)
+            errors = seen.validation_se()
+            valuation = ShardedValuation(self.blocks, moments, sums_validation=errors, **figures)
         valuation.save(folder)
         return valuation
 
+    def _fold(self, finished: ShardRunResult) -> PassSums:
+        """Return sums by pass and their variance between queries, as a run in memory has them."""
+        n_parts, held = len(self.schedule.parts), self.holdings
+        passes, queries = self._sums_by_code(finished)
+        if self.blocks.rows.grouped:
+            of_passes, of_queries = (
+                np.array([append_margins(one.reshape(self.blocks.shape)) for one in lines])
+                for lines in (passes, queries)
+            )
+            seen = _fold_passes(finished, n_parts, of_passes, [self._variance(of_queries)])
+            if held is not None:
+                codes = held.codes().ravel()
+                passes, queries = (_regroup(lines, codes, held) for lines in (passes, queries))
+        else:
+            columns = np.sum([entry["column_sums"] for entry in finished.entries], axis=0)
+            with_total = np.column_stack([columns, columns.sum(axis=1)])
+            names = [field.name for field in fields(QueryVariance)]
+            variances = [
+                QueryVariance(*(report[name] for name in names))
+                for report in finished.reports[:n_parts]
+            ]
+            seen = _fold_passes(finished, n_parts, with_total, variances)
+        if held is None:
+            return seen
+        variance = self._variance(queries @ held.shares)
+        owned = _fold_passes(finished, n_parts, as_floats(passes) @ held.shares, [variance])
+        return replace(seen, owned=owned)
+
+    def _sums_by_code(self, finished: ShardRunResult) -> tuple[Integers, Floats]:
+        """Return sums by pass in fixed point, and the values of observed queries."""
+        codes, entries = self._codes(), finished.entries
+        if codes is None:
+            return np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0))
+        n_codes = len(codes.names)
+        passes = add_by_code(entries, "code_sums", n_codes)
+        if "query_sums" not in entries[0]:
+            return passes, np.zeros((0, n_codes))
+        queries = as_floats(add_by_code(entries, "query_sums", n_codes))
+        weights = np.concatenate([self.schedule.weights(part) for part in self.schedule.parts])
+        return passes, queries / weights[: len(queries), np.newaxis]
+
+    def _variance(self, values: Floats) -> QueryVariance | None:
+        """Return the variance between the first queries; None if none were observed."""
+        parts, n_left = [], len(values)
+        for part in self.schedule.parts:
+            if n_left > 0:
+                parts.append(part)
+                n_left -= part.n_queries
+        return self.schedule.variance(parts, values) if parts else None
+
+
+def _regroup(lines: NDArray[Any], codes: Codes, holdings: Holdings) -> NDArray[Any]:
+    """Add up sums of blocks by their line of claims."""
+    found = np.zeros((len(holdings.claims), len(lines)), dtype=lines.dtype)
+    np.add.at(found, codes, lines.T)
+    return found.T
+
 
 def _fold_passes(
-    finished: ShardRunResult, schedule: TaskSchedule, holdings: Holdings | None
+    finished: ShardRunResult,
+    n_parts: int,
+    sums: NDArray[Any],
+    variances: Sequence[QueryVariance | None],
 ) -> PassSums:
-    """Return sums of columns and the total by pass, as a run in memory folds them."""
-    n_rounds, n_parts = len(finished.reports), len(schedule.parts)
-    sums = np.sum([entry["column_sums"] for entry in finished.entries], axis=0)
-    with_total = np.column_stack([sums, sums.sum(axis=1)])
-    of_owners, owner_variance = _sum_owners(finished, schedule, holdings)
-    rounds = []
+    """Fold the sums of passes, and the variances of the first rounds, as a run in memory does."""
+    n_rounds, rounds = len(finished.reports), []
     for number, report in enumerate(finished.reports):
-        pass_number = number // n_parts
         ends = (number + 1) % n_parts == 0 or number + 1 == n_rounds
-        ends = ends and pass_number < len(with_total)
-        variance = QueryVariance(
-            report["n_queries"], report["counts"], report["first"], report["second"]
-        )
+        ends = ends and number // n_parts < len(sums)
         added = PassSums(
             parts_per_pass=n_parts,
             parts=1,
             n_queries=int(report["n_queries"].sum()),
-            # Integers, so it does not matter in which round of a pass they are added.
-            sums=with_total[pass_number] if ends else np.zeros_like(with_total[0]),
+            # The sums of a whole pass are added with its last round.
+            sums=sums[number // n_parts] if ends else np.zeros_like(sums[0]),
             weight=report["weight"],
             total=report["total"],
             utility=report["utility"],
             right=report["right"],
-            query_variance=variance if pass_number == 0 else None,
+            query_variance=variances[number] if number < len(variances) else None,
             tally=Tally(utilities=report["n_ranked"], new=report["n_ranked"]),
         )
-        own = of_owners[pass_number] if ends else np.zeros(of_owners.shape[1])
-        owned = replace(added, sums=own, query_variance=owner_variance if number == 0 else None)
-        rounds.append(replace(added, owned=owned))
+        rounds.append(added)
     return reduce(PassSums.merge, rounds).close_pass()
-
-
-def _sum_owners(
-    finished: ShardRunResult, schedule: TaskSchedule, holdings: Holdings | None
-) -> tuple[Floats, QueryVariance | None]:
-    """Return the sums of owners by pass, and the variance of their sums between queries."""
-    if holdings is None:
-        return np.zeros((len(finished.entries[0]["column_sums"]), 0)), None
-    shares = holdings.shares
-    by_pass, by_query = (
-        _add_codes(finished.entries, name, len(shares)) for name in ("code_sums", "query_sums")
-    )
-    parts = schedule.parts[: min(len(finished.reports), schedule.n_observed_parts)]
-    weights = np.concatenate([schedule.weights(part) for part in parts])
-    values = as_floats(by_query) / weights[:, np.newaxis] @ shares
-    return as_floats(by_pass) @ shares, schedule.variance(parts, values)
-
-
-def _add_codes(entries: Sequence[Mapping[str, Any]], name: str, n_codes: int) -> Integers:
-    """Add up the sums of all shards by code, in fixed point."""
-    found = np.zeros((len(entries[0][name]), n_codes), dtype=np.int64)
-    for entry in entries:
-        found[:, entry["codes"]] += entry[name]
-    return found
 
 
 @contextmanager
