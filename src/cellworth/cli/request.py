@@ -413,14 +413,11 @@ def _check_fits_shards(request: RunRequest) -> None:
     """Check that the options are for a table in shards, before its files are read."""
     if not request.shards:
         return
-    can_stop = "stop" in inspect.signature(ShardedKNNValuer).parameters
     can_group = "row_groups" in inspect.signature(ShardedKNNValuer.fit).parameters
     unfit = {
         "model": request.model != KNN,
         "id": request.id is not None,
         "row-groups": request.row_groups is not None and not can_group,
-        "deadline": request.deadline is not None and not can_stop,
-        "error": request.error is not None and not can_stop,
     }
     for name, given in unfit.items():
         if given:
@@ -436,14 +433,13 @@ def _check_fits_shards(request: RunRequest) -> None:
 
 
 def _make_sharded_valuer(request: RunRequest) -> ShardedKNNValuer:
-    valuer = ShardedKNNValuer(
+    return ShardedKNNValuer(
         request.neighbors,
         scoring=_check_knn_scoring(request),
         n_passes=request.passes,
+        stop=_make_stopping_rule(request),
         random_state=request.seed,
     )
-    stop = _make_stopping_rule(request)
-    return valuer if stop is None else valuer.set_params(stop=stop)
 
 
 def _check_knn_scoring(request: RunRequest) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
@@ -386,8 +385,7 @@ def _add_round(rounds: list[Round], progress: Progress) -> None:
 
 def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation | None:
     owners = loaded.owners()
-    takes_owners = "owners" in inspect.signature(valuer.fit).parameters
-    more = {"owners": owners} if owners is not None and takes_owners else {}
+    more = {} if owners is None else {"owners": owners}
     try:
         valuer.fit(**loaded.data(), **more)
     except KeyboardInterrupt as error:
