@@ -141,7 +141,7 @@ def test_a_damaged_state_is_noticed_by_the_worker_that_reads_it(cluster, truth, 
     content = bytearray(path.read_bytes())
     content[300] ^= 1
     path.write_bytes(content)
-    with pytest.warns(UserWarning, match="its round is computed again"):
+    with pytest.warns(UserWarning, match="its content is computed again"):
         _, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Dask(cluster(2)), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
 

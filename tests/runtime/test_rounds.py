@@ -188,7 +188,7 @@ def test_a_damaged_state_costs_its_shard_one_round(damage, n_rounds, truth, tmp_
     toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, folder)
     damage(latest_state(folder, 4))
     toy = Watched(N_SHARDS)
-    with pytest.warns(UserWarning, match="its round is computed again"):
+    with pytest.warns(UserWarning, match="its content is computed again"):
         _, got = toy_shards.run(toy, n_rounds, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(n_rounds))
     settled = {(name[1], name[2]) for name in toy.done if name[0] == "accumulate"}
