@@ -22,7 +22,7 @@ from cellworth.runtime import (
     Serial,
     Threads,
     dask_executor,
-    processes,
+    executors,
     workers,
 )
 from cellworth.runtime.conformance import ExecutorConformance
@@ -298,25 +298,25 @@ def test_within_a_pool_of_forked_processes_tasks_run_one_after_the_other():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_process_does_not_take_the_pool_of_its_parent():
     answers(Processes(2), double, range(1))
-    assert processes._waiting
+    assert executors._waiting
     read, write = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
-        os.write(write, str(len(processes._waiting)).encode())
+        os.write(write, str(len(executors._waiting)).encode())
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(read, 10) == b"0"
     os.close(read)
     os.close(write)
-    assert processes._waiting
+    assert executors._waiting
 
 
 @pytest.mark.slow
 def test_idle_processes_end_after_a_while(monkeypatch):
-    monkeypatch.setattr("cellworth.runtime.processes._SECONDS_TO_LIVE_IDLE", 0.3)
-    processes._waiting.clear()
+    monkeypatch.setattr("cellworth.runtime.executors._SECONDS_TO_LIVE_IDLE", 0.3)
+    executors._waiting.clear()
     (pid,) = set(answers(Processes(1), lambda task: os.getpid(), range(3)).values())
     deadline = time.monotonic() + 20
     while psutil.pid_exists(pid) and time.monotonic() < deadline:

@@ -22,8 +22,7 @@ from cellworth.runtime.checkpoint import (
     merge,
 )
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.executors import Executor, Runtime, Serial, Threads
-from cellworth.runtime.processes import Processes
+from cellworth.runtime.executors import Executor, Processes, Runtime, Serial, Threads
 from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.stopping import (
     MaxSeconds,

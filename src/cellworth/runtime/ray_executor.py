@@ -16,7 +16,7 @@ from uuid import uuid4
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from cellworth.runtime.processes import pickle_object
+from cellworth.runtime.executors import pickle_object
 from cellworth.runtime.workers import (
     Answers,
     Failure,
