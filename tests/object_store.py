@@ -91,7 +91,7 @@ def digest(valuation):
     return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 
 
-def run_in_memory(checkpoint, n_passes=20):
+def run_in_memory(checkpoint, n_passes):
     """Value a small table in many tasks."""
     from cellworth import KNNValuer, Runtime
     from cellworth.runtime import Threads
@@ -104,7 +104,7 @@ def run_in_memory(checkpoint, n_passes=20):
     return valuer.fit(**data_in_memory()).valuation_
 
 
-def run_over_shards(table, checkpoint, n_passes=3, executor=None):
+def run_over_shards(table, checkpoint, n_passes, executor=None):
     """Value a small sharded table in many rounds."""
     from cellworth import Runtime, ShardedKNNValuer, ShardedTable
     from cellworth.runtime import Threads
@@ -121,6 +121,6 @@ def run_over_shards(table, checkpoint, n_passes=3, executor=None):
 
 
 if __name__ == "__main__":
-    kind, *addresses = sys.argv[1:]
+    kind, n_passes, *addresses = sys.argv[1:]
     run = {"memory": run_in_memory, "shards": run_over_shards}[kind]
-    sys.stdout.write(f"{digest(run(*addresses))}\n")
+    sys.stdout.write(f"{digest(run(*addresses, n_passes=int(n_passes)))}\n")

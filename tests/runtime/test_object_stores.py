@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,9 @@ from object_store import digest, run_in_memory, run_over_shards
 fsspec = pytest.importorskip("fsspec")
 SECONDS_TO_END = 240
 N_KILLS = 20
+N_PASSES = 3
+N_PASSES_OF_STORM = {"memory": 400, "shards": 30}
+SECONDS_OF_STORM = 2.0
 
 
 @pytest.fixture
@@ -91,18 +94,22 @@ def test_partitions_in_different_stores_are_merged(in_memory, tmp_path):
 def test_a_store_inside_a_process_is_not_for_other_processes(in_memory, tmp_path):
     object_store.write_shards(fsspec.filesystem("file"), tmp_path)
     with pytest.raises((FileNotFoundError, ValueError), match=r"does not see the folder|Serial"):
-        run_over_shards(str(tmp_path), "memory://box/run", executor=Processes(2))
+        run_over_shards(str(tmp_path), "memory://box/run", 1, executor=Processes(2))
 
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory):
-    """The hash of each run without any checkpoint."""
+    """The hash of a run without any checkpoint, by its kind and number of passes."""
     folder = tmp_path_factory.mktemp("table")
     object_store.write_shards(fsspec.filesystem("file"), folder)
-    return {
-        "memory": digest(run_in_memory(None)),
-        "shards": digest(run_over_shards(str(folder), None)),
-    }
+
+    @cache
+    def of(kind, n_passes=N_PASSES):
+        if kind == "memory":
+            return digest(run_in_memory(None, n_passes))
+        return digest(run_over_shards(str(folder), None, n_passes))
+
+    return of
 
 
 @pytest.fixture(scope="module")
@@ -113,12 +120,12 @@ def table(s3_session):
     return "s3://bucket/table"
 
 
-def begin(kind, environment, *addresses):
+def begin(kind, environment, *addresses, n_passes=N_PASSES):
     """Start a run in a process of its own."""
+    command = [sys.executable, "-W", "ignore", object_store.__file__, kind, str(n_passes)]
     return subprocess.Popen(  # noqa: S603 (our own script)
-        [sys.executable, "-W", "ignore", object_store.__file__, kind, *addresses],
-        env=os.environ | environment, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [*command, *addresses], env=os.environ | environment, stdout=subprocess.PIPE, text=True
+    )
 
 
 def end(driver):
@@ -128,7 +135,7 @@ def end(driver):
 
 
 def kill(driver):
-    """Kill a run; return what it printed, if it was done."""
+    """Kill a run; return its hash, if it was done."""
     driver.send_signal(signal.SIGKILL)
     return driver.communicate()[0].strip()
 
@@ -149,7 +156,7 @@ def test_a_driver_killed_on_s3_is_resumed_by_another(kind, s3, table, known):
         assert driver.poll() is None
         time.sleep(0.05)
     kill(driver)
-    assert end(begin(kind, environment, *addresses, f"s3://{run}")) == known[kind]
+    assert end(begin(kind, environment, *addresses, f"s3://{run}")) == known(kind)
 
 
 @pytest.mark.long
@@ -157,22 +164,22 @@ def test_a_driver_killed_on_s3_is_resumed_by_another(kind, s3, table, known):
 def test_two_drivers_on_one_checkpoint_get_the_same_values(kind, s3, table, known):
     addresses = [table] if kind == "shards" else []
     drivers = [begin(kind, s3[0], *addresses, f"s3://bucket/two-{kind}") for _ in range(2)]
-    assert [end(driver) for driver in drivers] == [known[kind]] * 2
+    assert [end(driver) for driver in drivers] == [known(kind)] * 2
 
 
 @pytest.mark.slow
 def test_results_are_saved_to_s3_and_read_from_there(s3, table, known, tmp_path):
     _, options = s3
-    in_store = run_over_shards(table, DirectoryCheckpoint("s3://bucket/results", options))
+    in_store = run_over_shards(table, DirectoryCheckpoint("s3://bucket/results", options), N_PASSES)
     loaded = load("s3://bucket/results/values", options)
-    assert digest(loaded) == digest(in_store) == known["shards"]
+    assert digest(loaded) == digest(in_store) == known("shards")
     assert loaded.lowest(3).values.tolist() == in_store.lowest(3).values.tolist()
     loaded.save("s3://bucket/copy")
     load("s3://bucket/copy").save(tmp_path / "local")
-    assert digest(load(tmp_path / "local")) == known["shards"]
-    small = run_in_memory(None)
+    assert digest(load(tmp_path / "local")) == known("shards")
+    small = run_in_memory(None, N_PASSES)
     small.save("s3://bucket/small", options)
-    assert digest(load("s3://bucket/small")) == known["memory"]
+    assert digest(load("s3://bucket/small")) == known("memory")
     with pytest.raises(FileNotFoundError, match=r"^s3://bucket/none holds no manifest.json"):
         load("s3://bucket/none")
 
@@ -181,7 +188,7 @@ def test_results_are_saved_to_s3_and_read_from_there(s3, table, known, tmp_path)
 def test_options_are_in_no_file(s3, table):
     _, options = s3
     store = fsspec.filesystem("s3", **options)
-    run_over_shards(table, DirectoryCheckpoint("s3://bucket/secret", options), n_passes=1)
+    run_over_shards(table, DirectoryCheckpoint("s3://bucket/secret", options), 1)
     files = store.find("bucket/secret")
     assert len(files) > 5
     assert not [file for file in files if options["secret"].encode() in store.cat_file(file)]
@@ -191,19 +198,33 @@ def test_options_are_in_no_file(s3, table):
 @pytest.mark.parametrize("kind", ["memory", "shards"])
 def test_a_storm_of_kills_on_s3_loses_nothing(kind, s3, table, known):
     environment, options = s3
-    store, run = fsspec.filesystem("s3", **options), f"bucket/storm-{kind}"
+    store, folder = fsspec.filesystem("s3", **options), f"bucket/storm-{kind}"
     addresses = [table] if kind == "shards" else []
     moments = random.Random(0)  # noqa: S311 (no secret)
-    n_ended = 0
-    for _ in range(N_KILLS):
-        driver = begin(kind, environment, *addresses, f"s3://{run}-{n_ended}")
-        while not list_run(store, f"{run}-{n_ended}") and driver.poll() is None:
+
+    def start():
+        run = f"s3://{folder}/{n_done}"
+        return begin(kind, environment, *addresses, run, n_passes=N_PASSES_OF_STORM[kind])
+
+    expected = known(kind, N_PASSES_OF_STORM[kind])
+
+    def look():
+        store.invalidate_cache()
+        return {name: each["ETag"] for name, each in store.find(folder, detail=True).items()}
+
+    n_done, n_killed = 0, 0
+    while n_killed < N_KILLS:
+        before, driver = look(), start()
+        while look() == before and driver.poll() is None:
             time.sleep(0.02)
-        time.sleep(moments.uniform(0, 1.5))
+        # It has begun to write.
+        time.sleep(moments.uniform(0, SECONDS_OF_STORM))
         printed = kill(driver)
         if driver.returncode == 0:
             # It was done first; the next one begins anew.
-            assert printed == known[kind]
-            n_ended += 1
-    assert end(begin(kind, environment, *addresses, f"s3://{run}-{n_ended}")) == known[kind]
-    assert not [name for name in list_run(store, "bucket") if name.startswith("damaged-")]
+            assert printed == expected
+            n_done += 1
+        else:
+            n_killed += 1
+    assert end(start()) == expected
+    assert not [name for name in list_run(store, folder) if name.startswith("damaged-")]

@@ -299,18 +299,32 @@ class RemotePath:
         filesystem, path = self.open_filesystem()
         with self._explain():
             try:
-                if replacing and local.stat().st_size > _SMALL:
+                if not replacing and self._create(local.read_bytes()):
+                    return
+                if local.stat().st_size > _SMALL:
                     filesystem.put_file(str(local), path)
                 else:
-                    # The store refuses a second object of the name, if it can.
-                    mode = "overwrite" if replacing else "create"
-                    filesystem.pipe_file(path, local.read_bytes(), mode=mode)
+                    filesystem.pipe_file(path, local.read_bytes())
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     f"{self} cannot be written ({error}); create the bucket first."
                 ) from error
             except FileExistsError as error:
                 raise FileExistsError(f"{self} exists already.") from error
+
+    def _create(self, content: bytes) -> bool:
+        """Write a new file by a conditional put; False if the store has none and it is new."""
+        filesystem, path = self.open_filesystem()
+        try:
+            filesystem.pipe_file(path, content, mode="create")
+        except (FileExistsError, FileNotFoundError):
+            raise
+        # Stores without conditions refuse them in many ways.
+        except Exception:
+            if self.exists():
+                raise FileExistsError(path) from None
+            return False
+        return True
 
     def open_filesystem(self) -> tuple[Any, str]:
         """Return the fsspec file system, and the path there."""
