@@ -182,6 +182,38 @@ def test_the_time_left_follows_from_the_tasks_of_this_session():
     assert state.seconds_left == pytest.approx(4 * state.seconds)
 
 
+def test_preparation_does_not_enter_the_time_left():
+    with ProgressReporter("values", shown=True, n_tasks=100) as reporter:
+        time.sleep(0.4)
+        # The kernels were compiled meanwhile.
+        stopping.skip_seconds(0.2)
+        reporter.advance(10)
+        state = reporter._snapshot
+        assert state.seconds_left == pytest.approx(9 * (state.seconds - 0.2))
+        time.sleep(0.3)
+        reporter.advance(10)
+        later = reporter._snapshot
+        assert later.seconds_left == pytest.approx(8 * (later.seconds - state.seconds))
+
+
+def test_first_tasks_of_other_processes_say_nothing_of_the_time_left():
+    with ProgressReporter("values", shown=True, n_tasks=100, is_local=False) as reporter:
+        for expected in (None, 3.0):
+            time.sleep(0.25)
+            reporter.advance(10)
+            left = reporter._snapshot.seconds_left
+            assert left is None if expected is None else 1.0 < left < 8.0
+
+
+def test_what_happens_meanwhile_is_told_by_the_run(lines, capfd):
+    stopping.announce("compile", "compiling")
+    with ProgressReporter("values", shown=False):
+        stopping.announce("compile", "compiling")
+    told = [line["message"] for line in lines() if line["event"] == "compile"]
+    assert told == ["compiling", "values: compiling"]
+    assert capfd.readouterr().err == ""
+
+
 def test_a_checkpoint_keeps_how_far_its_run_is(tmp_path, monkeypatch):
     monkeypatch.setattr(stopping, "_SECONDS_BETWEEN_LINES", 0.02)
     seen = []

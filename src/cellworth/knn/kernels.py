@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 from numba import njit
+from numba.core import event as events
+
+from cellworth.runtime.executors import Serial, Threads
+from cellworth.runtime.stopping import announce, skip_seconds
 
 # Rows whose distances are computed together: small enough for the fastest cache.
 _ROWS_AT_ONCE = 256
 # Distances from which those of a coalition are computed by adding or subtracting columns.
 NOTHING, PREVIOUS, EVERYTHING = 0, 1, 2
+_ONCE = "kernels, once per machine and release, which takes 10 to 30 s"
 
 
 class UniqueNames(str):
@@ -25,6 +32,41 @@ class UniqueNames(str):
     def format(self, *, number: int) -> str:
         """Return the name of a new file."""
         return f"{super().format(number=number).removesuffix('.nbc')}.{uuid4().hex[:16]}.nbc"
+
+
+class _CompilationListener(events.Listener):
+    """Announces the first compilation in this process, and keeps all out of the time left."""
+
+    def __init__(self) -> None:
+        self._announced = False
+        # Kernels compile those that they call; a lock lets one thread compile at a time.
+        self._began: list[float] = []
+
+    def on_start(self, event: Any) -> None:
+        function = event.data["dispatcher"].py_func
+        if not self._announced and function.__module__.startswith("cellworth."):
+            self._announced = True
+            announce("compile", f"compiling {_ONCE}")
+        self._began.append(time.perf_counter())
+
+    def on_end(self, event: Any) -> None:
+        seconds = time.perf_counter() - self._began.pop()
+        if not self._began:
+            skip_seconds(seconds)
+
+
+_listener = _CompilationListener()
+# Code that is loaded from the cache is no such event.
+events.register("numba:compile", _listener)
+
+
+def announce_compilation(executor: Any) -> None:
+    """Announce that workers in other processes will compile, if this machine has no cached code."""
+    if isinstance(executor, Serial | Threads):
+        return
+    cached = Path(getattr(fill_keys._cache, "cache_path", "") or "")
+    if not any(cached.glob("kernels.*.nbi")):
+        announce("compile", f"workers compile {_ONCE}")
 
 
 def kernel(function: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from cellworth.data.io import AnyPath, Plain, n_bytes, pack, unpack
 from cellworth.runtime.checkpoint import Checkpoint, DirectoryCheckpoint, Loader, RunState
-from cellworth.runtime.executors import Executor
+from cellworth.runtime.executors import Executor, Serial, Threads
 from cellworth.runtime.stopping import (
     PROGRESS,
     CheckpointLog,
@@ -401,6 +401,7 @@ def run(
         seconds_per_task=seconds_per_task,
         where={"stop": stop, "executor": executor, "checkpoint": checkpoint},
         file=_progress_file(checkpoint, ""),
+        is_local=isinstance(executor, Serial | Threads),
     )
     pool = executor.start(work, title)
     folded = _fold_tasks(
@@ -460,6 +461,7 @@ def run_partition(
         describe=lambda progress: f"{progress.tasks:,} of {len(requests):,} requests",
         where={"executor": executor, "checkpoint": checkpoint},
         file=_progress_file(checkpoint, f"-{index}-of-{n_partitions}"),
+        is_local=isinstance(executor, Serial | Threads),
     )
     seconds_left = _Countdown(time.perf_counter(), stop, planner)
     with interrupts.watch(), reporter, writer, executor.start(work, title) as pool:

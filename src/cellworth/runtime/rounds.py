@@ -23,7 +23,7 @@ from typing import Any
 
 from cellworth.data.io import AnyPath, Plain
 from cellworth.runtime.checkpoint import DamagedFileError, RoundsCheckpoint, check_folder
-from cellworth.runtime.executors import Executor
+from cellworth.runtime.executors import Executor, Serial, Threads
 from cellworth.runtime.shard_algorithm import (
     RoundResult,
     RoundUpdate,
@@ -92,6 +92,7 @@ def run_rounds(
             describe=lambda progress: f"{progress.tasks // visits}{planned} rounds",
             where={"executor": executor, "checkpoint": checkpoint},
             file=checkpoint and checkpoint / PROGRESS.format(""),
+            is_local=isinstance(executor, Serial | Threads),
         )
         cache = ShardCache(algorithm, rounds.states, n_cached)
         context = RunContext(

@@ -39,7 +39,11 @@ _SECONDS_BETWEEN_LINES = 30.0
 _SHARE_OF_TIME = 0.02
 # File of a checkpoint that holds the latest line of progress.
 PROGRESS = "progress{}.json"
+# Workers that start together finish their first tasks within this factor of the time.
+_FIRST_ANSWERS = 1.1
 _log = logging.getLogger(__name__)
+# Runs of this process, the latest last.
+_reporters: list[ProgressReporter] = []
 
 
 @dataclass(frozen=True)
@@ -408,7 +412,8 @@ class ProgressReporter:
     ``describe`` returns the text behind the bar. From ``errors_from`` tasks on, the largest
     standard error is reported. ``before`` is what earlier sessions have done. The first line shows
     ``seconds_per_task``, if it is known, and ``where`` the run is executed and recorded. The latest
-    line is kept in ``file`` (see :func:`read_progress`).
+    line is kept in ``file`` (see :func:`read_progress`). If tasks do not run in this process, which
+    would tell how long it compiles, the first tasks say nothing of the time left.
     """
 
     def __init__(
@@ -424,9 +429,10 @@ class ProgressReporter:
         seconds_per_task: float = 0.0,
         where: Mapping[str, object] | None = None,
         file: AnyPath | None = None,
+        is_local: bool = True,
     ) -> None:
         self.n_tasks: int = n_tasks
-        self._file = file
+        self._file, self._is_local = file, is_local
         self._title, self._where, self._seconds_per_task = title, where or {}, seconds_per_task
         self._share_done, self._describe = share_done or self._count_share, describe
         self._errors_from = math.inf if errors_from is None else errors_from
@@ -434,9 +440,13 @@ class ProgressReporter:
         self._began = self._updated = time.perf_counter()
         self._latest = self._before = before or Progress(0, 0.0, None)
         self._share_before = min(self._share_done(self._latest), 1.0)
-        self._snapshot = self._take_snapshot()
         self._has_estimate, self._closed = False, threading.Event()
         self._thread: threading.Thread | None = None
+        # When the first tasks of all workers were done, from which the time left is measured.
+        self._first_done: float | None = None
+        self._base = 0.0, self._share_before
+        self._seconds_setup = 0.0
+        self._snapshot = self._take_snapshot()
         has_bar = shown and _is_interactive()
         self._prints = shown and not has_bar and sys.stderr is not None
         slow = seconds_per_task >= _SECONDS_BEFORE_BAR
@@ -466,7 +476,21 @@ class ProgressReporter:
         if time.perf_counter() - self._updated >= _SECONDS_BETWEEN_UPDATES:
             self._update()
 
+    def announce(self, event: str, text: str) -> None:
+        """Log something that happens during the run; show it to those who see the progress."""
+        self._log(event, text)
+        if not self._bar.disable:
+            tqdm.write(f"{self._title}: {text}", file=sys.stderr)
+        elif self._prints and not _has_listener():
+            sys.stderr.write(f"{self._title}: {text}\n")
+            sys.stderr.flush()
+
+    def skip(self, seconds: float) -> None:
+        """Leave seconds of preparation out of the time left."""
+        self._seconds_setup += seconds
+
     def __enter__(self) -> Self:
+        _reporters.append(self)
         where = {name: str(value) for name, value in self._where.items() if value is not None}
         texts = [f"{name} {value}" for name, value in where.items()]
         if self._seconds_per_task > 0:
@@ -484,6 +508,7 @@ class ProgressReporter:
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        _reporters.remove(self)
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
@@ -552,15 +577,30 @@ class ProgressReporter:
     def _take_snapshot(self) -> _Snapshot:
         progress, seconds = self._latest, time.perf_counter() - self._began
         share = min(self._share_done(progress), 1.0)
-        gained = share - self._share_before
         return _Snapshot(
             seconds,
             share,
             progress.tasks,
             self._describe(progress),
-            seconds * (1.0 - share) / gained if gained > 0 else None,
+            self._estimate_seconds_left(seconds, share),
             self._error if math.isfinite(self._error) else None,
         )
+
+    def _estimate_seconds_left(self, seconds: float, share: float) -> float | None:
+        """Estimate the time left; workers that start and compile kernels do not enter it."""
+        if share <= self._share_before:
+            return None
+        if self._first_done is None:
+            self._first_done = seconds
+        if seconds <= _FIRST_ANSWERS * self._first_done:
+            # The other workers, which began at the same time, finish their first tasks, too.
+            self._base = seconds, share
+        if share > self._base[1]:
+            return (seconds - self._base[0]) * (1.0 - share) / (share - self._base[1])
+        if not self._is_local:
+            return None
+        working = max(seconds - self._seconds_setup, 0.0)
+        return working * (1.0 - share) / (share - self._share_before)
 
 
 @dataclass(frozen=True)
@@ -640,6 +680,20 @@ class RateLimiter:
         began = time.monotonic()
         yield
         self._next = began + (time.monotonic() - began) / self._share_of_time
+
+
+def announce(event: str, text: str) -> None:
+    """Announce something through the run of this process that began last; else only log it."""
+    if _reporters:
+        _reporters[-1].announce(event, text)
+    else:
+        _log.info(text, extra={"event": event})
+
+
+def skip_seconds(seconds: float) -> None:
+    """Leave seconds of preparation, such as compilation, out of the time left of all runs."""
+    for reporter in list(_reporters):
+        reporter.skip(seconds)
 
 
 def read_progress(folder: AnyPath) -> list[dict[str, Any]]:

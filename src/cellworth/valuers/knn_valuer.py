@@ -28,6 +28,7 @@ from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks
+from cellworth.knn.kernels import announce_compilation
 from cellworth.knn.knn_game import KNNGame, KNNScoring
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.engine import Outcome, TaskPlanner, Work
@@ -323,11 +324,13 @@ class KNNValuer(TableValuer):
             "owners": list(tasks.holdings.keys) if tasks.holdings else None,
         }
         work = Work(tasks, tasks.contribution)
+        executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
+        announce_compilation(executor)
         outcome = settings.run(
             work,
             planner=TaskPlanner(PassSums),
             stop=make_stop(n_passes, len(tasks.schedule.parts), self.stop),
-            executor=settings.runtime.executor or choose_thread_executor(self.n_jobs),
+            executor=executor,
             identity=run_identity(problem_spec, game, settings_of_tasks),
             title=type(tasks.schedule.sampler).__name__,
             tasks_per_round=len(tasks.schedule.parts),
