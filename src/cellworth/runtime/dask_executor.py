@@ -20,11 +20,11 @@ from threadpoolctl import threadpool_limits
 
 from cellworth.runtime.workers import (
     Answers,
+    Assignment,
     Failure,
     FuturePool,
     LazyAnswer,
     LostAnswer,
-    Places,
     Request,
     WorkerPool,
     WorkerWatch,
@@ -127,7 +127,7 @@ class _DaskTasks:
         self._run = uuid4().hex
         self._keys = count()
         self._counted, self._n_threads = -_SECONDS_BETWEEN_COUNTS, dict[str, int]()
-        self._places, self._watch = Places(), WorkerWatch()
+        self._assignment, self._watch = Assignment(), WorkerWatch()
         with explain_lost_cluster(client):
             chunks, self._work, n_bytes = send_object(client, work, self._run)
         # Futures may be held by the traceback of an error, so they must be released by name.
@@ -143,8 +143,8 @@ class _DaskTasks:
             self._watch.see(self._n_threads)
         return self._n_threads
 
-    def place(self, locality: int) -> str:
-        return self._places.find(locality, self.count_threads())
+    def find_worker(self, locality: int) -> str:
+        return self._assignment.find(locality, self.count_threads())
 
     def send(self, requests: Mapping[int, Any]) -> Iterator[tuple[int, Any, Any]]:
         """Send requests, and yield numbers and requests with their futures.
@@ -154,10 +154,10 @@ class _DaskTasks:
         alike: dict[Any, dict[int, Request]] = {}
         for number, request in requests.items():
             asked = request if isinstance(request, Request) else Request(request)
-            place = "" if asked.locality is None else self.place(asked.locality)
-            alike.setdefault((place, asked.keep, asked.first, asked.inputs), {})[number] = asked
-        for (place, keep, first, inputs), group in alike.items():
-            where = {"workers": [place], "allow_other_workers": True} if place else {}
+            worker = "" if asked.locality is None else self.find_worker(asked.locality)
+            alike.setdefault((worker, asked.keep, asked.first, asked.inputs), {})[number] = asked
+        for (worker, keep, first, inputs), group in alike.items():
+            where = {"workers": [worker], "allow_other_workers": True} if worker else {}
             given = {
                 f"input{index:03d}": each.future if isinstance(each, _DaskAnswer) else each.load()
                 for index, each in enumerate(inputs)
@@ -214,8 +214,8 @@ class _DaskPool(FuturePool):
         for number, request, future in self._cluster.send(requests):
             self._watch(number, request, future)
 
-    def place(self, locality: int) -> str:
-        return self._cluster.place(locality)
+    def find_worker(self, locality: int) -> str:
+        return self._cluster.find_worker(locality)
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         most = _SECONDS_BETWEEN_CHECKS

@@ -19,11 +19,11 @@ from threadpoolctl import threadpool_limits
 from cellworth.runtime.executors import pickle_object
 from cellworth.runtime.workers import (
     Answers,
+    Assignment,
     Failure,
     FuturePool,
     LazyAnswer,
     LostAnswer,
-    Places,
     Request,
     WorkerPool,
     attempt_in_worker,
@@ -128,7 +128,7 @@ class _RayTasks:
             _internal_kv_put(self._run, b"running")
             self._work = self._ray.put(_pack(work))
         self._counted, self._n_workers = -_SECONDS_BETWEEN_COUNTS, dict[str, int]()
-        self._places, self._n_outgrown = Places(), 0
+        self._assignment, self._n_outgrown = Assignment(), 0
 
     def count_workers(self) -> dict[str, int]:
         """Return how many tasks each node can run at once, counted every few seconds."""
@@ -144,8 +144,8 @@ class _RayTasks:
         needs = [(name, need) for name, need in self._needs.items() if need]
         return min(math.floor(resources.get(name, 0.0) / need) for name, need in needs)
 
-    def place(self, locality: int) -> str:
-        return self._places.find(locality, self.count_workers())
+    def find_worker(self, locality: int) -> str:
+        return self._assignment.find(locality, self.count_workers())
 
     def send(self, number: int, request: Any) -> _RayTask:
         asked = request if isinstance(request, Request) else Request(request)
@@ -154,7 +154,7 @@ class _RayTasks:
             for given in asked.inputs
         ]
         options = self._options
-        if asked.locality is not None and (node := self.place(asked.locality)):
+        if asked.locality is not None and (node := self.find_worker(asked.locality)):
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
             # Soft: if the node is gone or busy, another one gives the same answer.
@@ -251,8 +251,8 @@ class _RayPool(FuturePool):
         self._tasks = tasks
         self._answered, self._warned = time.monotonic(), False
 
-    def place(self, locality: int) -> str:
-        return self._tasks.place(locality)
+    def find_worker(self, locality: int) -> str:
+        return self._tasks.find_worker(locality)
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         most = _SECONDS_BETWEEN_CHECKS

@@ -150,7 +150,7 @@ def _run_until_done(workers: _ShardWorkers, context: RunContext, into: AnyPath) 
             )
             helped = isinstance(error, DamagedFileError) and error.set_aside()
             if helped or context.progress.complete > best:
-                retries.succeed()
+                retries.reset()
             elif retries.fail():
                 raise LostWorkersError(
                     f"{context.title}: no round could be done in {retries.n_failed} attempts; the "
@@ -314,7 +314,7 @@ class _RoundLoop:
             yield Request(visit, inputs, shard, keep=number is not None)
 
     def _merge_rest(self, merging: _Merging) -> tuple[int, LazyAnswer]:
-        """Return the summary of all shards, with a shard that is at the same place."""
+        """Return the summary of all shards, with a shard of the worker that has it."""
         while groups := merging.take_groups():
             for request, answer in map_unordered(self.pool, groups, self.context.interrupts):
                 merging.add(request.locality, answer)
@@ -324,7 +324,7 @@ class _RoundLoop:
         """Divide a result into what all shards, the shards of a worker, and the driver need."""
         shards_of: dict[str, list[int]] = {}
         for each in range(self.context.algorithm.n_shards):
-            shards_of.setdefault(self.pool.place(each), []).append(each)
+            shards_of.setdefault(self.pool.find_worker(each), []).append(each)
         selects = [_Select("report"), _Select("shared")]
         selects += [_Select("per_shard", tuple(shards)) for shards in shards_of.values()]
         requests = [
@@ -363,44 +363,44 @@ class _Merging:
     def __init__(self, algorithm: ShardAlgorithm, pool: WorkerPool) -> None:
         self._algorithm, self._pool = algorithm, pool
         self._here: list[Any] = []
-        # Kept summaries of each place, with the shard that is there.
+        # Kept summaries of each worker, with one of its shards.
         self._kept: dict[str, list[tuple[int, LazyAnswer]]] = {}
 
     def add(self, shard: int, summary: Any) -> None:
-        """Add the summary of a shard, or of several at its place."""
+        """Add the summary of a shard, or of several of its worker."""
         if isinstance(summary, LazyAnswer):
-            self._kept.setdefault(self._pool.place(shard), []).append((shard, summary))
+            self._kept.setdefault(self._pool.find_worker(shard), []).append((shard, summary))
         else:
             merge = self._algorithm.merge
             self._here = [merge(self._here[0], summary) if self._here else summary]
 
     def take_full_groups(self) -> list[Request]:
-        """Return requests to merge the summaries of places that have many."""
-        full = [place for place, kept in self._kept.items() if len(kept) >= FAN_IN]
-        return [self._take(place) for place in full]
+        """Return requests to merge the summaries of workers that have many."""
+        full = [worker for worker, kept in self._kept.items() if len(kept) >= FAN_IN]
+        return [self._take(worker) for worker in full]
 
     def take_groups(self) -> list[Request]:
         """Return requests for the next level of the tree; none once there is one summary."""
         if self._here and self._kept:
             self._kept.setdefault("", []).append((0, _as_lazy(self._here.pop())))
-        places = [place for place, kept in self._kept.items() if len(kept) > 1]
-        if not places and len(self._kept) > 1:
-            rest = [pair for place in sorted(self._kept) for pair in self._kept.pop(place)]
+        workers = [worker for worker, kept in self._kept.items() if len(kept) > 1]
+        if not workers and len(self._kept) > 1:
+            rest = [pair for worker in sorted(self._kept) for pair in self._kept.pop(worker)]
             for start in range(0, len(rest), FAN_IN):
                 self._kept[str(start)] = rest[start : start + FAN_IN]
-            places = list(self._kept)
-        return [self._take(place) for place in places]
+            workers = list(self._kept)
+        return [self._take(worker) for worker in workers]
 
     @property
     def total(self) -> tuple[int, LazyAnswer]:
-        """The only summary that is left, and a shard that is at its place."""
+        """The only summary that is left, and a shard of the worker that has it."""
         if not self._kept:
             return 0, _as_lazy(self._here.pop())
         (total,) = self._kept.popitem()[1]
         return total
 
-    def _take(self, place: str) -> Request:
-        group = self._kept.pop(place)
+    def _take(self, worker: str) -> Request:
+        group = self._kept.pop(worker)
         inputs = tuple(summary for _, summary in group)
         return Request(_Merge(), inputs, group[0][0], keep=True, first=True)
 

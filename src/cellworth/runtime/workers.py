@@ -144,10 +144,10 @@ class WorkerPool(Protocol):
     def keeps_answers(self) -> bool:
         """Whether answers that are kept stay with workers, so that any number may be in flight."""
 
-    def place(self, locality: int) -> str:
+    def find_worker(self, locality: int) -> str:
         """Return the worker or machine that requests with this locality are sent to.
 
-        Kept answers of one place are merged there, before they travel. It may change.
+        Kept answers of one worker are merged there, before they travel. It may change.
         """
 
     def submit(self, number: int, request: Any) -> None:
@@ -175,8 +175,8 @@ class SerialPool:
         self._work = work
         self._waiting: deque[tuple[int, Any]] = deque()
 
-    def place(self, locality: int) -> str:
-        """Return the one place there is."""
+    def find_worker(self, locality: int) -> str:
+        """Return one name for all workers."""
         return ""
 
     def submit(self, number: int, request: Any) -> None:
@@ -199,7 +199,7 @@ class Retries:
     def __init__(self) -> None:
         self.n_failed: int = 0
 
-    def succeed(self) -> None:
+    def reset(self) -> None:
         """Count from zero again."""
         self.n_failed = 0
 
@@ -237,8 +237,8 @@ class FuturePool:
         """Whether answers that are kept stay with workers."""
         return False
 
-    def place(self, locality: int) -> str:
-        """Return the one place there is."""
+    def find_worker(self, locality: int) -> str:
+        """Return one name for all workers."""
         return ""
 
     @property
@@ -279,7 +279,7 @@ class FuturePool:
             lost.append((number, request))
             error = answer.error
         if answers:
-            self._retries.succeed()
+            self._retries.reset()
         elif lost and self._retries.fail():
             raise LostWorkersError(
                 f"workers died {self._retries.n_failed} times in a row; the model may crash or "
@@ -338,7 +338,7 @@ class WorkerWatch:
         warnings.warn(notice, stacklevel=2)
 
 
-class Places:
+class Assignment:
     """Assigns localities to workers, in proportion to their numbers of threads."""
 
     def __init__(self) -> None:
@@ -349,7 +349,7 @@ class Places:
     def find(self, locality: int, n_threads: dict[str, int]) -> str:
         """Return the worker for a locality; it stays the same, unless it is gone or has too many.
 
-        Without any worker there is one place, "".
+        Without any worker it is "".
         """
         if n_threads != self._n_threads:
             self._forget_surplus(n_threads)
