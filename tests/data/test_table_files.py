@@ -1,11 +1,13 @@
 """Tables as they are in the wild: partitioned folders, patterns, text files, types that differ."""
 
 import bz2
+import csv
 import datetime
 import gzip
 import io
 import json
 import lzma
+import os
 import zipfile
 from urllib.parse import quote
 
@@ -410,10 +412,11 @@ def test_a_column_that_a_file_lacks_is_missing_there(tmp_path):
 
 def test_a_changed_text_file_is_noticed_and_a_copy_is_not(tmp_path):
     file = tmp_path / "0.csv"
-    file.write_text("x,y\n1,0\n2,1\n")
+    file.write_text("x,y\n1,0\n2,1\n\n\n")
     table = ShardedTable.from_files(tmp_path, target="y")
     before = table.files_sha256()
-    file.write_text("x,y\n1,0\n2,1\n")
+    file.write_text("x,y\n1,0\n2,1\n\n\n")
+    os.utime(file, (1, 1))
     table.check_files_unchanged()
     assert cells_of(table, "x") == [1, 2]
     file.write_text("x,y\n1,0\n3,1\n")
@@ -485,3 +488,38 @@ def test_an_encrypted_archive_is_named(tmp_path):
         ValueError, match=r"a.csv.zip cannot be decompressed \(.*encrypted.*; unpack"
     ):
         ShardedTable.from_files(tmp_path, target="y")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pieces_of_any_size_hold_the_rows_of_the_file(tmp_path, monkeypatch, seed):
+    rng = np.random.default_rng(seed)
+    signs = ["a", "7", ",", '"', "\n", "\r\n", '""', " ", "é", "1.5", ""]
+    for trial in range(12):
+        written = io.StringIO()
+        quoting = [csv.QUOTE_MINIMAL, csv.QUOTE_ALL][trial % 2]
+        lines = [["".join(rng.choice(signs, rng.integers(0, 4))) for _ in "xz"] for _ in range(30)]
+        csv.writer(written, quoting=quoting, lineterminator=["\n", "\r\n"][seed % 2]).writerows(
+            [["x", "z", "y"], *([*line, str(number % 2)] for number, line in enumerate(lines))]
+        )
+        text = written.getvalue()
+        if trial % 3 == 0:
+            # A quote inside a plain cell is part of the cell.
+            text += 'b"c,5" pipe,1\n"d\ne",f,0\n'
+        file = tmp_path / f"{trial}.csv"
+        file.write_bytes(text.encode())
+        monkeypatch.setattr("cellworth.data.table_files._PIECE", int(rng.integers(1, 90)))
+        table = ShardedTable.from_files(file, target="y")
+        parse = pc.ParseOptions(newlines_in_values=True)
+        convert = pc.ConvertOptions(null_values=[""], strings_can_be_null=True)
+        wanted = pc.read_csv(file, parse_options=parse, convert_options=convert)
+        assert table.take(range(table.shape[0])).equals(wanted)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_empty_lines_are_no_rows(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr("cellworth.data.table_files._PIECE", 4)
+    lines = {"csv": ["x,y", "1,0", "2,1"], "jsonl": ['{"x": 1, "y": 0}', '{"x": 2, "y": 1}']}
+    text = "\n" * 9 + ("\n" * 11).join(lines[suffix]) + "\n" * 9
+    (tmp_path / f"0.{suffix}").write_text(text)
+    table = ShardedTable.from_files(tmp_path, target="y")
+    assert cells_of(table, "x") == [1, 2]

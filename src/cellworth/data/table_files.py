@@ -141,7 +141,7 @@ class TableFile:
         else:
             # Another time may be that of a copy: then the text decides.
             same = _read_stamp(self.address, options) == self.stamp
-            same = same or _hash_text(self.address, self.text, options) == self.digest
+            same = same or _hash_text(self, options) == self.digest
         if not same:
             raise ValueError(
                 f"{self.address} was changed since this ShardedTable was created; create it again."
@@ -528,7 +528,8 @@ def _cut_into_pieces(stream: _TextStream, file: TableFile) -> Iterator[bytes]:
         end = _find_last_end(waiting, _get_delimiter(file)) if is_csv else waiting.rfind(b"\n") + 1
         # A quote inside a plain cell makes ends uncertain, so the rest is one piece.
         can_cut = can_cut and end is not None
-        if can_cut and end:
+        # Empty lines alone are no piece: Arrow skips them.
+        if can_cut and end and waiting[:end].strip():
             yield waiting[:end]
             waiting = waiting[end:]
     if waiting.strip():
@@ -719,11 +720,11 @@ def _name_damage(address: str) -> Iterator[None]:
         ) from error
 
 
-def _hash_text(address: str, text: TextFormat, options: Options) -> str:
+def _hash_text(file: TableFile, options: Options) -> str:
     digest = hashlib.sha256()
-    with _open_text(address, text, options) as stream:
-        while block := stream.read(_PIECE):
-            digest.update(block)
+    with _open_text(file.address, file.text, options) as stream:
+        for piece in _cut_into_pieces(stream, file):
+            digest.update(piece)
     return digest.hexdigest()
 
 
