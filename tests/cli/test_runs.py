@@ -2,6 +2,7 @@
 
 import json
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -94,6 +95,38 @@ def test_a_cluster_gives_the_same_bits(asked, tmp_path):
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
     ) as cluster:
         fine("value", *asked, "--dask", cluster.scheduler_address, "-o", tmp_path / "v")
+    found, whole = load(tmp_path / "v"), load(tmp_path / "whole")
+    np.testing.assert_array_equal(found.values, whole.values)
+
+
+def test_a_ray_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    at = ["-o", tmp_path / "v", "--ray"]
+    done = cellworth("value", *asked, *at, "127.0.0.1:1")
+    assert done.code == 75
+    assert "no Ray cluster answers at 127.0.0.1:1" in done.err
+    done = cellworth("value", *asked, *at, "here")
+    assert done.code == 2
+    assert "--ray must be an address such as host:6379, got 'here'" in done.err
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = cellworth("value", *asked, *at, "127.0.0.1:1")
+    assert done.code == 2
+    assert "pip install 'cellworth[ray]'" in done.err
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_ray_cluster_gives_the_same_bits(asked, tmp_path):
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    fine("value", *asked, "-o", tmp_path / "whole")
+    given = map(str, ["value", *asked, "--ray", address, "-q", "-o", tmp_path / "v"])
+    done = subprocess.run(  # noqa: S603 (this interpreter, our own program)
+        [sys.executable, "-m", "cellworth", *given], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
     found, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     np.testing.assert_array_equal(found.values, whole.values)
 

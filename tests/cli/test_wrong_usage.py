@@ -119,6 +119,7 @@ WRONG = {
         "--labels is for --model knn",
     "value {T} --target label --categorical nosuch -o {AT}/v": "nosuch",
     "value {T} --target label --jobs 2 --dask tcp://x:1": "give one",
+    "value {T} --target label --ray x:1 --dask tcp://x:1": "give one",
     "value {T} --target label --jobs 0": "--jobs",
     "value {T} --target label --nonsense": "No such option",
     "nonsense": "No such command",

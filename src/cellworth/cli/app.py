@@ -240,6 +240,7 @@ executor_options: Decorator = join_options(
         help="Number of workers on this machine; default: all cores.",
     ),
     click.option("--dask", metavar="ADDRESS", help="Address of a Dask scheduler: tcp://host:8786."),
+    click.option("--ray", metavar="ADDRESS", help="Address of a Ray cluster: host:6379."),
 )
 asked_options: Decorator = join_options(
     click.argument("table"), table_options, method_options, length_options

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import signal
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,7 +57,8 @@ from cellworth.data.io import AnyPath, to_path
 from cellworth.data.table_files import names_many
 from cellworth.report.sections import round_line
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.executors import Runtime
+from cellworth.runtime.executors import Executor, Runtime
+from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.stopping import Progress
 from cellworth.valuation import load
 from cellworth.valuation.column_info import ColumnTable
@@ -74,22 +78,20 @@ class Execution:
     partition: tuple[int, int] | None = None
     jobs: int | None = None
     dask: str | None = None
+    ray: str | None = None
     quiet: bool = False
 
     @contextmanager
     def runtime(self, on_round: Callable[[Progress], object]) -> Iterator[Runtime]:
-        """Yield the runtime of a valuer; leaving the context closes the Dask client."""
+        """Yield the runtime of a valuer; leaving the context ends a connection to a cluster."""
         where = Runtime(
             checkpoint=self.checkpoint,
             partition=self.partition,
             progress=shows_progress(self.quiet),
             on_round=on_round,
         )
-        if self.dask is None:
-            yield where
-            return
-        with _connect(self.dask) as client:
-            yield replace(where, executor=Dask(client))
+        with _connect(self) as executor:
+            yield where if executor is None else replace(where, executor=executor)
 
 
 def value_table(
@@ -98,12 +100,13 @@ def value_table(
     partition: tuple[int, int] | None,
     jobs: int | None,
     dask: str | None,
+    ray: str | None,
     quiet: bool,
     force: bool,
     **asked: Any,
 ) -> None:
     """Value a table: the command ``value``."""
-    execution = Execution(checkpoint, partition, jobs, dask, quiet)
+    execution = Execution(checkpoint, partition, jobs, dask, ray, quiet)
     if execution.partition is not None and execution.checkpoint is None:
         raise click.UsageError("--partition needs a folder; give --checkpoint as well.")
     _check_one_executor(execution)
@@ -118,6 +121,7 @@ def resume_run(
     model: str | None,
     jobs: int | None,
     dask: str | None,
+    ray: str | None,
     quiet: bool,
     output: AnyPath | None,
     force: bool,
@@ -139,7 +143,7 @@ def resume_run(
     asked: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     if output is not None:
         asked["output"] = str(output.absolute())
-    execution = Execution(folder, None, jobs, dask, quiet)
+    execution = Execution(folder, None, jobs, dask, ray, quiet)
     _check_one_executor(execution)
     run_and_save("resume", replace(request, **asked), execution, force=force)
 
@@ -442,7 +446,20 @@ def _describe_interruption(request: RunRequest, execution: Execution) -> str:
 
 
 @contextmanager
-def _connect(address: str) -> Iterator[Any]:
+def _connect(execution: Execution) -> Iterator[Executor | None]:
+    """Connect to the cluster that the options name, if any."""
+    if execution.dask is not None:
+        with _connect_to_dask(execution.dask) as client:
+            yield Dask(client)
+    elif execution.ray is not None:
+        with _connect_to_ray(execution.ray):
+            yield Ray()
+    else:
+        yield None
+
+
+@contextmanager
+def _connect_to_dask(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError as error:
@@ -457,6 +474,31 @@ def _connect(address: str) -> Iterator[Any]:
         yield client
 
 
+@contextmanager
+def _connect_to_ray(address: str) -> Iterator[None]:
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError("--ray needs ray; pip install 'cellworth[ray]'.") from error
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        raise ValueError(f"--ray must be an address such as host:6379, got {address!r}.")
+    try:
+        # Ray itself would try for minutes, and then end this process.
+        socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(f"no Ray cluster answers at {address} ({error}).") from error
+    on_signal = signal.getsignal(signal.SIGTERM)
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    # Ray's own handler would end the run without its result.
+    signal.signal(signal.SIGTERM, on_signal)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
 def _check_one_executor(execution: Execution) -> None:
-    if execution.jobs is not None and execution.dask is not None:
-        raise click.UsageError("--jobs and --dask exclude each other; give one.")
+    given = [name for name in ("jobs", "dask", "ray") if getattr(execution, name) is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"--{given[0]} and --{given[1]} exclude each other; give one.")
