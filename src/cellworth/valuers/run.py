@@ -380,7 +380,7 @@ def _cache_beside(settings: Settings, problem_spec: dict[str, Any]) -> Cache | N
     except (OSError, ValueError) as error:
         # Some shared folders cannot lock a database, and it may be damaged. The run does not need
         # it.
-        _log.warning("continuing without a cache: %s", error)
+        _log.warning("continuing without a cache: %s", error, extra={"event": "no_cache"})
         return None
     return cache
 
