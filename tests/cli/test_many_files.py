@@ -62,6 +62,7 @@ def test_a_folder_and_a_pattern_have_the_values_of_one_file(tmp_path, suffix):
     assert "is read into memory" in cellworth("plan", home / "parts", *ASKED).err
 
 
+@pytest.mark.slow
 def test_a_large_folder_is_read_in_shards(tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.cli.request.MOST_CELLS_IN_MEMORY", 71)
     home = make_home(tmp_path)
@@ -173,6 +174,7 @@ def test_delimiter_decimal_and_encoding_are_options(tmp_path):
     assert json.loads(fine("info", home / "v", "--json"))["request"]["encoding"] == "utf-16"
 
 
+@pytest.mark.slow
 def test_all_commands_work_over_shards(home, tmp_path):
     values = home / "values"
     assert "Valuation of 24 x 3" in fine("info", values)
@@ -197,6 +199,7 @@ def test_all_commands_work_over_shards(home, tmp_path):
     assert json.loads(fine("plan", *asked, "--json"))["shape"] == [24, 3]
 
 
+@pytest.mark.slow
 def test_agreements_work_over_shards(home, tmp_path):
     asked = [home / "parts", *ASKED, "--val", home / "val.csv", "--shards"]
     deal, values = tmp_path / "deal.toml", tmp_path / "v"
@@ -225,6 +228,7 @@ def test_a_run_over_shards_is_resumed_and_merged(tmp_path):
     assert "reason" in fine("suspects", tmp_path / "both", "-k", "2")
 
 
+@pytest.mark.slow
 def test_files_that_changed_are_told(tmp_path):
     home = make_home(tmp_path)
     for flag in ("--shards", "--no-shards"):
