@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import AnyPath
+from cellworth.data.io import AnyPath, add_prefix, remove_prefix
 from cellworth.knn.binned import (
     BinnedRanks,
     Near,
@@ -385,6 +385,19 @@ class KNNShardAlgorithm:
         votes = count_votes_in_summary(self.ranker, prepared.prepared.batch, summary)
         report = self._report(self.schedule(prepared.number), prepared.prepared, row_values, votes)
         return RoundResult(row_values.far, row_values.near, report)
+
+    def pack_result(self, result: RoundResult) -> dict[str, Any]:
+        """Convert a result to plain data."""
+        plain = {"shared": result.shared} | add_prefix("report", result.report)
+        for number, near in result.per_shard.items():
+            plain |= {f"rows{number}": near.rows, f"starts{number}": near.starts}
+        return plain
+
+    def unpack_result(self, plain: dict[str, Any]) -> RoundResult:
+        """Convert plain data back to a result."""
+        numbers = [int(name[4:]) for name in plain if name.startswith("rows")]
+        near = {n: Near(plain[f"rows{n}"], plain[f"starts{n}"]) for n in numbers}
+        return RoundResult(plain["shared"], near, remove_prefix("report", plain))
 
     def initial_state(self, rows: NumberedShard) -> ShardState:
         """Return the state before the first round."""

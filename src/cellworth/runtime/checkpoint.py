@@ -51,6 +51,7 @@ _STATE = "state.npz"
 _ANSWERS = "answers-*.npz"
 _SHARDS = "shard-*.npz"
 _SHARD = re.compile(r"shard-(?P<shard>\d{6})-(?P<rounds>\d{8})\.npz")
+_ROUNDS = "round-*.npz"
 _CONTENT = "content"
 _REPORT = "report"
 _SECONDS = "seconds"
@@ -444,7 +445,7 @@ def _copy(source: RunFiles, into: DirectoryCheckpoint) -> None:
     state = _read_state(source)
     if state is not None:
         into.write_state(state)
-    for key in source.keys(_ANSWERS):
+    for key in [*source.keys(_ANSWERS), *source.keys(_ROUNDS)]:
         with (
             explain_disk_errors(into.folder),
             (source.folder / key).open("rb") as original,
@@ -641,6 +642,25 @@ class ShardCheckpoint(RunFiles):
         for old in range(max(before - MOST_IN_FLIGHT - 1, 1), before):
             self.drop(_shard_key(shard, old))
 
+    def write_result(self, number: int, result: Plain) -> None:
+        """Write the result of a round that a partition has counted."""
+        self.put(_round_key(number), add_prefix(_CONTENT, result))
+
+    def read_result(self, number: int) -> Plain:
+        """Read the result of a round."""
+        try:
+            return self.get(_round_key(number), _CONTENT)[1]
+        except FileNotFoundError as error:
+            raise DamagedFileError(self.folder / _round_key(number), "it is missing") from error
+
+    def find_results(self) -> set[int]:
+        """Return the rounds that partitions have counted."""
+        return {int(key[6:-4]) for key in self.keys(_ROUNDS) if self.head(key) is not None}
+
+    def drop_result(self, number: int) -> None:
+        """Delete the result of a round that all shards have accumulated."""
+        self.drop(_round_key(number))
+
     def find(self, n_shards: int) -> list[range]:
         """Return, by shard, the consecutive numbers of rounds with a state, the latest last.
 
@@ -661,6 +681,10 @@ class ShardCheckpoint(RunFiles):
 
 def _shard_key(shard: int, rounds: int) -> str:
     return f"shard-{shard:06d}-{rounds:08d}.npz"
+
+
+def _round_key(number: int) -> str:
+    return f"round-{number:08d}.npz"
 
 
 def check_folder(folder: AnyPath) -> None:

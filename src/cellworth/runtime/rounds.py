@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,42 @@ def run_rounds(
         )
         with reporter:
             return _run_until_done(_ShardWorkers(executor, cache), context, into)
+
+
+def count_partition(
+    algorithm: ShardAlgorithm,
+    partition: tuple[int, int],
+    stop: StoppingRule,
+    *,
+    executor: Executor,
+    identity: Mapping[str, Any],
+    checkpoint: AnyPath,
+    title: str = "rounds over shards",
+    show_progress: bool = False,
+) -> None:
+    """Count the rounds of one partition and leave their results in the checkpoint.
+
+    Partition (i, n) has the rounds i, i + n, i + 2n, ... up to the limit of ``stop``. Shards do not
+    accumulate them: :func:`run_rounds` does that with the same checkpoint, in the order of rounds.
+    """
+    index, n_partitions = partition
+    rounds = RoundsCheckpoint(checkpoint, identity, algorithm.n_shards, durable=True)
+    progress = rounds.read_progress()
+    known = rounds.states.find_results() | set(range(progress.complete))
+    numbers = [n for n in range(index, int(stop.most_tasks), n_partitions) if n not in known]
+    reporter = ProgressReporter(
+        f"{title}, partition {index} of {n_partitions}",
+        shown=show_progress,
+        n_tasks=len(numbers) * algorithm.n_shards,
+        describe=lambda progress: (
+            f"{progress.tasks // algorithm.n_shards} of {len(numbers)} rounds"
+        ),
+        where={"executor": executor, "checkpoint": checkpoint},
+    )
+    context = RunContext(algorithm, stop, 1, None, rounds, progress, reporter, Interrupts(), title)
+    work = partial(_answer, ShardCache(algorithm, rounds.states))
+    with reporter, context.interrupts.watch(), executor.start(work, title) as pool:
+        _RoundLoop(pool, context).count_rounds(numbers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +265,7 @@ class _RoundLoop:
     def run(self) -> None:
         context = self.context
         number, before, prepared = context.progress.complete, None, None
-        began = number
+        began, counted = number, context.checkpoint.states.find_results()
         while True:
             measures = None
             if context.needs_measures(number) and number >= context.progress.earliest:
@@ -239,19 +276,45 @@ class _RoundLoop:
                     context.on_round(context.describe(number, measures))
             if not context.needs_round(number, measures):
                 break
-            if prepared is None:
-                prepared = self._keep(_Prepare(number), number)
-            merging, following = self._pass_over_shards(before, number, prepared)
-            shard, summary = self._merge_rest(merging)
-            result = self._keep(_Finalize(number), shard, summary)
-            # Free the summary before shards are opened again.
-            del merging, summary
-            release_memory()
+            if number in counted:
+                self._accumulate(before)
+                shard, result, prepared = number, self._keep(_LoadResult(number), number), None
+            else:
+                shard, result, prepared = self._count(before, number, prepared, number + 1)
             before, report = self._split(number, shard, result)
             context.checkpoint.record(number, report)
-            prepared = following
             number += 1
         self._accumulate(before)
+        for number in counted & set(range(context.progress.complete)):
+            context.checkpoint.states.drop_result(number)
+
+    def count_rounds(self, numbers: list[int]) -> None:
+        """Count these rounds, and write their results to the checkpoint."""
+        prepared = None
+        for number, following in zip_longest(numbers, numbers[1:]):
+            shard, result, prepared = self._count(None, number, prepared, following)
+            self._keep(_StoreResult(number), shard, result)
+
+    def _count(
+        self,
+        before: _FinalizedRound | None,
+        number: int,
+        prepared: LazyAnswer | None,
+        following: int | None,
+    ) -> tuple[int, LazyAnswer, LazyAnswer | None]:
+        """Count and finalize a round; return a shard of the worker with its result, and the result.
+
+        The third is the input of the following round, if there is one.
+        """
+        if prepared is None:
+            prepared = self._keep(_Prepare(number), number)
+        merging, next_prepared = self._pass_over_shards(before, number, prepared, following)
+        shard, summary = self._merge_rest(merging)
+        result = self._keep(_Finalize(number), shard, summary)
+        # Free the summary before shards are opened again.
+        del merging, summary
+        release_memory()
+        return shard, result, next_prepared
 
     def _accumulate(self, before: _FinalizedRound | None) -> None:
         if before is not None:
@@ -266,22 +329,26 @@ class _RoundLoop:
         return [found[shard] for shard in shards]
 
     def _pass_over_shards(
-        self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
+        self,
+        before: _FinalizedRound | None,
+        number: int | None,
+        prepared: LazyAnswer | None,
+        following: int | None = None,
     ) -> tuple[_Merging, LazyAnswer | None]:
         """Accumulate the round before and count this one, so that rows are opened once for both.
 
         Returns the summaries of all shards, and the input of the next round.
         """
-        context, following = self.context, None
+        context, next_prepared = self.context, None
         merging = _Merging(context.algorithm, self.pool)
         requests = deque(self._make_visits(before, number, prepared))
-        if number is not None and context.may_need_round(number + 1):
+        if following is not None and context.may_need_round(following):
             # Work for those who would otherwise wait for the last shards.
-            requests.append(self._request(_Prepare(number + 1), number + 1))
+            requests.append(self._request(_Prepare(following), following))
         for request, answer in map_unordered(self.pool, requests, context.interrupts):
             content = request.content
             if isinstance(content, _Prepare):
-                following = _as_lazy(answer)
+                next_prepared = _as_lazy(answer)
                 continue
             if isinstance(content, _Visit) and content.accumulates is not None:
                 context.record_accumulated(content.shard, content.accumulates)
@@ -293,7 +360,7 @@ class _RoundLoop:
                 requests.extendleft(merging.take_full_groups())
         if before is not None:
             context.progress.finish(before.number)
-        return merging, following
+        return merging, next_prepared
 
     def _make_visits(
         self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
@@ -467,6 +534,22 @@ class _Finalize:
     def __call__(self, cache: ShardCache, summary: Any) -> RoundResult:
         # Not an input: a cluster may have dropped it since the count, and would send it again.
         return cache.algorithm.finalize(cache.get_prepared(self.number), summary)
+
+
+@dataclass(frozen=True)
+class _StoreResult:
+    number: int
+
+    def __call__(self, cache: ShardCache, result: RoundResult) -> None:
+        cache.states.write_result(self.number, cache.algorithm.pack_result(result))
+
+
+@dataclass(frozen=True)
+class _LoadResult:
+    number: int
+
+    def __call__(self, cache: ShardCache) -> RoundResult:
+        return cache.algorithm.unpack_result(cache.states.read_result(self.number))
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Settings:
                 seconds_per_task=seconds_per_task, errors_from=errors_from,
                 on_round=where.on_round,
             )  # fmt: skip
-        _check_partition_ends(stop, planner)
+        check_partition_ends(stop, counts_utilities=planner.counts_utilities)
         assert self.checkpoint is not None  # noqa: S101 (Runtime checks that there is one)
         run_partition(
             work, partition=where.partition, planner=planner, stop=stop, executor=executor,
@@ -84,9 +84,10 @@ class Settings:
         return None
 
 
-def _check_partition_ends(stop: StoppingRule, planner: Planner) -> None:
+def check_partition_ends(stop: StoppingRule, *, counts_utilities: bool = False) -> None:
+    """Raise ValueError if a rule does not limit the number of tasks."""
     limits, rules = [stop.most_tasks], "MaxTasks(n)"
-    if planner.counts_utilities:
+    if counts_utilities:
         limits, rules = [*limits, stop.most_utilities], f"{rules} or MaxUtilities(n)"
     if math.isinf(min(limits)):
         raise ValueError(

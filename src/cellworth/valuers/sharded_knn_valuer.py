@@ -43,7 +43,7 @@ from cellworth.knn.shard_layout import check_validation_rows
 from cellworth.knn.tasks import CellCodes, TaskSchedule, WeightedQueries, add_by_code
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
-from cellworth.runtime.rounds import run_rounds
+from cellworth.runtime.rounds import count_partition, run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
@@ -76,7 +76,7 @@ from cellworth.valuers.knn_valuer import (
 )
 from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
 from cellworth.valuers.run import scores_of_queries
-from cellworth.valuers.settings import Semivalues, Settings, check_stop
+from cellworth.valuers.settings import Semivalues, Settings, check_partition_ends, check_stop
 from cellworth.valuers.valuer import Valuer, check_owners
 
 _NUMERIC_TARGET_HINT = "a table in memory and scoring='neg_mean_squared_error'"
@@ -164,8 +164,9 @@ class ShardedKNNValuer(Valuer):
     n_jobs : int, default=None
         Number of threads, -1 for all cores; None as in :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Executor, checkpoint and progress. The checkpoint is the path of a folder. Partitions are
-        for tables in memory.
+        Executor, checkpoint and progress. The checkpoint is the path of a folder. A
+        partition counts its rounds, about half of the work; the run without ``partition`` adds
+        them up in every shard.
 
     Attributes
     ----------
@@ -273,11 +274,14 @@ class ShardedKNNValuer(Valuer):
         }
         self.columns_ = run.game.column_info
         self._warn_of_data(run.game)
-        self.valuation_ = run.value(
-            self._problem_spec(run.game, data.value_labels, run.blocks.rows),
-            method,
-            show_progress=self._settings().runtime.progress,
-        )
+        problem_spec = self._problem_spec(run.game, data.value_labels, run.blocks.rows)
+        runtime = self._settings().runtime
+        if runtime.partition is not None:
+            run.count_partition(
+                runtime.partition, problem_spec, method, show_progress=runtime.progress
+            )
+        else:
+            self.valuation_ = run.value(problem_spec, method, show_progress=runtime.progress)
         self.n_features_in_ = len(run.game.table.names)
         self.feature_names_in_ = run.game.table.names
         return self
@@ -367,11 +371,6 @@ class ShardedKNNValuer(Valuer):
         if data.owners is not None:
             check_owners(data.owners)
         settings = self._settings(self.semivalue)
-        if settings.runtime.partition is not None:
-            raise ValueError(
-                "runtime.partition must be None for a sharded table; all workers of the executor "
-                "share its shards."
-            )
         if self.stop is not None:
             check_stop(self.stop)
         check_validation_rows(data.X_val, data.y_val)
@@ -506,6 +505,28 @@ class ShardedRun:
         n_done = valuation.provenance.sessions[0].tasks
         warn_if_interrupted(n_done, self.schedule, interrupted=finished.interrupted)
         return valuation
+
+    def count_partition(
+        self,
+        partition: tuple[int, int],
+        problem_spec: dict[str, Any],
+        method: dict[str, Any],
+        *,
+        show_progress: bool,
+    ) -> None:
+        """Count some of the rounds and leave them in the checkpoint."""
+        check_partition_ends(self.stop)
+        with _home(self.folder) as home, _rows_folder(home) as rows:
+            count_partition(
+                self._phases(rows, show_progress=show_progress),
+                partition,
+                self.stop,
+                executor=self.executor,
+                identity=self._identity(problem_spec, method),
+                checkpoint=home / "run",
+                title=f"{method['sampler']}, {self.game.table.n_shards} shards",
+                show_progress=show_progress,
+            )
 
     def _phases(self, folder: Path, *, show_progress: bool) -> KNNShardAlgorithm:
         game, n_rows = self.game, self.game.shape[0]
