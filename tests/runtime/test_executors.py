@@ -418,7 +418,7 @@ RAY = """
 import sys, time, warnings
 import ray
 from ray.cluster_utils import Cluster
-from cellworth.runtime import Ray, ray_executor
+from cellworth.runtime import Ray, workers
 
 def collect(pool, request):
     pool.submit(0, request)
@@ -464,7 +464,7 @@ def outgrow(cluster):
 
 with warnings.catch_warnings(record=True) as seen:
     warnings.simplefilter("always", UserWarning)
-    ray_executor._SECONDS_BETWEEN_CHECKS = 0.5
+    workers.SECONDS_WITHOUT_WORKERS = 0.5
     if sys.argv[1] == "outgrown":
         outgrow(start_a_cluster(memory_usage_threshold=0.001, memory_monitor_refresh_ms=50))
     else:

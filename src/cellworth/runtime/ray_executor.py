@@ -6,7 +6,6 @@ import functools
 import math
 import pickle
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from cellworth.runtime.workers import (
     LostAnswer,
     Request,
     WorkerPool,
+    WorkerWatch,
     attempt_in_worker,
 )
 
@@ -129,6 +129,9 @@ class _RayTasks:
             self._work = self._ray.put(_pack(work))
         self._counted, self._n_workers = -_SECONDS_BETWEEN_COUNTS, dict[str, int]()
         self._assignment, self._n_outgrown = Assignment(), 0
+        self._watch = WorkerWatch(
+            "no node of the cluster has the cores and the memory that a task needs"
+        )
 
     def count_workers(self) -> dict[str, int]:
         """Return how many tasks each node can run at once, counted every few seconds."""
@@ -138,6 +141,7 @@ class _RayTasks:
             counts = {node["NodeID"]: self._count_tasks(node["Resources"]) for node in nodes}
             self._n_workers = {node: n for node, n in counts.items() if n}
             self._counted = time.monotonic()
+            self._watch.see(self._n_workers)
         return self._n_workers
 
     def _count_tasks(self, resources: dict[str, float]) -> int:
@@ -249,7 +253,6 @@ class _RayPool(FuturePool):
     def __init__(self, tasks: _RayTasks) -> None:
         super().__init__(tasks.send, tasks.read, lambda: sum(tasks.count_workers().values()))
         self._tasks = tasks
-        self._answered, self._warned = time.monotonic(), False
 
     def find_worker(self, locality: int) -> str:
         return self._tasks.find_worker(locality)
@@ -259,20 +262,9 @@ class _RayPool(FuturePool):
         if self.in_flight:
             self._tasks.wait(self.in_flight, most if seconds is None else min(seconds, most))
         answers = super().wait_for_answers(0)
-        if answers:
-            self._answered = time.monotonic()
-        elif not self._warned and time.monotonic() - self._answered >= most:
-            self._warn_without_workers()
+        if not answers:
+            self._tasks.count_workers()
         return answers
-
-    def _warn_without_workers(self) -> None:
-        if not self._tasks.count_workers():
-            self._warned = True
-            warnings.warn(
-                "no node of the cluster has the cores and the memory that a task needs; the run "
-                "waits until one joins; press Ctrl-C to end.",
-                stacklevel=3,
-            )
 
 
 def _import_ray() -> Any:
