@@ -37,14 +37,14 @@ def cellworth(*arguments) -> Done:
     return invoked(main, *arguments)
 
 
-def invoked(program, *arguments) -> Done:
+def invoked(program, *arguments, stdin=None) -> Done:
     """Run a program of commands in this process; what it does not catch is raised."""
     try:
         runner = CliRunner(mix_stderr=False)
     except TypeError:
         # Click 8.2 keeps the two apart by itself.
         runner = CliRunner()
-    result = runner.invoke(program, [str(argument) for argument in arguments])
+    result = runner.invoke(program, [str(argument) for argument in arguments], input=stdin)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Done(result.exit_code, result.stdout, result.stderr)

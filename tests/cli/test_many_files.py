@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
 from cellworth import load
 from cellworth.cli.commands import main
-from shell import OWNERS, ROWS, TABLE, cellworth, fine
+from shell import OWNERS, ROWS, TABLE, cellworth, fine, invoked
 
 HEAD = "name,age,town,debt,label"
 
@@ -102,8 +101,8 @@ def test_partitioned_folders_have_their_keys_as_columns(tmp_path):
 
 def pipe(content, *arguments):
     """Run a command with this on stdin; its exit code and stderr."""
-    done = CliRunner().invoke(main, [str(argument) for argument in arguments], input=content)
-    return done.exit_code, done.stderr
+    done = invoked(main, *arguments, stdin=content)
+    return done.code, done.err
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "csv.gz"])
