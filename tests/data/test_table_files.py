@@ -346,7 +346,7 @@ ZONED = datetime.datetime(2024, 1, 2, 10, tzinfo=datetime.UTC)
         (["uint8", "uint32"], [1, 2], "uint64"),
         (["int64", "double"], [1, 2.5], "double"),
         (["float", "double"], [0.1, 0.1], "double"),
-        (["halffloat", "float"], [0.5, 0.1], "double"),
+        (["halffloat", "float"], [np.float16(0.5), 0.1], "double"),
         (["null", "string"], [None, "a"], "string"),
         (["string", "large_string"], ["a", "b"], "large_string"),
         ([pa.dictionary("int32", "string"), "string"], ["a", "b"], "string"),
