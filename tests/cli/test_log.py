@@ -5,13 +5,16 @@ import logging
 
 import pytest
 
+from cellworth.knn import kernels
 from cellworth.runtime import stopping
 from shell import TABLE, cellworth
 
 
 @pytest.fixture
-def value(tmp_path):
+def value(tmp_path, monkeypatch):
     """Value a table of a few lines, with more options; what was printed."""
+    # Whether kernels are compiled depends on the tests before.
+    monkeypatch.setattr(kernels._listener, "_announced", True)
     (tmp_path / "t.csv").write_text(TABLE.replace("p0,20", "p0,2O"))
     asked = [tmp_path / "t.csv", "--target", "label", "--id", "name"]
     return lambda *more: cellworth(*more, "value", *asked, "-o", tmp_path / "values", "--force")
