@@ -10,8 +10,8 @@ import pytest
 from cellworth.data import io
 from cellworth.data.io import (
     RemotePath,
-    get_fingerprint,
     get_size,
+    get_stamp,
     list_names,
     make_folder,
     read_json,
@@ -77,10 +77,10 @@ def test_a_second_writer_is_refused_unless_it_replaces(folder):
     with pytest.raises(FileExistsError):
         put(folder / "x", b"second", replacing=False)
     assert (folder / "x").read_bytes() == b"first"
-    before = get_fingerprint(folder / "x")
+    before = get_stamp(folder / "x")
     put(folder / "x", b"third!")
     assert (folder / "x").read_bytes() == b"third!"
-    assert get_fingerprint(folder / "x") != before
+    assert get_stamp(folder / "x") != before
 
 
 class Unconditional(MemoryFileSystem):

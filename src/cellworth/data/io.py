@@ -287,7 +287,7 @@ class RemotePath:
             raise FileNotFoundError(f"there is no file {self}.")
         return int(found["size"])
 
-    def fingerprint(self) -> str:
+    def stamp(self) -> str:
         """Return a text that changes when the file is replaced."""
         filesystem, path = self.open_filesystem()
         with self._explain():
@@ -378,10 +378,10 @@ def get_size(path: AnyPath) -> int:
     return path.stat().st_size if isinstance(path, Path) else path.size()
 
 
-def get_fingerprint(path: AnyPath) -> str:
+def get_stamp(path: AnyPath) -> str:
     """Return a text that changes when a file is replaced."""
     if isinstance(path, RemotePath):
-        return path.fingerprint()
+        return path.stamp()
     seen = path.stat()
     return f"{seen.st_mtime_ns} {seen.st_size}"
 

@@ -374,10 +374,10 @@ class Runtime:
         KNN valuers use threads on all cores, and valuers that train models use processes if the
         run takes more than some seconds.
     checkpoint : path or Checkpoint, default=None
-        Folder in which the run is recorded. The next ``fit`` resumes a run that was killed or
-        stopped by its budget. For a :class:`~cellworth.ShardedTable` it is a folder that all
-        workers share,
-        and it also holds the prepared rows and the result.
+        Folder in which the run is recorded, or the address of one in an object store, such as
+        ``"s3://bucket/run1"``. The next ``fit`` resumes a run that was killed or stopped by its
+        budget. For a :class:`~cellworth.ShardedTable` it is a folder that all workers share, and
+        it also holds the prepared rows and the result.
     partition : tuple of int, default=None
         ``(i, n)``: do part i (0 to n - 1) of the run's tasks and leave it in the checkpoint.
     cache : Cache, default=None

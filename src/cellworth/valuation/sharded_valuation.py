@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, Positions, check_count
 from cellworth.data.blocks import Blocks, NumberedAxis
-from cellworth.data.io import AnyPath, Options, get_fingerprint, make_folder, to_path
+from cellworth.data.io import AnyPath, Options, get_stamp, make_folder, to_path
 from cellworth.sampling.moments import Counts, Moments, Signs, widening
 from cellworth.valuation.storage import (
     GROUP_ROWS,
@@ -240,7 +240,7 @@ class StoredMoments(Moments):
     def _check(self, file: ValueFile) -> None:
         """Check the hash of a file, unless that was done since its last change."""
         file.check_size(self.folder)
-        state = get_fingerprint(self.folder / file.file)
+        state = get_stamp(self.folder / file.file)
         if self._checked.get(file.file) != state:
             file.check(self.folder)
             self._checked[file.file] = state

@@ -164,8 +164,8 @@ class ShardedKNNValuer(Valuer):
     n_jobs : int, default=None
         Number of threads, -1 for all cores; None as in :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Executor, checkpoint and progress. The checkpoint is the path of a folder. A
-        partition counts its rounds, about half of the work; the run without ``partition`` adds
+        Executor, checkpoint and progress. The checkpoint is a folder or the address of one.
+        A partition counts its rounds, about half of the work; the run without ``partition`` adds
         them up in every shard.
 
     Attributes
