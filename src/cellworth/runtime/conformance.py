@@ -26,8 +26,10 @@ from cellworth.runtime.workers import (
     Interrupts,
     LazyAnswer,
     LostAnswer,
+    Request,
     WorkerPool,
     leave_if_cancelled,
+    map_unordered,
 )
 from cellworth.sampling.moments import Contribution, Moments, Tally, append_margins
 
@@ -236,6 +238,21 @@ class ExecutorConformance:
             assert pickle.dumps(found[number]) == pickle.dumps(_make_large(number))
 
     @_limit_time
+    def test_kept_answers_are_inputs_of_later_requests(self) -> None:
+        """Workers exchange answers; an error is raised instead of being kept."""
+        with self.executor().start(_add_up, "conformance") as pool:
+            assert isinstance(pool.find_worker(1), str)
+            first = [Request(number, locality=number, keep=True) for number in range(3)]
+            kept = tuple(_hold(each) for _, each in map_unordered(pool, first, Interrupts()))
+            second = [Request(100, kept, locality=1)]
+            assert [total for _, total in map_unordered(pool, second, Interrupts())] == [103]
+            try:
+                list(map_unordered(pool, [Request("text", kept, keep=True)], Interrupts()))
+            except TypeError:
+                return
+            raise AssertionError("a request that fails is kept like an answer.")
+
+    @_limit_time
     def test_libraries_use_one_thread_inside_a_task(self) -> None:
         """Sums that are split over threads round differently."""
 
@@ -351,6 +368,17 @@ class ExecutorConformance:
 
 def _return_request(request: Any) -> Any:
     return request
+
+
+def _add_up(first: int, *others: int) -> int:
+    return first + sum(others)
+
+
+def _hold(answer: Any) -> LazyAnswer:
+    """Return a kept answer; those of this process are not lazy."""
+    if isinstance(answer, LazyAnswer):
+        return answer
+    return LazyAnswer(functools.partial(_return_request, answer))
 
 
 def _multiply(factor: int, request: int) -> int:

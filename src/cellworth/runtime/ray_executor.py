@@ -250,6 +250,8 @@ class _RayTasks:
 class _RayPool(FuturePool):
     """A pool that checks, while it waits, whether any worker can answer."""
 
+    keeps_answers = True
+
     def __init__(self, tasks: _RayTasks) -> None:
         super().__init__(tasks.send, tasks.read, lambda: sum(tasks.count_workers().values()))
         self._tasks = tasks
