@@ -413,12 +413,7 @@ def _check_fits_shards(request: RunRequest) -> None:
     """Check that the options are for a table in shards, before its files are read."""
     if not request.shards:
         return
-    can_group = "row_groups" in inspect.signature(ShardedKNNValuer.fit).parameters
-    unfit = {
-        "model": request.model != KNN,
-        "id": request.id is not None,
-        "row-groups": request.row_groups is not None and not can_group,
-    }
+    unfit = {"model": request.model != KNN, "id": request.id is not None}
     for name, given in unfit.items():
         if given:
             raise ValueError(

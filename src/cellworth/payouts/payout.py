@@ -362,7 +362,8 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
     if payout.errors.bounded:
         yield _BOUNDS
     if np.isnan(payout.errors.together).any() and isinstance(payout.valuation, ShardedValuation):
-        yield _UNKNOWN
+        known = payout.valuation.owned is not None
+        yield "Intervals are not known, because sampling errors are not." if known else _UNKNOWN
     if payout.errors.validation is None:
         yield "Intervals do not include validation errors, which are unknown."
     if payout.undecided:

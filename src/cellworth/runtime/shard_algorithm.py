@@ -92,7 +92,7 @@ class ShardAlgorithm(Protocol):
         """Summarize a run from the reports of rounds and the measures of all shards, if known."""
 
     def write(self, rows: Any, state: ShardState, shard: int, folder: AnyPath, /) -> dict[str, Any]:
-        """Write the result of a shard into a folder; return an entry that JSON can hold.
+        """Write the result of a shard into a folder; return a small entry, also of arrays.
 
         It may change the state. A repeated call with the same input writes the same files.
         """
