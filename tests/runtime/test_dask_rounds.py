@@ -4,7 +4,7 @@ import pickle
 import signal
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from cellworth.runtime import (
     Dask,
     MaxTasks,
     MaxUtilities,
+    Ray,
     Serial,
     Threads,
     dask_executor,
@@ -162,21 +163,45 @@ def test_a_cluster_that_is_gone_is_told(tmp_path):
         toy_shards.run(Toy(2), 1, executor, tmp_path)
 
 
+@pytest.fixture
+def started(request):
+    """Start an executor by name; the Ray cluster is shared, because a process has only one."""
+
+    def start(name):
+        if name != "ray":
+            return survivor.executor(name, 2)
+        request.getfixturevalue("ray_cluster")
+        return nullcontext(Ray())
+
+    return start
+
+
 @pytest.mark.alone
 @pytest.mark.slow
-@pytest.mark.parametrize("doing", ["count", pytest.param("accumulate", marks=pytest.mark.long)])
-def test_killed_workers_leave_no_trace(doing, truth, tmp_path):
+@pytest.mark.parametrize(
+    ("executor", "doing"),
+    [
+        ("dask", "count"),
+        pytest.param("dask", "accumulate", marks=pytest.mark.long),
+        ("processes", "accumulate"),
+        pytest.param("processes", "count", marks=pytest.mark.long),
+        pytest.param("ray", "count", marks=pytest.mark.long),
+        ("ray", "accumulate"),
+    ],
+)
+def test_killed_workers_leave_no_trace(executor, doing, started, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=SECONDS)
     killer = Killer(log, [1, 2 * N_SHARDS], doing=doing)
-    with survivor.cluster(2) as client:
+    with started(executor) as position:
         killer.start()
-        _, got = toy_shards.run(toy, N_ROUNDS, Dask(client), tmp_path)
+        _, got = toy_shards.run(toy, N_ROUNDS, position, tmp_path)
         killer.join(0)
     assert np.array_equal(got, truth(N_ROUNDS))
     assert len(set(killer.killed)) == 2
-    # What was settled before stays settled; only what was cut off is done again.
-    assert log.n_starts_of("accumulate") <= N_ROUNDS * N_SHARDS + 2
+    # What was settled before stays settled; only what was cut off is done again. The death of one
+    # process ends all of a pool.
+    assert log.n_starts_of("accumulate") <= N_ROUNDS * N_SHARDS + 4
     # A kill costs the rounds in flight of the shards that the worker had.
     assert log.n_starts_of("count") <= N_ROUNDS * N_SHARDS + 2 * 3 * N_SHARDS
 
@@ -257,21 +282,25 @@ def driven(folder, executor):
         ("threads", "dask", "accumulate"),
         pytest.param("dask", "serial", "count", marks=pytest.mark.long),
         ("dask", "serial", "accumulate"),
+        pytest.param("processes", "ray", "count", marks=pytest.mark.long),
+        pytest.param("processes", "ray", "accumulate", marks=pytest.mark.long),
+        pytest.param("ray", "processes", "count", marks=pytest.mark.long),
+        pytest.param("ray", "processes", "accumulate", marks=pytest.mark.long),
     ],
 )
-def test_a_killed_driver_leaves_no_trace(executor, then, doing, truth, tmp_path):
+def test_a_killed_driver_leaves_no_trace(executor, then, doing, *, started, truth, tmp_path):
     log = Log(tmp_path / "log")
     with driven(tmp_path, executor) as driver:
         driver.wait_for_starts(2 * N_SHARDS, doing=doing)
         family = driver.family()
-        if executor == "dask":
+        if executor in ("dask", "ray"):
             driver.process.kill()
         else:
             kill_in_mid_task(log, lambda: [driver.process.pid], doing=doing)
         assert driver.process.wait() == -signal.SIGKILL, driver.errors()
         assert not still_there(family, SECONDS_TO_LEAVE)
     toy = Toy(N_SHARDS, log=str(log.path))
-    with survivor.executor(then, 2) as position:
+    with started(then) as position:
         _, got = toy_shards.run(toy, N_ROUNDS, position, tmp_path, tmp_path / "checkpoint")
     assert np.array_equal(got, truth(N_ROUNDS))
     # At most what was in flight is settled again: one shard for each worker.

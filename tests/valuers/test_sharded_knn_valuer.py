@@ -22,6 +22,7 @@ from cellworth.runtime import (
     MaxUtilities,
     MemoryCheckpoint,
     Processes,
+    Ray,
     Serial,
     StableRanking,
     TargetStandardError,
@@ -202,6 +203,14 @@ def test_a_class_with_one_validation_row_is_as_sure_as_in_memory(folder):
     found = valuer(**settings).fit(table(path, 3), X_val=X_val, y_val=one).valuation_
     for which in (lambda v: v.validation_se, lambda v: v.rows().validation_se):
         np.testing.assert_allclose(which(found), which(whole), rtol=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_cluster")
+def test_shards_on_ray_are_worth_what_they_are_in_memory(folder):
+    whole = in_memory(n_passes=2).fit(X, Y, **JUDGES).valuation_
+    settings = {"n_passes": 2, "runtime": Runtime(Ray())}
+    same(valuer(**settings).fit(table(folder, 5), **JUDGES).valuation_, whole)
 
 
 @pytest.mark.slow
