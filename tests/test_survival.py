@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from contextlib import ExitStack
-from itertools import product
+from itertools import cycle, islice, product
 
 import numpy as np
 import pytest
@@ -226,7 +226,8 @@ def test_kills_cost_no_more_than_what_was_in_flight(
     scale = 1 if valuer == "knn" else survivor.MOST_FITS_PER_REQUEST
     rng = np.random.default_rng(17)
     log = Log(tmp_path / "log")
-    names = [list(PLACES)[session % len(PLACES)] for session in range(n_kills)]
+    # Not Ray: agents of its node outlive a driver that started the node and was killed.
+    names = list(islice(cycle(each for each in PLACES if each != "ray"), n_kills))
     lost_if_nothing_were_kept = 0
     for name in names:
         before = log.n_starts

@@ -207,9 +207,10 @@ def test_killed_workers_leave_no_trace(executor, doing, started, truth, tmp_path
 
 
 @pytest.mark.alone
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("doing", ["count", pytest.param("accumulate", marks=pytest.mark.long)])
+@pytest.mark.parametrize("doing", ["count", "accumulate"])
 def test_killed_workers_of_ray_leave_no_trace(doing, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=SECONDS)
