@@ -1,9 +1,13 @@
 """A real S3 server in a process of its own, and runs that tests start beside it and kill."""
 
 import hashlib
+import os
+import random
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -120,7 +124,45 @@ def run_over_shards(table, checkpoint, n_passes, executor=None):
     return valuer.fit(rows, X_val=pa.table(val), y_val=[0, 1, 0, 1]).valuation_
 
 
+def storm(run, addresses, n_passes, n_kills, seconds):
+    """Start a run again and again, kill it after a random time, and let the last one end.
+
+    The runs are forks of a process that has imported and compiled everything, so that they are
+    killed at work. Return the hashes of runs that ended, the last one included.
+    """
+    import fsspec
+
+    # The parent must not open the store: that does not survive a fork.
+    with tempfile.TemporaryDirectory() as folder:
+        write_shards(fsspec.filesystem("file"), folder)
+        run(*[folder][: len(addresses) - 1], None, 1)
+    moments, hashes, n_killed = random.Random(0), [], 0  # noqa: S311 (no secret)
+    while True:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            found = digest(run(*addresses[:-1], f"{addresses[-1]}/{len(hashes)}", n_passes))
+            os.write(writing, found.encode())
+            os._exit(0)
+        os.close(writing)
+        if n_killed < n_kills:
+            time.sleep(moments.uniform(0, seconds))
+            os.kill(child, signal.SIGKILL)
+        with os.fdopen(reading) as file:
+            found = file.read()
+        os.waitpid(child, 0)
+        if found:
+            hashes.append(found)
+        if n_killed == n_kills and found:
+            return hashes
+        n_killed += not found
+
+
 if __name__ == "__main__":
-    kind, n_passes, *addresses = sys.argv[1:]
+    kind, n_passes, n_kills, seconds, *addresses = sys.argv[1:]
     run = {"memory": run_in_memory, "shards": run_over_shards}[kind]
-    sys.stdout.write(f"{digest(run(*addresses, n_passes=int(n_passes)))}\n")
+    if int(n_kills):
+        hashes = storm(run, addresses, int(n_passes), int(n_kills), float(seconds))
+    else:
+        hashes = [digest(run(*addresses, int(n_passes)))]
+    sys.stdout.write("\n".join(hashes))
