@@ -445,7 +445,7 @@ class KNNShardAlgorithm:
                 state["squares"] = np.zeros((n_kept, shape[1] + 1, shape[2]))
             record = record._replace(
                 strata=schedule.queries.strata[piece.fold][piece.queries].astype(np.int64),
-                squared_weights=schedule.squared_weights(piece),
+                squared_weights=schedule.square_weights(piece),
                 squares=state["squares"],
             )
         return _with_codes(record, rows.codes) if with_codes and rows.codes else record
@@ -482,7 +482,7 @@ class KNNShardAlgorithm:
         for start in range(0, shard.n_rows, GROUP_ROWS):
             some = order[start : start + GROUP_ROWS]
             group: dict[str, Floats] = {name: state[name][..., some] for name in figures}
-            errors = self._validation_se(group, state, some) if "spread" in state else None
+            errors = self._validation_se(group, state, some) if "deviations" in state else None
             if errors is not None:
                 group |= {"validation_se": errors[:-1], "row_validation_se": errors[-1]}
             yield {name: figure.T for name, figure in group.items()}
@@ -497,9 +497,9 @@ class KNNShardAlgorithm:
         if "sum_sq" in group:
             sum_sq = np.vstack([group["sum_sq"], group["row_sum_sq"]])
         n_queries, counts = self.schedule.count_observed(n_rounds)
-        spread = state["spread"][..., some]
+        deviations = state["deviations"][..., some]
         alone = (n_queries == 1)[:, np.newaxis, np.newaxis]
-        seen = QueryVariance(n_queries, counts, np.where(alone, spread, 0.0), spread)
+        seen = QueryVariance(n_queries, counts, np.where(alone, deviations, 0.0), deviations)
         done = self.schedule.parts[: min(n_rounds, len(self.schedule.parts))]
         n_estimated = sum(part.n_queries for part in done)
         return seen.standard_errors(
@@ -559,10 +559,12 @@ class KNNShardAlgorithm:
         """
         if "squares" not in state:
             return
-        sums, spread = state["sums"], state.pop("squares")
+        sums, deviations = state["sums"], state.pop("squares")
         n_queries, counts = self.schedule.count_observed(int(state["rounds"][0]))
         # In place and line by line, because a shard's values take most of the memory.
-        for own, cells, n_seen, count in zip(spread, sums, n_queries.tolist(), counts, strict=True):
+        for own, cells, n_seen, count in zip(
+            deviations, sums, n_queries.tolist(), counts, strict=True
+        ):
             if n_seen == 0:
                 continue
             # Queries of a stratum have the same weight, and counts are squared weights.
@@ -570,7 +572,7 @@ class KNNShardAlgorithm:
             for line, units in zip(own, itertools.chain(cells, [cells.sum(axis=0)]), strict=True):
                 first = as_floats(units) / weight * (count / n_seen)
                 line[:] = first if n_seen == 1 else line - first * first / count
-        state["spread"] = spread
+        state["deviations"] = deviations
         state["sums"] = sums if len(sums) == 1 else sums.sum(axis=0, keepdims=True)
 
     def _close_pass(self, rows: NumberedShard, state: ShardState) -> None:

@@ -217,7 +217,7 @@ class TaskSchedule:
         """Return the weights of the queries of a part."""
         return np.concatenate([self.queries.weights[p.fold][p.queries] for p in part.pieces])
 
-    def squared_weights(self, piece: FoldQueries) -> Floats:
+    def square_weights(self, piece: FoldQueries) -> Floats:
         """Return the squared weights of queries, whose mean weight is 1."""
         weights: Floats = self.queries.weights[piece.fold][piece.queries]
         return (weights * self.queries.n_queries) ** 2
@@ -229,7 +229,7 @@ class TaskSchedule:
             for piece in part.pieces:
                 strata = self.queries.strata[piece.fold][piece.queries]
                 np.add.at(n_queries, strata, 1)
-                np.add.at(counts, strata, self.squared_weights(piece))
+                np.add.at(counts, strata, self.square_weights(piece))
         return n_queries, counts
 
     def variance(self, parts: Iterable[Part], values: Floats) -> QueryVariance:
@@ -238,7 +238,7 @@ class TaskSchedule:
         strata = np.concatenate([self.queries.strata[p.fold][p.queries] for p in pieces])
         # One line per stratum, with the squared weights of its queries.
         member = (np.arange(self.queries.n_strata)[:, np.newaxis] == strata).astype(np.float64)
-        squared = member * np.concatenate([self.squared_weights(piece) for piece in pieces])
+        squared = member * np.concatenate([self.square_weights(piece) for piece in pieces])
         return QueryVariance(
             member.sum(axis=1).astype(np.int64),
             squared.sum(axis=1),
