@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +141,15 @@ def count_partition(
         where={"executor": executor, "checkpoint": checkpoint},
     )
     context = RunContext(algorithm, stop, 1, None, rounds, progress, reporter, Interrupts(), title)
-    work = partial(_answer, ShardCache(algorithm, rounds.states))
-    with reporter, context.interrupts.watch(), executor.start(work, title) as pool:
-        _RoundLoop(pool, context).count_rounds(numbers)
+    work, retries = partial(_answer, ShardCache(algorithm, rounds.states)), Retries()
+    with reporter, context.interrupts.watch():
+        while numbers:
+            try:
+                with executor.start(work, title) as pool:
+                    _RoundLoop(pool, context).count_rounds(numbers, retries)
+            except RecoverableError as error:
+                if retries.fail():
+                    raise _give_up(title, retries, error) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,13 +194,17 @@ def _run_until_done(workers: _ShardWorkers, context: RunContext, into: AnyPath) 
             if helped or context.progress.complete > best:
                 retries.reset()
             elif retries.fail():
-                raise LostWorkersError(
-                    f"{context.title}: no round could be done in {retries.n_failed} attempts; the "
-                    f"last one ended with: {error}"
-                ) from error
+                raise _give_up(context.title, retries, error) from error
             best = max(best, context.progress.complete)
         progress = context.checkpoint.read_progress()
         context = replace(context, progress=progress, interrupts=Interrupts())
+
+
+def _give_up(title: str, retries: Retries, error: RecoverableError) -> LostWorkersError:
+    return LostWorkersError(
+        f"{title}: no round could be done in {retries.n_failed} attempts; the last one ended with: "
+        f"{error}"
+    )
 
 
 def _attempt(workers: _ShardWorkers, context: RunContext, into: AnyPath) -> ShardRunResult:
@@ -288,12 +297,15 @@ class _RoundLoop:
         for number in counted & set(range(context.progress.complete)):
             context.checkpoint.states.drop_result(number)
 
-    def count_rounds(self, numbers: list[int]) -> None:
-        """Count these rounds, and write their results to the checkpoint."""
+    def count_rounds(self, numbers: list[int], retries: Retries) -> None:
+        """Count rounds, write their results to the checkpoint, and remove them from the list."""
         prepared = None
-        for number, following in zip_longest(numbers, numbers[1:]):
+        while numbers:
+            number, following = numbers[0], numbers[1] if len(numbers) > 1 else None
             shard, result, prepared = self._count(None, number, prepared, following)
             self._keep(_StoreResult(number), shard, result)
+            retries.reset()
+            del numbers[0]
 
     def _count(
         self,
