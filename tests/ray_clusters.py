@@ -1,6 +1,8 @@
 """Clusters of Ray on this machine."""
 
 import os
+import signal
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +15,7 @@ def cluster(n_workers):
     ray = pytest.importorskip("ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        handler = signal.getsignal(signal.SIGTERM)
         ray.init(
             # Else Ray connects to another cluster of this machine.
             address="local",
@@ -21,6 +24,9 @@ def cluster(n_workers):
             log_to_driver=False,
             logging_level="error",
         )
+        # Ray's own handler ends the process, and with it other tests that send this signal.
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
     try:
         yield
     finally:
