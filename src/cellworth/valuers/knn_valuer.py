@@ -28,7 +28,6 @@ from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks
-from cellworth.knn.kernels import announce_compilation
 from cellworth.knn.knn_game import KNNGame, KNNScoring
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.engine import Outcome, TaskPlanner, Work
@@ -325,6 +324,9 @@ class KNNValuer(TableValuer):
         }
         work = Work(tasks, tasks.contribution)
         executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
+        # numba takes a while to import.
+        from cellworth.knn.kernels import announce_compilation
+
         announce_compilation(executor)
         outcome = settings.run(
             work,

@@ -36,7 +36,6 @@ from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy
 from cellworth.knn.algorithms import KNNGroupAlgorithm, KNNShardAlgorithm
 from cellworth.knn.binned import BinnedRanks, Ranker, sample_positions
-from cellworth.knn.kernels import announce_compilation
 from cellworth.knn.knn_game import KNNScoring, ShardedKNNGame, sample_rows
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import check_validation_rows
@@ -481,6 +480,9 @@ class ShardedRun:
             # Raises an error for the checkpoint of another run, before rows are prepared.
             DirectoryCheckpoint(self.folder / "run").open(identity)
         with _home(self.folder) as home, _rows_folder(home) as rows:
+            # numba takes a while to import.
+            from cellworth.knn.kernels import announce_compilation
+
             announce_compilation(self.executor)
             finished = run_rounds(
                 self._phases(rows, show_progress=show_progress),
