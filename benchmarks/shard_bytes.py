@@ -24,14 +24,13 @@ from mixture import queries, write
 # Name of a task -> what it sends.
 CONTENTS = {
     "prepare": "bins",
-    "count": "summaries",
+    "visit": "summaries",
     "merge": "summaries",
-    "shared": "values by bin",
-    "portion": "values of the nearest",
-    "finalize": "all worths",
+    # By bin for all shards, of the nearest rows for the shards of a worker.
+    "select": "values",
+    "finalize": "all values at once",
     "work": "run",
     "table": "run",
-    "report": "reports",
     "write": "reports",
     "columns": "columns",
     "rows": "sample",

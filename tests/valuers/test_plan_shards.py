@@ -146,5 +146,5 @@ def test_bytes_between_workers_are_as_planned(folder):
         )
     assert sum(between.values()) == pytest.approx(found.network_bytes, rel=0.15)
     # Neither rows nor states, nor all values at once.
-    assert set(between) <= {"bins", "summaries", "values by bin", "values of the nearest", "run"}
+    assert set(between) <= {"bins", "summaries", "values", "run"}
     assert sum(to_driver.values()) < found.driver_bytes * 1.2

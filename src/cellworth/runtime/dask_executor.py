@@ -122,7 +122,6 @@ class _DaskAnswer(LazyAnswer):
 class _DaskTasks:
     def __init__(self, client: Any, work: Callable[..., Any], title: str) -> None:
         self._client = client
-        # The dashboard groups tasks by the words before the numbers.
         self._name = re.sub(r"\W+", "_", title)
         self._run = uuid4().hex
         self._keys = count()
@@ -167,7 +166,7 @@ class _DaskTasks:
                     _answer_and_keep if keep else _answer,
                     [request.content for request in group.values()],
                     work=self._work,
-                    key=[f"{self._name}-{self._run}-{next(self._keys)}" for _ in group],
+                    key=[self._make_key(requests[number]) for number in group],
                     # Earlier requests first, because they are folded first.
                     priority=_FIRST if first else -min(group),
                     pure=False,
@@ -177,6 +176,11 @@ class _DaskTasks:
             self._made.update(futures)
             for number, future in zip(group, futures, strict=True):
                 yield number, requests[number], future
+
+    def _make_key(self, request: Any) -> str:
+        # The dashboard groups tasks by the words before the numbers.
+        name = type(request.content).__name__ if isinstance(request, Request) else self._name
+        return f"{name.strip('_').lower()}-{self._run}-{next(self._keys)}"
 
     def read(self, request: Any, future: Any) -> Any:
         # An answer stays on its worker until it is folded.

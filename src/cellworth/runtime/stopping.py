@@ -33,6 +33,7 @@ with warnings.catch_warnings():
     from tqdm.auto import tqdm
 YEAR: int = 31_557_600
 _SECONDS_BEFORE_BAR = 2.0
+_CELLS_AT_ONCE = 2**16
 _SECONDS_BETWEEN_UPDATES = 0.2
 _SECONDS_BETWEEN_LINES = 30.0
 # Some standard errors take seconds to compute; the bar spends at most this share of the time.
@@ -62,13 +63,27 @@ class BlockErrors:
     @classmethod
     def of(cls, moments: Moments) -> BlockErrors:
         """Compute the statistics of moments with sums of rows and columns."""
-        errors, count = moments.sampling_se[:-1, :-1], moments.count[:-1, :-1]
-        largest = float((errors * widening(count)).max())
+        n_rows, n_columns = (size - 1 for size in moments.mean.shape)
+        fewest, largest, squares, seen = math.inf, 0.0, 0.0, Moments.of(np.full(1, np.nan))
+        # Some rows at a time: the moments of all blocks may be most of the memory.
+        step = max(_CELLS_AT_ONCE // n_columns, 1)
+        for start in range(0, n_rows, step):
+            rows = slice(start, min(start + step, n_rows)), slice(n_columns)
+            some = Moments(moments.count[rows], moments.mean[rows], moments.sum_sq[rows])
+            errors = some.sampling_se
+            fewest = min(fewest, int(some.count.min()))
+            # A maximum with NaN is NaN.
+            largest = float(np.maximum(largest, (errors * widening(some.count)).max()))
+            squares += float((errors**2).sum())
+            center = np.full(1, some.values.mean())
+            deviations = np.full(1, np.sum((some.values - center) ** 2))
+            seen = seen.merge(Moments(np.full(1, errors.size), center, deviations))
+        n_blocks = n_rows * n_columns
         return cls(
-            int(count.min()),
+            int(fewest),
             math.inf if math.isnan(largest) else largest,
-            float(np.mean(errors**2)),
-            float(np.var(moments.values[:-1, :-1])),
+            squares / n_blocks,
+            float(seen.sum_sq[0]) / n_blocks,
         )
 
 
