@@ -82,7 +82,7 @@ class Executor(Protocol):
     """Starts workers for a task function."""
 
     def start(self, work: Callable[..., Any], title: str) -> AbstractContextManager[WorkerPool]:
-        """Start workers that answer requests with ``work(request)``, by :func:`attempt`.
+        """Start workers that answer requests with ``attempt(work, request)``.
 
         Leaving the context cancels requests in flight.
         """

@@ -124,7 +124,7 @@ def count_partition(
     """Count the rounds of one partition and leave their results in the checkpoint.
 
     Partition (i, n) has the rounds i, i + n, i + 2n, ... up to the limit of ``stop``. Shards do not
-    accumulate them: :func:`run_rounds` does that with the same checkpoint, in the order of rounds.
+    accumulate them: ``run_rounds`` does that with the same checkpoint, in the order of rounds.
     """
     index, n_partitions = partition
     rounds = RoundsCheckpoint(checkpoint, identity, algorithm.n_shards, durable=True)
