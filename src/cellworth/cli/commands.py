@@ -58,8 +58,8 @@ def value(**arguments: Any) -> None:
     """Value the cells of TABLE: a file, a folder, a pattern, or - for stdin.
 
     Files are CSV, TSV, JSONL (also compressed), Parquet, Arrow or .xlsx. A folder or a pattern such
-    as "data/part-??.parquet" stands for many files of one kind; folders such as year=2024/ are columns.
-    An address such as s3://bucket/data needs cellworth[remote].
+    as "data/part-??.parquet" stands for many files of one kind; folders such as year=2024/ are
+    columns. An address such as s3://bucket/data needs cellworth[remote].
 
     The result is a folder that the other commands read. Without -o it is named after the table, in
     the current folder. An interrupted run never replaces a complete result: it writes
