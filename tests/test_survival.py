@@ -257,7 +257,8 @@ SIGNALS = {
 @pytest.mark.parametrize(
     ("name", "sent"),
     [
-        *product(PLACES, ["SIGINT"]),
+        *product(["serial", "threads", "processes", "dask"], ["SIGINT"]),
+        pytest.param("ray", "SIGINT", marks=long),
         *product(["serial", "processes", "dask"], ["SIGTERM"]),
         *product(["threads", "processes", "dask"], ["Ctrl-C in a terminal"]),
         pytest.param("ray", "Ctrl-C in a terminal", marks=long),
@@ -297,7 +298,9 @@ SECONDS_TO_SETTLE = 0.1
     ("name", "rule"),
     [
         *product(["serial", "threads"], RULES),
-        *product(["processes", "dask", "ray"], ["MaxTasks", "MaxSeconds"]),
+        *product(["processes", "dask"], ["MaxTasks", "MaxSeconds"]),
+        pytest.param("ray", "MaxTasks", marks=long),
+        pytest.param("ray", "MaxSeconds", marks=long),
     ],
 )
 def test_nothing_begins_after_a_rule_has_ended_a_run(name, rule, executor, tmp_path):

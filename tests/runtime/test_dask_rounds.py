@@ -207,23 +207,6 @@ def test_killed_workers_leave_no_trace(executor, doing, started, truth, tmp_path
 
 
 @pytest.mark.alone
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.parametrize("doing", ["count", "accumulate"])
-def test_killed_workers_of_ray_leave_no_trace(doing, truth, tmp_path):
-    log = Log(tmp_path / "log")
-    toy = Toy(N_SHARDS, log=str(log.path), seconds=SECONDS)
-    killer = Killer(log, [1, 2 * N_SHARDS], doing=doing)
-    killer.start()
-    _, got = toy_shards.run(toy, N_ROUNDS, Ray(), tmp_path)
-    killer.join(0)
-    assert np.array_equal(got, truth(N_ROUNDS))
-    assert len(set(killer.killed)) == 2
-    assert log.n_starts_of("accumulate") <= N_ROUNDS * N_SHARDS + 2
-
-
-@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize("doing", [pytest.param("count", marks=pytest.mark.long), "accumulate"])
 def test_all_workers_may_die_at_once(doing, truth, tmp_path):
