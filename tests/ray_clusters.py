@@ -1,8 +1,10 @@
 """Clusters of Ray on this machine."""
 
+import gc
 import os
 import signal
 import threading
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,7 +15,9 @@ import pytest
 def cluster(n_workers):
     """Start a cluster of real processes, which find what is in this folder, and connect to it."""
     ray = pytest.importorskip("ray")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        # Old versions leave files open, which warns when they are collected.
+        warnings.simplefilter("ignore", ResourceWarning)
         patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
         handler = signal.getsignal(signal.SIGTERM)
         ray.init(
@@ -27,6 +31,7 @@ def cluster(n_workers):
         # Ray's own handler ends the process, and with it other tests that send this signal.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)
+        gc.collect()
     try:
         yield
     finally:
