@@ -484,6 +484,7 @@ def lines_of_ray(script, *given):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_ray_tells_of_missing_workers_and_of_a_lost_cluster():
     printed = lines_of_ray(RAY, "alone")
     assert re.search(r"^7 1 no node .* has the cores and the memory", printed, re.MULTILINE)

@@ -152,7 +152,7 @@ def test_shards_are_worth_what_they_are_in_memory(folder, settings):
         MaxUtilities(40),
         TargetStandardError(1e-3),
         StableRanking(0.9) | MaxTasks(200),
-        StableRanking(0.5) & MaxTasks(30),
+        pytest.param(StableRanking(0.5) & MaxTasks(30), marks=pytest.mark.long),
     ],
     ids=str,
 )
