@@ -727,10 +727,6 @@ class ShardProgress:
         # Before that, the state of some shard has been deleted.
         self.earliest: int = max(rounds[0] for rounds in found)
 
-    def count_accumulated(self, shard: int) -> int:
-        """Return the number of rounds that a shard has accumulated."""
-        return self._accumulated[shard]
-
     def find_pending(self, number: int) -> list[int]:
         """Return the shards that have not accumulated a round."""
         return [shard for shard, rounds in enumerate(self._accumulated) if rounds <= number]

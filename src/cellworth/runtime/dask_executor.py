@@ -28,7 +28,9 @@ from cellworth.runtime.workers import (
     Request,
     WorkerPool,
     WorkerWatch,
+    as_request,
     attempt_in_worker,
+    make_lost_cluster_error,
     unwrap,
 )
 
@@ -152,7 +154,7 @@ class _DaskTasks:
         """
         alike: dict[Any, dict[int, Request]] = {}
         for number, request in requests.items():
-            asked = request if isinstance(request, Request) else Request(request)
+            asked = as_request(request)
             worker = "" if asked.locality is None else self.find_worker(asked.locality)
             alike.setdefault((worker, asked.keep, asked.first, asked.inputs), {})[number] = asked
         for (worker, keep, first, inputs), group in alike.items():
@@ -187,7 +189,7 @@ class _DaskTasks:
         load = partial(fetch_answer, future, self.memory)
         if future.status == "finished":
             return _DaskAnswer(load, future)
-        answer, inputs = load(), request.inputs if isinstance(request, Request) else ()
+        answer, inputs = load(), as_request(request).inputs
         gone = [given for given in inputs if isinstance(given, _DaskAnswer) and given.is_gone]
         return (
             replace(answer, inputs_lost=True) if gone and isinstance(answer, LostAnswer) else answer
@@ -324,7 +326,7 @@ def fetch_answer(future: Any, memory: WorkerMemory) -> Any:
     # The scheduler gives up on requests whose workers died several times.
     except (KilledWorker, CancelledError) as error:
         if future.client.status != "running":
-            return Failure(_make_lost_cluster_error(error))
+            return Failure(make_lost_cluster_error(error))
         outgrown = None
         if isinstance(error, KilledWorker):
             outgrown = memory.explain_deaths(
@@ -358,16 +360,8 @@ def explain_lost_cluster(client: Any) -> Iterator[None]:
     except Exception as error:
         # The type of the error depends on the version of Dask.
         if isinstance(error, OSError) or client.status != "running":
-            raise _make_lost_cluster_error(error) from error
+            raise make_lost_cluster_error(error) from error
         raise
-
-
-def _make_lost_cluster_error(error: BaseException) -> ConnectionError:
-    first_line, _, _ = str(error).partition("\n")
-    return ConnectionError(
-        f"the cluster is gone ({type(error).__name__}: {first_line}); start one and fit again: a "
-        "checkpoint keeps finished tasks."
-    )
 
 
 def _unpickle(chunks: list[bytes]) -> Any:

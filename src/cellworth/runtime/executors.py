@@ -56,9 +56,9 @@ from cellworth.runtime.workers import (
     FuturePool,
     LazyAnswer,
     LostAnswer,
-    Request,
     SerialPool,
     WorkerPool,
+    as_request,
     attempt,
     attempt_in_worker,
     cancel_thread_on,
@@ -255,7 +255,7 @@ def _read(request: Any, future: Future[Any]) -> Any:
         answer = future.result()
         if not isinstance(answer, SharedPickle):
             return answer
-        if not (isinstance(request, Request) and request.keep):
+        if not as_request(request).keep:
             return LazyAnswer(answer.load_and_remove)
         kept = LazyAnswer(answer.load)
         weakref.finalize(kept, answer.path.unlink, missing_ok=True)

@@ -23,10 +23,11 @@ from cellworth.runtime.workers import (
     FuturePool,
     LazyAnswer,
     LostAnswer,
-    Request,
     WorkerPool,
     WorkerWatch,
+    as_request,
     attempt_in_worker,
+    make_lost_cluster_error,
 )
 
 _SECONDS_BETWEEN_COUNTS = 2.0
@@ -152,7 +153,7 @@ class _RayTasks:
         return self._assignment.find(locality, self.count_workers())
 
     def send(self, number: int, request: Any) -> _RayTask:
-        asked = request if isinstance(request, Request) else Request(request)
+        asked = as_request(request)
         inputs = [
             given.reference if isinstance(given, _RayAnswer) else _pack(given.load())
             for given in asked.inputs
@@ -193,8 +194,7 @@ class _RayTasks:
             self._n_outgrown += 1
             if self._n_outgrown > _MOST_OUTGROWN:
                 return Failure(_explain_memory(problem.error))
-        has_inputs = isinstance(request, Request) and request.inputs
-        if has_inputs and isinstance(problem.error, exceptions.ObjectLostError):
+        if as_request(request).inputs and isinstance(problem.error, exceptions.ObjectLostError):
             return LostAnswer(problem.error, inputs_lost=True)
         return problem
 
@@ -236,14 +236,13 @@ class _RayTasks:
     def explain_loss(self) -> Iterator[None]:
         """Raise a ConnectionError with advice if the cluster is gone."""
         if not self._is_connected:
-            raise _make_lost_error("ray.shutdown() was called")
+            raise make_lost_cluster_error("ray.shutdown() was called")
         try:
             yield
         except Exception as error:
             gone = (ConnectionError, self._ray.exceptions.LocalRayletDiedError)
             if isinstance(error, gone) or not self._is_connected:
-                first_line, _, _ = str(error).partition("\n")
-                raise _make_lost_error(f"{type(error).__name__}: {first_line}") from error
+                raise make_lost_cluster_error(error) from error
             raise
 
 
@@ -285,13 +284,6 @@ def _import_ray() -> Any:
 
 def _get_job(ray: Any) -> str:
     return str(ray.get_runtime_context().get_job_id())
-
-
-def _make_lost_error(reason: str) -> ConnectionError:
-    return ConnectionError(
-        f"the cluster is gone ({reason}); start one and fit again: a checkpoint keeps finished "
-        "tasks."
-    )
 
 
 def _explain_memory(error: BaseException) -> MemoryError:

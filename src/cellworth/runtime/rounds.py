@@ -168,12 +168,19 @@ class _ShardWorkers:
 
     def write(self, context: RunContext, rounds: int, into: AnyPath) -> list[dict[str, Any]]:
         """Write the results of all shards after so many rounds."""
-        shards = range(context.algorithm.n_shards)
-        requests = [Request(_Write(shard, rounds, into), locality=shard) for shard in shards]
         with self.executor.start(partial(_answer, self.cache), context.title) as pool:
-            done = map_unordered(pool, requests, context.interrupts)
-            entries = {request.locality: entry for request, entry in done}
-        return [entries[shard] for shard in shards]
+            return _ask_shards(pool, context, lambda shard: _Write(shard, rounds, into))
+
+
+def _ask_shards(
+    pool: WorkerPool, context: RunContext, make_content: Callable[[int], Any]
+) -> list[Any]:
+    """Send one request to each shard; return the answers in the order of shards."""
+    shards = range(context.algorithm.n_shards)
+    requests = [Request(make_content(shard), locality=shard) for shard in shards]
+    done = map_unordered(pool, requests, context.interrupts)
+    answers = {request.locality: answer for request, answer in done}
+    return [answers[shard] for shard in shards]
 
 
 def _run_until_done(workers: _ShardWorkers, context: RunContext, into: AnyPath) -> ShardRunResult:
@@ -334,11 +341,7 @@ class _RoundLoop:
 
     def _measure(self, rounds: int) -> list[Plain]:
         """Return the measures of all shards."""
-        shards = range(self.context.algorithm.n_shards)
-        requests = [Request(_Measure(shard, rounds), locality=shard) for shard in shards]
-        done = map_unordered(self.pool, requests, self.context.interrupts)
-        found = {request.locality: measure for request, measure in done}
-        return [found[shard] for shard in shards]
+        return _ask_shards(self.pool, self.context, lambda shard: _Measure(shard, rounds))
 
     def _pass_over_shards(
         self,

@@ -391,7 +391,8 @@ def map_unordered(
         sent: dict[int, Any] = {}
         capacity = pool.capacity
         while pending and (
-            len(in_flight) + len(sent) < capacity or (pool.keeps_answers and _is_kept(pending[0]))
+            len(in_flight) + len(sent) < capacity
+            or (pool.keeps_answers and as_request(pending[0]).keep)
         ):
             sent[next(numbers)] = pending.popleft()
         pool.submit_all(sent)
@@ -400,7 +401,7 @@ def map_unordered(
             done = pool.wait_for_answers()
         for number, answer in done:
             request = in_flight.pop(number)
-            is_stored = isinstance(answer, LazyAnswer) and not _is_kept(request)
+            is_stored = isinstance(answer, LazyAnswer) and not as_request(request).keep
             loaded = answer.load() if is_stored else answer
             if isinstance(loaded, LostAnswer):
                 pending.appendleft(request)
@@ -408,8 +409,20 @@ def map_unordered(
                 yield request, unwrap(loaded)
 
 
-def _is_kept(request: Any) -> bool:
-    return isinstance(request, Request) and request.keep
+def as_request(request: Any) -> Request:
+    """Return a Request as it is, and any other object as the content of one."""
+    return request if isinstance(request, Request) else Request(request)
+
+
+def make_lost_cluster_error(reason: BaseException | str) -> ConnectionError:
+    """Return the error for a cluster that is gone, with advice."""
+    if isinstance(reason, BaseException):
+        first_line, _, _ = str(reason).partition("\n")
+        reason = f"{type(reason).__name__}: {first_line}"
+    return ConnectionError(
+        f"the cluster is gone ({reason}); start one and fit again: a checkpoint keeps finished "
+        "tasks."
+    )
 
 
 class Cancelled(Exception):  # noqa: N818 (not an error)
@@ -431,9 +444,8 @@ def leave_if_cancelled() -> None:
 def attempt(work: Callable[..., Any], request: Any) -> Any:
     """Return the answer to a request, or the Failure that it ended with."""
     try:
-        if isinstance(request, Request):
-            return work(request.content, *(unwrap(given.load()) for given in request.inputs))
-        return work(request)
+        asked = as_request(request)
+        return work(asked.content, *(unwrap(given.load()) for given in asked.inputs))
     except Exception as error:
         return Failure(error)
 
