@@ -29,6 +29,15 @@ def s3(s3_session, monkeypatch):
     return s3_session
 
 
+@pytest.fixture
+def memory_store():
+    """The store in memory, empty."""
+    store = pytest.importorskip("fsspec").filesystem("memory")
+    store.store.clear()
+    store.pseudo_dirs[:] = [""]
+    return store
+
+
 @pytest.fixture(scope="session")
 def ray_cluster():
     """Two workers; starting them takes seconds."""

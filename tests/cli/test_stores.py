@@ -15,10 +15,7 @@ fsspec = pytest.importorskip("fsspec")
 
 
 @pytest.fixture
-def box():
-    store = fsspec.filesystem("memory")
-    store.store.clear()
-    store.pseudo_dirs[:] = [""]
+def box(memory_store):
     return "memory://box"
 
 

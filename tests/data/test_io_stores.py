@@ -24,11 +24,8 @@ from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
 
 
 @pytest.fixture
-def in_memory():
+def in_memory(memory_store):
     """An empty folder of a store in memory."""
-    store = fsspec.filesystem("memory")
-    store.store.clear()
-    store.pseudo_dirs[:] = [""]
     return to_path("memory://box/run", "folder")
 
 

@@ -24,14 +24,6 @@ SECONDS_TO_END = 400
 N_PASSES = 3
 
 
-@pytest.fixture
-def in_memory():
-    store = fsspec.filesystem("memory")
-    store.store.clear()
-    store.pseudo_dirs[:] = [""]
-    return store
-
-
 ROWS = np.random.default_rng(0).normal(size=(30, 4))
 
 
@@ -50,35 +42,35 @@ def start_together(*runs):
         return [each.result() for each in [pool.submit(run) for run in runs]]
 
 
-def test_a_run_resumes_from_a_store(in_memory):
+def test_a_run_resumes_from_a_store(memory_store):
     value("memory://box/run", 2)
-    names = [Path(name).name for name in in_memory.find("/box/run")]
+    names = [Path(name).name for name in memory_store.find("/box/run")]
     assert names == ["manifest.json", "progress.json", "state.npz"]
     assert digest(value("memory://box/run")) == digest(value(None))
 
 
-def test_two_drivers_in_one_store_get_the_same_values(in_memory):
+def test_two_drivers_in_one_store_get_the_same_values(memory_store):
     drivers = [partial(value, "memory://box/run")] * 2
     assert [digest(each) for each in start_together(*drivers)] == [digest(value(None))] * 2
 
 
-def test_another_run_on_the_same_store_is_refused(in_memory):
+def test_another_run_on_the_same_store_is_refused(memory_store):
     value("memory://box/run", 2)
     with pytest.raises(AnotherRunError, match=r"^memory://box/run holds another run"):
         value("memory://box/run", seed=1)
 
 
-def test_damaged_answers_in_a_store_are_set_aside(in_memory):
+def test_damaged_answers_in_a_store_are_set_aside(memory_store):
     value("memory://box/run", partition=(0, 2))
-    damaged, *_ = in_memory.glob("/box/run/answers-*")
-    in_memory.pipe_file(damaged, in_memory.cat_file(damaged)[:-9])
+    damaged, *_ = memory_store.glob("/box/run/answers-*")
+    memory_store.pipe_file(damaged, memory_store.cat_file(damaged)[:-9])
     with pytest.warns(UserWarning, match="is damaged .* renamed to damaged-answers"):
         again = value("memory://box/run")
     assert digest(again) == digest(value(None))
-    assert in_memory.glob("/box/run/damaged-*")
+    assert memory_store.glob("/box/run/damaged-*")
 
 
-def test_partitions_in_different_stores_are_merged(in_memory, tmp_path):
+def test_partitions_in_different_stores_are_merged(memory_store, tmp_path):
     value("memory://box/part0", partition=(0, 2))
     value(tmp_path / "part1", partition=(1, 2))
     parts = [DirectoryCheckpoint("memory://box/part0"), tmp_path / "part1"]
@@ -88,7 +80,7 @@ def test_partitions_in_different_stores_are_merged(in_memory, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_store_inside_a_process_is_not_for_other_processes(in_memory, tmp_path):
+def test_a_store_inside_a_process_is_not_for_other_processes(memory_store, tmp_path):
     object_store.write_shards(fsspec.filesystem("file"), tmp_path)
     with pytest.raises((FileNotFoundError, ValueError), match=r"does not see the folder|Serial"):
         run_over_shards(str(tmp_path), "memory://box/run", 1, executor=Processes(2))
