@@ -45,7 +45,7 @@ class Log:
         return {pid for pid, n in open_now.items() if n > 0 and _state(pid) not in GONE}
 
     def wait_for_starts(self, n_starts, while_alive=lambda: True, doing=""):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while (self.n_starts_of(doing) if doing else self.n_starts) < n_starts:
             assert while_alive(), "the run ended before it could be hit"
             assert time.monotonic() < deadline, "the run does not begin"

@@ -163,7 +163,7 @@ def test_shards_are_valued_fast_and_in_little_memory(tmp_path):
     figures = shards.in_process(
         shards.write_mixture(tmp_path, 200_000), n_shards=16, n_queries=16, limit=2.0
     )
-    # On a quiet machine it is three times as many.
-    assert figures["evaluations per second"] > 5e7
+    # About 8. Measured beside a sort, because machines differ in speed by factors of three.
+    assert figures["evaluations per sorted number"] > 4
     assert figures["peak megabytes"] < 600
     assert abs(figures["residual"]) < 1e-10

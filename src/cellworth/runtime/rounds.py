@@ -328,11 +328,12 @@ class _RoundLoop:
         if prepared is None:
             prepared = self._keep(_Prepare(number), number)
         merging, next_prepared = self._pass_over_shards(before, number, prepared, following)
-        shard, summary = self._merge_rest(merging)
-        result = self._keep(_Finalize(number), shard, summary)
-        # Free the summary before shards are opened again.
-        del merging, summary
-        release_memory()
+        shard, summaries = self._merge_rest(merging)
+        result = self._keep(_Finalize(number), shard, *summaries)
+        if not self.pool.keeps_answers:
+            # Free the summaries of this process before shards are opened again.
+            del merging, summaries
+            release_memory()
         return shard, result, next_prepared
 
     def _accumulate(self, before: _FinalizedRound | None) -> None:
@@ -395,12 +396,12 @@ class _RoundLoop:
             visit = _Visit(shard, number, accumulates, context.progress.complete)
             yield Request(visit, inputs, shard, keep=number is not None)
 
-    def _merge_rest(self, merging: _Merging) -> tuple[int, LazyAnswer]:
-        """Return the summary of all shards, with a shard of the worker that has it."""
+    def _merge_rest(self, merging: _Merging) -> tuple[int, list[LazyAnswer]]:
+        """Return the few summaries that are left, with a shard of a worker that has one."""
         while groups := merging.take_groups():
             for request, answer in map_unordered(self.pool, groups, self.context.interrupts):
                 merging.add(request.locality, answer)
-        return merging.total
+        return merging.take_last()
 
     def _split(self, number: int, shard: int, result: LazyAnswer) -> tuple[_FinalizedRound, Any]:
         """Divide a result into what all shards, the shards of a worker, and the driver need."""
@@ -462,24 +463,21 @@ class _Merging:
         return [self._take(worker) for worker in full]
 
     def take_groups(self) -> list[Request]:
-        """Return requests for the next level of the tree; none once there is one summary."""
-        if self._here and self._kept:
+        """Return requests for the next level of the tree; none once few summaries are left."""
+        if self._here:
             self._kept.setdefault("", []).append((0, _as_lazy(self._here.pop())))
         workers = [worker for worker, kept in self._kept.items() if len(kept) > 1]
-        if not workers and len(self._kept) > 1:
+        if not workers and len(self._kept) > FAN_IN:
             rest = [pair for worker in sorted(self._kept) for pair in self._kept.pop(worker)]
             for start in range(0, len(rest), FAN_IN):
                 self._kept[str(start)] = rest[start : start + FAN_IN]
             workers = list(self._kept)
         return [self._take(worker) for worker in workers]
 
-    @property
-    def total(self) -> tuple[int, LazyAnswer]:
-        """The only summary that is left, and a shard of the worker that has it."""
-        if not self._kept:
-            return 0, _as_lazy(self._here.pop())
-        (total,) = self._kept.popitem()[1]
-        return total
+    def take_last(self) -> tuple[int, list[LazyAnswer]]:
+        """Return the summaries that are left, and a shard of a worker that has one of them."""
+        last = [pair for worker in sorted(self._kept) for pair in self._kept.pop(worker)]
+        return last[0][0], [summary for _, summary in last]
 
     def _take(self, worker: str) -> Request:
         group = self._kept.pop(worker)
@@ -546,7 +544,8 @@ class _Merge:
 class _Finalize:
     number: int
 
-    def __call__(self, cache: ShardCache, summary: Any) -> RoundResult:
+    def __call__(self, cache: ShardCache, *summaries: Any) -> RoundResult:
+        summary = reduce(cache.algorithm.merge, summaries)
         # Not an input: a cluster may have dropped it since the count, and would send it again.
         return cache.algorithm.finalize(cache.get_prepared(self.number), summary)
 
