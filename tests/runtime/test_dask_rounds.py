@@ -258,6 +258,7 @@ def test_shards_that_outgrow_the_workers_memory_end_the_run(impatient, tmp_path)
 @pytest.mark.slow
 def test_workers_of_shards_that_may_not_begin_end_the_run(monkeypatch, tmp_path):
     monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.3)
+    monkeypatch.setattr(workers, "_SECONDS_BETWEEN_COUNTS", 0.3)
     with (
         distributed.Client(
             processes=False, n_workers=1, dashboard_address=":0", memory_limit="20 MiB"

@@ -20,14 +20,12 @@ from threadpoolctl import threadpool_limits
 
 from cellworth.runtime.workers import (
     Answers,
-    Assignment,
+    ClusterPool,
     Failure,
-    FuturePool,
     LazyAnswer,
     LostAnswer,
     Request,
     WorkerPool,
-    WorkerWatch,
     as_request,
     attempt_in_worker,
     make_lost_cluster_error,
@@ -42,7 +40,6 @@ else:
 
 # The scheduler warns of larger messages.
 _BYTES_PER_MESSAGE = 8 * 2**20
-_SECONDS_BETWEEN_COUNTS = 2.0
 _SECONDS_BETWEEN_CHECKS = 10.0
 _SECONDS_TO_FETCH = 60.0
 # How often Dask sends a task to another worker, by its default settings.
@@ -94,12 +91,11 @@ class Dask:
     @contextmanager
     def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Start answering requests on the cluster."""
-        cluster = _DaskTasks(self.client, work, title)
-        pool = _DaskPool(cluster)
+        pool = _DaskPool(self.client, work, title)
         try:
             yield pool
         finally:
-            cluster.close()
+            pool.close()
 
     def __repr__(self) -> str:
         return f"Dask({self.client!r})"
@@ -121,33 +117,38 @@ class _DaskAnswer(LazyAnswer):
         return self.future.status in ("error", "cancelled", "lost")
 
 
-class _DaskTasks:
+class _DaskPool(ClusterPool):
+    """A pool that checks, while it waits, whether workers have the memory to answer."""
+
     def __init__(self, client: Any, work: Callable[..., Any], title: str) -> None:
+        super().__init__(
+            lambda number, request: next(self._send_all({number: request}))[2],
+            self._read_future,
+            lambda: dict(client.nthreads()),
+            # The type of the error depends on the version of Dask.
+            lambda error: isinstance(error, OSError) or client.status != "running",
+        )
         self._client = client
         self._name = re.sub(r"\W+", "_", title)
         self._run = uuid4().hex
         self._keys = count()
-        self._counted, self._n_threads = -_SECONDS_BETWEEN_COUNTS, dict[str, int]()
-        self._assignment, self._watch = Assignment(), WorkerWatch()
-        with explain_lost_cluster(client):
+        with self.explain_loss():
             chunks, self._work, n_bytes = send_object(client, work, self._run)
+            self._memory = WorkerMemory(client, n_bytes)
         # Futures may be held by the traceback of an error, so they must be released by name.
         self._made: WeakSet[Any] = WeakSet([*chunks, self._work])
-        self.memory = WorkerMemory(client, n_bytes)
 
-    def count_threads(self) -> dict[str, int]:
-        """Return the threads of each worker, counted every few seconds."""
-        if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS:
-            with explain_lost_cluster(self._client):
-                self._n_threads = dict(self._client.nthreads())
-            self._counted = time.monotonic()
-            self._watch.see(self._n_threads)
-        return self._n_threads
+    def submit_all(self, requests: Mapping[int, Any]) -> None:
+        for number, request, future in self._send_all(requests):
+            self._watch(number, request, future)
 
-    def find_worker(self, locality: int) -> str:
-        return self._assignment.find(locality, self.count_threads())
+    def wait_for_answers(self, seconds: float | None = None) -> Answers:
+        answers = super().wait_for_answers(seconds)
+        with self.explain_loss():
+            self._memory.check(waiting=not answers)
+        return answers
 
-    def send(self, requests: Mapping[int, Any]) -> Iterator[tuple[int, Any, Any]]:
+    def _send_all(self, requests: Mapping[int, Any]) -> Iterator[tuple[int, Any, Any]]:
         """Send requests, and yield numbers and requests with their futures.
 
         Requests that differ only in their content are sent together.
@@ -163,7 +164,7 @@ class _DaskTasks:
                 f"input{index:03d}": each.future if isinstance(each, _DaskAnswer) else each.load()
                 for index, each in enumerate(inputs)
             }
-            with explain_lost_cluster(self._client):
+            with self.explain_loss():
                 futures = self._client.map(
                     _answer_and_keep if keep else _answer,
                     [request.content for request in group.values()],
@@ -184,9 +185,9 @@ class _DaskTasks:
         name = type(request.content).__name__ if isinstance(request, Request) else self._name
         return f"{name.strip('_').lower()}-{self._run}-{next(self._keys)}"
 
-    def read(self, request: Any, future: Any) -> Any:
+    def _read_future(self, request: Any, future: Any) -> Any:
         # An answer stays on its worker until it is folded.
-        load = partial(fetch_answer, future, self.memory)
+        load = partial(self._fetch, future)
         if future.status == "finished":
             return _DaskAnswer(load, future)
         answer, inputs = load(), as_request(request).inputs
@@ -195,41 +196,47 @@ class _DaskTasks:
             replace(answer, inputs_lost=True) if gone and isinstance(answer, LostAnswer) else answer
         )
 
+    def _fetch(self, future: Any) -> Any:
+        """Return the answer of a future, a LostAnswer or a Failure."""
+        from distributed import KilledWorker
+
+        try:
+            return self._wait_for_result(future)
+        # The scheduler gives up on requests whose workers died several times.
+        except (KilledWorker, CancelledError) as error:
+            if self._client.status != "running":
+                return Failure(make_lost_cluster_error(error))
+            outgrown = None
+            if isinstance(error, KilledWorker):
+                with self.explain_loss():
+                    outgrown = self._memory.explain_deaths(
+                        error.allowed_failures + 1, error.last_worker.memory_limit
+                    )
+            return LostAnswer(error) if outgrown is None else Failure(outgrown)
+        except Exception as error:
+            return Failure(error)
+
+    def _wait_for_result(self, future: Any) -> Any:
+        """Wait for the result of a future, unless its worker keeps dying while it sends it."""
+        seconds = _SECONDS_TO_FETCH
+        while True:
+            try:
+                return future.result(timeout=seconds)
+            except TimeoutError:
+                with self.explain_loss():
+                    outgrown = self._memory.explain_deaths(_MOST_DEATHS)
+                    if outgrown is not None:
+                        raise outgrown from None
+                    self._memory.check(waiting=True)
+                # A transfer that timed out starts from the beginning, so allow more time.
+                seconds *= 2
+
     def close(self) -> None:
         """Release everything: pending tasks are dropped, running ones are not waited for."""
         # Not cancelled: Dask fails on cancelled tasks that only other tasks depend on.
         if self._client.status == "running":
             for future in list(self._made):
                 future.release()
-
-
-class _DaskPool(FuturePool):
-    """A pool that checks, while it waits, whether any worker can still answer."""
-
-    keeps_answers = True
-
-    def __init__(self, cluster: _DaskTasks) -> None:
-        super().__init__(
-            lambda number, request: next(cluster.send({number: request}))[2],
-            cluster.read,
-            lambda: sum(cluster.count_threads().values()),
-        )
-        self._memory, self._cluster = cluster.memory, cluster
-
-    def submit_all(self, requests: Mapping[int, Any]) -> None:
-        for number, request, future in self._cluster.send(requests):
-            self._watch(number, request, future)
-
-    def find_worker(self, locality: int) -> str:
-        return self._cluster.find_worker(locality)
-
-    def wait_for_answers(self, seconds: float | None = None) -> Answers:
-        most = _SECONDS_BETWEEN_CHECKS
-        answers = super().wait_for_answers(most if seconds is None else min(seconds, most))
-        if not answers:
-            self._cluster.count_threads()
-        self._memory.check(waiting=not answers)
-        return answers
 
 
 class WorkerMemory:
@@ -285,12 +292,10 @@ class WorkerMemory:
         )
 
     def _workers(self) -> list[dict[str, Any]]:
-        with explain_lost_cluster(self._client):
-            return list(self._client.sync(self._client.scheduler.identity)["workers"].values())
+        return list(self._client.sync(self._client.scheduler.identity)["workers"].values())
 
     def _get_restarts(self) -> list[Any]:
-        with explain_lost_cluster(self._client):
-            return list(self._client.get_events(_RESTARTED))
+        return list(self._client.get_events(_RESTARTED))
 
 
 def _is_stuck(worker: dict[str, Any]) -> bool:
@@ -315,53 +320,6 @@ def send_object(client: Any, thing: Any, run: str) -> tuple[list[Any], Any, int]
         for start in range(0, len(content), _BYTES_PER_MESSAGE)
     ]
     return chunks, client.submit(_unpickle, chunks, key=f"work-{run}", pure=False), len(content)
-
-
-def fetch_answer(future: Any, memory: WorkerMemory) -> Any:
-    """Return the answer of a future, a LostAnswer or a Failure."""
-    from distributed import KilledWorker
-
-    try:
-        return _wait_for_result(future, memory)
-    # The scheduler gives up on requests whose workers died several times.
-    except (KilledWorker, CancelledError) as error:
-        if future.client.status != "running":
-            return Failure(make_lost_cluster_error(error))
-        outgrown = None
-        if isinstance(error, KilledWorker):
-            outgrown = memory.explain_deaths(
-                error.allowed_failures + 1, error.last_worker.memory_limit
-            )
-        return LostAnswer(error) if outgrown is None else Failure(outgrown)
-    except Exception as error:
-        return Failure(error)
-
-
-def _wait_for_result(future: Any, memory: WorkerMemory) -> Any:
-    """Wait for the result of a future, unless its worker keeps dying while it sends it."""
-    seconds = _SECONDS_TO_FETCH
-    while True:
-        try:
-            return future.result(timeout=seconds)
-        except TimeoutError:
-            outgrown = memory.explain_deaths(_MOST_DEATHS)
-            if outgrown is not None:
-                raise outgrown from None
-            memory.check(waiting=True)
-            # A transfer that timed out starts from the beginning, so allow more time.
-            seconds *= 2
-
-
-@contextmanager
-def explain_lost_cluster(client: Any) -> Iterator[None]:
-    """Add advice to the error that a lost cluster raises."""
-    try:
-        yield
-    except Exception as error:
-        # The type of the error depends on the version of Dask.
-        if isinstance(error, OSError) or client.status != "running":
-            raise make_lost_cluster_error(error) from error
-        raise
 
 
 def _unpickle(chunks: list[bytes]) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 import pickle
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,23 +16,15 @@ from threadpoolctl import threadpool_limits
 
 from cellworth.runtime.executors import pickle_object
 from cellworth.runtime.workers import (
-    Answers,
-    Assignment,
+    ClusterPool,
     Failure,
-    FuturePool,
     LazyAnswer,
     LostAnswer,
     WorkerPool,
-    WorkerWatch,
     as_request,
     attempt_in_worker,
     make_lost_cluster_error,
 )
-
-_SECONDS_BETWEEN_COUNTS = 2.0
-_SECONDS_BETWEEN_CHECKS = 10.0
-# So many workers ended for lack of memory, without an answer in between, end the run.
-_MOST_OUTGROWN = 3
 
 
 @dataclass(frozen=True)
@@ -83,24 +74,11 @@ class Ray:
     @contextmanager
     def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Start answering requests on the cluster."""
-        tasks = _RayTasks(self, work, title)
-        pool = _RayPool(tasks)
+        pool = _RayPool(self, work, title)
         try:
             yield pool
         finally:
-            tasks.close()
-
-
-@dataclass(frozen=True)
-class _RayTask:
-    """A future: ``done`` is a small object that tells whether the answer is there."""
-
-    done: Any
-    answer: Any
-    callbacks: list[Callable[[Any], None]]
-
-    def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        self.callbacks.append(callback)
+            pool.close()
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +88,15 @@ class _RayAnswer(LazyAnswer):
     reference: Any
 
 
-class _RayTasks:
+class _RayPool(ClusterPool):
     def __init__(self, executor: Ray, work: Callable[..., Any], title: str) -> None:
+        super().__init__(
+            self._send_request,
+            self._read_future,
+            self._count_tasks,
+            self._has_lost,
+            "no node of the cluster has the cores and the memory that a task needs",
+        )
         self._ray = _import_ray()
         self._needs = {"CPU": executor.num_cpus, "memory": executor.memory or 0}
         self._options = {
@@ -128,31 +113,18 @@ class _RayTasks:
             # Workers look it up before they begin a request.
             _internal_kv_put(self._run, b"running")
             self._work = self._ray.put(_pack(work))
-        self._counted, self._n_workers = -_SECONDS_BETWEEN_COUNTS, dict[str, int]()
-        self._assignment, self._n_outgrown = Assignment(), 0
-        self._watch = WorkerWatch(
-            "no node of the cluster has the cores and the memory that a task needs"
-        )
 
-    def count_workers(self) -> dict[str, int]:
-        """Return how many tasks each node can run at once, counted every few seconds."""
-        if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS:
-            with self.explain_loss():
-                nodes = [node for node in self._ray.nodes() if node["Alive"]]
-            counts = {node["NodeID"]: self._count_tasks(node["Resources"]) for node in nodes}
-            self._n_workers = {node: n for node, n in counts.items() if n}
-            self._counted = time.monotonic()
-            self._watch.see(self._n_workers)
-        return self._n_workers
-
-    def _count_tasks(self, resources: dict[str, float]) -> int:
+    def _count_tasks(self) -> dict[str, int]:
+        """Return how many tasks each node can run at once."""
+        nodes = {n["NodeID"]: n["Resources"] for n in self._ray.nodes() if n["Alive"]}
         needs = [(name, need) for name, need in self._needs.items() if need]
-        return min(math.floor(resources.get(name, 0.0) / need) for name, need in needs)
+        counts = {
+            node: min(math.floor(there.get(name, 0.0) / need) for name, need in needs)
+            for node, there in nodes.items()
+        }
+        return {node: n for node, n in counts.items() if n}
 
-    def find_worker(self, locality: int) -> str:
-        return self._assignment.find(locality, self.count_workers())
-
-    def send(self, number: int, request: Any) -> _RayTask:
+    def _send_request(self, number: int, request: Any) -> Any:
         asked = as_request(request)
         inputs = [
             given.reference if isinstance(given, _RayAnswer) else _pack(given.load())
@@ -168,32 +140,21 @@ class _RayTasks:
         with self.explain_loss():
             submit = _get_remote_function().options(**options).remote
             done, answer = submit(self._run, self._work, _pack(asked.content), *inputs)
-        return _RayTask(done, answer, [])
+        # The first object is small: it tells whether the answer is there.
+        future = done.future()
+        future.answer = answer
+        return future
 
-    def wait(self, tasks: list[_RayTask], seconds: float) -> None:
-        """Wait until a task has ended; call the callbacks of all that have."""
-        pending = {task.done: task for task in tasks}
-        with self.explain_loss():
-            ended, _ = self._ray.wait(list(pending), timeout=seconds)
-            if ended:
-                ended, _ = self._ray.wait(list(pending), num_returns=len(pending), timeout=0)
-        for each in ended:
-            for callback in pending[each].callbacks:
-                callback(pending[each])
-
-    def read(self, request: Any, task: _RayTask) -> Any:
+    def _read_future(self, request: Any, future: Any) -> Any:
         """Return the answer, which stays in the object store, a Failure or a LostAnswer."""
-        problem = self._fetch(task.done)
+        problem = self._fetch(future.object_ref)
         if problem is None:
-            self._n_outgrown = 0
-            return _RayAnswer(functools.partial(self._load, task.answer), task.answer)
+            return _RayAnswer(functools.partial(self._load, future.answer), future.answer)
         # Ray logs an error that is never read.
-        self._fetch(task.answer)
+        self._fetch(future.answer)
         exceptions = self._ray.exceptions
-        if isinstance(problem.error, exceptions.OutOfMemoryError):
-            self._n_outgrown += 1
-            if self._n_outgrown > _MOST_OUTGROWN:
-                return Failure(_explain_memory(problem.error))
+        if isinstance(problem.error, exceptions.OutOfMemoryError) and self.retries.is_last:
+            return Failure(_explain_memory(problem.error, self.retries.n_failed + 1))
         if as_request(request).inputs and isinstance(problem.error, exceptions.ObjectLostError):
             return LostAnswer(problem.error, inputs_lost=True)
         return problem
@@ -234,38 +195,14 @@ class _RayTasks:
 
     @contextmanager
     def explain_loss(self) -> Iterator[None]:
-        """Raise a ConnectionError with advice if the cluster is gone."""
         if not self._is_connected:
             raise make_lost_cluster_error("ray.shutdown() was called")
-        try:
+        with super().explain_loss():
             yield
-        except Exception as error:
-            gone = (ConnectionError, self._ray.exceptions.LocalRayletDiedError)
-            if isinstance(error, gone) or not self._is_connected:
-                raise make_lost_cluster_error(error) from error
-            raise
 
-
-class _RayPool(FuturePool):
-    """A pool that checks, while it waits, whether any worker can answer."""
-
-    keeps_answers = True
-
-    def __init__(self, tasks: _RayTasks) -> None:
-        super().__init__(tasks.send, tasks.read, lambda: sum(tasks.count_workers().values()))
-        self._tasks = tasks
-
-    def find_worker(self, locality: int) -> str:
-        return self._tasks.find_worker(locality)
-
-    def wait_for_answers(self, seconds: float | None = None) -> Answers:
-        most = _SECONDS_BETWEEN_CHECKS
-        if self.in_flight:
-            self._tasks.wait(self.in_flight, most if seconds is None else min(seconds, most))
-        answers = super().wait_for_answers(0)
-        if not answers:
-            self._tasks.count_workers()
-        return answers
+    def _has_lost(self, error: Exception) -> bool:
+        gone = (ConnectionError, self._ray.exceptions.LocalRayletDiedError)
+        return isinstance(error, gone) or not self._is_connected
 
 
 def _import_ray() -> Any:
@@ -286,10 +223,10 @@ def _get_job(ray: Any) -> str:
     return str(ray.get_runtime_context().get_job_id())
 
 
-def _explain_memory(error: BaseException) -> MemoryError:
+def _explain_memory(error: BaseException, n_ended: int) -> MemoryError:
     first_line, _, _ = str(error).partition("\n")
     return MemoryError(
-        f"Ray ended workers {_MOST_OUTGROWN + 1} times because their node ran out of memory "
+        f"Ray ended workers {n_ended} times because their node ran out of memory "
         f"({first_line}). Reserve memory for each task, as in Ray(memory=4 * 2**30), or use "
         "smaller shards; plan() reports the memory they need."
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import logging
+import math
 import pickle
 import queue
 import signal
@@ -43,6 +44,7 @@ _MOST_SIGNALS = 3
 
 # A cluster may start without workers, and replaces dead ones after a moment.
 SECONDS_WITHOUT_WORKERS = 10.0
+_SECONDS_BETWEEN_COUNTS = 2.0
 _SECONDS_BETWEEN_NOTICES = 60.0
 
 _log = logging.getLogger(__name__)
@@ -205,8 +207,14 @@ class Retries:
 
     def fail(self) -> bool:
         """Count a failure; return whether to give up."""
+        gives_up = self.is_last
         self.n_failed += 1
-        return self.n_failed > MOST_FAILURES_IN_A_ROW
+        return gives_up
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this is the last attempt."""
+        return self.n_failed >= MOST_FAILURES_IN_A_ROW
 
 
 class FuturePool:
@@ -225,7 +233,7 @@ class FuturePool:
         self._send, self._read, self._count = send, read, count
         self._in_flight: dict[int, tuple[Any, Any]] = {}
         self._ready: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        self._retries = Retries()
+        self.retries: Retries = Retries()
 
     @property
     def capacity(self) -> int:
@@ -279,10 +287,10 @@ class FuturePool:
             lost.append((number, request))
             error = answer.error
         if answers:
-            self._retries.reset()
-        elif lost and self._retries.fail():
+            self.retries.reset()
+        elif lost and self.retries.fail():
             raise LostWorkersError(
-                f"workers died {self._retries.n_failed} times in a row; the model may crash or "
+                f"workers died {self.retries.n_failed} times in a row; the model may crash or "
                 "need more memory than there is: give fewer workers, or try Serial() to see where."
             ) from error
         if lost:
@@ -293,7 +301,7 @@ class FuturePool:
                 extra={
                     "event": "lost_worker",
                     "requests": numbers,
-                    "losses": self._retries.n_failed,
+                    "losses": self.retries.n_failed,
                 },
             )
         for number, request in lost:
@@ -301,41 +309,81 @@ class FuturePool:
         return answers
 
 
-class WorkerWatch:
-    """Tells of workers that leave a cluster, and of a cluster without workers.
+class ClusterPool(FuturePool):
+    """A pool on a cluster: answers stay with workers, which may join, leave and die.
 
-    The latter comes after ten seconds and then every minute, as a warning and in the log.
+    It tells of workers that leave, and of a cluster without workers: after ten seconds and then
+    every minute, as a warning and in the log. ``count`` returns how many requests each worker can
+    run at once, ``is_lost`` whether an error means that the cluster is gone.
     """
 
-    def __init__(self, explanation: str = "the cluster has no workers") -> None:
-        self._explanation = explanation
-        self._workers: set[str] = set()
+    keeps_answers = True
+
+    def __init__(
+        self,
+        send: Callable[[int, Any], Any],
+        read: Callable[[Any, Any], Any],
+        count: Callable[[], dict[str, int]],
+        is_lost: Callable[[Exception], bool],
+        nobody: str = "the cluster has no workers",
+    ) -> None:
+        super().__init__(send, read, lambda: sum(self.find_workers().values()))
+        self._count_threads, self._is_lost, self._nobody = count, is_lost, nobody
+        self._assignment, self._n_threads = Assignment(), dict[str, int]()
+        self._counted = -math.inf
         self._none_since: float | None = None
         self._next_notice = 0.0
 
-    def see(self, workers: Iterable[str]) -> None:
-        """Compare the workers of this moment with those seen before."""
-        before, self._workers = self._workers, set(workers)
-        for gone in sorted(before - self._workers):
-            fields = {"event": "lost_worker", "worker": gone, "workers": len(self._workers)}
-            _log.warning("worker %s left; %d are there", gone, len(self._workers), extra=fields)
-        if self._workers:
+    def find_workers(self) -> dict[str, int]:
+        """Return the workers with their numbers of threads, counted every few seconds."""
+        if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS:
+            with self.explain_loss():
+                before, self._n_threads = self._n_threads, self._count_threads()
+            self._counted = time.monotonic()
+            n_left = len(self._n_threads)
+            for gone in sorted(set(before) - set(self._n_threads)):
+                fields = {"event": "lost_worker", "worker": gone, "workers": n_left}
+                _log.warning("worker %s left; %d are there", gone, n_left, extra=fields)
+            self._tell_if_nobody_is_there()
+        return self._n_threads
+
+    def _tell_if_nobody_is_there(self) -> None:
+        if self._n_threads:
             self._none_since = None
             return
-        now = time.monotonic()
+        now = self._counted
         if self._none_since is None:
             self._none_since, self._next_notice = now, now + SECONDS_WITHOUT_WORKERS
         if now >= self._next_notice:
-            self._next_notice = now + _SECONDS_BETWEEN_NOTICES
-            self._tell(now - self._none_since)
+            self._next_notice, seconds = now + _SECONDS_BETWEEN_NOTICES, now - self._none_since
+            notice = (
+                f"{self._nobody} (for {seconds:.0f} s); the run waits until some join; press "
+                "Ctrl-C to end."
+            )
+            _log.warning(notice, extra={"event": "no_workers", "seconds": seconds})
+            warnings.warn(notice, stacklevel=2)
 
-    def _tell(self, seconds: float) -> None:
-        notice = (
-            f"{self._explanation} (for {seconds:.0f} s); the run waits until some join; press "
-            "Ctrl-C to end."
-        )
-        _log.warning(notice, extra={"event": "no_workers", "seconds": seconds})
-        warnings.warn(notice, stacklevel=2)
+    def find_worker(self, locality: int) -> str:
+        """Return the worker that has the data of this locality, or will have it."""
+        return self._assignment.find(locality, self.find_workers())
+
+    def wait_for_answers(self, seconds: float | None = None) -> Answers:
+        """Wait for answers; from time to time, look whether workers are there."""
+        most = _SECONDS_BETWEEN_COUNTS
+        answers = super().wait_for_answers(most if seconds is None else min(seconds, most))
+        if not answers:
+            self.find_workers()
+        return answers
+
+    @contextmanager
+    def explain_loss(self) -> Iterator[None]:
+        """Raise a ConnectionError with advice if the cluster is gone."""
+        try:
+            yield
+        except Exception as error:
+            if self._is_lost(error):
+                raise make_lost_cluster_error(error) from error
+            raise
 
 
 class Assignment:
