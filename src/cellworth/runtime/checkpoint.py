@@ -313,7 +313,12 @@ class DirectoryCheckpoint:
     ) -> None:
         self.folder: AnyPath = to_path(folder, "checkpoint", storage_options)
         self._opened: RunFiles | None = None
-        self._read: AnswerFiles | None = None
+        # Files of answers with their tasks; those that this process wrote and may join.
+        self._files: dict[str, list[int]] | None = None
+        self._small: list[str] = []
+        self._pending: list[tuple[int, Plain]] = []
+        self._latest: tuple[str, list[Plain]] = "", []
+        self._limiter = RateLimiter(_SHARE_OF_TIME)
 
     def open(self, identity: Mapping[str, Any]) -> None:
         """Open the checkpoint for the run identified by ``identity``; raise if it holds another."""
@@ -326,7 +331,8 @@ class DirectoryCheckpoint:
                 _begin(self.folder, asked)
                 kept = _read_identity(self.folder) or asked
         check_same_run(kept, asked, str(self.folder))
-        self._opened, self._read = RunFiles(self.folder, hash_json(asked)), None
+        self._opened = RunFiles(self.folder, hash_json(asked))
+        self._files, self._small, self._pending, self._latest = None, [], [], ("", [])
 
     def read_state(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
@@ -340,19 +346,35 @@ class DirectoryCheckpoint:
             return
         head = {"tasks": state.tasks, "seconds": state.seconds}
         self.files.put(_STATE, head | add_prefix(_CONTENT, state.content))
-        self._answers.drop_before(state.tasks)
+        self._pending = [(task, answer) for task, answer in self._pending if task >= state.tasks]
+        for key in [key for key, tasks in self._tasks.items() if max(tasks) < state.tasks]:
+            self._drop(key)
 
     def answers(self) -> Iterator[tuple[int, Loader]]:
         """Return task numbers with loaders of their answers."""
-        return self._answers.answers()
+        # A file that turns out to be damaged is dropped meanwhile.
+        for key, tasks in list(self._tasks.items()):
+            for index, task in enumerate(tasks):
+                yield task, partial(self._read_answer, key, index)
 
     def write_answer(self, task: int, answer: Plain) -> Loader | None:
-        """Write an answer; frequent small answers share a file."""
-        return self._answers.write_answer(task, answer)
+        """Write an answer; return a loader for a large one. Small ones may wait to share a file."""
+        if n_bytes(answer) >= _LARGE:
+            return partial(self._read_answer, self._write([(task, answer)]), 0)
+        self._pending.append((task, answer))
+        if len(self._pending) >= _MANY_ANSWERS or self._limiter.due:
+            self.flush()
+        return None
 
     def flush(self) -> None:
         """Write all pending answers."""
-        self._answers.flush()
+        if not self._pending:
+            return
+        with self._limiter.measure():
+            self._small.append(self._write(self._pending))
+        self._pending = []
+        if len(self._small) >= _MANY_FILES:
+            self._join_small_files()
 
     @property
     def files(self) -> RunFiles:
@@ -362,11 +384,61 @@ class DirectoryCheckpoint:
         return self._opened
 
     @property
-    def _answers(self) -> AnswerFiles:
-        if self._read is None:
+    def _tasks(self) -> dict[str, list[int]]:
+        if self._files is None:
             # Read when first needed: a checkpoint may be opened only to check the run.
-            self._read = AnswerFiles(self.files)
-        return self._read
+            heads = [(key, self.files.head(key)) for key in self.files.keys(_ANSWERS)]
+            self._files = {key: head["tasks"] for key, head in heads if head is not None}
+        return self._files
+
+    def _write(self, answers: list[tuple[int, Plain]]) -> str:
+        tasks = [task for task, _ in answers]
+        content: Plain = {"tasks": tasks}
+        for index, (_, answer) in enumerate(answers):
+            content |= add_prefix(str(index), answer)
+        key = f"answers-{min(tasks):08d}-{uuid4().hex}.npz"
+        self.files.put(key, content)
+        self._tasks[key] = tasks
+        return key
+
+    def _join_small_files(self) -> None:
+        """Join small files: a partition of a run may take days before it is folded."""
+        still_there = [key for key in self._small if key in self._tasks]
+        answers = [
+            (task, answer)
+            for key in still_there
+            for task, answer in zip(self._tasks.get(key, ()), self._read(key), strict=False)
+        ]
+        self._small = []
+        for start in range(0, len(answers), _MANY_ANSWERS):
+            self._write(answers[start : start + _MANY_ANSWERS])
+        for key in still_there:
+            self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        self._tasks.pop(key, None)
+        self.files.drop(key)
+
+    def _read_answer(self, key: str, index: int) -> Plain | None:
+        """Return an answer; a file with several stays in memory for the next call."""
+        if self._latest[0] != key:
+            self._latest = key, self._read(key)
+        answers = self._latest[1]
+        if len(answers) == 1:
+            # It may be large, and is not needed again.
+            self._latest = "", []
+        return answers[index] if answers else None
+
+    def _read(self, key: str) -> list[Plain]:
+        """Return all answers of a file; none if it is gone or damaged."""
+        try:
+            return self.files.get(key, *map(str, range(len(self._tasks[key]))))[1:]
+        except (FileNotFoundError, KeyError):
+            return []
+        except DamagedFileError as damaged:
+            self._tasks.pop(key, None)
+            damaged.set_aside()
+            return []
 
     def __repr__(self) -> str:
         return f"DirectoryCheckpoint({str(self.folder)!r})"
@@ -511,110 +583,6 @@ def explain_disk_errors(folder: AnyPath) -> Iterator[None]:
         raise type(error)(error.errno, reason, str(folder)) from error
 
 
-class AnswerFiles:
-    """Answers of one run, in files that several processes may share.
-
-    The headers of existing files are read at once, and damaged files renamed.
-    """
-
-    def __init__(self, files: RunFiles) -> None:
-        self._files = files
-        self._tasks: dict[str, list[int]] = {}
-        self._small: list[str] = []
-        self._pending: list[tuple[int, Plain]] = []
-        self._latest: tuple[str, list[Plain]] = "", []
-        self._limiter = RateLimiter(_SHARE_OF_TIME)
-        for key in files.keys(_ANSWERS):
-            head = files.head(key)
-            if head is not None:
-                self._tasks[key] = head["tasks"]
-
-    def answers(self) -> Iterator[tuple[int, Loader]]:
-        """Return task numbers with loaders of their answers."""
-        # A file that turns out to be damaged is dropped meanwhile.
-        for key, tasks in list(self._tasks.items()):
-            for index, task in enumerate(tasks):
-                yield task, partial(self._read_answer, key, index)
-
-    def write_answer(self, task: int, answer: Plain) -> Loader | None:
-        """Write an answer; return a loader for a large one. Small ones may wait to share a file."""
-        if n_bytes(answer) >= _LARGE:
-            return partial(self._read_answer, self._write([(task, answer)]), 0)
-        self._pending.append((task, answer))
-        if len(self._pending) >= _MANY_ANSWERS or self._limiter.due:
-            self.flush()
-        return None
-
-    def flush(self) -> None:
-        """Write all pending answers."""
-        if not self._pending:
-            return
-        with self._limiter.measure():
-            self._small.append(self._write(self._pending))
-        self._pending = []
-        if len(self._small) >= _MANY_FILES:
-            self._join_small_ones()
-
-    def drop_before(self, task: int) -> None:
-        """Delete answers of earlier tasks: a state contains them."""
-        self._pending = [(number, answer) for number, answer in self._pending if number >= task]
-        for key in [key for key, tasks in self._tasks.items() if max(tasks) < task]:
-            self._drop(key)
-
-    def _write(self, answers: list[tuple[int, Plain]]) -> str:
-        tasks = [task for task, _ in answers]
-        content: Plain = {"tasks": tasks}
-        for index, (_, answer) in enumerate(answers):
-            content |= add_prefix(str(index), answer)
-        key = f"answers-{min(tasks):08d}-{uuid4().hex}.npz"
-        self._files.put(key, content)
-        self._tasks[key] = tasks
-        return key
-
-    def _join_small_ones(self) -> None:
-        """Join small files: a partition of a run may take days before it is folded."""
-        still_there = [key for key in self._small if key in self._tasks]
-        answers = [
-            (task, answer)
-            for key in still_there
-            for task, answer in zip(self._tasks.get(key, ()), self._contents(key), strict=False)
-        ]
-        self._small = []
-        for start in range(0, len(answers), _MANY_ANSWERS):
-            self._write(answers[start : start + _MANY_ANSWERS])
-        for key in still_there:
-            self._drop(key)
-
-    def _drop(self, key: str) -> None:
-        self._tasks.pop(key, None)
-        self._files.drop(key)
-
-    def _read_answer(self, key: str, index: int) -> Plain | None:
-        contents = self._contents(key)
-        return contents[index] if contents else None
-
-    def _contents(self, key: str) -> list[Plain]:
-        """Return all answers of a file; the latest file stays in memory for the next call."""
-        if self._latest[0] != key:
-            self._latest = key, self._read(key)
-        contents = self._latest[1]
-        if len(contents) == 1:
-            # It may be large, and is not needed again.
-            self._latest = "", []
-        return contents
-
-    def _read(self, key: str) -> list[Plain]:
-        try:
-            _, *answers = self._files.get(key, *map(str, range(len(self._tasks[key]))))
-        except (FileNotFoundError, KeyError):
-            return []
-        except DamagedFileError as damaged:
-            self._tasks.pop(key, None)
-            damaged.set_aside()
-            return []
-        return answers
-
-
 class ShardCheckpoint(RunFiles):
     """States of the shards of one run.
 
@@ -628,11 +596,7 @@ class ShardCheckpoint(RunFiles):
 
     def read(self, shard: int, rounds: int) -> ShardState:
         """Read the state after so many rounds and verify its checksums."""
-        key = _shard_key(shard, rounds)
-        try:
-            return self.get(key, _CONTENT)[1]
-        except FileNotFoundError as error:
-            raise DamagedFileError(self.folder / key, "it is missing") from error
+        return self._read(_shard_key(shard, rounds))
 
     def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
         """Write a state; delete states older than the rounds that all shards have."""
@@ -648,10 +612,13 @@ class ShardCheckpoint(RunFiles):
 
     def read_result(self, number: int) -> Plain:
         """Read the result of a round."""
+        return self._read(_round_key(number))
+
+    def _read(self, key: str) -> Plain:
         try:
-            return self.get(_round_key(number), _CONTENT)[1]
+            return self.get(key, _CONTENT)[1]
         except FileNotFoundError as error:
-            raise DamagedFileError(self.folder / _round_key(number), "it is missing") from error
+            raise DamagedFileError(self.folder / key, "it is missing") from error
 
     def find_results(self) -> set[int]:
         """Return the rounds that partitions have counted."""
@@ -713,39 +680,17 @@ def _latest_consecutive(rounds: list[int]) -> range:
     return range(first, last + 1)
 
 
-class ShardProgress:
-    """How many rounds each shard has accumulated during a run.
-
-    It begins with ``found``: by shard, the numbers of rounds after which there is a state.
-    """
-
-    def __init__(self, found: list[range], reports: Mapping[int, Plain]) -> None:
-        self._accumulated: list[int] = [rounds[-1] for rounds in found]
-        unknown = next(number for number in range(len(reports) + 1) if number not in reports)
-        # Rounds that all shards have accumulated and that have a report.
-        self.complete: int = min(*self._accumulated, unknown)
-        # Before that, the state of some shard has been deleted.
-        self.earliest: int = max(rounds[0] for rounds in found)
-
-    def find_pending(self, number: int) -> list[int]:
-        """Return the shards that have not accumulated a round."""
-        return [shard for shard, rounds in enumerate(self._accumulated) if rounds <= number]
-
-    def record(self, shard: int, number: int) -> None:
-        """Record that a shard has accumulated a round."""
-        self._accumulated[shard] = max(self._accumulated[shard], number + 1)
-
-    def finish(self, number: int) -> None:
-        """Record that a round is done."""
-        self.complete = max(self.complete, number + 1)
-
-
 class RoundsCheckpoint:
-    """Checkpoint of a run over shards: reports of rounds, states of shards.
+    """Checkpoint of a run over shards: reports of rounds, states of shards, and how far they are.
 
     ``identity`` holds everything that determines what rounds compute and report; the checkpoint of
     another run raises an error. ``durable`` says whether the folder must outlive the run.
     """
+
+    # Rounds that all shards have accumulated and that have a report.
+    complete: int
+    # Before that round, the state of some shard has been deleted.
+    earliest: int
 
     def __init__(
         self, folder: AnyPath, identity: Mapping[str, Any], n_shards: int, *, durable: bool
@@ -763,13 +708,34 @@ class RoundsCheckpoint:
             if record is not None:
                 self._reports[number] = remove_prefix(_REPORT, record)
                 self._seconds_before = max(self._seconds_before, float(record[_SECONDS]))
+        self.find_states()
+
+    def find_states(self) -> None:
+        """Find out how far the shards are, from their states in the folder."""
+        found = self.states.find(self._n_shards)
+        unknown = next(n for n in range(len(self._reports) + 1) if n not in self._reports)
+        self._accumulated = [rounds[-1] for rounds in found]
+        self.complete = min(*self._accumulated, unknown)
+        self.earliest = max(rounds[0] for rounds in found)
+
+    def find_pending(self, number: int) -> list[int]:
+        """Return the shards that have not accumulated a round."""
+        return [shard for shard, rounds in enumerate(self._accumulated) if rounds <= number]
+
+    def record_accumulated(self, shard: int, number: int) -> None:
+        """Record that a shard has accumulated a round."""
+        self._accumulated[shard] = max(self._accumulated[shard], number + 1)
+
+    def record_complete(self, number: int) -> None:
+        """Record that all shards have accumulated a round."""
+        self.complete = max(self.complete, number + 1)
 
     @property
     def seconds(self) -> float:
         """Time spent so far, earlier sessions included."""
         return self._seconds_before + time.perf_counter() - self._began
 
-    def record(self, number: int, report: Plain) -> None:
+    def record_report(self, number: int, report: Plain) -> None:
         """Write the report of a round, before any shard accumulates the round."""
         if number not in self._reports:
             record = add_prefix(_REPORT, report) | {_SECONDS: self.seconds}
@@ -782,7 +748,3 @@ class RoundsCheckpoint:
     def reports(self, n_rounds: int) -> tuple[Plain, ...]:
         """Return the reports of the first rounds."""
         return tuple(self._reports[number] for number in range(n_rounds))
-
-    def read_progress(self) -> ShardProgress:
-        """Find out how far the shards are, from their states in the folder."""
-        return ShardProgress(self.states.find(self._n_shards), self._reports)

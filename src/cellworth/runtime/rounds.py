@@ -83,12 +83,11 @@ def run_rounds(
         rounds = RoundsCheckpoint(
             folder, identity, algorithm.n_shards, durable=checkpoint is not None
         )
-        progress = rounds.read_progress()
         reporter = ProgressReporter(
             title,
             shown=show_progress,
             n_tasks=int(stop.most_tasks) * visits if planned else 0,
-            before=Progress(progress.complete * visits, 0.0, None),
+            before=Progress(rounds.complete * visits, 0.0, None),
             describe=lambda progress: f"{progress.tasks // visits}{planned} rounds",
             where={"executor": executor, "checkpoint": checkpoint},
             file=checkpoint and checkpoint / PROGRESS.format(""),
@@ -101,7 +100,6 @@ def run_rounds(
             rounds_per_pass,
             on_round,
             rounds,
-            progress,
             reporter,
             Interrupts(),
             title,
@@ -128,8 +126,7 @@ def count_partition(
     """
     index, n_partitions = partition
     rounds = RoundsCheckpoint(checkpoint, identity, algorithm.n_shards, durable=True)
-    progress = rounds.read_progress()
-    known = rounds.states.find_results() | set(range(progress.complete))
+    known = rounds.states.find_results() | set(range(rounds.complete))
     numbers = [n for n in range(index, int(stop.most_tasks), n_partitions) if n not in known]
     reporter = ProgressReporter(
         f"{title}, partition {index} of {n_partitions}",
@@ -140,7 +137,7 @@ def count_partition(
         ),
         where={"executor": executor, "checkpoint": checkpoint},
     )
-    context = RunContext(algorithm, stop, 1, None, rounds, progress, reporter, Interrupts(), title)
+    context = RunContext(algorithm, stop, 1, None, rounds, reporter, Interrupts(), title)
     work, retries = partial(_answer, ShardCache(algorithm, rounds.states)), Retries()
     with reporter, context.interrupts.watch():
         while numbers:
@@ -162,7 +159,7 @@ class _ShardWorkers:
     def run(self, context: RunContext) -> None:
         """Do the rounds that are not done, one after the other."""
         context.begin()
-        if context.may_need_round(context.progress.complete):
+        if context.may_need_round(context.checkpoint.complete):
             with self.executor.start(partial(_answer, self.cache), context.title) as pool:
                 _RoundLoop(pool, context).run()
 
@@ -194,17 +191,17 @@ def _run_until_done(workers: _ShardWorkers, context: RunContext, into: AnyPath) 
                 "%s: %s; resuming after round %d",
                 context.title,
                 error,
-                context.progress.complete,
+                context.checkpoint.complete,
                 extra={"event": "retry", "title": context.title, "reason": str(error)},
             )
             helped = isinstance(error, DamagedFileError) and error.set_aside()
-            if helped or context.progress.complete > best:
+            if helped or context.checkpoint.complete > best:
                 retries.reset()
             elif retries.fail():
                 raise _give_up(context.title, retries, error) from error
-            best = max(best, context.progress.complete)
-        progress = context.checkpoint.read_progress()
-        context = replace(context, progress=progress, interrupts=Interrupts())
+            best = max(best, context.checkpoint.complete)
+        context.checkpoint.find_states()
+        context = replace(context, interrupts=Interrupts())
 
 
 def _give_up(title: str, retries: Retries, error: RecoverableError) -> LostWorkersError:
@@ -219,7 +216,7 @@ def _attempt(workers: _ShardWorkers, context: RunContext, into: AnyPath) -> Shar
         interrupted = _run_until_interrupted(workers, context)
         # Without a checkpoint, an interrupt while results are written would lose the run.
         context.interrupts.ignore_next()
-        rounds = context.progress.complete
+        rounds = context.checkpoint.complete
         entries = workers.write(context, rounds, into)
     if context.interrupts.received and not interrupted:
         warnings.warn(
@@ -236,14 +233,14 @@ def _run_until_interrupted(workers: _ShardWorkers, context: RunContext) -> bool:
     try:
         workers.run(context)
     except KeyboardInterrupt as signal:
-        rounds = context.progress.complete
+        rounds = context.checkpoint.complete
         _log.info(
             "%s: interrupted after %d rounds",
             context.title,
             rounds,
             extra={"event": "interrupted", "title": context.title, "rounds": rounds},
         )
-        if rounds < max(context.progress.earliest, 1):
+        if rounds < max(context.checkpoint.earliest, 1):
             raise KeyboardInterrupt(
                 "the run was interrupted before its first round was done"
             ) from signal
@@ -280,11 +277,11 @@ class _RoundLoop:
 
     def run(self) -> None:
         context = self.context
-        number, before, prepared = context.progress.complete, None, None
+        number, before, prepared = context.checkpoint.complete, None, None
         began, counted = number, context.checkpoint.states.find_results()
         while True:
             measures = None
-            if context.needs_measures(number) and number >= context.progress.earliest:
+            if context.needs_measures(number) and number >= context.checkpoint.earliest:
                 self._accumulate(before)
                 before = None
                 measures = self._measure(number)
@@ -298,10 +295,10 @@ class _RoundLoop:
             else:
                 shard, result, prepared = self._count(before, number, prepared, number + 1)
             before, report = self._split(number, shard, result)
-            context.checkpoint.record(number, report)
+            context.checkpoint.record_report(number, report)
             number += 1
         self._accumulate(before)
-        for number in counted & set(range(context.progress.complete)):
+        for number in counted & set(range(context.checkpoint.complete)):
             context.checkpoint.states.drop_result(number)
 
     def count_rounds(self, numbers: list[int], retries: Retries) -> None:
@@ -375,14 +372,14 @@ class _RoundLoop:
                 # Merge first, so that few summaries are held at a time.
                 requests.extendleft(merging.take_full_groups())
         if before is not None:
-            context.progress.finish(before.number)
+            context.checkpoint.record_complete(before.number)
         return merging, next_prepared
 
     def _make_visits(
         self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
     ) -> Iterator[Request]:
         context = self.context
-        pending = set() if before is None else set(context.progress.find_pending(before.number))
+        pending = set() if before is None else set(context.checkpoint.find_pending(before.number))
         n_shards = context.algorithm.n_shards
         # In reverse every other time: the last shards of one pass are open in the next.
         order = range(n_shards)[:: -1 if (number is None or number % 2) else 1]
@@ -393,7 +390,7 @@ class _RoundLoop:
             inputs: tuple[LazyAnswer, ...] = () if prepared is None else (prepared,)
             if before is not None and accumulates is not None:
                 inputs += (before.shared, before.portions[shard])
-            visit = _Visit(shard, number, accumulates, context.progress.complete)
+            visit = _Visit(shard, number, accumulates, context.checkpoint.complete)
             yield Request(visit, inputs, shard, keep=number is not None)
 
     def _merge_rest(self, merging: _Merging) -> tuple[int, list[LazyAnswer]]:

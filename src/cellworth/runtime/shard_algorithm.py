@@ -17,7 +17,6 @@ from cellworth.runtime.checkpoint import (
     MOST_IN_FLIGHT,
     RoundsCheckpoint,
     ShardCheckpoint,
-    ShardProgress,
     ShardState,
 )
 from cellworth.runtime.stopping import Progress, ProgressReporter, ShardSummary, StoppingRule
@@ -300,7 +299,6 @@ class RunContext:
     rounds_per_pass: int
     on_round: Callable[[Progress], object] | None
     checkpoint: RoundsCheckpoint
-    progress: ShardProgress
     # Counts phases of shards.
     reporter: ProgressReporter
     interrupts: Interrupts
@@ -314,7 +312,7 @@ class RunContext:
 
     def needs_round(self, number: int, measures: Sequence[Plain] | None = None) -> bool:
         """Return whether a round is to be done, given the reports of all rounds before it."""
-        if number < self.progress.earliest or not number:
+        if number < self.checkpoint.earliest or not number:
             return True
         if number >= self.stop.most_tasks:
             return False
@@ -330,11 +328,11 @@ class RunContext:
 
     def may_need_round(self, number: int) -> bool:
         """Return whether a round may be needed, as long as earlier reports are missing."""
-        return number < max(self.progress.earliest, self.stop.most_tasks)
+        return number < max(self.checkpoint.earliest, self.stop.most_tasks)
 
     def begin(self) -> None:
         """Set the number of phases that the reporter expects, if a rule limits it."""
-        n_rounds = max(self.stop.most_tasks, self.progress.earliest) - self.progress.complete
+        n_rounds = max(self.stop.most_tasks, self.checkpoint.earliest) - self.checkpoint.complete
         if math.isfinite(n_rounds):
             n_phases = 2 * max(int(n_rounds), 0) * self.algorithm.n_shards
             self.reporter.n_tasks = self.reporter.n_done + n_phases
@@ -345,5 +343,5 @@ class RunContext:
 
     def record_accumulated(self, shard: int, number: int) -> None:
         """Record that a shard has accumulated a round."""
-        self.progress.record(shard, number)
+        self.checkpoint.record_accumulated(shard, number)
         self.reporter.advance()
