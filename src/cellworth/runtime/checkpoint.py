@@ -693,15 +693,15 @@ class RoundsCheckpoint:
     earliest: int
 
     def __init__(
-        self, folder: AnyPath, identity: Mapping[str, Any], n_shards: int, *, durable: bool
+        self, folder: AnyPath | str, identity: Mapping[str, Any], n_shards: int, *, durable: bool
     ) -> None:
         self._directory = DirectoryCheckpoint(folder)
         self._directory.open(identity)
         self._began, self._seconds_before = time.perf_counter(), 0.0
         self._reports: dict[int, Plain] = {}
         self._log = CheckpointLog() if durable else None
-        run = self._directory.files.run
-        self.states: ShardCheckpoint = ShardCheckpoint(folder.absolute(), run, durable)
+        files = self._directory.files
+        self.states: ShardCheckpoint = ShardCheckpoint(files.folder.absolute(), files.run, durable)
         self._n_shards = n_shards
         for number, load in self._directory.answers():
             record = load()

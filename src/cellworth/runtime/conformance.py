@@ -28,6 +28,7 @@ from cellworth.runtime.workers import (
     LostAnswer,
     Request,
     WorkerPool,
+    as_lazy,
     leave_if_cancelled,
     map_unordered,
 )
@@ -243,7 +244,7 @@ class ExecutorConformance:
         with self.executor().start(_add_up, "conformance") as pool:
             assert isinstance(pool.find_worker(1), str)
             first = [Request(number, locality=number, keep=True) for number in range(3)]
-            kept = tuple(_hold(each) for _, each in map_unordered(pool, first, Interrupts()))
+            kept = tuple(as_lazy(each) for _, each in map_unordered(pool, first, Interrupts()))
             second = [Request(100, kept, locality=1)]
             assert [total for _, total in map_unordered(pool, second, Interrupts())] == [103]
             try:
@@ -372,13 +373,6 @@ def _return_request(request: Any) -> Any:
 
 def _add_up(first: int, *others: int) -> int:
     return first + sum(others)
-
-
-def _hold(answer: Any) -> LazyAnswer:
-    """Return a kept answer; those of this process are not lazy."""
-    if isinstance(answer, LazyAnswer):
-        return answer
-    return LazyAnswer(functools.partial(_return_request, answer))
 
 
 def _multiply(factor: int, request: int) -> int:

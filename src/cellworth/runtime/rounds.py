@@ -15,11 +15,11 @@ import tempfile
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from cellworth.data.io import AnyPath, Plain
 from cellworth.runtime.checkpoint import DamagedFileError, RoundsCheckpoint, check_folder
@@ -41,6 +41,7 @@ from cellworth.runtime.workers import (
     Request,
     Retries,
     WorkerPool,
+    as_lazy,
     map_unordered,
     release_memory,
 )
@@ -48,6 +49,7 @@ from cellworth.runtime.workers import (
 # Summaries that a worker merges at a time.
 FAN_IN = 8
 
+_Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
 
 
@@ -79,7 +81,12 @@ def run_rounds(
     into.mkdir(parents=True, exist_ok=True)
     visits = 2 * algorithm.n_shards
     planned = f" of {stop.most_tasks}" if math.isfinite(stop.most_tasks) else ""
-    with _open_folder(checkpoint) as folder:
+    opened: AbstractContextManager[AnyPath | str] = (
+        tempfile.TemporaryDirectory(prefix="cellworth-", ignore_cleanup_errors=True)
+        if checkpoint is None
+        else nullcontext(checkpoint)
+    )
+    with opened as folder:
         rounds = RoundsCheckpoint(
             folder, identity, algorithm.n_shards, durable=checkpoint is not None
         )
@@ -95,17 +102,12 @@ def run_rounds(
         )
         cache = ShardCache(algorithm, rounds.states, n_cached)
         context = RunContext(
-            algorithm,
-            stop,
-            rounds_per_pass,
-            on_round,
-            rounds,
-            reporter,
-            Interrupts(),
-            title,
+            executor, cache, stop, rounds_per_pass, on_round, rounds, reporter, title
         )
         with reporter:
-            return _run_until_done(_ShardWorkers(executor, cache), context, into)
+            return _resume_until_done(
+                context, partial(_attempt, into=into), lambda: rounds.complete
+            )
 
 
 def count_partition(
@@ -137,36 +139,15 @@ def count_partition(
         ),
         where={"executor": executor, "checkpoint": checkpoint},
     )
-    context = RunContext(algorithm, stop, 1, None, rounds, reporter, Interrupts(), title)
-    work, retries = partial(_answer, ShardCache(algorithm, rounds.states)), Retries()
-    with reporter, context.interrupts.watch():
-        while numbers:
-            try:
-                with executor.start(work, title) as pool:
-                    _RoundLoop(pool, context).count_rounds(numbers, retries)
-            except RecoverableError as error:
-                if retries.fail():
-                    raise _give_up(title, retries, error) from error
+    cache, n_rounds = ShardCache(algorithm, rounds.states), len(numbers)
+    context = RunContext(executor, cache, stop, 1, None, rounds, reporter, title)
 
+    def attempt(context: RunContext) -> None:
+        with context.interrupts.watch(), context.start_workers() as pool:
+            _RoundLoop(pool, context).count_rounds(numbers)
 
-@dataclass(frozen=True, eq=False)
-class _ShardWorkers:
-    """Starts workers that have rows and states of shards in a cache of their process."""
-
-    executor: Executor
-    cache: ShardCache
-
-    def run(self, context: RunContext) -> None:
-        """Do the rounds that are not done, one after the other."""
-        context.begin()
-        if context.may_need_round(context.checkpoint.complete):
-            with self.executor.start(partial(_answer, self.cache), context.title) as pool:
-                _RoundLoop(pool, context).run()
-
-    def write(self, context: RunContext, rounds: int, into: AnyPath) -> list[dict[str, Any]]:
-        """Write the results of all shards after so many rounds."""
-        with self.executor.start(partial(_answer, self.cache), context.title) as pool:
-            return _ask_shards(pool, context, lambda shard: _Write(shard, rounds, into))
+    with reporter:
+        _resume_until_done(context, attempt, lambda: n_rounds - len(numbers))
 
 
 def _ask_shards(
@@ -180,44 +161,43 @@ def _ask_shards(
     return [answers[shard] for shard in shards]
 
 
-def _run_until_done(workers: _ShardWorkers, context: RunContext, into: AnyPath) -> ShardRunResult:
-    """Attempt the run until it is done; resume after every recoverable error."""
+def _resume_until_done(
+    context: RunContext, attempt: Callable[[RunContext], _Result], count_done: Callable[[], int]
+) -> _Result:
+    """Attempt a run until it is done; resume after every recoverable error."""
     retries, best = Retries(), -1
     while True:
         try:
-            return _attempt(workers, context, into)
+            return attempt(replace(context, interrupts=Interrupts()))
         except RecoverableError as error:
+            n_done = count_done()
             _log.warning(
                 "%s: %s; resuming after round %d",
                 context.title,
                 error,
-                context.checkpoint.complete,
+                n_done,
                 extra={"event": "retry", "title": context.title, "reason": str(error)},
             )
             helped = isinstance(error, DamagedFileError) and error.set_aside()
-            if helped or context.checkpoint.complete > best:
+            if helped or n_done > best:
                 retries.reset()
             elif retries.fail():
-                raise _give_up(context.title, retries, error) from error
-            best = max(best, context.checkpoint.complete)
+                raise LostWorkersError(
+                    f"{context.title}: no round could be done in {retries.n_failed} attempts; the "
+                    f"last one ended with: {error}"
+                ) from error
+            best = max(best, n_done)
         context.checkpoint.find_states()
-        context = replace(context, interrupts=Interrupts())
 
 
-def _give_up(title: str, retries: Retries, error: RecoverableError) -> LostWorkersError:
-    return LostWorkersError(
-        f"{title}: no round could be done in {retries.n_failed} attempts; the last one ended with: "
-        f"{error}"
-    )
-
-
-def _attempt(workers: _ShardWorkers, context: RunContext, into: AnyPath) -> ShardRunResult:
+def _attempt(context: RunContext, into: AnyPath) -> ShardRunResult:
     with context.interrupts.watch():
-        interrupted = _run_until_interrupted(workers, context)
+        interrupted = _run_until_interrupted(context)
         # Without a checkpoint, an interrupt while results are written would lose the run.
         context.interrupts.ignore_next()
         rounds = context.checkpoint.complete
-        entries = workers.write(context, rounds, into)
+        with context.start_workers() as pool:
+            entries = _ask_shards(pool, context, partial(_Write, rounds=rounds, into=into))
     if context.interrupts.received and not interrupted:
         warnings.warn(
             f"{context.title}: a signal arrived after all rounds were done; the result is "
@@ -228,10 +208,13 @@ def _attempt(workers: _ShardWorkers, context: RunContext, into: AnyPath) -> Shar
     return ShardRunResult(reports, tuple(entries), interrupted, context.checkpoint.seconds)
 
 
-def _run_until_interrupted(workers: _ShardWorkers, context: RunContext) -> bool:
+def _run_until_interrupted(context: RunContext) -> bool:
     """Do the rounds that are not done; return whether a signal ended them early."""
     try:
-        workers.run(context)
+        context.begin()
+        if context.may_need_round(context.checkpoint.complete):
+            with context.start_workers() as pool:
+                _RoundLoop(pool, context).run()
     except KeyboardInterrupt as signal:
         rounds = context.checkpoint.complete
         _log.info(
@@ -246,16 +229,6 @@ def _run_until_interrupted(workers: _ShardWorkers, context: RunContext) -> bool:
             ) from signal
         return True
     return False
-
-
-@contextmanager
-def _open_folder(checkpoint: AnyPath | None) -> Iterator[AnyPath]:
-    """Give the folder of the checkpoint, or a temporary one that ends with the run."""
-    if checkpoint is not None:
-        yield checkpoint
-        return
-    with tempfile.TemporaryDirectory(prefix="cellworth-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +257,7 @@ class _RoundLoop:
             if context.needs_measures(number) and number >= context.checkpoint.earliest:
                 self._accumulate(before)
                 before = None
-                measures = self._measure(number)
+                measures = _ask_shards(self.pool, context, partial(_Measure, rounds=number))
                 if context.on_round is not None and number > began:
                     context.on_round(context.describe(number, measures))
             if not context.needs_round(number, measures):
@@ -301,14 +274,13 @@ class _RoundLoop:
         for number in counted & set(range(context.checkpoint.complete)):
             context.checkpoint.states.drop_result(number)
 
-    def count_rounds(self, numbers: list[int], retries: Retries) -> None:
+    def count_rounds(self, numbers: list[int]) -> None:
         """Count rounds, write their results to the checkpoint, and remove them from the list."""
         prepared = None
         while numbers:
             number, following = numbers[0], numbers[1] if len(numbers) > 1 else None
             shard, result, prepared = self._count(None, number, prepared, following)
             self._keep(_StoreResult(number), shard, result)
-            retries.reset()
             del numbers[0]
 
     def _count(
@@ -337,10 +309,6 @@ class _RoundLoop:
         if before is not None:
             self._pass_over_shards(before, None, None)
 
-    def _measure(self, rounds: int) -> list[Plain]:
-        """Return the measures of all shards."""
-        return _ask_shards(self.pool, self.context, lambda shard: _Measure(shard, rounds))
-
     def _pass_over_shards(
         self,
         before: _FinalizedRound | None,
@@ -361,14 +329,15 @@ class _RoundLoop:
         for request, answer in map_unordered(self.pool, requests, context.interrupts):
             content = request.content
             if isinstance(content, _Prepare):
-                next_prepared = _as_lazy(answer)
+                next_prepared = as_lazy(answer)
                 continue
             if isinstance(content, _Visit) and content.accumulates is not None:
-                context.record_accumulated(content.shard, content.accumulates)
+                context.checkpoint.record_accumulated(content.shard, content.accumulates)
+                context.reporter.advance()
             if number is not None:
                 merging.add(request.locality, answer)
                 if isinstance(content, _Visit):
-                    context.record_count()
+                    context.reporter.advance()
                 # Merge first, so that few summaries are held at a time.
                 requests.extendleft(merging.take_full_groups())
         if before is not None:
@@ -415,17 +384,17 @@ class _RoundLoop:
         found = {request.content: answer for request, answer in done}
         report, shared, *portions = (found[select] for select in selects)
         of_shards = {
-            each: _as_lazy(portion)
+            each: as_lazy(portion)
             for shards, portion in zip(shards_of.values(), portions, strict=True)
             for each in shards
         }
-        return _FinalizedRound(number, _as_lazy(shared), of_shards), report
+        return _FinalizedRound(number, as_lazy(shared), of_shards), report
 
     def _keep(self, content: Any, shard: int, *inputs: LazyAnswer) -> LazyAnswer:
         """Have the worker of a shard compute what others need; it stays there if possible."""
         request = self._request(content, shard, *inputs)
         ((_, answer),) = map_unordered(self.pool, [request], self.context.interrupts)
-        return _as_lazy(answer)
+        return as_lazy(answer)
 
     def _request(self, content: Any, shard: int, *inputs: LazyAnswer) -> Request:
         # What is done once in a round is done by each worker in turn.
@@ -462,7 +431,7 @@ class _Merging:
     def take_groups(self) -> list[Request]:
         """Return requests for the next level of the tree; none once few summaries are left."""
         if self._here:
-            self._kept.setdefault("", []).append((0, _as_lazy(self._here.pop())))
+            self._kept.setdefault("", []).append((0, as_lazy(self._here.pop())))
         workers = [worker for worker, kept in self._kept.items() if len(kept) > 1]
         if not workers and len(self._kept) > FAN_IN:
             rest = [pair for worker in sorted(self._kept) for pair in self._kept.pop(worker)]
@@ -482,19 +451,7 @@ class _Merging:
         return Request(_Merge(), inputs, group[0][0], keep=True, first=True)
 
 
-def _as_lazy(answer: Any) -> LazyAnswer:
-    return answer if isinstance(answer, LazyAnswer) else LazyAnswer(partial(_return, answer))
-
-
-def _return(answer: Any) -> Any:
-    return answer
-
-
 # Requests: what workers do.
-
-
-def _answer(cache: ShardCache, request: Callable[..., Any], *inputs: Any) -> Any:
-    return request(cache, *inputs)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -19,8 +20,9 @@ from cellworth.runtime.checkpoint import (
     ShardCheckpoint,
     ShardState,
 )
+from cellworth.runtime.executors import Executor
 from cellworth.runtime.stopping import Progress, ProgressReporter, ShardSummary, StoppingRule
-from cellworth.runtime.workers import Interrupts
+from cellworth.runtime.workers import Interrupts, WorkerPool
 
 _SECONDS_TO_KEEP = 60.0
 
@@ -293,7 +295,8 @@ def _release_later(cache: ShardCache) -> None:
 class RunContext:
     """One attempt at a run, until it is done, is interrupted, or finds something lost."""
 
-    algorithm: ShardAlgorithm
+    executor: Executor
+    cache: ShardCache
     stop: StoppingRule
     # Rules are checked, and on_round called, after so many rounds.
     rounds_per_pass: int
@@ -301,9 +304,18 @@ class RunContext:
     checkpoint: RoundsCheckpoint
     # Counts phases of shards.
     reporter: ProgressReporter
-    interrupts: Interrupts
     title: str
+    interrupts: Interrupts = field(default_factory=Interrupts)
     began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def algorithm(self) -> ShardAlgorithm:
+        """The algorithm of the run."""
+        return self.cache.algorithm
+
+    def start_workers(self) -> AbstractContextManager[WorkerPool]:
+        """Start workers that have rows and states of shards in a cache of their process."""
+        return self.executor.start(partial(_answer, self.cache), self.title)
 
     def needs_measures(self, number: int) -> bool:
         """Return whether the states of shards are measured after so many rounds."""
@@ -337,11 +349,6 @@ class RunContext:
             n_phases = 2 * max(int(n_rounds), 0) * self.algorithm.n_shards
             self.reporter.n_tasks = self.reporter.n_done + n_phases
 
-    def record_count(self) -> None:
-        """Record that a shard has been counted."""
-        self.reporter.advance()
 
-    def record_accumulated(self, shard: int, number: int) -> None:
-        """Record that a shard has accumulated a round."""
-        self.checkpoint.record_accumulated(shard, number)
-        self.reporter.advance()
+def _answer(cache: ShardCache, request: Callable[..., Any], *inputs: Any) -> Any:
+    return request(cache, *inputs)

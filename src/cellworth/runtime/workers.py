@@ -23,6 +23,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
@@ -460,6 +461,15 @@ def map_unordered(
 def as_request(request: Any) -> Request:
     """Return a Request as it is, and any other object as the content of one."""
     return request if isinstance(request, Request) else Request(request)
+
+
+def as_lazy(answer: Any) -> LazyAnswer:
+    """Return an answer that can be the input of a request; those of this process are not lazy."""
+    return answer if isinstance(answer, LazyAnswer) else LazyAnswer(partial(_return, answer))
+
+
+def _return(answer: Any) -> Any:
+    return answer
 
 
 def make_lost_cluster_error(reason: BaseException | str) -> ConnectionError:
