@@ -177,7 +177,7 @@ def test_the_time_left_follows_from_the_tasks_of_this_session():
         time.sleep(0.25)
         reporter.advance(10)
         state = reporter._snapshot
-    assert state.share == 0.6
+    assert state.done == 0.6
     # Ten tasks took this long, and forty are left.
     assert state.seconds_left == pytest.approx(4 * state.seconds)
 

@@ -258,9 +258,7 @@ class TaskQueue:
         self._in_flight: set[int] = set()
         self._heavy = False
 
-    def iter_in_order(
-        self, seconds_left: Callable[[], float | None] = lambda: None
-    ) -> Iterator[tuple[Any, Any]]:
+    def iter_in_order(self, seconds_left: Callable[[], float | None]) -> Iterator[tuple[Any, Any]]:
         """Yield requests with their answers, in the order of requests, until the time is up.
 
         Errors are raised in the same order, whatever later requests were started.
@@ -283,9 +281,7 @@ class TaskQueue:
             del answer
             turn += 1
 
-    def iter_as_completed(
-        self, seconds_left: Callable[[], float | None] = lambda: None
-    ) -> Iterator[Any]:
+    def iter_as_completed(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
         """Yield requests whose answers have been stored, in any order, until the time is up."""
         while self._fill():
             left = seconds_left()
@@ -463,7 +459,7 @@ def run_partition(
         file=_progress_file(checkpoint, f"-{index}-of-{n_partitions}"),
         is_local=isinstance(executor, Serial | Threads),
     )
-    seconds_left = _Countdown(time.perf_counter(), stop, planner)
+    seconds_left = _start_countdown(stop, planner)
     with interrupts.watch(), reporter, writer, executor.start(work, title) as pool:
         for _ in TaskQueue(pool, requests, writer, interrupts).iter_as_completed(seconds_left):
             reporter.advance()
@@ -489,8 +485,7 @@ def _fold_tasks(
     progress = writer.latest
     if _is_finished(progress, stop, tasks_per_round):
         return
-    began = time.perf_counter()
-    countdown = _Countdown(began, stop, planner)
+    began, countdown = time.perf_counter(), _start_countdown(stop, planner)
 
     def seconds_left() -> float | None:
         # The first task is always awaited, so that there is a result.
@@ -516,18 +511,12 @@ def _fold_tasks(
                 return
 
 
-@dataclass(frozen=True)
-class _Countdown:
-    """Seconds until a deadline that workers do not check themselves; None: no deadline."""
-
-    began: float
-    stop: StoppingRule
-    planner: Planner
-
-    def __call__(self) -> float | None:
-        if self.planner.keeps_deadlines or math.isinf(self.stop.most_seconds):
-            return None
-        return self.stop.most_seconds - (time.perf_counter() - self.began)
+def _start_countdown(stop: StoppingRule, planner: Planner) -> Callable[[], float | None]:
+    """Return a function for the seconds that are left; it returns None without a deadline."""
+    if planner.keeps_deadlines or math.isinf(stop.most_seconds):
+        return lambda: None
+    deadline = time.perf_counter() + stop.most_seconds
+    return lambda: deadline - time.perf_counter()
 
 
 def _iter_requests(by_task: Iterable[Iterable[Any] | None]) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -420,8 +420,8 @@ class ProgressReporter:
     """Reports how far a run is: a bar in a terminal or notebook, and lines in the log.
 
     The log (logger ``cellworth``) gets a line at the start, every 30 seconds and at the end. Its
-    records have the fields event, title, done (a share), tasks, seconds, seconds_left and error.
-    Without a terminal and without a log, the lines of every 30 seconds go to stderr.
+    records have the fields event, title and those of a _Snapshot. Without a terminal and without a
+    log, the lines of every 30 seconds go to stderr.
 
     Progress is a number of tasks out of ``n_tasks``, or a share that ``share_done`` computes.
     ``describe`` returns the text behind the bar. From ``errors_from`` tasks on, the largest
@@ -496,9 +496,8 @@ class ProgressReporter:
         self._log(event, text)
         if not self._bar.disable:
             tqdm.write(f"{self._title}: {text}", file=sys.stderr)
-        elif self._prints and not _has_listener():
-            sys.stderr.write(f"{self._title}: {text}\n")
-            sys.stderr.flush()
+        else:
+            self._print(text)
 
     def skip(self, seconds: float) -> None:
         """Leave seconds of preparation out of the time left."""
@@ -533,10 +532,10 @@ class ProgressReporter:
         spent = f"{', '.join(state.texts())}, {format_seconds(state.seconds)}"
         self._record("end" if error is None else "failed")
         if error is None:
-            self._log("end", f"ended: {spent}", **state.fields())
+            self._log("end", f"ended: {spent}", **asdict(state))
         else:
             reason = f"{type(error).__name__}: {error}"
-            self._log("failed", f"failed: {reason} ({spent})", reason=reason, **state.fields())
+            self._log("failed", f"failed: {reason} ({spent})", reason=reason, **asdict(state))
 
     def _log(self, event: str, text: str, **fields: object) -> None:
         extra = {"event": event, "title": self._title, **fields}
@@ -551,8 +550,7 @@ class ProgressReporter:
             "event": event,
             "title": self._title,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "count": state.count,
-            **state.fields(),
+            **asdict(state),
         }
         # The run does not need it: a full disk shows elsewhere.
         with suppress(OSError), write_atomically(self._file, durable=False) as file:
@@ -562,11 +560,14 @@ class ProgressReporter:
         """Report the latest state every 30 seconds, even if the first task takes longer."""
         while not self._closed.wait(_SECONDS_BETWEEN_LINES):
             state = self._snapshot.move_to(time.perf_counter() - self._began)
-            self._log("progress", str(state), **state.fields())
+            self._log("progress", str(state), **asdict(state))
             self._record("progress")
-            if self._prints and not _has_listener():
-                sys.stderr.write(f"{self._title}: {state}\n")
-                sys.stderr.flush()
+            self._print(str(state))
+
+    def _print(self, text: str) -> None:
+        if self._prints and not _has_listener():
+            sys.stderr.write(f"{self._title}: {text}\n")
+            sys.stderr.flush()
 
     def _update(self, *, last: bool = False) -> None:
         self._updated = time.perf_counter()
@@ -580,11 +581,11 @@ class ProgressReporter:
             self._snapshot = state = self._take_snapshot()
         if not self._bar.disable:
             self._bar.set_postfix_str(", ".join(state.texts()), refresh=False)
-            self._bar.update(state.share - self._bar.n)
+            self._bar.update(state.done - self._bar.n)
         if not self._has_estimate and state.seconds_left and state.seconds >= _SECONDS_BEFORE_BAR:
             # The time left is news that need not wait for 30 seconds.
             self._has_estimate = True
-            self._log("progress", str(state), **state.fields())
+            self._log("progress", str(state), **asdict(state))
 
     def _count_share(self, progress: Progress) -> float:
         return progress.tasks / self.n_tasks if self.n_tasks else 0.0
@@ -623,7 +624,7 @@ class _Snapshot:
     """What is known of a run at a moment: the main thread computes it, another one reports it."""
 
     seconds: float
-    share: float
+    done: float
     tasks: int
     count: str
     seconds_left: float | None
@@ -643,18 +644,8 @@ class _Snapshot:
         if self.error is not None:
             yield f"standard errors up to {self.error:.2g}"
 
-    def fields(self) -> dict[str, object]:
-        """Return the fields of a log record."""
-        return {
-            "done": self.share,
-            "tasks": self.tasks,
-            "seconds": self.seconds,
-            "seconds_left": self.seconds_left,
-            "error": self.error,
-        }
-
     def __str__(self) -> str:
-        spent = f"{self.share:.0%} done after {format_seconds(self.seconds)}"
+        spent = f"{self.done:.0%} done after {format_seconds(self.seconds)}"
         return ", ".join([spent, *self.texts()])
 
 
