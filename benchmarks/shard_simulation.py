@@ -142,9 +142,9 @@ class Submitted:
         self.n_tasks = 0
         submit = FuturePool.submit
 
-        def count(pool, *given):
-            self.n_tasks += 1
-            return submit(pool, *given)
+        def count(pool, requests):
+            self.n_tasks += len(requests)
+            return submit(pool, requests)
 
         FuturePool.submit = count
 

@@ -28,11 +28,8 @@ class Pool:
     def find_worker(self, locality):
         return self.pool.find_worker(locality)
 
-    def submit(self, number, request):
-        self.pool.submit(number, request)
-
-    def submit_all(self, requests):
-        self.pool.submit_all(requests)
+    def submit(self, requests):
+        self.pool.submit(requests)
 
     def wait_for_answers(self, seconds=None):
         return self.pool.wait_for_answers(seconds)

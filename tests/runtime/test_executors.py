@@ -107,7 +107,7 @@ def test_a_long_task_in_a_thread_can_leave_early():
 
     began = time.monotonic()
     with Threads(2).start(long, "long") as pool:
-        pool.submit(0, 0)
+        pool.submit({0: 0})
         assert pool.wait_for_answers(0.1) == []
     assert left == [0]
     assert time.monotonic() - began < 2.0
@@ -124,7 +124,7 @@ def test_processes_live_on_after_a_run_that_used_up_its_tasks():
 def test_tasks_have_meaningful_names_on_the_dashboard(client):
     with Dask(client).start(lambda task: task, "antithetic permutations") as pool:
         for number in range(3):
-            pool.submit(number, number)
+            pool.submit({number: number})
         while pool.in_flight:
             pool.wait_for_answers(10)
         prefixes = client.run_on_scheduler(
@@ -191,7 +191,7 @@ def test_a_cluster_without_workers_is_told_until_one_joins(monkeypatch, caplog):
         Dask(client).start(str, "nobody") as pool,
     ):
         assert pool.capacity == 2
-        pool.submit(0, 5)
+        pool.submit({0: 5})
         with pytest.warns(
             UserWarning, match=r"no workers \(for \d s\); the run waits until"
         ) as told:
@@ -329,9 +329,9 @@ def test_idle_processes_end_after_a_while(monkeypatch):
 @pytest.mark.slow
 def test_one_run_in_processes_may_begin_within_another():
     with Processes(2).start(abs, "outer") as outer:
-        outer.submit(0, -3)
+        outer.submit({0: -3})
         with Processes(2).start(lambda task: time.sleep(10), "inner") as inner:
-            inner.submit(0, 0)
+            inner.submit({0: 0})
         found = []
         while not found:
             found = outer.wait_for_answers(30)
@@ -348,7 +348,7 @@ def test_a_cluster_that_is_gone_is_told_of_in_one_sentence():
     def work_until_it_is_gone():
         with Dask(client).start(abs, "gone") as pool:
             client.close()
-            pool.submit(0, 0)
+            pool.submit({0: 0})
             while not pool.wait_for_answers(30):
                 pass
 
@@ -365,7 +365,7 @@ from cellworth.runtime import Processes
 from pathlib import Path
 
 with Processes(1).start(lambda task: task, "left") as pool:
-    pool.submit(0, 0)
+    pool.submit({0: 0})
     while not pool.wait_for_answers(30):
         pass
     print(*Path(tempfile.gettempdir()).iterdir(), flush=True)
@@ -392,7 +392,7 @@ import os, psutil, signal
 from cellworth.runtime import Processes
 
 with Processes(2).start(lambda task: task, "left") as pool:
-    pool.submit(0, 0)
+    pool.submit({0: 0})
     print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -422,7 +422,7 @@ from ray.cluster_utils import Cluster
 from cellworth.runtime import Ray, workers
 
 def collect(pool, request):
-    pool.submit(0, request)
+    pool.submit({0: request})
     while not (found := pool.wait_for_answers(5)):
         pass
     return found[0][1]
@@ -434,7 +434,7 @@ def start_a_cluster(**settings):
 def find_no_worker(cluster):
     # A node that joins answers what waits for it.
     with Ray().start(abs, "nap") as pool:
-        pool.submit(0, -7)
+        pool.submit({0: -7})
         while not seen:
             assert pool.wait_for_answers(0.2) == []
         cluster.add_node(num_cpus=1)
@@ -444,7 +444,7 @@ def find_no_worker(cluster):
 
 def lose_the_cluster():
     with Ray().start(abs, "gone") as pool:
-        pool.submit(0, -7)
+        pool.submit({0: -7})
         ray.shutdown()
         try:
             pool.wait_for_answers()

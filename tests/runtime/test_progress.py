@@ -159,11 +159,11 @@ def test_a_lost_worker_is_told(lines):
     answers = iter([LostAnswer(None), "found"])
     with ThreadPoolExecutor(1) as threads:
         pool = FuturePool(
-            lambda number, request: threads.submit(str, request),
+            lambda requests: [(number, threads.submit(str, number)) for number in requests],
             lambda request, future: next(answers),
             lambda: 1,
         )
-        pool.submit(3, "request")
+        pool.submit({3: "request"})
         while not (found := pool.wait_for_answers(1.0)):
             pass
     assert found == [(3, "found")]

@@ -112,7 +112,7 @@ class ExecutorConformance:
         while pending or open_requests:
             while pending and len(open_requests) < pool.capacity:
                 number, request = pending.pop(0)
-                pool.submit(number, request)
+                pool.submit({number: request})
                 open_requests[number] = request
             for number, answer in pool.wait_for_answers(_SECONDS_PER_WAIT):
                 assert number not in found, f"request {number} is answered twice."
@@ -144,7 +144,7 @@ class ExecutorConformance:
         seen = []
         with self.executor().start(_return_request, "conformance") as pool:
             for number in range(9):
-                pool.submit(number, number)
+                pool.submit({number: number})
                 while number not in seen:
                     seen += [each for each, _ in pool.wait_for_answers(_SECONDS_PER_WAIT)]
         assert sorted(seen) == list(range(9)), f"answers came under the numbers {sorted(seen)}."
@@ -176,7 +176,7 @@ class ExecutorConformance:
         if workers[0] == caller:
             raise unittest.SkipTest("this executor computes answers while it waits")
         with self.executor().start(_pause, "conformance") as pool:
-            pool.submit(0, 0)
+            pool.submit({0: 0})
             began = time.monotonic()
             assert pool.wait_for_answers(0.05) == []
             assert time.monotonic() - began < 0.5 * _SECONDS_OF_LONG_TASK
@@ -295,8 +295,7 @@ class ExecutorConformance:
 
             with self.executor().start(leave_a_trace, "conformance") as pool:
                 n_submitted = pool.capacity
-                for number in range(n_submitted):
-                    pool.submit(number, number)
+                pool.submit({number: number for number in range(n_submitted)})
                 while not pool.wait_for_answers(_SECONDS_PER_WAIT):
                     pass
             # One may have been on its way to a worker.
@@ -310,7 +309,7 @@ class ExecutorConformance:
     def test_leaving_does_not_wait_for_long_tasks(self) -> None:
         """A run that stops early ends at once."""
         with self.executor().start(_pause, "conformance") as pool:
-            pool.submit(0, 0)
+            pool.submit({0: 0})
             time.sleep(0.2)
             began = time.monotonic()
         assert time.monotonic() - began < 0.75 * _SECONDS_OF_LONG_TASK
@@ -348,7 +347,7 @@ class ExecutorConformance:
         interrupts = Interrupts()
         timer = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
         with self.executor().start(_pause, "conformance") as pool, interrupts.watch():
-            pool.submit(0, 0)
+            pool.submit({0: 0})
             began = time.monotonic()
             timer.start()
             try:

@@ -122,7 +122,7 @@ class _DaskPool(ClusterPool):
 
     def __init__(self, client: Any, work: Callable[..., Any], title: str) -> None:
         super().__init__(
-            lambda number, request: next(self._send_all({number: request}))[2],
+            self._send_alike,
             self._read_future,
             lambda: dict(client.nthreads()),
             # The type of the error depends on the version of Dask.
@@ -138,21 +138,14 @@ class _DaskPool(ClusterPool):
         # Futures may be held by the traceback of an error, so they must be released by name.
         self._made: WeakSet[Any] = WeakSet([*chunks, self._work])
 
-    def submit_all(self, requests: Mapping[int, Any]) -> None:
-        for number, request, future in self._send_all(requests):
-            self._watch(number, request, future)
-
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         answers = super().wait_for_answers(seconds)
         with self.explain_loss():
             self._memory.check(waiting=not answers)
         return answers
 
-    def _send_all(self, requests: Mapping[int, Any]) -> Iterator[tuple[int, Any, Any]]:
-        """Send requests, and yield numbers and requests with their futures.
-
-        Requests that differ only in their content are sent together.
-        """
+    def _send_alike(self, requests: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+        """Send requests that differ only in their content together; yield numbers and futures."""
         alike: dict[Any, dict[int, Request]] = {}
         for number, request in requests.items():
             asked = as_request(request)
@@ -177,8 +170,7 @@ class _DaskPool(ClusterPool):
                     **given,
                 )
             self._made.update(futures)
-            for number, future in zip(group, futures, strict=True):
-                yield number, requests[number], future
+            yield from zip(group, futures, strict=True)
 
     def _make_key(self, request: Any) -> str:
         # The dashboard groups tasks by the words before the numbers.

@@ -313,7 +313,7 @@ class TaskQueue:
     def _send(self, index: int, request: Any) -> None:
         self._open[index] = request
         self._in_flight.add(index)
-        self._pool.submit(index, request)
+        self._pool.submit({index: request})
 
     def _wait(self, seconds: float | None) -> None:
         if self._writer.writes_answers:

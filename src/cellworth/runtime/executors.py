@@ -4,7 +4,7 @@ To add an executor, write a class with the one method of :class:`~cellworth.runt
 
 1. ``start(work, title)`` is a context manager. It starts workers and yields a
    :class:`~cellworth.runtime.workers.WorkerPool` (``capacity``, ``submit``, ``wait_for_answers``).
-   If your workers return futures, yield a ``FuturePool``: it needs a function that sends a request,
+   If your workers return futures, yield a ``FuturePool``: it needs a function that sends requests,
    one that reads a finished future, and one that counts workers. It sends lost requests again.
 2. In another process, call ``attempt_in_worker(work, request)``, with ``threadpool_limits(1)`` or
    one thread per library: otherwise sums round differently.
@@ -30,7 +30,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
@@ -141,7 +141,10 @@ class Threads:
             pool = ThreadPoolExecutor(self.n_workers, title, partial(_begin_thread, cancelled))
             try:
                 yield FuturePool(
-                    lambda number, request: pool.submit(attempt, work, request),
+                    lambda requests: (
+                        (number, pool.submit(attempt, work, request))
+                        for number, request in requests.items()
+                    ),
                     lambda request, future: future.result(),
                     lambda: self.n_workers,
                 )
@@ -219,12 +222,8 @@ class _LokyPool:
         self._pickle, self._n_workers = shared, n_workers
         self._pool = _waiting.pop(n_workers, None) or self._new()
 
-    def send(self, number: int, request: Any) -> Future[Any]:
-        try:
-            return self._submit(request)
-        except _DEAD:
-            self._pool = self._new()
-            return self._submit(request)
+    def send(self, requests: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+        return ((number, self._submit(request)) for number, request in requests.items())
 
     def close(self, in_flight: list[Future[Any]]) -> None:
         if all(future.done() for future in in_flight):
@@ -235,9 +234,12 @@ class _LokyPool:
         _wait_until_started(in_flight)
         self._pool.shutdown(wait=True, kill_workers=True)
 
-    def _submit(self, request: Any) -> Future[Any]:
-        future: Future[Any] = self._pool.submit(_answer, self._pickle, request)
-        return future
+    def _submit(self, request: Any) -> Any:
+        try:
+            return self._pool.submit(_answer, self._pickle, request)
+        except _DEAD:
+            self._pool = self._new()
+            return self._pool.submit(_answer, self._pickle, request)
 
     def _new(self) -> Any:
         return ProcessPoolExecutor(

@@ -91,7 +91,7 @@ class _RayAnswer(LazyAnswer):
 class _RayPool(ClusterPool):
     def __init__(self, executor: Ray, work: Callable[..., Any], title: str) -> None:
         super().__init__(
-            self._send_request,
+            lambda requests: ((number, self._submit(each)) for number, each in requests.items()),
             self._read_future,
             self._count_tasks,
             self._has_lost,
@@ -124,7 +124,7 @@ class _RayPool(ClusterPool):
         }
         return {node: n for node, n in counts.items() if n}
 
-    def _send_request(self, number: int, request: Any) -> Any:
+    def _submit(self, request: Any) -> Any:
         asked = as_request(request)
         inputs = [
             given.reference if isinstance(given, _RayAnswer) else _pack(given.load())

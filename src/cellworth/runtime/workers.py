@@ -153,11 +153,8 @@ class WorkerPool(Protocol):
         Kept answers of one worker are merged there, before they travel. It may change.
         """
 
-    def submit(self, number: int, request: Any) -> None:
-        """Send a request to the workers; a number is used again only after its answer."""
-
-    def submit_all(self, requests: Mapping[int, Any]) -> None:
-        """Send several requests, given by number."""
+    def submit(self, requests: Mapping[int, Any]) -> None:
+        """Send numbered requests to the workers; a number is used again only after its answer."""
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for an answer, and return all that are ready, as pairs of a number and an answer.
@@ -182,12 +179,8 @@ class SerialPool:
         """Return one name for all workers."""
         return ""
 
-    def submit(self, number: int, request: Any) -> None:
-        """Queue a request."""
-        self._waiting.append((number, request))
-
-    def submit_all(self, requests: Mapping[int, Any]) -> None:
-        """Queue several requests."""
+    def submit(self, requests: Mapping[int, Any]) -> None:
+        """Queue requests."""
         self._waiting.extend(requests.items())
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
@@ -221,13 +214,14 @@ class Retries:
 class FuturePool:
     """A pool of workers that return futures; it sends requests of dead workers again.
 
-    ``send`` returns the future of a numbered request, ``count`` the number of workers. ``read``
-    converts a finished future of a request to an answer, a Failure, a LazyAnswer or a LostAnswer.
+    ``send`` returns the futures of numbered requests, with their numbers, ``count`` the number of
+    workers. ``read`` converts a finished future of a request to an answer, a Failure, a LazyAnswer
+    or a LostAnswer.
     """
 
     def __init__(
         self,
-        send: Callable[[int, Any], Any],
+        send: Callable[[Mapping[int, Any]], Iterable[tuple[int, Any]]],
         read: Callable[[Any, Any], Any],
         count: Callable[[], int],
     ) -> None:
@@ -255,23 +249,19 @@ class FuturePool:
         """Futures whose answers have not been returned."""
         return [future for _, future in self._in_flight.values()]
 
-    def submit(self, number: int, request: Any) -> None:
-        """Send a request to the workers."""
-        self._watch(number, request, self._send(number, request))
+    def submit(self, requests: Mapping[int, Any]) -> None:
+        """Send requests to the workers."""
+        for number, future in self._send(requests):
+            self._in_flight[number] = requests[number], future
+            future.add_done_callback(partial(self._finish, number))
 
-    def submit_all(self, requests: Mapping[int, Any]) -> None:
-        """Send several requests, one after the other."""
-        for number, request in requests.items():
-            self.submit(number, request)
-
-    def _watch(self, number: int, request: Any, future: Any) -> None:
-        self._in_flight[number] = request, future
-        future.add_done_callback(lambda done: self._ready.put((number, done)))
+    def _finish(self, number: int, future: Any) -> None:
+        self._ready.put((number, future))
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for answers; return none if the time is up or a worker died."""
         answers: Answers = []
-        lost: list[tuple[int, Any]] = []
+        lost: dict[int, Any] = {}
         error: BaseException | None = None
         for number, future in drain(self._ready, seconds):
             request, latest = self._in_flight.get(number, (None, None))
@@ -285,7 +275,7 @@ class FuturePool:
                 continue
             if answer.inputs_lost:
                 raise LostInputsError(f"workers died ({answer.error})") from answer.error
-            lost.append((number, request))
+            lost[number] = request
             error = answer.error
         if answers:
             self.retries.reset()
@@ -295,18 +285,10 @@ class FuturePool:
                 "need more memory than there is: give fewer workers, or try Serial() to see where."
             ) from error
         if lost:
-            numbers = [number for number, _ in lost]
-            _log.warning(
-                "a worker died; requests %s are sent again",
-                numbers,
-                extra={
-                    "event": "lost_worker",
-                    "requests": numbers,
-                    "losses": self.retries.n_failed,
-                },
-            )
-        for number, request in lost:
-            self.submit(number, request)
+            numbers, losses = list(lost), self.retries.n_failed
+            fields = {"event": "lost_worker", "requests": numbers, "losses": losses}
+            _log.warning("a worker died; requests %s are sent again", numbers, extra=fields)
+            self.submit(lost)
         return answers
 
 
@@ -322,7 +304,7 @@ class ClusterPool(FuturePool):
 
     def __init__(
         self,
-        send: Callable[[int, Any], Any],
+        send: Callable[[Mapping[int, Any]], Iterable[tuple[int, Any]]],
         read: Callable[[Any, Any], Any],
         count: Callable[[], dict[str, int]],
         is_lost: Callable[[Exception], bool],
@@ -444,7 +426,7 @@ def map_unordered(
             or (pool.keeps_answers and as_request(pending[0]).keep)
         ):
             sent[next(numbers)] = pending.popleft()
-        pool.submit_all(sent)
+        pool.submit(sent)
         in_flight |= sent
         with interrupts.allow():
             done = pool.wait_for_answers()
