@@ -13,51 +13,23 @@ import argparse
 import hashlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
-from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 
 from census_shards import write
 
+sys.path.append(str(Path(__file__).parents[1] / "tests"))
+from object_store import s3_server
+
 COLUMNS = [
     "age", "workclass", "fnlwgt", "education", "marital_status", "occupation", "relationship",
     "sex", "capital_gain", "hours_per_week", "native_country",
 ]  # fmt: skip
 N_PASSES = 3
-
-
-@contextmanager
-def s3_server():
-    """Start a server; yield the environment that leads clients to it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
-    address = f"http://127.0.0.1:{port}"
-    try:
-        while True:
-            try:
-                urllib.request.urlopen(f"{address}/moto-api/").close()  # noqa: S310
-                break
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.1)
-        yield {
-            "AWS_ENDPOINT_URL": address,
-            "AWS_ACCESS_KEY_ID": "someone",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }
-    finally:
-        server.kill()
-        server.wait()
 
 
 def drive(table, checkpoint, data, n_queries):
@@ -81,15 +53,13 @@ def drive(table, checkpoint, data, n_queries):
     print(f"{seconds:.0f} s, sha256 {digest.hexdigest()}", flush=True)
 
 
-def begin(options, table, checkpoint, environment=None):
+def begin(options, table, checkpoint):
     """Start a driver in a process of its own."""
     command = [
         sys.executable, "-W", "ignore", __file__, str(options.folder), "--data", str(options.data),
         "--queries", str(options.queries), "--drive", table, checkpoint,
     ]  # fmt: skip
-    return subprocess.Popen(  # noqa: S603
-        command, env=os.environ | (environment or {}), stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
 
 
 def end(name, driver):
@@ -126,10 +96,9 @@ def main():
 
     local = options.folder / f"run-{time.time_ns()}"
     hashes = {end("local, never killed", begin(options, str(folder), str(local)))}
-    with s3_server() as environment:
+    with s3_server() as (environment, settings):
         os.environ.update(environment)
-        store = s3fs.S3FileSystem()
-        store.mkdir("bucket")
+        store = s3fs.S3FileSystem(**settings)
         for path in folder.glob("*.parquet"):
             store.put_file(str(path), f"bucket/table/{path.name}")
         for share in (1 / 3, 2 / 3):
