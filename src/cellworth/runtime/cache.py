@@ -204,20 +204,18 @@ def _connect(path: Path) -> sqlite3.Connection:
     )
     try:
         _prepare(connection, path)
-    except sqlite3.OperationalError as error:
+    except BaseException as error:
         connection.close()
-        raise PermissionError(
-            f"{path} cannot be used as a cache ({error}); give a file in a folder that can be "
-            "written to."
-        ) from error
-    except _DAMAGED as error:
-        connection.close()
-        raise ValueError(
-            f"{path} is not a cache of utilities ({error}); give a new file, or one that FileCache "
-            "created."
-        ) from error
-    except BaseException:
-        connection.close()
+        if isinstance(error, sqlite3.OperationalError):
+            raise PermissionError(
+                f"{path} cannot be used as a cache ({error}); give a file in a folder that can be "
+                "written to."
+            ) from error
+        if isinstance(error, _DAMAGED):
+            raise ValueError(
+                f"{path} is not a cache of utilities ({error}); give a new file, or one that "
+                "FileCache created."
+            ) from error
         raise
     return connection
 

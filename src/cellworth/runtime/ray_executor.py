@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from cellworth.runtime.executors import pickle_object
 from cellworth.runtime.workers import (
+    MOST_FAILURES_IN_A_ROW,
     ClusterPool,
     Failure,
     LazyAnswer,
@@ -153,8 +154,10 @@ class _RayPool(ClusterPool):
         # Ray logs an error that is never read.
         self._fetch(future.answer)
         exceptions = self._ray.exceptions
-        if isinstance(problem.error, exceptions.OutOfMemoryError) and self.retries.is_last:
-            return Failure(_explain_memory(problem.error, self.retries.n_failed + 1))
+        n_ended = self.retries.n_failed + 1
+        is_outgrown = isinstance(problem.error, exceptions.OutOfMemoryError)
+        if is_outgrown and n_ended > MOST_FAILURES_IN_A_ROW:
+            return Failure(_explain_memory(problem.error, n_ended))
         if as_request(request).inputs and isinstance(problem.error, exceptions.ObjectLostError):
             return LostAnswer(problem.error, inputs_lost=True)
         return problem

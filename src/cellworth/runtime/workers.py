@@ -201,14 +201,8 @@ class Retries:
 
     def fail(self) -> bool:
         """Count a failure; return whether to give up."""
-        gives_up = self.is_last
         self.n_failed += 1
-        return gives_up
-
-    @property
-    def is_last(self) -> bool:
-        """Whether this is the last attempt."""
-        return self.n_failed >= MOST_FAILURES_IN_A_ROW
+        return self.n_failed > MOST_FAILURES_IN_A_ROW
 
 
 class FuturePool:
