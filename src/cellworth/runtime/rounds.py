@@ -130,16 +130,15 @@ def count_partition(
     rounds = RoundsCheckpoint(checkpoint, identity, algorithm.n_shards, durable=True)
     known = rounds.states.find_results() | set(range(rounds.complete))
     numbers = [n for n in range(index, int(stop.most_tasks), n_partitions) if n not in known]
+    n_rounds, n_shards = len(numbers), algorithm.n_shards
     reporter = ProgressReporter(
         f"{title}, partition {index} of {n_partitions}",
         shown=show_progress,
-        n_tasks=len(numbers) * algorithm.n_shards,
-        describe=lambda progress: (
-            f"{progress.tasks // algorithm.n_shards} of {len(numbers)} rounds"
-        ),
+        n_tasks=n_rounds * n_shards,
+        describe=lambda progress: f"{progress.tasks // n_shards} of {n_rounds} rounds",
         where={"executor": executor, "checkpoint": checkpoint},
     )
-    cache, n_rounds = ShardCache(algorithm, rounds.states), len(numbers)
+    cache = ShardCache(algorithm, rounds.states)
     context = RunContext(executor, cache, stop, 1, None, rounds, reporter, title)
 
     def attempt(context: RunContext) -> None:
@@ -147,7 +146,8 @@ def count_partition(
             _RoundLoop(pool, context).count_rounds(numbers)
 
     with reporter:
-        _resume_until_done(context, attempt, lambda: n_rounds - len(numbers))
+        if numbers:
+            _resume_until_done(context, attempt, lambda: n_rounds - len(numbers))
 
 
 def _ask_shards(
