@@ -654,11 +654,11 @@ def _round_key(number: int) -> str:
     return f"round-{number:08d}.npz"
 
 
-def check_folder(folder: AnyPath) -> None:
+def check_folder(folder: AnyPath, what: str = "run") -> None:
     """Raise if this machine cannot see a folder: all machines of a cluster must share it."""
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"{socket.gethostname()} does not see the folder {folder} of the run; give a "
+            f"{socket.gethostname()} does not see the folder {folder} of the {what}; give a "
             "checkpoint in a folder that all workers of the cluster share."
         )
 

@@ -174,7 +174,10 @@ class _DaskPool(ClusterPool):
 
     def _make_key(self, request: Any) -> str:
         # The dashboard groups tasks by the words before the numbers.
-        name = type(request.content).__name__ if isinstance(request, Request) else self._name
+        name = self._name
+        if isinstance(request, Request):
+            function = getattr(request.content, "func", request.content)
+            name = getattr(function, "__name__", type(function).__name__)
         return f"{name.strip('_').lower()}-{self._run}-{next(self._keys)}"
 
     def _read_future(self, request: Any, future: Any) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 import tempfile
 import warnings
 from collections import deque
@@ -18,15 +17,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from pathlib import Path
 from typing import Any, TypeVar
 
-from cellworth.data.io import AnyPath, Plain
+from cellworth.data.io import AnyPath
 from cellworth.runtime.checkpoint import DamagedFileError, RoundsCheckpoint, check_folder
 from cellworth.runtime.executors import Executor, Serial, Threads
 from cellworth.runtime.shard_algorithm import (
     RoundResult,
-    RoundUpdate,
     RunContext,
     ShardAlgorithm,
     ShardCache,
@@ -151,11 +148,11 @@ def count_partition(
 
 
 def _ask_shards(
-    pool: WorkerPool, context: RunContext, make_content: Callable[[int], Any]
+    pool: WorkerPool, context: RunContext, method: Callable[..., Any], **given: Any
 ) -> list[Any]:
-    """Send one request to each shard; return the answers in the order of shards."""
+    """Call a method of the cache for each shard; return the answers in the order of shards."""
     shards = range(context.algorithm.n_shards)
-    requests = [Request(make_content(shard), locality=shard) for shard in shards]
+    requests = [Request(partial(method, shard=shard, **given), locality=shard) for shard in shards]
     done = map_unordered(pool, requests, context.interrupts)
     answers = {request.locality: answer for request, answer in done}
     return [answers[shard] for shard in shards]
@@ -197,7 +194,7 @@ def _attempt(context: RunContext, into: AnyPath) -> ShardRunResult:
         context.interrupts.ignore_next()
         rounds = context.checkpoint.complete
         with context.start_workers() as pool:
-            entries = _ask_shards(pool, context, partial(_Write, rounds=rounds, into=into))
+            entries = _ask_shards(pool, context, ShardCache.write, rounds=rounds, into=into)
     if context.interrupts.received and not interrupted:
         warnings.warn(
             f"{context.title}: a signal arrived after all rounds were done; the result is "
@@ -257,14 +254,15 @@ class _RoundLoop:
             if context.needs_measures(number) and number >= context.checkpoint.earliest:
                 self._accumulate(before)
                 before = None
-                measures = _ask_shards(self.pool, context, partial(_Measure, rounds=number))
+                measures = _ask_shards(self.pool, context, ShardCache.measure, rounds=number)
                 if context.on_round is not None and number > began:
                     context.on_round(context.describe(number, measures))
             if not context.needs_round(number, measures):
                 break
             if number in counted:
                 self._accumulate(before)
-                shard, result, prepared = number, self._keep(_LoadResult(number), number), None
+                result = self._keep(partial(_load_result, number), number)
+                shard, prepared = number, None
             else:
                 shard, result, prepared = self._count(before, number, prepared, number + 1)
             before, report = self._split(number, shard, result)
@@ -280,7 +278,7 @@ class _RoundLoop:
         while numbers:
             number, following = numbers[0], numbers[1] if len(numbers) > 1 else None
             shard, result, prepared = self._count(None, number, prepared, following)
-            self._keep(_StoreResult(number), shard, result)
+            self._keep(partial(_store_result, number), shard, result)
             del numbers[0]
 
     def _count(
@@ -295,10 +293,10 @@ class _RoundLoop:
         The third is the input of the following round, if there is one.
         """
         if prepared is None:
-            prepared = self._keep(_Prepare(number), number)
+            prepared = self._keep(partial(_prepare, number), number)
         merging, next_prepared = self._pass_over_shards(before, number, prepared, following)
         shard, summaries = self._merge_rest(merging)
-        result = self._keep(_Finalize(number), shard, *summaries)
+        result = self._keep(partial(_finalize, number), shard, *summaries)
         if not self.pool.keeps_answers:
             # Free the summaries of this process before shards are opened again.
             del merging, summaries
@@ -320,23 +318,24 @@ class _RoundLoop:
 
         Returns the summaries of all shards, and the input of the next round.
         """
-        context, next_prepared = self.context, None
+        context, preparing, next_prepared = self.context, None, None
         merging = _Merging(context.algorithm, self.pool)
         requests = deque(self._make_visits(before, number, prepared))
         if following is not None and context.may_need_round(following):
             # Work for those who would otherwise wait for the last shards.
-            requests.append(self._request(_Prepare(following), following))
+            preparing = self._request(partial(_prepare, following), following)
+            requests.append(preparing)
         for request, answer in map_unordered(self.pool, requests, context.interrupts):
-            content = request.content
-            if isinstance(content, _Prepare):
+            if request is preparing:
                 next_prepared = as_lazy(answer)
                 continue
-            if isinstance(content, _Visit) and content.accumulates is not None:
-                context.checkpoint.record_accumulated(content.shard, content.accumulates)
+            visit = request.content if isinstance(request.content, _Visit) else None
+            if visit is not None and visit.accumulates is not None:
+                context.checkpoint.record_accumulated(visit.shard, visit.accumulates)
                 context.reporter.advance()
             if number is not None:
                 merging.add(request.locality, answer)
-                if isinstance(content, _Visit):
+                if visit is not None:
                     context.reporter.advance()
                 # Merge first, so that few summaries are held at a time.
                 requests.extendleft(merging.take_full_groups())
@@ -374,15 +373,12 @@ class _RoundLoop:
         shards_of: dict[str, list[int]] = {}
         for each in range(self.context.algorithm.n_shards):
             shards_of.setdefault(self.pool.find_worker(each), []).append(each)
-        selects = [_Select("report"), _Select("shared")]
-        selects += [_Select("per_shard", tuple(shards)) for shards in shards_of.values()]
-        requests = [
-            replace(self._request(select, shard, result), keep=select.name != "report")
-            for select in selects
-        ]
-        done = map_unordered(self.pool, requests, self.context.interrupts)
-        found = {request.content: answer for request, answer in done}
-        report, shared, *portions = (found[select] for select in selects)
+        parts = [partial(_get_part, "report"), partial(_get_part, "shared")]
+        parts += [partial(_get_portion, shards) for shards in shards_of.values()]
+        requests = [self._request(part, shard, result) for part in parts]
+        requests[0] = replace(requests[0], keep=False)
+        found = dict(map_unordered(self.pool, requests, self.context.interrupts))
+        report, shared, *portions = (found[request] for request in requests)
         of_shards = {
             each: as_lazy(portion)
             for shards, portion in zip(shards_of.values(), portions, strict=True)
@@ -448,19 +444,10 @@ class _Merging:
     def _take(self, worker: str) -> Request:
         group = self._kept.pop(worker)
         inputs = tuple(summary for _, summary in group)
-        return Request(_Merge(), inputs, group[0][0], keep=True, first=True)
+        return Request(_merge, inputs, group[0][0], keep=True, first=True)
 
 
-# Requests: what workers do.
-
-
-@dataclass(frozen=True)
-class _Prepare:
-    number: int
-
-    def __call__(self, cache: ShardCache) -> Any:
-        check_folder(cache.states.folder)
-        return cache.algorithm.prepare(self.number)
+# What workers do: functions of a cache in their process, and of inputs.
 
 
 @dataclass(frozen=True)
@@ -479,8 +466,7 @@ class _Visit:
             if self.accumulates is not None:
                 shared, portion = inputs[-2:]
                 own = portion.get(self.shard)
-                update = RoundUpdate(self.accumulates, shared, own, self.complete)
-                cache.accumulate(self.shard, update)
+                cache.accumulate(self.shard, self.accumulates, shared, own, self.complete)
             if self.counts is None:
                 return None
             prepared = inputs[0]
@@ -488,72 +474,33 @@ class _Visit:
             return cache.count(self.shard, prepared)
 
 
-@dataclass(frozen=True)
-class _Merge:
-    def __call__(self, cache: ShardCache, *summaries: Any) -> Any:
-        return reduce(cache.algorithm.merge, summaries)
+def _prepare(number: int, cache: ShardCache) -> Any:
+    check_folder(cache.states.folder)
+    return cache.algorithm.prepare(number)
 
 
-@dataclass(frozen=True)
-class _Finalize:
-    number: int
-
-    def __call__(self, cache: ShardCache, *summaries: Any) -> RoundResult:
-        summary = reduce(cache.algorithm.merge, summaries)
-        # Not an input: a cluster may have dropped it since the count, and would send it again.
-        return cache.algorithm.finalize(cache.get_prepared(self.number), summary)
+def _merge(cache: ShardCache, *summaries: Any) -> Any:
+    return reduce(cache.algorithm.merge, summaries)
 
 
-@dataclass(frozen=True)
-class _StoreResult:
-    number: int
-
-    def __call__(self, cache: ShardCache, result: RoundResult) -> None:
-        cache.states.write_result(self.number, cache.algorithm.pack_result(result))
+def _finalize(number: int, cache: ShardCache, *summaries: Any) -> RoundResult:
+    # Not an input: a cluster may have dropped it since the count, and would send it again.
+    prepared = cache.get_prepared(number)
+    return cache.algorithm.finalize(prepared, _merge(cache, *summaries))
 
 
-@dataclass(frozen=True)
-class _LoadResult:
-    number: int
-
-    def __call__(self, cache: ShardCache) -> RoundResult:
-        return cache.algorithm.unpack_result(cache.states.read_result(self.number))
+def _store_result(number: int, cache: ShardCache, result: RoundResult) -> None:
+    cache.states.write_result(number, cache.algorithm.pack_result(result))
 
 
-@dataclass(frozen=True)
-class _Select:
-    """Return one part of a result; of what single shards need, that of some shards."""
-
-    name: str
-    shards: tuple[int, ...] = ()
-
-    def __call__(self, cache: ShardCache, result: RoundResult) -> Any:
-        part = getattr(result, self.name)
-        if self.name == "per_shard":
-            return {shard: part[shard] for shard in self.shards if shard in part}
-        return part
+def _load_result(number: int, cache: ShardCache) -> RoundResult:
+    return cache.algorithm.unpack_result(cache.states.read_result(number))
 
 
-@dataclass(frozen=True)
-class _Measure:
-    shard: int
-    rounds: int
-
-    def __call__(self, cache: ShardCache) -> Plain:
-        return cache.measure(self.shard, self.rounds)
+def _get_part(name: str, cache: ShardCache, result: RoundResult) -> Any:
+    return getattr(result, name)
 
 
-@dataclass(frozen=True)
-class _Write:
-    shard: int
-    rounds: int
-    into: AnyPath
-
-    def __call__(self, cache: ShardCache) -> dict[str, Any]:
-        check_folder(cache.states.folder)
-        if isinstance(self.into, Path) and not self.into.is_dir():
-            raise FileNotFoundError(
-                f"{socket.gethostname()} does not see the folder {self.into} of the results; give "
-                "one that all workers of the cluster share."
-            )
-        return cache.write(self.shard, self.rounds, self.into)
+def _get_portion(shards: list[int], cache: ShardCache, result: RoundResult) -> dict[int, Any]:
+    """Return what single shards need of a result."""
+    return {shard: result.per_shard[shard] for shard in shards if shard in result.per_shard}

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from cellworth.runtime.checkpoint import (
     RoundsCheckpoint,
     ShardCheckpoint,
     ShardState,
+    check_folder,
 )
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.stopping import Progress, ProgressReporter, ShardSummary, StoppingRule
@@ -99,18 +101,6 @@ class ShardAlgorithm(Protocol):
         """
 
 
-@dataclass(frozen=True, eq=False)
-class RoundUpdate:
-    """Everything that a shard needs to accumulate a round."""
-
-    number: int
-    shared: Any
-    # What only this shard needs.
-    own: Any
-    # Rounds that all shards have accumulated; earlier states can be deleted.
-    complete: int
-
-
 @dataclass(eq=False)
 class _CachedShard:
     """Rows of a shard, and its latest state with the number of rounds in it."""
@@ -174,23 +164,27 @@ class ShardCache:
         with self.hold(shard) as held:
             return self.algorithm.count(held.rows, prepared)
 
-    def accumulate(self, shard: int, update: RoundUpdate) -> None:
-        """Add a round to a shard's state, unless the checkpoint has that state already."""
-        number = update.number
+    def accumulate(self, shard: int, number: int, shared: Any, own: Any, complete: int) -> None:
+        """Add a round to a shard's state, unless the checkpoint has that state already.
+
+        ``own`` is what only this shard needs; all shards have accumulated ``complete`` rounds.
+        """
         if self.states.holds(shard, number + 1):
             return
         with self.hold(shard) as held, held.updating:
             state = self._get_state(held, shard, number)
             # If the update fails, the half-changed state must not be used again.
             held.state = None
-            state = self.algorithm.accumulate(
-                held.rows, self.get_prepared(number), update.shared, update.own, state
-            )
-            self.states.write(shard, number + 1, state, update.complete)
+            prepared = self.get_prepared(number)
+            state = self.algorithm.accumulate(held.rows, prepared, shared, own, state)
+            self.states.write(shard, number + 1, state, complete)
             held.state = number + 1, state
 
     def write(self, shard: int, rounds: int, into: AnyPath) -> dict[str, Any]:
         """Write the result of a shard after so many rounds."""
+        check_folder(self.states.folder)
+        if isinstance(into, Path):
+            check_folder(into, "results")
         with self.hold(shard) as held, held.updating:
             state = self._get_state(held, shard, rounds)
             # Writing may change it.
