@@ -302,10 +302,10 @@ class ClusterPool(FuturePool):
         read: Callable[[Any, Any], Any],
         count: Callable[[], dict[str, int]],
         is_lost: Callable[[Exception], bool],
-        nobody: str = "the cluster has no workers",
+        explanation: str = "the cluster has no workers",
     ) -> None:
         super().__init__(send, read, lambda: sum(self.find_workers().values()))
-        self._count_threads, self._is_lost, self._nobody = count, is_lost, nobody
+        self._count_threads, self._is_lost, self._explanation = count, is_lost, explanation
         self._assignment, self._n_threads = Assignment(), dict[str, int]()
         self._counted = -math.inf
         self._none_since: float | None = None
@@ -321,10 +321,10 @@ class ClusterPool(FuturePool):
             for gone in sorted(set(before) - set(self._n_threads)):
                 fields = {"event": "lost_worker", "worker": gone, "workers": n_left}
                 _log.warning("worker %s left; %d are there", gone, n_left, extra=fields)
-            self._tell_if_nobody_is_there()
+            self._warn_without_workers()
         return self._n_threads
 
-    def _tell_if_nobody_is_there(self) -> None:
+    def _warn_without_workers(self) -> None:
         if self._n_threads:
             self._none_since = None
             return
@@ -334,7 +334,7 @@ class ClusterPool(FuturePool):
         if now >= self._next_notice:
             self._next_notice, seconds = now + _SECONDS_BETWEEN_NOTICES, now - self._none_since
             notice = (
-                f"{self._nobody} (for {seconds:.0f} s); the run waits until some join; press "
+                f"{self._explanation} (for {seconds:.0f} s); the run waits until some join; press "
                 "Ctrl-C to end."
             )
             _log.warning(notice, extra={"event": "no_workers", "seconds": seconds})
