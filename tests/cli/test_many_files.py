@@ -87,6 +87,18 @@ def test_values_in_shards_are_those_in_memory_with_ranks_in_bins(home):
     np.testing.assert_array_equal(read_values(home / "values"), valuer.valuation_.values)
 
 
+@pytest.mark.slow
+def test_a_numeric_target_is_valued_in_shards(home, tmp_path):
+    asked = [home / "parts", "--target", "age", "--drop", "name", "--val", home / "val.csv"]
+    asked += ["-k", "3", "--scoring", "neg_mean_squared_error"]
+    planned = cellworth("plan", *asked, "--shards")
+    assert (planned.code, "passes over the rows" in planned.out) == (0, True)
+    assert "regression" in fine("value", *asked, "--shards", "-o", tmp_path / "shards")
+    fine("value", *asked, "--no-shards", "-o", tmp_path / "memory")
+    ours, theirs = (read_values(tmp_path / name) for name in ("shards", "memory"))
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-9 * np.abs(theirs).max())
+
+
 def test_partitioned_folders_have_their_keys_as_columns(tmp_path):
     home = make_home(tmp_path)
     whole = pc.read_csv(home / "whole.csv")

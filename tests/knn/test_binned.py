@@ -8,18 +8,21 @@ import pytest
 from scipy.stats import spearmanr
 
 from cellworth import KNNValuer
-from cellworth.knn import BinnedRanks, KNNGame, binned
+from cellworth.knn import BinnedRanks, KNNGame, binned, binned_kernels
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import Shard, Summary, sample_positions
-from cellworth.knn.knn_game import compute_expected_matches
+from cellworth.knn.exact import choose_chances
+from cellworth.knn.knn_game import compute_expected_error, compute_expected_matches
 from cellworth.sampling import (
     Banzhaf,
+    Beta,
     ExhaustiveSampler,
     LeverageSampler,
     PermutationSampler,
     Shapley,
 )
 from cellworth.sampling.passes import UNITS
+from enumeration import line_values
 from fit_settings import split_settings
 
 
@@ -30,6 +33,14 @@ def problem(n_rows=4000, n_queries=30, seed=0):
     X[rng.random(X.shape) < 0.02] = np.nan
     y = np.where(np.nan_to_num(X[:, 0] + X[:, 1]) + rng.normal(size=len(X)) > 0, "yes", "no")
     return X[:n_rows], y[:n_rows], X[n_rows:], y[n_rows:]
+
+
+def numeric(n_rows=4000, seed=0, *, spread=1.0):
+    """The same table with a numeric target far from 0."""
+    X, _, X_val, _ = problem(n_rows, seed=seed)
+    rng = np.random.default_rng(seed)
+    y, y_val = (np.nan_to_num(x[:, 0] + x[:, 1]) + rng.normal(size=len(x)) for x in (X, X_val))
+    return X, spread * (100 + y), X_val, spread * (100 + y_val)
 
 
 def fit(given, **settings):
@@ -174,7 +185,7 @@ def shards(game, parts):
 def run_round(ranker, some, prepared):
     """Return fixed-point values of all cells from a round over shards."""
     summaries = [ranker.count(number, shard, prepared) for number, shard in enumerate(some)]
-    row_values = ranker.finalize(reduce(Summary.merge, summaries[::-1]))
+    row_values = ranker.finalize(prepared.batch, reduce(Summary.merge, summaries[::-1]))
     n_results = prepared.drawn.weights.shape[1]
     cells = np.zeros((n_results, ranker.n_rows), dtype=np.int64)
     for number, shard in enumerate(some):
@@ -243,10 +254,118 @@ def test_the_sample_covers_the_table_and_depends_on_its_length_alone(n_rows):
     assert len(positions) >= min(n_rows, max(1024, n_rows // 1100))
 
 
-def test_binned_ranks_of_numeric_targets_and_wrong_settings_are_errors():
-    X = problem(100)[0]
-    with pytest.raises(ValueError, match="BinnedRanks needs classes"):
-        KNNValuer(ranking=BinnedRanks(10)).fit(X, np.arange(100) / 3)
+@pytest.mark.parametrize("n_neighbors", [1, 3, 20])
+@pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(4, 1)], ids=repr)
+@pytest.mark.parametrize(
+    "groups",
+    [[0, 1, 1, 2, 5, 5, 5], [0, 0, 0, 0, 0, 5, 6], [5] * 7, [0, 5, 5, 6, 6, 6, 6]],
+    ids=str,
+)
+def test_targets_in_bins_are_valued_as_by_enumeration(groups, semivalue, n_neighbors):
+    """Distances below 5 are those of nearest rows, and others those of bins."""
+    distances, rng = np.array(groups), np.random.default_rng(sum(groups))
+    targets, asked = rng.integers(-9, 9, 7).astype(float), 2.5
+    utilities = [
+        -compute_expected_error(distances[rows], targets[rows], asked, n_neighbors)
+        if rows.any()
+        else -(asked**2)
+        for rows in (np.arange(128)[:, None] >> np.arange(7) & 1).astype(bool)
+    ]
+    truth = line_values(utilities, 7, semivalue)
+    chances = choose_chances(semivalue, 7, 7, n_neighbors)
+    is_near, bins = distances < 5, np.arange(5, 7)
+    sums = np.zeros((2, 4), dtype=np.int64)
+    for distance, target in zip(distances, targets, strict=True):
+        if distance >= 5:
+            sums[distance - 5] += np.array([1, target, 0, target**2], dtype=np.int64)
+    near, near_targets = distances[is_near], targets[is_near]
+    begins = np.array([is_near.sum(), (distances < 6).sum(), 7])
+    far, values = np.empty((2, 3)), np.empty(len(near))
+    binned_kernels.value_target_bins(
+        sums, near, near_targets, (asked, n_neighbors), chances.pairs_at(np.arange(8)),
+        chances.pairs_at(begins), far, values,
+    )  # fmt: skip
+    powers = targets[:, None] ** np.arange(3)
+    found = [values, *(powers[distances == bins[b]] @ far[b] for b in range(2))]
+    np.testing.assert_allclose(np.concatenate(found), truth, atol=1e-11)
+    error = binned_kernels.nearest_error(sums, near, near_targets, asked, n_neighbors)
+    assert -error == pytest.approx(utilities[-1], abs=1e-11)
+
+
+NUMERIC = [
+    {},
+    {"sampler": LeverageSampler(24), "value_labels": True},
+    {"empty": "zero"},
+    {"empty": "zero", "value_labels": True},
+    {"semivalue": (Banzhaf(), None)},
+]
+
+
+@pytest.mark.parametrize("settings", NUMERIC, ids=str)
+def test_a_numeric_target_has_the_values_of_exact_ranks_if_all_rows_are_near(settings):
+    settings = {"sampler": PermutationSampler(1)} | settings
+    exact, binned = (fit(numeric(300), ranking=r, **settings) for r in (None, BinnedRanks()))
+    largest = np.abs(exact.values).max()
+    np.testing.assert_allclose(binned.values, exact.values, rtol=0, atol=1e-9 * largest)
+    for name in ("total", "expected_total", "baseline"):
+        assert getattr(binned, name) == pytest.approx(getattr(exact, name), rel=1e-11)
+    assert binned.scores.r2 == pytest.approx(exact.scores.r2, rel=1e-12)
+    assert np.isnan(binned.scores.accuracy)
+    np.testing.assert_allclose(
+        binned.columns().validation_se, exact.columns().validation_se, rtol=1e-8
+    )
+
+
+@pytest.mark.parametrize("spread", [1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("settings", NUMERIC[:2] + NUMERIC[4:], ids=str)
+def test_a_numeric_target_in_bins_is_close_to_exact_ranks(settings, spread):
+    settings = {"sampler": PermutationSampler(1)} | settings
+    exact, binned = (
+        fit(numeric(spread=spread), ranking=r, **settings) for r in (None, BinnedRanks(200))
+    )
+    one, other = exact.values.ravel() / spread**2, binned.values.ravel() / spread**2
+    assert spearmanr(one, other)[0] > 0.9999
+    assert np.sqrt(np.mean((one - other) ** 2)) < 0.003 * one.std()
+    assert binned.expected_total == pytest.approx(exact.expected_total, rel=1e-11)
+    if "semivalue" not in settings:
+        assert abs(binned.efficiency_residual) < 1e-10 * abs(binned.total)
+
+
+def test_folds_of_a_numeric_target_have_their_own_means():
+    X, y, _, _ = numeric(400)
+    exact, binned = (
+        KNNValuer(ranking=ranking, sampler=PermutationSampler(1), n_passes=1, random_state=0)
+        .fit(X, y, cv=4)
+        .valuation_
+        for ranking in (None, BinnedRanks())
+    )
+    largest = np.abs(exact.values).max()
+    np.testing.assert_allclose(binned.values, exact.values, rtol=0, atol=1e-9 * largest)
+
+
+def test_shards_of_a_numeric_target_give_the_same_bits_as_one_table():
+    given = numeric(2000)
+    # Ties among the nearest rows as well.
+    given = np.round(given[0], 1), *given[1:]
+    _, ranker, shard, prepared = make_round(given, BinnedRanks(100, 0.05))
+    truth, expected = run_round(ranker, [shard], prepared)
+    for n_shards in (3, 7):
+        parts = np.array_split(np.random.default_rng(n_shards).permutation(2000), n_shards)
+        some = [
+            replace(shard, rows=shard.rows.take(part), starts=np.array([0, len(part)]),
+                    positions=part, targets=shard.targets[part])
+            for part in parts
+        ]  # fmt: skip
+        cells, row_values = run_round(ranker, some, prepared)
+        assert np.array_equal(cells, truth)
+        assert np.array_equal(row_values.sums, expected.sums)
+        assert np.array_equal(row_values.utilities, expected.utilities)
+    # Shapley values of rows add up to the utility of all rows, less that of none.
+    none = -np.repeat(prepared.batch.labels**2, np.diff(prepared.batch.pair_starts))
+    np.testing.assert_allclose(expected.sums, expected.utilities - none, atol=1e-11)
+
+
+def test_wrong_settings_of_binned_ranks_are_errors():
     with pytest.raises(TypeError, match=r"ranking must be BinnedRanks.* got 'bins'"):
         fit(problem(100), ranking="bins")
     with pytest.raises(ValueError, match="nearest of BinnedRanks must be an integer"):

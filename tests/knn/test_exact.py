@@ -1,3 +1,4 @@
+import itertools
 import math
 from math import comb
 
@@ -82,3 +83,20 @@ def test_chances_at_ranks_equal_the_table():
         np.testing.assert_allclose(ours[1:], theirs[1:], rtol=1e-12)
     other = choose_chances(Banzhaf(), 500, 400, 7)
     assert isinstance(other, RankChances)
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 2, 7])
+@pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(2, 1)], ids=repr)
+def test_differences_of_running_sums_are_sums_over_pairs(semivalue, n_neighbors):
+    table = RankChances.of(semivalue, 500, 400, n_neighbors)
+    ends = np.array([0, 1, 2, 6, 7, 8, 30, 31, 33, 200, 400])
+    chances = choose_chances(semivalue, 500, 400, n_neighbors)
+    single, running, pair, pairs, fronts = chances.pairs_at(ends)
+    np.testing.assert_allclose(single[1:], table.single[ends[1:]], rtol=1e-12)
+    np.testing.assert_allclose(running, table.running[ends], rtol=1e-12)
+    np.testing.assert_allclose(pair[1:], table.pair[ends[1:]], rtol=1e-11, atol=1e-300)
+    for k, (begin, end) in enumerate(itertools.pairwise(ends)):
+        ranks = np.arange(begin + 1, end + 1)
+        expected = table.pair[ranks].sum(), ((ranks - 1) * table.pair[ranks]).sum()
+        found = np.diff(pairs)[k], np.diff(fronts)[k]
+        np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-16)

@@ -16,6 +16,7 @@ from cellworth import ShardedKNNValuer, ShardedTable
 from cellworth.data.arrow import read_parsed
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
+from cellworth.knn import KNNGame
 from cellworth.knn.distances import Distances
 from cellworth.knn.shard_data import read_shard
 from cellworth.knn.shard_layout import Layout, TableSummary, summarize_shard
@@ -262,7 +263,11 @@ def test_classes_are_sorted_like_those_of_a_table_in_memory(tmp_path, labels, cl
             [0],
             r"must have a label in 'y', got 2 without, the first of them row 1 of .*0\.",
         ),
-        ([0.5, 1.5, 2.5, 3.0], [0.5], "must have class labels, got 4 different numbers"),
+        ([0.5, None, 1.5, 2.5], [0.5], "must have a label in 'y', got 1 without, the first of"),
+        ([0.5, 0.5, 0.5, 0.5], [0.5], "the target 'y' must vary, got 0.5 in every row"),
+        ([0.5, np.inf, 1.5, 2.5], [0.5], "the target 'y' must be finite, got infinity"),
+        ([0.5, 1e80, 1.5, 2.5], [0.5], "squared errors would be infinite or 0"),
+        ([0.5, 1.5, 2.5, 3.5], ["a"], "y_val must hold numbers"),
         (["a", "a", "a", "a"], ["a"], "must have at least two classes, got only 'a'"),
         (["a", "b", "a", "b"], ["c"], "y_val must have classes of y .*, got 'c'"),
         (
@@ -272,7 +277,7 @@ def test_classes_are_sorted_like_those_of_a_table_in_memory(tmp_path, labels, cl
         ),
     ],
 )
-def test_targets_without_classes_are_errors(tmp_path, labels, y_val, words):
+def test_targets_that_cannot_judge_are_errors(tmp_path, labels, y_val, words):
     with pytest.raises(ValueError, match=words):
         laid_out(written(tmp_path, y=labels), y_val=y_val)
 
@@ -280,9 +285,48 @@ def test_targets_without_classes_are_errors(tmp_path, labels, y_val, words):
 def test_many_numbers_are_classes_only_if_classification_is_true(tmp_path):
     numbers = list(range(60)) * 2
     folder = write(pa.table({"x": np.arange(120.0), "y": numbers}), tmp_path)
-    with pytest.raises(ValueError, match="got 60 different numbers such as 0"):
-        laid_out(folder)
     assert len(laid_out(folder, classification=True)[1].classes) == 60
+    _, layout, queries = laid_out(folder, y_val=[70.0])
+    assert (layout.classes, layout.class_counts) == ([], [120])
+    assert layout.target_scale.center == 29.5
+    assert queries.labels.tolist() == [40.5]
+    assert laid_out(folder)[1].sha256() != laid_out(folder, y_val=[200.0])[1].sha256()
+
+
+@pytest.mark.parametrize("most", [2**16, 40, 3])
+def test_the_scale_of_a_numeric_target_does_not_depend_on_the_shards(tmp_path, most, monkeypatch):
+    """Few labels are counted one by one, many as numbers, some shards this and others that."""
+    monkeypatch.setattr("cellworth.knn.shard_layout._MOST_LABELS", most)
+    rng = np.random.default_rng(0)
+    y = np.concatenate([rng.integers(0, 9, 60) / 4, rng.normal(size=140)])
+    game = KNNGame(np.zeros((200, 1)), y, np.zeros((1, 1)), [5.0])
+    folder = write(pa.table({"x": np.zeros(200), "y": y}), tmp_path, [30, 70, 71, 150])
+    for shards in (1, 3, 5):
+        table, layout, queries = laid_out(folder, y_val=[5.0], shards=shards)
+        assert layout.target_scale == game.target_scales[0]
+        assert queries.labels.tolist() == game.query_labels[0].tolist()
+        read = [read_shard(table, shard, layout) for shard in range(table.n_shards)]
+        steps = game.target_scales[0].count_steps(y)
+        assert np.array_equal(np.concatenate([shard.targets for shard in read]), steps)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1, 2, 4, 9]),
+        pa.array([True, False, False, True]),
+        pa.array([decimal.Decimal("1.5"), decimal.Decimal("2.25")] * 2),
+        pa.array(["1", "2.5", "1", "3"]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_a_score_of_numbers_reads_labels_of_any_type_as_numbers(tmp_path, column):
+    folder = write(pa.table({"x": np.zeros(4), "y": column}), tmp_path, [2])
+    table, layout, _ = laid_out(folder, y_val=[2.0], classification=False)
+    scale = layout.target_scale
+    read = [read_shard(table, shard, layout).targets for shard in range(table.n_shards)]
+    found = np.concatenate(read) * scale.step + scale.center
+    np.testing.assert_allclose(found, [float(label) for label in column.to_pylist()], rtol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -352,8 +396,11 @@ def test_too_many_categories_and_labels_are_errors(tmp_path, monkeypatch):
         summarise_all(table)
     monkeypatch.setattr("cellworth.knn.shard_layout._MOST_LABELS", 3)
     table = ShardedTable.from_files(written(tmp_path / "b", y=list("abcd")), target="y")
-    with pytest.raises(ValueError, match="must be classes"):
+    with pytest.raises(ValueError, match="more than 3 different cells, which are too many class"):
         summarize_shard(table, 0)
+    folder = written(tmp_path / "d", y=[1, 2, 3, 4])
+    with pytest.raises(ValueError, match="more than 3 different labels, which are too many class"):
+        laid_out(folder, classification=True)
 
 
 def test_validation_rows_are_required(tmp_path):

@@ -1,6 +1,7 @@
 """Summaries of columns: exact sums and quantiles, the same bits however a column is cut."""
 
 import dataclasses
+import math
 import sys
 from fractions import Fraction
 from functools import reduce
@@ -47,6 +48,23 @@ def test_floats_have_one_summary_in_any_order_and_however_cut(cells, random):
     random.shuffle(parts)
     assert_same_bits(reduce(NumberSummary.merge, parts), whole)
     assert_same_bits(parts[0].merge(parts[1]).merge(parts[2].merge(parts[3])), whole)
+
+
+def test_counts_have_the_summary_of_the_cells():
+    cells = np.repeat([0.5, -3.0, 0.0, 1e9, 7.25], [3, 1, 4, 200, 2])
+    counts = {7.25: 2, -3: 1, 0.5: 3, -0.0: 4, 10**9: 200}
+    missing = np.append(cells, [np.nan, np.nan])
+    assert_same_bits(NumberSummary.from_counts(counts, 2), NumberSummary.from_cells(missing))
+
+
+def test_means_and_deviations_are_rounded_once():
+    cells = np.random.default_rng(0).normal(1e6, 1, 1001)
+    summary = NumberSummary.from_cells(cells)
+    center = summary.mean()
+    assert center == math.fsum(cells) / 1001
+    differences = [Fraction(cell) - Fraction(center) for cell in cells.tolist()]
+    truth = float(sum(differences)), float(sum(each**2 for each in differences))
+    assert summary.deviations(center) == truth
 
 
 @pytest.mark.slow

@@ -11,7 +11,15 @@ import pandas as pd
 import pytest
 
 import survivor
-from cellworth import KNNValuer, Owners, Runtime, ShardedKNNValuer, ShardedTable, load
+from cellworth import (
+    DataWarning,
+    KNNValuer,
+    Owners,
+    Runtime,
+    ShardedKNNValuer,
+    ShardedTable,
+    load,
+)
 from cellworth.knn import BinnedRanks
 from cellworth.knn import shard_data as shards
 from cellworth.knn.algorithms import KNNShardAlgorithm
@@ -276,6 +284,84 @@ def test_each_valuer_names_the_other_for_a_table_of_its_kind(folder):
         KNNValuer().fit(table(folder), **JUDGES)
     with pytest.raises(TypeError, match="got DataFrame; use KNNValuer for a table in memory"):
         ShardedKNNValuer().fit(X, **JUDGES)
+
+
+def measured(X, seed):
+    """A numeric target."""
+    noise = np.random.default_rng(seed).normal(size=len(X))
+    return 50 + 3 * X["number0"].to_numpy(float) + (X["text"] == "red") + noise
+
+
+NUMBERS = measured(X, 7)
+MEASURED = {"X_val": JUDGES["X_val"], "y_val": measured(JUDGES["X_val"], 8)}
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    path = tmp_path_factory.mktemp("numbers")
+    X.assign(label=NUMBERS).to_parquet(path / "rows.parquet", row_group_size=100)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "n_shards", "executor"),
+    [
+        ({}, 1, Serial()),
+        ({"sampler": LeverageSampler(24), "n_passes": 3}, 7, Threads(2)),
+        ({"value_labels": True, "sampler": PermutationSampler(2)}, 3, Processes(2)),
+        ({"empty": "zero", "semivalue": (Banzhaf(), None)}, 3, Threads(2)),
+        ({"scoring": "neg_mean_squared_error", "value_labels": True, "empty": "zero"}, 2, Serial()),
+    ],
+    ids=str,
+)
+def test_numeric_targets_are_worth_in_shards_what_they_are_in_memory(
+    numbers, settings, n_shards, executor
+):
+    settings, given = split_settings(settings)
+    given |= MEASURED
+    whole = in_memory(**settings).fit(X, NUMBERS, **given, owners=some_owners(X)).valuation_
+    cut = table(numbers, n_shards)
+    settings |= {"runtime": Runtime(executor=executor)}
+    found = valuer(**settings).fit(cut, **given, owners=some_owners(cut)).valuation_
+    same(found, whole)
+    assert found.scores.n_classes is None
+    assert 0 < found.scores.r2 < 1
+    assert np.isnan(found.scores.accuracy)
+
+
+@pytest.mark.slow
+def test_groups_of_rows_with_a_numeric_target_resume_and_are_planned(
+    numbers, tmp_path, monkeypatch
+):
+    cut, given = table(numbers, 3), MEASURED | {"row_groups": "count"}
+    settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
+    with small_rounds(monkeypatch):
+        valuer(**settings).fit(cut, **given)
+        more = valuer(n_passes=2, **settings).fit(cut, **given).valuation_
+        whole = in_memory(n_passes=2).fit(X, NUMBERS, **given).valuation_
+    same(more, whole)
+    plan = valuer().plan(cut, **given)
+    assert plan.core_seconds["passes over the rows"] > 0
+    assert plan.near_bytes > 0
+
+
+@pytest.mark.slow
+def test_a_rule_on_errors_ends_a_run_of_a_numeric_target(numbers, tmp_path, monkeypatch):
+    """Errors are in units of the score, so rules must not see fixed point."""
+    settings = {"stop": TargetStandardError(0.02) | MaxTasks(200), "n_passes": None}
+    with small_rounds(monkeypatch):
+        whole = in_memory(**settings).fit(X, NUMBERS, **MEASURED).valuation_
+        found = valuer(**settings).fit(table(numbers), **MEASURED).valuation_
+    same(found, whole)
+    assert found.provenance.sessions == whole.provenance.sessions
+
+
+def test_whole_numbers_that_look_like_classes_are_told(tmp_path):
+    labels = np.arange(3000) % 60
+    cut, judges = labelled(tmp_path, labels), {"X_val": pd.DataFrame({"x": [1.0]}), "y_val": [3]}
+    with pytest.warns(DataWarning, match="60 integers 0 to 59.* treated as a numeric target"):
+        valuer().fit(cut, **judges)
 
 
 @pytest.mark.slow
@@ -568,11 +654,7 @@ def test_fitted_attributes_are_read_when_asked_for(folder):
     ("given", "settings", "message"),
     [
         ({"X_val": None, "y_val": None}, {}, "X_val and y_val must be given"),
-        (
-            {},
-            {"scoring": "neg_mean_squared_error"},
-            "'neighbor_agreement' or 'balanced_neighbor_agr",
-        ),
+        ({}, {"scoring": "neg_mean_squared_error"}, "y must hold numbers for a regressor"),
         (
             {"column_types": {"count": lambda a, b: 0.0}},
             {},
@@ -604,6 +686,7 @@ def labelled(folder, labels):
     ("labels", "words"),
     [
         ([1] * 6, r"the target 'label' must have at least two classes, got only 1"),
+        ([1.5] * 6, r"the target 'label' must vary, got 1.5 in every row"),
         (["a", "a\0", "b"] * 2, "must not end with a null character"),
     ],
 )

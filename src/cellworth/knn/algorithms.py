@@ -128,7 +128,7 @@ class QueryTasks:
             else:
                 sums[self._row_players(piece.fold)] += cells.T
             if owner_codes := self._get_owner_codes(piece.fold):
-                owned_sums += owner_codes.sums(as_floats(cells))
+                owned_sums += owner_codes.sums(as_floats(cells, self._units))
             added.append(of_piece)
         n_ranked = schedule.n_ranked(task)
         seen = PassSums(
@@ -139,6 +139,7 @@ class QueryTasks:
             **QueryTotals.combine(added)._asdict(),
             query_variance=None if recorder is None else recorder.variance(),
             tally=Tally(utilities=n_ranked, new=n_ranked),
+            units=self._units,
         )
         if self.holdings is None:
             return seen
@@ -220,7 +221,7 @@ class QueryTasks:
         batch = prepared.batch
         leave_if_cancelled()
         summary = ranker.count(0, shard, prepared)
-        row_values = ranker.finalize(summary)
+        row_values = ranker.finalize(batch, summary)
         grouped = np.zeros((schedule.n_results, shard.n_rows), dtype=np.int64)
         n_queries = len(batch.labels)
         steps = [(0, n_queries)] if recorder is None else [(q, q + 1) for q in range(n_queries)]
@@ -233,7 +234,7 @@ class QueryTasks:
             if recorder is not None:
                 grouped += into
                 weight = float(batch.weights[some[0]])
-                recorder.clear_values()[:, shard.positions] = into / (weight * UNITS)
+                recorder.clear_values()[:, shard.positions] = into / (weight * ranker.units)
                 stratum = queries.strata[piece.fold][piece.queries[some[0]]]
                 recorder.add_values((weight * queries.n_queries) ** 2, int(stratum))
         cells = np.empty_like(grouped)
@@ -271,20 +272,30 @@ class QueryTasks:
     def _ranker(self, fold: int) -> tuple[Ranker, Shard]:
         game = self.game
         positions = np.flatnonzero(game.problem.folds[fold].may_train)
-        rows, labels = game.distances.rows.take(positions), game.labels_in(fold)
-        scales = game.distances.fine
-        shard = Shard.of(rows, labels, int(game.labels.max()) + 1)
+        rows, scales = game.distances.rows.take(positions), game.distances.fine
+        target_scale = game.target_scales[fold]
+        if target_scale is None:
+            shard = Shard.of(rows, game.labels_in(fold), int(game.labels.max()) + 1)
+        else:
+            shard = Shard.of_targets(rows, target_scale.count_steps(game.labels[positions]))
         ranker = Ranker.of(
             scales,
             game.blocks.columns.codes[scales.positions].astype(np.int64),
             rows.take(sample_positions(len(positions))),
             np.diff(shard.starts),
+            target_scale,
             bins=cast(BinnedRanks, self.ranking),
             n_neighbors=game.n_neighbors,
             semivalue=self.row_semivalue,
             n_players=len(game.labels),
         )
         return ranker, shard
+
+    @property
+    def _units(self) -> float:
+        """Fixed-point units of sums of values, the same for all folds."""
+        scale = self.game.target_scales[0]
+        return UNITS if scale is None else scale.units
 
     def _get_owner_codes(self, fold: int) -> OwnerCodes | None:
         holdings = self.holdings
@@ -381,7 +392,7 @@ class KNNShardAlgorithm:
 
     def finalize(self, prepared: NumberedRound, summary: Summary) -> RoundResult:
         """Compute the values of rows from the summary of all shards, and the round's report."""
-        row_values = self.ranker.finalize(summary)
+        row_values = self.ranker.finalize(prepared.prepared.batch, summary)
         votes = count_votes_in_summary(self.ranker, prepared.prepared.batch, summary)
         report = self._report(self.schedule(prepared.number), prepared.prepared, row_values, votes)
         return RoundResult(row_values.far, row_values.near, report)
@@ -570,7 +581,7 @@ class KNNShardAlgorithm:
             # Queries of a stratum have the same weight, and counts are squared weights.
             weight = math.sqrt(count / n_seen) / self.schedule.queries.n_queries
             for line, units in zip(own, itertools.chain(cells, [cells.sum(axis=0)]), strict=True):
-                first = as_floats(units) / weight * (count / n_seen)
+                first = as_floats(units, self.ranker.units) / weight * (count / n_seen)
                 line[:] = first if n_seen == 1 else line - first * first / count
         state["deviations"] = deviations
         state["sums"] = sums if len(sums) == 1 else sums.sum(axis=0, keepdims=True)
@@ -578,15 +589,16 @@ class KNNShardAlgorithm:
     def _close_pass(self, rows: NumberedShard, state: ShardState) -> None:
         self._close_observed(state)
         (sums,), weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
+        units = self.ranker.units
         if rows.codes is not None:
             _append(state, "code_sums", rows.codes.sums(sums))
-        of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0)) / weight
+        of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0), units) / weight
         before = state.get("column_sums", np.empty((0, len(sums)), dtype=np.int64))
         state["column_sums"] = np.vstack([before, of_columns])
         # In place and line by line, because a shard's values take most of the memory.
         seen = sums.view(np.float64)
-        for line, units in zip(seen, sums, strict=True):
-            line[:] = as_floats(units) / weight
+        for line, in_units in zip(seen, sums, strict=True):
+            line[:] = as_floats(in_units, units) / weight
         if "mean" not in state:
             state |= {"mean": seen, "row_mean": of_rows}
             return
@@ -605,7 +617,7 @@ class KNNShardAlgorithm:
         if votes is None:
             votes = np.full(len(batch.labels), np.nan)
         added = sum_queries(batch.weights, row_values.of_full_table(batch), prepared.bases, votes)
-        sums = _column_sums(prepared, row_values.sums, self.ranker.class_counts)
+        sums = _column_sums(prepared, row_values.sums, self.ranker)
         variance = self.schedule.variance([task.part], sums)
         return {**added._asdict(), "n_ranked": self.schedule.n_ranked(task), **vars(variance)}
 
@@ -662,7 +674,8 @@ class KNNGroupAlgorithm(KNNShardAlgorithm):
             return ShardSummary(tally, None)
         sums = add_by_code(measures, "code_sums", len(self.codes.names))
         weight, n_results = self.weight(len(self.schedule.parts)), self.schedule.n_results
-        passes = [append_margins(as_floats(one).reshape(-1, n_results)) / weight for one in sums]
+        floats = as_floats(sums, self.ranker.units)
+        passes = [append_margins(one.reshape(-1, n_results)) / weight for one in floats]
         return ShardSummary(tally, BlockErrors.of(Moments.of_all(passes)))
 
 
@@ -691,15 +704,14 @@ def _observe(count: int, mean: Floats, sum_sq: Floats, seen: Floats) -> None:
     mean[:], sum_sq[:] = after.mean, after.sum_sq
 
 
-def _column_sums(prepared: PreparedBatch, sums: Floats, class_counts: NDArray[np.int64]) -> Floats:
+def _column_sums(prepared: PreparedBatch, sums: Floats, ranker: Ranker) -> Floats:
     """Return the column sums and the total of each query, without the query weights."""
     batch, drawn = prepared.batch, prepared.drawn
     found = np.empty((len(batch.labels), drawn.weights.shape[1] + 1))
     for query, (label, draw) in enumerate(zip(batch.labels, batch.draws, strict=True)):
         pairs = slice(*batch.pair_starts[query : query + 2])
         coalitions = slice(*drawn.steps.starts[draw : draw + 2])
-        matches = class_counts[label] if label < len(class_counts) else 0
-        alone = prepared.nothing[query] @ [class_counts.sum() - matches, matches]
+        alone = prepared.nothing[query] @ ranker.multiplicities(label)
         by_position = sums[pairs] @ drawn.weights[coalitions] + alone * drawn.nothing[draw]
         found[query, batch.orders[query]] = by_position
         found[query, -1] = by_position.sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import Chances, Query, chance_of_right_vote, choose_chances, find_steps
 from cellworth.sampling.column_samplers import Coalitions
 from cellworth.sampling.passes import LARGEST, UNITS
-from cellworth.sampling.semivalues import Semivalue
+from cellworth.sampling.semivalues import Semivalue, inside_chances
+from cellworth.sampling.statistics import NumberSummary
 
 # Capacity for nearest rows, relative to the expected number; if it is too small, count repeats.
 _CAPACITY = 3
@@ -28,6 +29,8 @@ _LARGE_SHARE = 1024
 # The nearest rows must include this many rows of the sample, to determine where they end.
 _LEAST_NEAREST_IN_SAMPLE = 8
 _MARGIN = 50
+# As in binned_kernels, which takes a while to import.
+_TARGET_BITS = 31
 
 
 class Steps(NamedTuple):
@@ -69,7 +72,8 @@ class QueryBatch(NamedTuple):
     numbers: Floats
     categories: Codes
     lines: Integers
-    labels: Integers  # (n_queries,): codes of classes
+    # (n_queries,): codes of classes, or targets minus the mean target of the training rows
+    labels: Integers | Floats
     # (n_queries, n_results): column player at each position of the query's draw.
     orders: Integers
     draws: Integers  # (n_queries,): number of each query's draw
@@ -84,6 +88,8 @@ class QueryBatch(NamedTuple):
         draws: Sequence[int],
         weights: Sequence[float],
         drawn: DrawnCoalitions,
+        *,
+        is_class: bool,
     ) -> QueryBatch:
         """Combine queries into arrays."""
         lengths = np.diff(drawn.steps.starts)[list(draws)]
@@ -91,7 +97,7 @@ class QueryBatch(NamedTuple):
             np.array([query.numbers for query in queries]),
             np.array([query.categories for query in queries]),
             np.array([query.lines for query in queries]),
-            np.array([query.label for query in queries]).astype(np.int64),
+            np.array([query.label for query in queries], dtype=np.int64 if is_class else float),
             np.array(orders, dtype=np.int64),
             np.array(draws, dtype=np.int64),
             np.concatenate([[0], np.cumsum(lengths)]),
@@ -104,13 +110,45 @@ class QueryBatch(NamedTuple):
         return int(self.pair_starts[-1])
 
 
+@dataclass(frozen=True)
+class TargetScale:
+    """Steps of numeric targets, in which far rows have integers: sums are the same in any order.
+
+    Targets are counted from the mean. A step is 2**-31 of their range, rounded up to a power of 2.
+    """
+
+    center: float  # Mean of the training rows
+    step: float
+    # Sums of the targets of all training rows and of their squares, in steps.
+    total: float
+    squares: float
+
+    @classmethod
+    def of(cls, rows: NumberSummary, low: float, high: float) -> TargetScale:
+        """Choose the step for training rows, and validation rows between these ends as well."""
+        reach = max(rows.ends[1], high) - min(rows.ends[0], low)
+        center, step = rows.mean(), math.ldexp(1.0, math.frexp(reach)[1] - _TARGET_BITS)
+        total, squares = rows.deviations(center)
+        return cls(center, step, total / step, squares / step**2)
+
+    @property
+    def units(self) -> float:
+        """Units of values: 1 / K is the most by which a row can change the squared error."""
+        return UNITS / (2 * (self.step * 2.0**_TARGET_BITS) ** 2)
+
+    def count_steps(self, targets: Floats) -> Floats:
+        """Return how many steps targets are above the mean."""
+        return (targets - self.center) / self.step
+
+
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Some or all rows of a table, sorted by class."""
+    """Some or all rows of a table, sorted by class; with a numeric target they are one group."""
 
     rows: Columns
     starts: Integers  # (n_classes + 1,): first row of each class
     positions: Integers  # (n_rows,): position of each row in the table
+    targets: Floats | None = None  # (n_rows,): numeric targets in steps of TargetScale
 
     @classmethod
     def of(cls, rows: Columns, labels: NDArray[Any], n_classes: int) -> Shard:
@@ -118,6 +156,12 @@ class Shard:
         positions = np.argsort(labels, kind="stable").astype(np.int64)
         starts = np.searchsorted(labels[positions], np.arange(n_classes + 1))
         return cls(rows.take(positions), starts.astype(np.int64), positions)
+
+    @classmethod
+    def of_targets(cls, rows: Columns, targets: Floats) -> Shard:
+        """Return the rows of a table with a numeric target."""
+        n_rows = len(targets)
+        return cls(rows, np.array([0, n_rows]), np.arange(n_rows), targets)
 
     @property
     def n_rows(self) -> int:
@@ -131,7 +175,7 @@ class BinnedRanks:
 
     Time is linear in the number of rows; use it above about 50,000 rows. The total and the sums of
     columns stay exact. Errors of single values are up to 1% of the values' standard deviation.
-    Labels must be classes.
+    Numeric targets of far rows are rounded to 2**-31 of their range.
 
     Parameters
     ----------
@@ -190,7 +234,9 @@ def n_nearest(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> int:
 class PreparedBatch:
     """The data of a round that all shards need.
 
-    A match is a row with the query's label; all other rows are mismatches.
+    A match is a row with the query's label; all other rows are mismatches. With a numeric target,
+    the value of a row is a quadratic function of its target: there are three coefficients instead
+    of two values.
     """
 
     batch: QueryBatch
@@ -200,7 +246,7 @@ class PreparedBatch:
     ends: NDArray[np.int32]
     # (n_pairs,): distance of the nearest row of the sample, to which the edges are relative.
     origins: Floats
-    nothing: Floats  # (n_queries, 2): values of mismatches and matches without columns
+    nothing: Floats  # (n_queries, 2 or 3): values of mismatches and matches without columns
     bases: Floats  # (n_queries,): baseline: the part of the utility that the total leaves out
 
     def __sizeof__(self) -> int:
@@ -243,19 +289,21 @@ class Near(NamedTuple):
 
     rows: NDArray[Any]  # For each row, twice its distance plus 1 for a match; later its value
     starts: NDArray[np.uint32]  # (n_pairs + 1,): first entry of each pair
+    targets: Floats | None = None  # Numeric targets; ``rows`` are plain distances then
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
     """Ranks of the rows of some shards; values follow from the summary of all shards."""
 
-    # (n_pairs, 2, n_bins): mismatches and matches by bin, without the nearest rows.
-    counts: NDArray[np.uint32]
+    # (n_pairs, 2, n_bins): mismatches and matches by bin, without the nearest rows. With a numeric
+    # target, (n_pairs, n_bins, 4): rows, and sums of rounded targets and of halves of squares.
+    counts: NDArray[Any]
     near: dict[int, Near]  # The nearest rows by shard number
 
     def __sizeof__(self) -> int:
         # A cluster reads this to schedule work where most data are.
-        return self.counts.nbytes + sum(rows.nbytes for rows, _ in self.near.values())
+        return self.counts.nbytes + sum(each.rows.nbytes for each in self.near.values())
 
     def merge(self, other: Summary) -> Summary:
         """Add the counts and combine the lists of nearest rows."""
@@ -266,7 +314,8 @@ class Summary:
 class RankValues:
     """Values of rows for every pair."""
 
-    far: Floats  # (n_pairs, 2, n_bins): values of mismatches and matches by bin
+    # (n_pairs, 2, n_bins): values of mismatches and matches by bin, or (n_pairs, n_bins, 3).
+    far: Floats
     near: dict[int, Near]  # Values of the nearest rows by shard number
     sums: Floats  # (n_pairs,): sum over all rows
     utilities: Floats  # (n_pairs,): utility of all rows
@@ -288,6 +337,8 @@ class Ranker:
     n_nearest: int
     n_neighbors: int
     chances: Chances
+    target_scale: TargetScale | None = None  # For a numeric target; there is one class then
+    empty_chance: float = 0.0  # Probability that a row joins no other
 
     @classmethod
     def of(
@@ -296,6 +347,7 @@ class Ranker:
         players: Integers,
         sample: Columns,
         class_counts: Integers,
+        target_scale: TargetScale | None = None,
         *,
         bins: BinnedRanks,
         n_neighbors: int,
@@ -316,12 +368,21 @@ class Ranker:
             n_nearest(bins, n_rows, n_neighbors),
             n_neighbors,
             choose_chances(semivalue, n_players, n_rows, n_neighbors),
-        )
+            target_scale,
+            0.0 if target_scale is None else float(
+                inside_chances(semivalue, n_players, n_rows - 1, 0)
+            ),
+        )  # fmt: skip
 
     @property
     def n_rows(self) -> int:
         """Number of rows of the table."""
         return int(self.class_counts.sum())
+
+    @property
+    def units(self) -> float:
+        """Fixed-point units of the sums of values."""
+        return UNITS if self.target_scale is None else self.target_scale.units
 
     def prepare(
         self, batch: QueryBatch, drawn: DrawnCoalitions, *, empty: str, with_label: bool
@@ -341,11 +402,15 @@ class Ranker:
             )  # fmt: skip
             ends[pairs] = np.sort(ordinals.view(np.int32), axis=1)[:, self.edge_positions]
         alone = np.array([self.without_columns(label) for label in batch.labels.tolist()])
+        # Without rows, the prediction of a numeric target is the mean.
+        without_rows = 0.0 if self.target_scale is None else -(batch.labels**2)
         if empty == "zero":
             alone = np.zeros_like(alone)
-        bases = np.where(with_label, 0.0, alone[:, 2])
+            alone[:, 0] = self.empty_chance * without_rows
+            without_rows = 0.0
+        bases = np.where(with_label, without_rows, alone[:, -1])
         # Kernels are compiled for contiguous arrays.
-        nothing = np.ascontiguousarray(alone[:, :2])
+        nothing = np.ascontiguousarray(alone[:, :-1])
         return PreparedBatch(batch, drawn, ends, origins, nothing, bases)
 
     def count(self, number: int, shard: Shard, prepared: PreparedBatch) -> Summary:
@@ -355,64 +420,141 @@ class Ranker:
         batch, steps, ends = prepared.batch, prepared.drawn.steps, prepared.ends
         expected = math.ceil(self.n_nearest * shard.n_rows / self.n_rows)
         capacity = min(_CAPACITY * expected + _LEAST_CAPACITY, shard.n_rows)
+        is_class = self.target_scale is None
+        # One bin after each edge, and one for the distance of the first edge alone.
+        n_pairs, n_bins = len(ends), ends.shape[1] + 1
+        shape, dtype = ((2, n_bins), np.uint32) if is_class else ((n_bins, 4), np.int64)
         while True:
-            # One bin after each edge, and one for the distance of the first edge alone.
-            counts = np.zeros((len(ends), 2, ends.shape[1] + 1), dtype=np.uint32)
-            near = np.empty((len(ends), capacity), dtype=np.int64)
-            n_near = np.zeros(len(ends), dtype=np.int64)
+            counts = np.zeros((n_pairs, *shape), dtype=dtype)
+            near = tuple(
+                np.empty((n_pairs, capacity), dtype=each)
+                for each in ((np.int64,) if is_class else (np.int64, np.float64))
+            )
+            n_near = np.zeros(n_pairs, dtype=np.int64)
             bin_kernels.count(
-                shard.rows, shard.starts, self.scales, self.players, batch, steps,
+                shard.rows, shard.starts, shard.targets, self.scales, self.players, batch, steps,
                 (ends, prepared.origins), counts, near, n_near,
             )  # fmt: skip
             if n_near.max() <= capacity:
-                listed = [line[:n] for line, n in zip(near, n_near, strict=True)]
+                listed = [
+                    np.concatenate([line[:n] for line, n in zip(lines, n_near, strict=True)])
+                    for lines in near
+                ]
                 # 32 bits halve the bytes that are sent.
                 starts = np.concatenate([[0], np.cumsum(n_near)]).astype(np.uint32)
-                return Summary(counts, {number: Near(np.concatenate(listed), starts)})
+                return Summary(counts, {number: Near(listed[0], starts, *listed[1:])})
             capacity = int(n_near.max())
 
-    def finalize(self, summary: Summary) -> RankValues:
+    def finalize(self, batch: QueryBatch, summary: Summary) -> RankValues:
         """Compute the values of rows from the summary of all shards."""
-        from cellworth.knn import binned_kernels as bin_kernels
-
-        n_pairs = len(summary.counts)
-        far, sums, utilities = np.empty(summary.counts.shape), np.empty(n_pairs), np.empty(n_pairs)
+        n_pairs, is_class = len(summary.counts), self.target_scale is None
+        all_counts = summary.counts.astype(np.int64)
+        far = np.empty(all_counts.shape if is_class else (*all_counts.shape[:2], 3))
+        sums, utilities = np.empty(n_pairs), np.empty(n_pairs)
         positions, starts = _pair_by_pair(summary.near)
         near = np.empty(starts[-1], dtype=np.int64)
+        targets = np.empty(0 if is_class else len(near))
         for number, each in summary.near.items():
             near[positions(number)] = each.rows
+            if each.targets is not None:
+                targets[positions(number)] = each.targets
         values = np.empty(len(near))
-        head = self.chances.at(np.arange(np.diff(starts).max() + 1))
-        all_counts = summary.counts.astype(np.int64)
-        begins = np.cumsum(all_counts.sum(axis=1), axis=1) + np.diff(starts)[:, None]
+        at = self.chances.at if is_class else self.chances.pairs_at
+        head = at(np.arange(np.diff(starts).max() + 1))
+        of_bins = all_counts.sum(axis=1) if is_class else all_counts[:, :, 0]
+        begins = np.cumsum(of_bins, axis=1) + np.diff(starts)[:, None]
         ranks = np.column_stack([np.diff(starts), begins])
-        single, running = (each.reshape(ranks.shape) for each in self.chances.at(ranks.ravel()))
+        at_bins = [each.reshape(ranks.shape) for each in at(ranks.ravel())]
+        labels = np.repeat(batch.labels, np.diff(batch.pair_starts))
         for pair in range(n_pairs):
-            counts = all_counts[pair]
             mine = slice(*starts[pair : pair + 2])
-            # Equal entries are at the same distance and both match or not, so their order is free.
-            order = np.argsort(near[mine])
-            ordered, sorted_values = near[mine][order], np.empty(len(order))
-            bin_kernels.value_bins(
-                counts, ordered, head, (single[pair], running[pair]), far[pair], sorted_values
-            )
-            sums[pair] = (counts * far[pair]).sum() + sorted_values.sum()
-            utilities[pair] = bin_kernels.nearest_matches(counts, ordered, self.n_neighbors)
-            values[mine][order] = sorted_values
+            chances = head, tuple(each[pair] for each in at_bins)
+            found = values[mine], far[pair]
+            if is_class:
+                of_pair = self._value_pair(all_counts[pair], near[mine], chances, found)
+            else:
+                nearest = near[mine], targets[mine]
+                of_pair = self._value_target_pair(
+                    labels[pair], all_counts[pair], nearest, chances, found
+                )
+            sums[pair], utilities[pair] = of_pair
         split = {n: Near(values[positions(n)], each.starts) for n, each in summary.near.items()}
-        return RankValues(far, split, sums, utilities / self.n_neighbors)
+        return RankValues(far, split, sums, utilities)
 
-    def without_columns(self, label: int) -> tuple[float, float, float]:
+    def _value_pair(
+        self, counts: Integers, near: Integers, chances: Any, found: tuple[Floats, Floats]
+    ) -> tuple[float, float]:
+        """Compute the values of near and far rows for a pair; return their sum and the utility."""
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        # Equal entries are at the same distance and both match or not, so their order is free.
+        order = np.argsort(near)
+        ordered, values = near[order], np.empty(len(order))
+        bin_kernels.value_bins(counts, ordered, *chances, found[1], values)
+        found[0][order] = values
+        matches = bin_kernels.nearest_matches(counts, ordered, self.n_neighbors)
+        return (counts * found[1]).sum() + values.sum(), matches / self.n_neighbors
+
+    def _value_target_pair(
+        self,
+        label: float,
+        counts: Integers,
+        nearest: tuple[Integers, Floats],
+        chances: Any,
+        found: tuple[Floats, Floats],
+    ) -> tuple[float, float]:
+        """Do the same for a numeric target."""
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        step = cast(TargetScale, self.target_scale).step
+        order = np.argsort(nearest[0])
+        if (np.diff(nearest[0][order]) == 0).any():
+            # Sums over ties must not depend on their order; this takes longer.
+            order = np.lexsort(nearest[::-1])
+        near, targets = (each[order] for each in nearest)
+        values, query = np.empty(len(order)), (label / step, self.n_neighbors)
+        bin_kernels.value_target_bins(counts, near, targets, query, *chances, found[1], values)
+        found[0][order] = values = values * step**2
+        found[1][:] *= step**2
+        error = bin_kernels.nearest_error(counts, near, targets, *query)
+        return (_powers(counts) * found[1]).sum() + values.sum(), -error * step**2
+
+    def multiplicities(self, label: int | float) -> NDArray[Any]:
+        """Return by what to multiply the values without columns, to add them up over all rows."""
+        if self.target_scale is not None:
+            return np.array([self.n_rows, self.target_scale.total, self.target_scale.squares])
+        code = int(label)
+        matches = self.class_counts[code] if code < len(self.class_counts) else 0
+        return np.array([self.n_rows - matches, matches])
+
+    def without_columns(self, label: int | float) -> tuple[float, ...]:
         """Return the values of mismatches and matches if all rows tie, and the utility."""
         from cellworth.knn import binned_kernels as bin_kernels
 
         n_rows = self.n_rows
-        matches = int(self.class_counts[label]) if 0 <= label < len(self.class_counts) else 0
+        if self.target_scale is not None:
+            return self._target_without_columns(label, self.target_scale)
+        matches = int(self.multiplicities(label)[1])
         single, running = self.chances.at(np.array([0, n_rows]))
         chances = float(single[0]), float(single[1]), float(running[0]), float(running[1])
         of_other, of_match, _ = bin_kernels.value_ties(0, n_rows, matches, chances, 0.0)
         utility = min(self.n_neighbors, n_rows) * matches / n_rows / self.n_neighbors
         return of_other, of_match, utility
+
+    def _target_without_columns(self, label: float, scale: TargetScale) -> tuple[float, ...]:
+        """Return the coefficients of the values if all rows tie, and the utility."""
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        n_rows, k, asked = self.n_rows, self.n_neighbors, label / scale.step
+        ends = (each.tolist() for each in self.chances.pairs_at(np.array([0, n_rows])))
+        coefficients, _ = bin_kernels.value_target_ties(
+            0, n_rows, (0.0, scale.total, scale.squares), (asked, k), *zip(*ends, strict=True),
+            (0.0, 0.0, 0.0),
+        )  # fmt: skip
+        taken = min(k, n_rows)
+        variance = bin_kernels.variance_of_draw(taken, n_rows, scale.total, scale.squares)
+        error = (taken * scale.total / (n_rows * k) - asked) ** 2 + variance / k**2
+        return tuple(each * scale.step**2 for each in (*coefficients, -error))
 
     def accumulate(
         self,
@@ -442,13 +584,20 @@ class Ranker:
                 f"got {largest:.3g}; use another sampler, or exact ranks."
             )
         some = queries or (0, len(batch.labels))
-        weights = drawn.weights, drawn.nothing, batch.weights * UNITS
+        weights = drawn.weights, drawn.nothing, batch.weights * self.units
+        row_values = far, near.rows, near.starts, prepared.nothing
         bin_kernels.accumulate(
-            shard.rows, shard.starts, self.scales, self.players, batch, drawn.steps,
-            (prepared.ends, prepared.origins), some, weights, (far, *near, prepared.nothing),
+            shard.rows, shard.starts, shard.targets, self.scales, self.players, batch, drawn.steps,
+            (prepared.ends, prepared.origins), some, weights, row_values,
             into[np.newaxis] if into.ndim == 2 else into,
             QueryRecord.nothing(len(batch.labels)) if record is None else record,
         )  # fmt: skip
+
+
+def _powers(sums: Integers) -> Floats:
+    """Return the number of rows and the sums of targets and of their squares as floats."""
+    squares = sums[..., 2] * 2.0**_TARGET_BITS + sums[..., 3]
+    return np.stack([sums[..., 0], sums[..., 1], squares], axis=-1)
 
 
 def _pair_by_pair(near: dict[int, Near]) -> tuple[Callable[[int], Integers], Integers]:
@@ -492,10 +641,12 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
     """Return the probability that the vote of all rows is correct, for each query.
 
     Summaries count matches and mismatches, which suffices for two classes. The result is None for
-    more classes.
+    more classes, and NaN for a numeric target.
     """
     from cellworth.knn import kernels as vote_kernels
 
+    if ranker.target_scale is not None:
+        return np.full(len(batch.labels), np.nan)
     if len(ranker.class_counts) > 2:
         return None
     chances = np.empty(len(batch.labels))

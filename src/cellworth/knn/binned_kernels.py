@@ -17,6 +17,9 @@ _SEARCHED = 32
 # Four bins of 16 bits are read as one word.
 _FIELD = np.uint64(0xFFFF)
 _SECOND, _THIRD, _FOURTH = np.uint64(16), np.uint64(32), np.uint64(48)
+# Targets of far rows are rounded to so many bits and a sign. Squares are summed in two halves.
+TARGET_BITS = 31
+_LOW_HALF = (1 << TARGET_BITS) - 1
 
 
 @kernel
@@ -57,21 +60,26 @@ def sample_distances(rows, scales, players, batch, steps, query, origins, ordina
 
 
 @kernel
-def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_near):
+def count(rows, starts, targets, scales, players, batch, steps, ends, counts, near, n_near):
     """Count rows by bin and list the nearest, for all coalitions of all queries.
+
+    Where targets are None, the compiler drops all that is for numeric targets.
 
     Parameters
     ----------
     rows, scales, players, batch, steps
         As in sample_distances.
     starts : (n_classes + 1,) int64, first row of each class
+    targets : (n_rows,) float64, numeric targets in steps of TargetScale; None for classes
     ends : tuple
         Edges of the bins, (n_pairs, n_edges) int32, and the distances that they are relative to,
         (n_pairs,) float64. The nearest rows lie before the first edge.
     counts : (n_pairs, 2, n_bins) uint32
-        Counts of rows whose label does not match, and of rows whose label does; added to.
-    near : (n_pairs, n_most) int64
-        Output: twice the distance of each of the nearest rows, plus 1 for a match.
+        Counts of rows whose label does not match, and of rows whose label does; added to. For
+        numeric targets, (n_pairs, n_bins, 4) int64: see _make_words.
+    near : tuple of (n_pairs, n_most) arrays
+        Output: twice the distance of each of the nearest rows, plus 1 for a match. For numeric
+        targets, the distance, int64, and the target, float64.
     n_near : (n_pairs,) int64, output: number of nearest rows, which may exceed n_most
     """
     n_bins = counts.shape[2]
@@ -80,11 +88,14 @@ def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_nea
     reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     lanes = np.zeros((_LANES, n_bins), dtype=np.int32)
+    words = np.empty((_ROWS_AT_ONCE, 4), dtype=np.int64)
     edges, origins = ends
     nearest_end, bits, bins = _all_edges(edges)
     for group in range(starts.shape[0] - 1):
         for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
             width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
+            if targets is not None:
+                _make_words(targets[first : first + width], words)
             for query in range(batch.labels.shape[0]):
                 match = np.int64(batch.labels[query] == group)
                 _measure(rows, scales, players, batch, query, first, width, block)
@@ -97,23 +108,34 @@ def count(rows, starts, scales, players, batch, steps, ends, counts, near, n_nea
                     ordinal = ordinals[:width].view(np.int32)
                     _find_steps(ordinal, nearest_end[pair], bits[pair], reached[:width])
                     _find_bins(reached[:width], bins[pair], positions[:width])
-                    _count(positions[:width], lanes, counts[pair, match])
+                    if targets is None:
+                        _count(positions[:width], lanes, counts[pair, match])
+                    else:
+                        _add_words(positions[:width], words, counts[pair])
                     if _smallest(ordinal) < nearest_end[pair]:
-                        n_near[pair] = _list_nearest(
-                            ordinal, nearest_end[pair], line[:width], match, near[pair],
-                            n_near[pair], counts[pair, match],
-                        )  # fmt: skip
+                        if targets is None:
+                            n_near[pair] = _list_nearest(
+                                ordinal, nearest_end[pair], line[:width], match, near[0][pair],
+                                n_near[pair], counts[pair, match],
+                            )  # fmt: skip
+                        else:
+                            n_near[pair] = _list_targets(
+                                ordinal, nearest_end[pair], line[:width],
+                                targets[first : first + width], words, near[0][pair],
+                                near[1][pair], n_near[pair], counts[pair, 0],
+                            )  # fmt: skip
 
 
 @kernel
 def accumulate(
-    rows, starts, scales, players, batch, steps, ends, queries, all_weights, row_values, into, seen
-):
+    rows, starts, targets, scales, players, batch, steps, ends, queries, all_weights, row_values,
+    into, seen,
+):  # fmt: skip
     """Add the values of rows to their cells, for all coalitions of some queries.
 
     Parameters
     ----------
-    rows, starts, scales, players, batch, steps, ends
+    rows, starts, targets, scales, players, batch, steps, ends
         As in count.
     queries : tuple of int, range of queries: the first one, and one after the last
     all_weights : tuple of arrays
@@ -122,7 +144,8 @@ def accumulate(
     row_values : tuple of arrays
         Values by bin of mismatches and matches, shape (n_pairs, 2, n_bins); values of the nearest
         rows, pair by pair in the order of count; start of each pair in these; and values of
-        mismatches and matches without columns, shape (n_queries, 2).
+        mismatches and matches without columns, shape (n_queries, 2). For numeric targets, values
+        are coefficients of 1, the target and its square, (n_pairs, n_bins, 3) and (n_queries, 3).
     into : (n_strata, n_results, n_rows) int64
         Values of the cells by stratum of the query, added to; with no rows they are not wanted.
     seen : QueryRecord, output: squares of the values of single queries, and sums over cells
@@ -155,8 +178,10 @@ def accumulate(
                     own_cells[:, :width] = 0
                 _measure(rows, scales, players, batch, query, first, width, block)
                 _add_everything(steps, draw, width, block)
-                alone = nothing[query, match] * weight
-                _begin(sums, without[draw], alone, dense[draw], order, cells, at, width)
+                _begin(
+                    _some(targets, first, width), (nothing[query], match, weight), without[draw],
+                    dense[draw], order, (values[:width], units[:width], sums), cells, at,
+                )  # fmt: skip
                 for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
                     s = steps.starts[draw] + pair - batch.pair_starts[query]
                     _apply_steps(block, order, steps, s, line[:width])
@@ -165,7 +190,10 @@ def accumulate(
                     end = nearest_end[pair - before]
                     _find_steps(ordinal, end, bits[pair - before], reached[:width])
                     _find_bins(reached[:width], bins[pair - before], positions[:width])
-                    _look_up(positions[:width], far[pair, match], values[:width])
+                    _look_up(
+                        _some(targets, first, width), positions[:width], match, far[pair],
+                        values[:width],
+                    )  # fmt: skip
                     if _smallest(ordinal) < end:
                         cursor[pair] = _fill_nearest(ordinal, end, near, cursor[pair], values)
                     if dense[draw]:
@@ -369,9 +397,21 @@ def _find_bins(reached, bins, positions):
 
 
 @kernel
-def _look_up(positions, far, values):
-    for i in range(positions.shape[0]):
-        values[i] = far[positions[i]]
+def _some(targets, first, width):
+    return None if targets is None else targets[first : first + width]
+
+
+@kernel
+def _look_up(targets, positions, match, far, values):
+    """Look up the values of rows by bin, or compute them from their rounded targets."""
+    if targets is None:
+        line = far[match]
+        for i in range(positions.shape[0]):
+            values[i] = line[positions[i]]
+    else:
+        for i in range(positions.shape[0]):
+            target, line = np.rint(targets[i]), far[positions[i]]
+            values[i] = line[0] + (line[1] + line[2] * target) * target
 
 
 @kernel
@@ -417,6 +457,37 @@ def _count(position, lanes, counts):
 
 
 @kernel
+def _make_words(targets, words):
+    """Write 1, the rounded target and both halves of its square: bins have sums of these."""
+    for i in range(targets.shape[0]):
+        target = np.int64(np.rint(targets[i]))
+        words[i, 0], words[i, 1] = 1, target
+        words[i, 2] = (target * target) >> TARGET_BITS
+        words[i, 3] = (target * target) & _LOW_HALF
+
+
+@kernel
+def _add_words(positions, words, sums):
+    for i in range(positions.shape[0]):
+        line = sums[positions[i]]
+        for k in range(4):
+            line[k] += words[i, k]
+
+
+@kernel
+def _list_targets(ordinal, end, line, targets, words, near, near_targets, n_near, sums):
+    for i in range(ordinal.shape[0]):
+        if ordinal[i] < end:
+            # The first bin counts them, too.
+            for k in range(4):
+                sums[k] -= words[i, k]
+            if n_near < near.shape[0]:
+                near[n_near], near_targets[n_near] = np.int64(line[i]), targets[i]
+            n_near += 1
+    return n_near
+
+
+@kernel
 def _dense(steps, weights):
     """Return, for each draw, whether coalitions have weights in more than two results."""
     dense = np.zeros(steps.starts.shape[0] - 1, dtype=np.bool_)
@@ -427,16 +498,30 @@ def _dense(steps, weights):
 
 
 @kernel
-def _begin(sums, without, alone, dense, order, into, first, width):
+def _begin(targets, of_query, without, dense, order, buffers, into, first):
     """Start the sums with the values of rows without columns."""
-    for result in range(without.shape[0]):
-        start = without[result] * alone
+    nothing, match, weight = of_query
+    values, units, sums = buffers
+    width = values.shape[0]
+    if targets is None:
+        alone = nothing[match] * weight
+        for result in range(without.shape[0]):
+            start = without[result] * alone
+            if dense:
+                sums[result, :width] = start
+            elif start != 0.0:
+                constant = np.int64(np.rint(start))
+                cells = into[order[result], first : first + width]
+                for i in range(width):
+                    cells[i] += constant
+    else:
+        for i in range(width):
+            values[i] = nothing[0] + (nothing[1] + nothing[2] * targets[i]) * targets[i]
         if dense:
-            sums[result, :width] = start
-        elif start != 0.0:
-            constant, cells = np.int64(np.rint(start)), into[order[result], first : first + width]
-            for i in range(width):
-                cells[i] += constant
+            sums[:, :width] = 0.0
+            _add_many(values, without, weight, sums)
+        else:
+            _add_few(values, without, weight, order, units, into, first)
 
 
 @kernel
@@ -565,3 +650,148 @@ def nearest_matches(counts, near, n_neighbors):
             found += taken * counts[1, b] / tied
             left -= taken
     return found
+
+
+@kernel
+def value_target_bins(sums, near, targets, query, head, at_bins, far, near_values):
+    """Compute the same as value_bins for a numeric target.
+
+    Parameters
+    ----------
+    sums : (n_bins, 4) int64, sums over the rows of each bin: see _make_words
+    near, targets : (n_near,) arrays, distances and targets of the nearest rows, sorted by both
+    query : tuple, target of the query, and K
+    head, at_bins : tuples of arrays, as in value_bins, but those of ``pairs_at``
+    far : (n_bins, 3) float64, output: coefficients of 1, the target and its square by bin
+    near_values : (n_near,) float64, output
+    """
+    far[:] = 0.0
+    carried = 0.0, 0.0, 0.0
+    n_near, n_bins = near.shape[0], sums.shape[0]
+    nearer = np.zeros(n_near + 1)
+    for i in range(n_near):
+        nearer[i + 1] = nearer[i] + targets[i]
+    end, nearer_far = n_near, np.int64(0)
+    for b in range(n_bins):
+        end += sums[b, 0]
+        nearer_far += sums[b, 1]
+    for b in range(n_bins - 1, -1, -1):
+        tied, total = sums[b, 0], sums[b, 1]
+        if tied == 0:
+            continue
+        # As integers: their sums are exact.
+        nearer_far -= total
+        of_ties = nearer[n_near] + nearer_far, float(total), _sum_of_squares(sums[b])
+        first, last = _pick(at_bins, b), _pick(at_bins, b + 1)
+        coefficients, carried = value_target_ties(
+            end - tied, end, of_ties, query, first, last, carried
+        )
+        for k in range(3):
+            far[b, k] = coefficients[k]
+        end -= tied
+    while end > 0:
+        begin, total, squares = end, 0.0, 0.0
+        while begin > 0 and near[begin - 1] == near[end - 1]:
+            begin -= 1
+            total += targets[begin]
+            squares += targets[begin] * targets[begin]
+        first, last = _pick(head, begin), _pick(head, end)
+        coefficients, carried = value_target_ties(
+            begin, end, (nearer[begin], total, squares), query, first, last, carried
+        )
+        for i in range(begin, end):
+            slope = coefficients[1] + coefficients[2] * targets[i]
+            near_values[i] = coefficients[0] + slope * targets[i]
+        end = begin
+
+
+@kernel
+def value_target_ties(begin, end, sums, query, first, last, carried):
+    """Return the values of rows tied at ranks begin + 1..end, and what they add to nearer rows.
+
+    Expanding the formulas of kernels.target_values in the target of a row gives a quadratic
+    function; the coefficients of 1, the target and its square are returned. Sums over ranks follow
+    from running sums, by partial summation. Their rounding errors cancel in the sum of all values.
+
+    Parameters
+    ----------
+    begin, end : int
+    sums : tuple, sum of the targets of nearer rows, of tied rows, and of the squares of the latter
+    query : tuple, target of the query, and K
+    first, last : tuples, the chances of ``pairs_at`` at ranks begin and end
+    carried : tuple, ``farther``, ``partners`` and ``pairs_out`` as in kernels.target_values
+    """
+    nearer, total, squares = sums
+    asked, n_neighbors = query
+    farther, partners, pairs_out = carried
+    tied = end - begin
+    single, pair = last[0], last[2]
+    mean = (last[1] - first[1]) / tied if tied > 1 else single
+    pair_0 = last[3] - first[3] if tied > 1 else pair
+    pair_1 = last[4] - first[4] - begin * pair_0 if tied > 2 else (tied - 1) * pair
+    others = max(tied - 1, 1)
+    ways = float(tied) * others
+    pushed = (mean - single) / others
+    pushed_0 = first[2] - pair
+    pushed_1 = (pair_0 - tied * pair) / ways
+    pushed_2 = (2.0 * pair_1 - tied * (tied - 1.0) * pair) / (ways * max(tied - 2, 1))
+    partner = 2.0 * pair_1 / ways + pushed_1
+    alone = 2.0 * asked * total - squares / n_neighbors
+    of_pairs = total * total - squares
+    constant = 2.0 * (total * nearer * pushed_1 + of_pairs * pushed_2 + pairs_out)
+    of_target = asked * (mean + pushed) - nearer * pair_0 / tied - total * partner - partners
+    of_target += (total - nearer) * pushed_1 - 2.0 * total * pushed_2
+    of_square = 2.0 * (partner - pushed_1) + 4.0 * pushed_2 - (mean + pushed) / n_neighbors
+    coefficients = constant - alone * pushed - farther, 2.0 * of_target, of_square
+    farther += alone * (first[0] - single) / tied
+    pairs_out += total * nearer * pushed_0 / tied + of_pairs * pushed_1
+    partners += (pair_0 + pushed_0) * total / tied
+    return coefficients, (farther, partners, pairs_out)
+
+
+@kernel
+def _pick(arrays, position):
+    one, two, three, four, five = arrays
+    return one[position], two[position], three[position], four[position], five[position]
+
+
+@kernel
+def _sum_of_squares(sums):
+    return float(sums[2]) * (1 << TARGET_BITS) + float(sums[3])
+
+
+@kernel
+def nearest_error(sums, near, targets, asked, n_neighbors):
+    """Return the squared error of the nearest rows' mean, as a mean over orders of ties."""
+    left, mean, variance = n_neighbors, 0.0, 0.0
+    begin, n_near = 0, near.shape[0]
+    while begin < n_near and left > 0:
+        end, total, squares = begin, 0.0, 0.0
+        while end < n_near and near[end] == near[begin]:
+            total += targets[end]
+            squares += targets[end] * targets[end]
+            end += 1
+        taken = min(left, end - begin)
+        mean += taken * total / (end - begin)
+        variance += variance_of_draw(taken, end - begin, total, squares)
+        left -= taken
+        begin = end
+    for b in range(sums.shape[0]):
+        taken = min(left, sums[b, 0])
+        if taken > 0:
+            mean += taken * float(sums[b, 1]) / sums[b, 0]
+            variance += variance_of_draw(
+                taken, sums[b, 0], float(sums[b, 1]), _sum_of_squares(sums[b])
+            )
+            left -= taken
+    error = mean / n_neighbors - asked
+    return error * error + variance / n_neighbors**2
+
+
+@kernel
+def variance_of_draw(taken, tied, total, squares):
+    """Return the variance of a sum of tied targets that are drawn without replacement."""
+    if taken == tied:
+        return 0.0
+    spread = squares - total * total / tied
+    return float(taken) * (tied - taken) * spread / (float(tied) * (tied - 1))

@@ -62,6 +62,20 @@ class RankChances:
         """Return ``single`` and ``running`` at these ranks."""
         return self.single[ranks], self.running[ranks]
 
+    def pairs_at(self, ranks: Integers) -> tuple[Floats, ...]:
+        """Return ``single``, ``running``, ``pair`` and running sums of ``pair``, at these ranks.
+
+        The sums are over ``pair`` and over ``pair`` times the number of nearer rows. Only their
+        differences count, so they may start anywhere.
+        """
+        pairs, fronts = self._pair_sums
+        return *self.at(ranks), self.pair[ranks], pairs[ranks], fronts[ranks]
+
+    @cached_property
+    def _pair_sums(self) -> tuple[Floats, Floats]:
+        fronts = self.pair * (np.arange(len(self.pair)) - 1)
+        return -_from_the_end(0.0, self.pair), -_from_the_end(0.0, fronts)
+
 
 class Query(NamedTuple):
     """One validation row."""
@@ -302,6 +316,22 @@ class ShapleyChances:
             before = np.searchsorted(nodes, ranks[far], side="right") - 1
             running[far] = sums[before] + _harmonic_step(nodes[before], ranks[far])
         return single, running
+
+    def pairs_at(self, ranks: Integers) -> tuple[Floats, ...]:
+        """Return ``single``, ``running``, ``pair`` and running sums of ``pair``, at these ranks.
+
+        With c = (K - 1) / 2K, ``pair`` is c / r(r - 1) beyond rank K, which adds up to -c / r.
+        """
+        single, running = self.at(ranks)
+        k, last = self.n_neighbors, np.maximum(ranks, self.n_neighbors + 1)
+        share = (k - 1) / (2 * k)
+        # The same for all ranks up to K, where every row is among the nearest.
+        first = 0.5 / k**2 if k > 1 else 0.0
+        pair = np.where(ranks > k, share / (last * (last - 1.0)), first)
+        pairs = np.where(ranks > k, -share / last, (ranks - k) * first - share / k)
+        beyond = first * k * (k - 1) / 2 + share * (running - self._head[k])
+        fronts = np.where(ranks > k, beyond, first * ranks * (ranks - 1) / 2)
+        return single, running, pair, pairs, fronts
 
     @cached_property
     def _head(self) -> Floats:

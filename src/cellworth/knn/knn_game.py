@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -30,11 +31,12 @@ from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
 from cellworth.games.game import EmptyPolicy, check_empty_policy
+from cellworth.knn.binned import TargetScale
 from cellworth.knn.distances import ColumnScales, Distances
 from cellworth.knn.shard_data import summarize_table
 from cellworth.knn.shard_layout import Layout, Queries, TableSummary
 from cellworth.runtime.executors import Executor
-from cellworth.sampling.statistics import CategorySummary
+from cellworth.sampling.statistics import CategorySummary, NumberSummary
 from cellworth.valuation.column_info import (
     ColumnInfo,
     ColumnTable,
@@ -187,8 +189,21 @@ class KNNGame:
 
     @cached_property
     def _means(self) -> list[float]:
-        """Mean target of each fold's training rows."""
-        return [float(np.mean(self.labels[fold.may_train])) for fold in self.problem.folds]
+        """Mean target of each fold's training rows, the same for any order of them."""
+        trained = (self.labels[fold.may_train] for fold in self.problem.folds)
+        return [math.fsum(labels) / len(labels) for labels in trained]
+
+    @cached_property
+    def target_scales(self) -> list[TargetScale | None]:
+        """Steps of each fold's targets in bins; None for classes."""
+        if self.is_class:
+            return [None] * len(self.problem.folds)
+        every = np.concatenate([self.labels, *(fold.target for fold in self.problem.folds)])
+        low, high = float(every.min()), float(every.max())
+        return [
+            TargetScale.of(NumberSummary.from_cells(self.labels[fold.may_train]), low, high)
+            for fold in self.problem.folds
+        ]
 
     @property
     def n_queries(self) -> int:
@@ -338,6 +353,13 @@ class ShardedKNNGame:
     empty: EmptyPolicy
     sha256: str  # Hash of the table's cells
     column_info: ColumnTable
+    label_counts: dict[Any, int]  # Rows by label; empty if there are too many numbers
+
+    @property
+    def class_counts(self) -> Integers | None:
+        """Number of rows per class; None for a numeric target."""
+        counts = np.array(self.layout.class_counts, dtype=np.int64)
+        return counts if self.layout.target_scale is None else None
 
     @classmethod
     def of(
@@ -357,14 +379,7 @@ class ShardedKNNGame:
     ) -> ShardedKNNGame:
         """Check the parameters, and summarize the columns in one pass over the shards."""
         classes = wants_classes(scoring)
-        if classes is False:
-            raise ValueError(
-                "scoring of a ShardedTable must be 'neighbor_agreement' or "
-                f"'balanced_neighbor_agreement', got {scoring!r}; group a numeric target into "
-                "classes."
-            )
         n_neighbors = check_count(n_neighbors, "n_neighbors")
-        warn_too_many_neighbors(n_neighbors, table.shape[0])
         columns = Axis.from_groups(table.names, column_groups, what="column")
         summary = summarize_table(table, column_types, executor, show_progress=show_progress)
         layout, queries = Layout.of(
@@ -376,10 +391,15 @@ class ShardedKNNGame:
             scale=scale,
             classification=classes,
         )
+        is_class = layout.target_scale is None
+        if is_class:
+            warn_too_many_neighbors(n_neighbors, table.shape[0])
+        scoring = scoring or ("neighbor_agreement" if is_class else "neg_mean_squared_error")
+        counts = summary.labels.counts if isinstance(summary.labels, CategorySummary) else {}
         return cls(
-            table, layout, queries, columns, n_neighbors, scoring or "neighbor_agreement",
+            table, layout, queries, columns, n_neighbors, scoring,
             scale, dict(column_types or {}), check_empty_policy(empty), summary.sha256(table),
-            column_table(layout.scales, table, summary),
+            column_table(layout.scales, table, summary), counts,
         )  # fmt: skip
 
     @property
@@ -394,7 +414,7 @@ class ShardedKNNGame:
 
     @property
     def query_labels(self) -> list[Floats]:
-        """Codes of the validation rows' classes, in one fold."""
+        """Codes of the validation rows' classes, or centered targets, in one fold."""
         return [self.queries.labels.astype(np.float64)]
 
     def problem_spec(self) -> dict[str, Any]:
@@ -420,15 +440,18 @@ class ShardedKNNGame:
         }
 
 
-def sample_rows(table: ShardedTable) -> Problem:
+def sample_rows(table: ShardedTable, *, is_class: bool) -> Problem:
     """Read the first rows of some shards, distributed over the table, into memory."""
     step = -(-table.n_shards // _SAMPLED_SHARDS)
     shards = [table.rows(shard) for shard in range(0, table.n_shards, step)]
     rows = table.take([row for own in shards for row in own[:_SAMPLED_ROWS]])
     target = np.array(rows.column(table.target).to_pylist())
     cells = Table.from_data(rows.drop_columns([table.target]), called="X")
+    if not is_class:
+        target = target.astype(np.float64)
     # All sampled rows may be of one class.
-    return Problem(cells, target, np.unique(target), (), Blocks.from_shape(cells.shape))
+    classes = np.unique(target) if is_class else None
+    return Problem(cells, target, classes, (), Blocks.from_shape(cells.shape))
 
 
 def column_table(scales: ColumnScales, table: ShardedTable, summary: TableSummary) -> ColumnTable:

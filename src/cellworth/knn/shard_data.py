@@ -15,13 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import MISSING, ColumnTypes, Integers
+from cellworth.data.arguments import MISSING, ColumnTypes, Floats, Integers
 from cellworth.data.arrow import NO_TIME, READERS, Coder
 from cellworth.data.io import read_manifest, write_atomically
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.knn.binned import Shard
 from cellworth.knn.distances import Columns
-from cellworth.knn.shard_layout import ColumnLayout, Layout, TableSummary, summarize_shard
+from cellworth.knn.shard_layout import (
+    ColumnLayout,
+    Layout,
+    TableSummary,
+    choose_target_encoding,
+    summarize_shard,
+)
 from cellworth.runtime.checkpoint import check_folder
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.stopping import ProgressReporter
@@ -30,7 +36,6 @@ from cellworth.runtime.workers import Interrupts, map_unordered, release_memory
 _FORMAT = "cellworth shard"
 _VERSION = 1
 _MANIFEST = "manifest.json"
-_ARRAYS = ("numbers", "categories", "starts", "positions")
 
 
 class StoredShard(Shard):
@@ -40,7 +45,7 @@ class StoredShard(Shard):
         """Write arrays, then a manifest; ``of`` identifies the table, the layout and the shard."""
         folder.mkdir(parents=True, exist_ok=True)
         files, current = {}, set()
-        for name, array in zip(_ARRAYS, self._arrays(), strict=True):
+        for name, array in self._arrays().items():
             # Names contain a hash. A process that prepares the same shard writes the same files,
             # and other files do no harm until the manifest names the current ones.
             filename = f"{name}-{_sha256(array)[:12]}.npy"
@@ -63,19 +68,29 @@ class StoredShard(Shard):
                 f"{folder} must have a shard of this table and layout, got one of another; "
                 "use another folder."
             )
-        numbers, categories, starts, positions = (
-            _map_array(folder, *manifest["arrays"][name]) for name in _ARRAYS
-        )
+        found = {name: _map_array(folder, *of) for name, of in manifest["arrays"].items()}
+        numbers, categories = found.pop("numbers"), found.pop("categories")
         coded = np.empty((0, numbers.shape[1]), dtype=np.int32)
-        return cls(Columns(numbers, categories, coded), starts, positions)
+        return cls(Columns(numbers, categories, coded), **found)
 
-    def _arrays(self) -> tuple[NDArray[Any], ...]:
-        return self.rows.numbers, self.rows.categories, self.starts, self.positions
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {
+            "numbers": self.rows.numbers,
+            "categories": self.rows.categories,
+            "starts": self.starts,
+            "positions": self.positions,
+        }
+        return arrays if self.targets is None else arrays | {"targets": self.targets}
 
 
 def read_shard(table: ShardedTable, shard: int, layout: Layout) -> StoredShard:
     """Read one shard from Parquet in batches."""
-    starts, order, arrival = _sort_by_class(table, shard, layout)
+    targets = _read_targets(table, shard, layout)
+    if targets is None:
+        starts, order, arrival = _sort_by_class(table, shard, layout)
+    else:
+        starts, order = np.array([0, len(targets)]), np.arange(len(targets))
+        arrival = order
     n_rows = len(order)
     numbers = np.empty((len(layout.numeric), n_rows), dtype=layout.dtype)
     categories = np.empty((len(layout.categorical), n_rows), dtype=np.int32)
@@ -95,7 +110,7 @@ def read_shard(table: ShardedTable, shard: int, layout: Layout) -> StoredShard:
         done += len(positions)
     coded = np.empty((0, n_rows), dtype=np.int32)
     columns = Columns(numbers, categories, coded)
-    return StoredShard(columns, starts, order + table.rows(shard).start)
+    return StoredShard(columns, starts, order + table.rows(shard).start, targets)
 
 
 def take_rows(shard: StoredShard, ids: Integers) -> tuple[Columns, Integers]:
@@ -126,6 +141,16 @@ class _Filler:
                 since = (read - column.first).astype(np.float64)
                 read = np.where(read == NO_TIME, np.nan, since)
             self._line[positions] = read
+
+
+def _read_targets(table: ShardedTable, shard: int, layout: Layout) -> Floats | None:
+    """Return a numeric target in steps; None for classes."""
+    if layout.target_scale is None:
+        return None
+    read = READERS[choose_target_encoding(table)]
+    batches = table.batches(shard, [layout.target])
+    numbers = np.concatenate([read(cells, layout.target) for (cells,) in batches])
+    return layout.target_scale.count_steps(numbers)
 
 
 def _sort_by_class(

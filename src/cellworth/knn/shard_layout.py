@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import ColumnType, ColumnTypes, Integers, Scale
+from cellworth.data.arguments import ColumnType, ColumnTypes, Floats, Integers, Scale
 from cellworth.data.arrow import NO_TIME, READERS, Coder, Encoding, choose_encoding
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import LARGEST_EXACT, Table, TableLike, VectorLike
+from cellworth.knn.binned import TargetScale
 from cellworth.knn.columns import (
     CategoricalColumn,
     NumericColumn,
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 _MOST_CATEGORIES = 10**6
 _NO_CATEGORIES = "so that it names rows rather than describing them; leave it out with columns=."
 _MOST_LABELS = 2**16
-_NO_LABELS = "but labels of a ShardedTable must be classes; group its cells into classes."
+_NO_LABELS = "which are too many classes; group them into fewer, or give a target of numbers."
 
 
 class ColumnLayout(NamedTuple):
@@ -54,7 +57,8 @@ class Queries(NamedTuple):
     """Validation rows."""
 
     columns: Columns  # Cells as arrays for kernels
-    labels: Integers  # (n_queries,): codes of classes
+    # (n_queries,): codes of classes, or targets minus the mean target of the training rows
+    labels: Integers | Floats
     target: NDArray[Any]  # (n_queries,): labels as given
     table: Table  # Raw cells, with columns in the order of the sharded table
 
@@ -64,7 +68,8 @@ class TableSummary:
     """Mergeable summary of some shards of a table."""
 
     columns: tuple[NumberSummary | CategorySummary, ...]  # One for each column of the table
-    labels: CategorySummary
+    # Numbers if there are too many of them to be classes.
+    labels: CategorySummary | NumberSummary
     unlabelled: int | None  # Position of the first row without a label
     digests: dict[int, str]  # Hash of each shard's cells, by shard number
 
@@ -76,7 +81,7 @@ class TableSummary:
         rows = [row for row in (self.unlabelled, other.unlabelled) if row is not None]
         return TableSummary(
             tuple(map(_merge_columns, self.columns, other.columns)),
-            self.labels.merge(other.labels),
+            _merge_labels(self.labels, other.labels),
             min(rows, default=None),
             self.digests | other.digests,
         )
@@ -103,10 +108,11 @@ class Layout:
     # Columns in the order of the scales.
     numeric: tuple[ColumnLayout, ...]
     categorical: tuple[ColumnLayout, ...]
-    classes: list[Any]  # Sorted class labels
-    class_counts: list[int]  # Number of training rows per class
+    classes: list[Any]  # Sorted class labels; none for a numeric target
+    class_counts: list[int]  # Number of training rows per class, or of all for a numeric target
     dtype: np.dtype[Any]  # float32 if all numbers of training rows are exact in it, else float64
     target: str
+    target_scale: TargetScale | None = None  # For a numeric target
 
     @property
     def n_rows(self) -> int:
@@ -127,8 +133,8 @@ class Layout:
     ) -> tuple[Layout, Queries]:
         """Determine the layout, and read the validation rows with it.
 
-        The summary is of all shards, with the same ``column_types``. With ``classification`` labels
-        are classes even if they look numeric; None decides by the labels.
+        The summary is of all shards, with the same ``column_types``. ``classification`` says
+        whether labels are classes; None decides by the labels, as for a table in memory.
         """
         check_validation_rows(X_val, y_val)
         types = check_sharded_types(column_types, table)
@@ -139,15 +145,15 @@ class Layout:
                 "summary must include all shards, got one without shard "
                 f"{min(missing)}; merge the summaries of all shards."
             )
-        stored_labels = _read_labels(table, summary)
-        problem, known_classes = _problem(table, list(stored_labels), X_val, y_val, classification)
+        stored_labels = _read_labels(table, summary, classification)
+        problem = _problem(table, list(stored_labels), X_val, y_val, classification)
         rows = problem.folds[0].table
         read = [
             _lay_out(table, position, summary.columns[position], rows, types.get(name), scale=scale)
             for position, name in enumerate(table.names.tolist())
         ]
         columns = [column for column, _ in read]
-        classes = [stored_labels[label] for label in known_classes.tolist()]
+        classes, counts, target_scale = _read_target(summary.labels, stored_labels, problem)
         narrow = all(
             summary.columns[column.position].narrow  # type: ignore[union-attr]
             for column, layout in read
@@ -158,12 +164,17 @@ class Layout:
             tuple(lay for column, lay in read if isinstance(column, NumericColumn)),
             tuple(lay for column, lay in read if isinstance(column, CategoricalColumn)),
             classes,
-            [summary.labels.counts[label] for label in classes],
+            counts,
             np.dtype(np.float32 if narrow else np.float64),
             table.target,
+            target_scale,
         )
         target = problem.folds[0].target
-        labels = np.searchsorted(known_classes, target).astype(np.int64)
+        labels: Integers | Floats = target
+        if target_scale is not None:
+            labels = target - target_scale.center
+        elif problem.classes is not None:
+            labels = np.searchsorted(problem.classes, target).astype(np.int64)
         return layout, Queries(stack_columns(columns, 0, rows.shape[0]), labels, target, rows)
 
     def sha256(self) -> str:
@@ -173,6 +184,7 @@ class Layout:
             digest.update(np.asarray(field).tobytes())
         others = self.numeric, self.categorical, self.classes, self.class_counts, self.dtype.str
         digest.update(repr((*others, self.target)).encode())
+        digest.update(repr(self.target_scale).encode() if self.target_scale else b"")
         return digest.hexdigest()
 
 
@@ -184,8 +196,13 @@ def check_validation_rows(X_val: TableLike, y_val: VectorLike) -> None:
         )
 
 
-def _read_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, Any]:
-    """Return the labels as users write them, with their stored form: dates become timestamps."""
+def _read_labels(
+    table: ShardedTable, summary: TableSummary, classification: bool | None
+) -> dict[Any, Any]:
+    """Return the labels as users write them, with their stored form: dates become timestamps.
+
+    Of too many numbers, these are the smallest and the largest.
+    """
     from pyarrow import types
 
     if summary.labels.n_missing:
@@ -193,7 +210,21 @@ def _read_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, Any]:
             f"all rows must have a label in {table.target!r}, got {summary.labels.n_missing} "
             f"without, the first of them {table.where(summary.unlabelled or 0)}; drop these rows."
         )
+    if isinstance(summary.labels, NumberSummary):
+        if classification:
+            raise ValueError(
+                f"the target {table.target!r} has more than {_MOST_LABELS} different labels, "
+                f"{_NO_LABELS}"
+            )
+        return {number: number for number in summary.labels.ends}
     labels = summary.labels.values
+    number = labels[0] if isinstance(labels[0], int | float) else 0
+    if any(isinstance(label, float) and math.isinf(label) for label in labels):
+        raise ValueError(f"the target {table.target!r} must be finite, got infinity; drop its row.")
+    if len(labels) < 2 and (classification is False or (number % 1 and classification is None)):
+        raise ValueError(
+            f"the target {table.target!r} must vary, got {labels[0]!r} in every row; give another."
+        )
     if len(labels) < 2:
         raise ValueError(
             f"the target {table.target!r} must have at least two classes, got only {labels[0]!r}; "
@@ -215,23 +246,28 @@ def _problem(
     X_val: TableLike,
     y_val: VectorLike,
     classification: bool | None,
-) -> tuple[Problem, NDArray[Any]]:
+) -> Problem:
     """Check labels and validation rows as for a table in memory, with three rows per class."""
     import pyarrow as pa
 
     # With one row per class, the target would look numeric.
     nothing = pa.nulls(3 * len(labels))
     rows = pa.table(dict.fromkeys(table.names.tolist(), nothing))
-    problem = Problem.from_data(
+    return Problem.from_data(
         rows, labels * 3, X_val, y_val, classification=classification, allow_one_class=True
     )
+
+
+def _read_target(
+    labels: CategorySummary | NumberSummary, stored: dict[Any, Any], problem: Problem
+) -> tuple[list[Any], list[int], TargetScale | None]:
+    """Return the classes and their sizes, or the number of all rows and the scale of a target."""
     if problem.classes is None:
-        raise ValueError(
-            f"the target {table.target!r} of a ShardedTable must have class labels, got "
-            f"{len(labels)} different numbers such as {labels[0]!r}; group them into classes, or "
-            "pass scoring='neighbor_agreement' if they are classes."
-        )
-    return problem, problem.classes
+        numbers, target = _as_numbers(labels), problem.folds[0].target
+        scale = TargetScale.of(numbers, float(target.min()), float(target.max()))
+        return [], [numbers.count], scale
+    classes = [stored[label] for label in problem.classes.tolist()]
+    return classes, [cast(CategorySummary, labels).counts[label] for label in classes], None
 
 
 def _lay_out(
@@ -309,15 +345,21 @@ def summarize_shard(
         else _NumberSummarizer(name, encoding)
         for name, encoding in zip(names, encodings, strict=True)
     ]
-    labels = _CategorySummarizer(table.target, _MOST_LABELS, _NO_LABELS)
+    is_number = _holds_numbers(types[table.target])
+    most = table.shape[0] if is_number else _MOST_LABELS
+    labels: Any = _CategorySummarizer(table.target, most, _NO_LABELS)
     unlabelled = None
     first = table.rows(shard).start
     for *cells, targets in table.batches(shard, [*names, table.target]):
         for column, array in zip(columns, cells, strict=True):
             column.add(array, first)
-        missing = labels.add(targets, first)
-        unlabelled = missing if unlabelled is None else unlabelled
+        if labels is not None:
+            missing = labels.add(targets, first)
+            unlabelled = missing if unlabelled is None else unlabelled
+            labels = None if labels.n_distinct > _MOST_LABELS else labels
         first += len(targets)
+    if labels is None:
+        labels, unlabelled = _summarize_target(table, shard)
     digest = hashlib.sha256("".join(c.digest() for c in (*columns, labels)).encode())
     return TableSummary(
         tuple(column.summary() for column in columns),
@@ -325,6 +367,29 @@ def summarize_shard(
         unlabelled,
         {shard: digest.hexdigest()},
     )
+
+
+def _holds_numbers(type_: pa.DataType) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_))
+
+
+def _summarize_target(table: ShardedTable, shard: int) -> tuple[_NumberSummarizer, int | None]:
+    """Summarize numbers that are too many to be counted; return the first missing one as well."""
+    labels = _NumberSummarizer(table.target, choose_target_encoding(table))
+    first, unlabelled = table.rows(shard).start, None
+    for (cells,) in table.batches(shard, [table.target]):
+        missing = np.flatnonzero(np.isnan(labels.add(cells, first)))
+        if len(missing) and unlabelled is None:
+            unlabelled = first + int(missing[0])
+        first += len(cells)
+    return labels, unlabelled
+
+
+def choose_target_encoding(table: ShardedTable) -> Encoding:
+    """Choose how to read a numeric target."""
+    return choose_encoding(table.schema.field(table.target).type, "numeric", table.target)
 
 
 def check_sharded_types(
@@ -348,7 +413,8 @@ class _NumberSummarizer:
         nothing = np.empty(0, dtype=np.int64 if self._integral else np.float64)
         self._summary, self._waiting = NumberSummary.from_cells(nothing), [nothing]
 
-    def add(self, array: pa.Array, _first: int) -> None:
+    def add(self, array: pa.Array, _first: int) -> NDArray[Any]:
+        """Add cells; return them as numbers."""
         cells = known = self._read(array, self._name)
         if self._integral:
             known = cells[cells != NO_TIME]
@@ -362,6 +428,7 @@ class _NumberSummarizer:
         self._waiting.append(known)
         if sum(map(len, self._waiting)) >= AT_ONCE:
             self.summary()
+        return cells
 
     def digest(self) -> str:
         return self._digest.hexdigest()
@@ -390,6 +457,11 @@ class _CategorySummarizer:
         self._digest.update(_plain(codes))
         missing = np.flatnonzero(codes < 0)
         return first + int(missing[0]) if len(missing) else None
+
+    @property
+    def n_distinct(self) -> int:
+        """Number of different cells."""
+        return len(self._coder.codes)
 
     def digest(self) -> str:
         values = self._digest.copy()
@@ -425,6 +497,23 @@ def _merge_columns(
     raise ValueError(
         "summaries must have the same column types; compute both with the same column_types."
     )
+
+
+def _merge_labels(
+    one: CategorySummary | NumberSummary, other: CategorySummary | NumberSummary
+) -> CategorySummary | NumberSummary:
+    if isinstance(one, CategorySummary) and isinstance(other, CategorySummary):
+        both = one.merge(other)
+        are_numbers = isinstance(next(iter(both.counts), None), int | float | Decimal)
+        if len(both.counts) <= _MOST_LABELS or not are_numbers:
+            return both
+    return _as_numbers(one).merge(_as_numbers(other))
+
+
+def _as_numbers(labels: CategorySummary | NumberSummary) -> NumberSummary:
+    if isinstance(labels, NumberSummary):
+        return labels
+    return NumberSummary.from_counts(labels.counts, labels.n_missing)
 
 
 def _plain(cells: NDArray[Any]) -> bytes:

@@ -190,6 +190,7 @@ class TaskSchedule:
             [position % len(drawn.nothing) for position in positions],
             [float(self.queries.weights[piece.fold][position]) for position in positions],
             drawn,
+            is_class=ranker.target_scale is None,
         )
         return ranker.prepare(batch, drawn, empty=self.empty, with_label=self.with_label)
 

@@ -13,7 +13,7 @@ from cellworth.data.arguments import Floats
 from cellworth.sampling.moments import Moments, Tally, widening
 
 # Sums of values are small: 64 bits hold up to 8 in these units. Overflow of intermediate sums
-# wraps around and does no harm.
+# wraps around and does no harm. For a numeric target, the units depend on its range.
 UNITS = 2.0**60
 LARGEST = 2.0**63 / UNITS
 
@@ -107,7 +107,7 @@ class PassSums:
     parts_per_pass: int  # Number of tasks per pass
     parts: int  # Number of tasks in the sums
     n_queries: int  # Number of queries in the sums
-    sums: NDArray[Any]  # Sums of query weight times value; integers are in units of 1 / UNITS
+    sums: NDArray[Any]  # Sums of query weight times value; integers are in units of 1 / units
     weight: float  # Sum of the query weights
     total: float  # Expected sum of all entries of ``sums``
     utility: float = 0.0  # Weighted sum of the utility of the full table
@@ -123,6 +123,7 @@ class PassSums:
     query_variance: QueryVariance | None = None  # Variance between queries, from the first pass
     tally: Tally = field(default_factory=Tally)
     owned: PassSums | None = None  # The same for the sums over the owners' cells
+    units: float = UNITS
 
     def merge(self, other: PassSums) -> PassSums:
         """Add the next task; tasks must come in order."""
@@ -150,7 +151,7 @@ class PassSums:
         """Turn a complete pass into an observation."""
         if self.parts < self.parts_per_pass:
             return self
-        seen = Moments.of(as_floats(self.sums) / self.weight)
+        seen = Moments.of(as_floats(self.sums, self.units) / self.weight)
         return replace(
             self,
             parts=0,
@@ -171,7 +172,9 @@ class PassSums:
     def moments(self) -> Moments:
         """Moments of the finished passes, or of the queries so far during the first pass."""
         finished = self.close_pass().finished
-        return Moments.of(as_floats(self.sums) / self.weight) if finished is None else finished
+        if finished is not None:
+            return finished
+        return Moments.of(as_floats(self.sums, self.units) / self.weight)
 
     @property
     def expected_total(self) -> float:
@@ -216,6 +219,6 @@ class PassSums:
         return self.query_variance.standard_errors(self.moments, self.n_estimated)
 
 
-def as_floats(sums: NDArray[Any]) -> NDArray[np.float64]:
+def as_floats(sums: NDArray[Any], units: float) -> NDArray[np.float64]:
     """Convert fixed-point sums to floats; floats are returned as they are."""
-    return sums / UNITS if sums.dtype.kind == "i" else sums
+    return sums / units if sums.dtype.kind == "i" else sums

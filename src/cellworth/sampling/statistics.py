@@ -55,6 +55,14 @@ class NumberSummary:
         parts = [cells[i : i + AT_ONCE] for i in range(0, max(len(cells), 1), AT_ONCE)]
         return reduce(cls.merge, map(_summarize_part, parts))
 
+    @classmethod
+    def from_counts(cls, counts: dict[Any, int], n_missing: int) -> NumberSummary:
+        """Summarize finite numbers, given how often each occurs."""
+        numbers = np.array([float(number) for number in counts]) + 0.0
+        keys = _flip_bits(numbers.view(np.int64))
+        order, often = np.argsort(keys), np.array(list(counts.values()), dtype=np.int64)
+        return _summarize_counts(keys[order], often[order], n_missing, integral=False)
+
     def merge(self, other: NumberSummary) -> NumberSummary:
         """Return the summary of the numbers of both."""
         known = [part for part in (self, other) if part.count]
@@ -81,12 +89,28 @@ class NumberSummary:
 
     def variance(self) -> float:
         """Return the variance, rounded once; infinity if it is too large."""
-        unit = 1 if self.integral else 4**_UNIT_BITS
         scatter = self.count * self.squares - self.total**2
         try:
-            return float(Fraction(scatter, self.count**2 * unit))
+            return float(Fraction(scatter, (self.count * self._unit) ** 2))
         except OverflowError:
             return math.inf
+
+    def mean(self) -> float:
+        """Return the exact sum, rounded once, over the number of numbers."""
+        return float(Fraction(self.total, self._unit)) / self.count
+
+    def deviations(self, center: float) -> tuple[float, float]:
+        """Return the sums of the differences from a number and of their squares, rounded once."""
+        total, middle = Fraction(self.total, self._unit), Fraction(center)
+        squares = Fraction(self.squares, self._unit**2)
+        return (
+            float(total - self.count * middle),
+            float(squares - 2 * middle * total + self.count * middle**2),
+        )
+
+    @property
+    def _unit(self) -> int:
+        return 1 if self.integral else 2**_UNIT_BITS
 
     def percentile(self, percent: float) -> float:
         """Return a percentile, with linear interpolation.
@@ -155,19 +179,28 @@ def _summarize_part(cells: NDArray[Any]) -> NumberSummary:
     keys, counts = np.unique(
         known if integral else _flip_bits(known.view(np.int64)), return_counts=True
     )
-    counts = counts.astype(np.int64)
+    return _summarize_counts(
+        keys, counts.astype(np.int64), len(cells) - len(known), integral=integral
+    )
+
+
+def _summarize_counts(
+    keys: Integers, counts: Integers, n_missing: int, *, integral: bool
+) -> NumberSummary:
+    """Summarize the numbers of sorted keys."""
+    numbers = keys if integral else _flip_bits(keys).view(np.float64)
     parts = (slice(i, i + _IN_CACHE) for i in range(0, len(keys), _IN_CACHE))
     sums = [(_sum_integers if integral else _sum_floats)(keys[p], counts[p]) for p in parts]
     shift, *fitted = _drop_low_bits(0, keys, counts)
     with np.errstate(over="ignore"):
-        narrow = not integral and bool((known.astype(np.float32) == known).all())
+        narrow = not integral and bool((numbers.astype(np.float32) == numbers).all())
     return NumberSummary(
         integral,
-        len(known),
-        len(cells) - len(known),
+        int(counts.sum()),
+        n_missing,
         sum(total for total, _ in sums),
         sum(squares for _, squares in sums),
-        (known.min().item(), known.max().item()) if len(known) else (0, 0),
+        (numbers[0].item(), numbers[-1].item()) if len(numbers) else (0, 0),
         narrow,
         shift,
         *fitted,

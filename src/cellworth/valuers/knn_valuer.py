@@ -85,8 +85,8 @@ class KNNValuer(TableValuer):
         if the semivalue of columns is not Shapley. A sampler that would draw as many coalitions as
         exist is replaced by ``ExhaustiveSampler()``.
     ranking : BinnedRanks, default=None
-        How rows are ranked by distance. None means exact ranks for up to 100,000 rows or a numeric
-        target, and ``BinnedRanks()`` for more rows.
+        How rows are ranked by distance. None means exact ranks for up to 100,000 rows, and
+        ``BinnedRanks()`` for more rows.
     scale : {"robust", "std"} or None, default="robust"
         Divisor of numeric columns: interquartile range, standard deviation, or none.
     empty : {"prior", "zero"}, default="prior"
@@ -349,7 +349,7 @@ class KNNValuer(TableValuer):
         }
 
     def _ranking(self, game: Any) -> BinnedRanks | None:
-        return check_ranking(self.ranking, is_class=game.is_class, n_rows=len(game.labels))
+        return check_ranking(self.ranking, len(game.labels))
 
     def _tasks(
         self,
@@ -537,16 +537,14 @@ def _all_if_enough(
     return ExhaustiveSampler() if exist <= max(wanted, n_players + 1) else sampler
 
 
-def check_ranking(ranking: Any, *, is_class: bool, n_rows: float) -> BinnedRanks | None:
+def check_ranking(ranking: Any, n_rows: float) -> BinnedRanks | None:
     """Return how rows are ranked: in bins, or exactly (None)."""
     if ranking is None:
-        return BinnedRanks() if is_class and n_rows > MOST_SORTED_ROWS else None
+        return BinnedRanks() if n_rows > MOST_SORTED_ROWS else None
     if not isinstance(ranking, BinnedRanks):
         raise TypeError(
             f"ranking must be BinnedRanks(nearest=1000, width=0.02) or None, got {ranking!r}."
         )
-    if not is_class:
-        raise ValueError("ranking must be None for a numeric target; BinnedRanks needs classes.")
     return ranking
 
 

@@ -407,10 +407,15 @@ def _ranker(
     counts = np.array(game.layout.class_counts, dtype=np.int64)
     counts = counts * n_rows // counts.sum()
     counts[0] += n_rows - counts.sum()
-    scales = game.layout.scales
+    scales, target_scale = game.layout.scales, game.layout.target_scale
+    if target_scale is not None:
+        share = n_rows / shard.n_rows
+        total, squares = target_scale.total * share, target_scale.squares * share
+        target_scale = replace(target_scale, total=total, squares=squares)
     return Ranker.of(
         scales, game.columns.codes[scales.positions].astype(np.int64), shard.rows.take(drawn),
-        counts, bins=bins, n_neighbors=game.n_neighbors, semivalue=semivalue, n_players=n_rows,
+        counts, target_scale, bins=bins, n_neighbors=game.n_neighbors, semivalue=semivalue,
+        n_players=n_rows,
     )  # fmt: skip
 
 
@@ -438,9 +443,9 @@ def _time_round(
         clock, schedule.prepare, part.pieces[0], task.pass_number, orders, ranker
     )
     summary, looking = _time_call(clock, ranker.count, 0, shard, prepared)
-    values = ranker.finalize(summary)
+    values = ranker.finalize(prepared.batch, summary)
     everyone = _of_all_rows(summary, ranker.n_nearest)
-    resolved, resolving = _time_call(clock, ranker.finalize, everyone)
+    resolved, resolving = _time_call(clock, ranker.finalize, prepared.batch, everyone)
     into = np.zeros((schedule.n_results, shard.n_rows), dtype=np.int64)
     _, settling = _time_call(
         clock, ranker.accumulate, shard, prepared, values.far, values.near[0], into=into
@@ -454,10 +459,11 @@ def _time_round(
 
 def _of_all_rows(summary: Summary, n_near: int) -> Summary:
     """Return a summary with as many nearest rows as that of the whole table."""
-    n_pairs = len(summary.counts)
-    rows = np.random.default_rng(0).integers(0, 2**40, n_pairs * n_near)
+    n_pairs, rng = len(summary.counts), np.random.default_rng(0)
+    rows = rng.integers(0, 2**40, n_pairs * n_near)
     starts = np.arange(0, (n_pairs + 1) * n_near, n_near, dtype=np.uint32)
-    return Summary(summary.counts, {0: Near(rows, starts)})
+    targets = None if summary.near[0].targets is None else rng.normal(size=len(rows))
+    return Summary(summary.counts, {0: Near(rows, starts, targets)})
 
 
 def _time_call(

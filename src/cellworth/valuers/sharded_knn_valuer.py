@@ -47,7 +47,7 @@ from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Tally, append_margins
-from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
+from cellworth.sampling.passes import UNITS, PassSums, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session, environment
@@ -77,8 +77,6 @@ from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
 from cellworth.valuers.run import scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_partition_ends, check_stop
 from cellworth.valuers.valuer import Valuer, check_owners
-
-_NUMERIC_TARGET_HINT = "a table in memory and scoring='neg_mean_squared_error'"
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +129,7 @@ class ShardedKNNValuer(Valuer):
     files; ``valuation_`` reads what is asked for. Values equal those of
     :class:`~cellworth.KNNValuer` with the
     same ``ranking`` to the bit, however the table is cut and however many workers there are. The
-    table needs class labels and a validation set; its rows are always ranked in bins.
+    table needs a validation set; its rows are always ranked in bins.
 
     Ctrl-C ends a run early: the finished rounds are kept, with a warning.
 
@@ -139,8 +137,10 @@ class ShardedKNNValuer(Valuer):
     ----------
     n_neighbors : int, default=5
         Number of nearest rows that vote.
-    scoring : {"neighbor_agreement", "balanced_neighbor_agreement"}, default=None
-        See :class:`~cellworth.KNNValuer`; None means "neighbor_agreement".
+    scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"}, \
+            default=None
+        See :class:`~cellworth.KNNValuer`; None means neighbor agreement for classes and the squared
+        error for a numeric target.
     sampler : ColumnSampler, default=None
         Coalitions of columns; see :class:`~cellworth.KNNValuer`.
     ranking : BinnedRanks, default=None
@@ -409,7 +409,7 @@ class ShardedKNNValuer(Valuer):
         return schedule, check_n_passes(self.n_passes, once=not schedule.draws, limited=limited)
 
     def _bins(self) -> BinnedRanks:
-        return check_ranking(self.ranking, is_class=True, n_rows=math.inf) or BinnedRanks()
+        return check_ranking(self.ranking, math.inf) or BinnedRanks()
 
     def _problem_spec(
         self, game: Any, with_label: bool = False, rows: Axis | None = None
@@ -425,15 +425,19 @@ class ShardedKNNValuer(Valuer):
 
     def _warn_of_data(self, game: ShardedKNNGame) -> None:
         """Warn as for a table in memory, except for checks that need all rows."""
-        advice = replace(
-            make_knn_advice(self.scoring, game.column_types), to_numbers=_NUMERIC_TARGET_HINT
-        )
-        if self.scoring is None:
-            labels, counts = np.array(game.layout.classes), np.array(game.layout.class_counts)
-            warn(describe_doubtful_target(labels, counts, are_classes=True, advice=advice))
+        advice = make_knn_advice(self.scoring, game.column_types)
+        is_class = game.class_counts is not None
+        if self.scoring is None and game.label_counts:
+            labels = game.layout.classes or sorted(game.label_counts)
+            counts = np.array([game.label_counts[label] for label in labels])
+            warn(
+                describe_doubtful_target(
+                    np.array(labels), counts, are_classes=is_class, advice=advice
+                )
+            )
         for message in describe_text_columns(game.column_info, advice):
             warn(message)
-        problem = sample_rows(game.table)
+        problem = sample_rows(game.table, is_class=is_class)
         for message in describe_leaks(problem, read_column_cells(problem)):
             warn(message)
 
@@ -542,6 +546,7 @@ class ShardedRun:
             game.columns.codes[scales.positions].astype(np.int64),
             sample,
             np.array(game.layout.class_counts, dtype=np.int64),
+            game.layout.target_scale,
             bins=self.bins,
             n_neighbors=game.n_neighbors,
             semivalue=self.row_semivalue,
@@ -577,7 +582,8 @@ class ShardedRun:
         problem_spec: dict[str, Any],
         method: dict[str, Any],
     ) -> Valuation:
-        seen = self._fold(finished)
+        game = self.game
+        seen, counts, targets = self._fold(finished), self.game.class_counts, [game.queries.target]
         n_done, n_parts = len(finished.reports), len(self.schedule.parts)
         complete = n_done >= n_parts and not finished.interrupted
         session = Session(self.schedule.seed, n_done)
@@ -593,8 +599,8 @@ class ShardedRun:
             "scores": scores_of_queries(
                 self.schedule,
                 self.game.scoring,
-                targets=self.schedule.queries.labels,
-                class_counts=[np.array(self.game.layout.class_counts, dtype=np.int64)],
+                targets=self.schedule.queries.labels if counts is not None else targets,
+                class_counts=None if counts is None else [counts],
                 n_tasks=n_done,
                 seen=seen,
             ),
@@ -620,7 +626,8 @@ class ShardedRun:
                 np.array([append_margins(one.reshape(self.blocks.shape)) for one in lines])
                 for lines in (passes, queries)
             )
-            seen = _fold_passes(finished, n_parts, of_passes, [self._variance(of_queries)])
+            variance = self._variance(of_queries)
+            seen = _fold_passes(finished, n_parts, of_passes, [variance], self._units)
             if held is not None:
                 codes = held.codes().ravel()
                 passes, queries = (_regroup(lines, codes, held) for lines in (passes, queries))
@@ -632,12 +639,18 @@ class ShardedRun:
                 QueryVariance(*(report[name] for name in names))
                 for report in finished.reports[:n_parts]
             ]
-            seen = _fold_passes(finished, n_parts, with_total, variances)
+            seen = _fold_passes(finished, n_parts, with_total, variances, self._units)
         if held is None:
             return seen
         variance = self._variance(queries @ held.shares)
-        owned = _fold_passes(finished, n_parts, as_floats(passes) @ held.shares, [variance])
+        sums = as_floats(passes, self._units) @ held.shares
+        owned = _fold_passes(finished, n_parts, sums, [variance], self._units)
         return replace(seen, owned=owned)
+
+    @property
+    def _units(self) -> float:
+        scale = self.game.layout.target_scale
+        return UNITS if scale is None else scale.units
 
     def _sums_by_code(self, finished: ShardRunResult) -> tuple[Integers, Floats]:
         """Return sums by pass in fixed point, and the values of observed queries."""
@@ -648,7 +661,7 @@ class ShardedRun:
         passes = add_by_code(entries, "code_sums", n_codes)
         if "query_sums" not in entries[0]:
             return passes, np.zeros((0, n_codes))
-        queries = as_floats(add_by_code(entries, "query_sums", n_codes))
+        queries = as_floats(add_by_code(entries, "query_sums", n_codes), self._units)
         weights = np.concatenate([self.schedule.weights(part) for part in self.schedule.parts])
         return passes, queries / weights[: len(queries), np.newaxis]
 
@@ -674,6 +687,7 @@ def _fold_passes(
     n_parts: int,
     sums: NDArray[Any],
     variances: Sequence[QueryVariance | None],
+    units: float,
 ) -> PassSums:
     """Fold the sums of passes, and the variances of the first rounds, as a run in memory does."""
     n_rounds, rounds = len(finished.reports), []
@@ -692,6 +706,7 @@ def _fold_passes(
             right=report["right"],
             query_variance=variances[number] if number < len(variances) else None,
             tally=Tally(utilities=report["n_ranked"], new=report["n_ranked"]),
+            units=units,
         )
         rounds.append(added)
     return reduce(PassSums.merge, rounds).close_pass()
