@@ -121,9 +121,9 @@ class Binned:
 
     def rank(self, position, order):
         query = self.queries.query(self.ranker.scales, 0, position)
-        batch = QueryBatch.of([query], [order], [0], [1.0], self.coalitions)
+        batch = QueryBatch.of([query], [order], [0], [1.0], self.coalitions, is_class=True)
         prepared = self.ranker.prepare(batch, self.coalitions, empty="prior", with_label=False)
-        values = self.ranker.finalize(self.ranker.count(0, self.shard, prepared))
+        values = self.ranker.finalize(batch, self.ranker.count(0, self.shard, prepared))
         self.ranker.accumulate(self.shard, prepared, values.far, values.near[0], into=self.cells)
 
 

@@ -98,7 +98,8 @@ class Messages:
 
     @time_method
     def finalize(self, prepared, summary):
-        values = self._ranker().finalize(summary)
+        # Only numeric targets need the queries.
+        values = self._ranker().finalize(None, summary)
         return RoundResult(values.far, values.near, {"sum": values.sums.sum()})
 
     def initial_state(self, shard):

@@ -465,12 +465,12 @@ class Ranker:
         begins = np.cumsum(of_bins, axis=1) + np.diff(starts)[:, None]
         ranks = np.column_stack([np.diff(starts), begins])
         at_bins = [each.reshape(ranks.shape) for each in at(ranks.ravel())]
-        labels = np.repeat(batch.labels, np.diff(batch.pair_starts))
+        labels = None if is_class else np.repeat(batch.labels, np.diff(batch.pair_starts))
         for pair in range(n_pairs):
             mine = slice(*starts[pair : pair + 2])
             chances = head, tuple(each[pair] for each in at_bins)
             found = values[mine], far[pair]
-            if is_class:
+            if labels is None:
                 of_pair = self._value_pair(all_counts[pair], near[mine], chances, found)
             else:
                 nearest = near[mine], targets[mine]

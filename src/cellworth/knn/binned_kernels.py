@@ -793,5 +793,5 @@ def variance_of_draw(taken, tied, total, squares):
     """Return the variance of a sum of tied targets that are drawn without replacement."""
     if taken == tied:
         return 0.0
-    spread = squares - total * total / tied
-    return float(taken) * (tied - taken) * spread / (float(tied) * (tied - 1))
+    deviations = squares - total * total / tied
+    return float(taken) * (tied - taken) * deviations / (float(tied) * (tied - 1))

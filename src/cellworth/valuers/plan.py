@@ -366,7 +366,9 @@ def plan_of_shards(
     n_written = min(n_passes, 2) + (n_strata > 0)
     if not with_cells:
         n_held = n_stored = n_written = 0
+    # Beside the cells, a row has a position, and a numeric target.
     cells, figure = n_columns * game.layout.dtype.itemsize, n_results * 8
+    cells += 0 if game.layout.target_scale is None else 8
     run_bytes = (ranker.sample.numbers.shape[1] + queries.n_queries) * n_columns * 8
     return ShardPlan(
         table.shape,
