@@ -189,12 +189,12 @@ def cast_cells(cells: pa.Array, field: pa.Field, address: str) -> pa.Array:
 
 
 def check_has_labels(type_: pa.DataType, target: str) -> None:
-    """Check that the cells of the target can be class labels."""
+    """Check that the cells of the target can be labels."""
     from pyarrow import types
 
     if _is_incomparable(type_.value_type if types.is_dictionary(type_) else type_):
         raise TypeError(
-            f"the target {target!r} must hold strings, integers, booleans or dates as class "
+            f"the target {target!r} must hold strings, numbers, booleans or dates as "
             f"labels, got {type_}; give another target, or convert it."
         )
 
