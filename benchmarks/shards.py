@@ -3,6 +3,7 @@
     python benchmarks/shards.py FOLDER --rows 10000000 --shards 16 --queries 64 --gigabytes 2
     python benchmarks/shards.py FOLDER --growth
     python benchmarks/shards.py FOLDER --accuracy --rows 1000000 --queries 16
+    python benchmarks/shards.py FOLDER --numeric    # a target of numbers, in memory
 
 The mixture of benchmarks/mixture.py is written to FOLDER as Parquet unless it exists. Each
 measurement is its own process, with one thread and a hard limit of its address space. A cell
@@ -231,6 +232,44 @@ def accuracy(folder, n_queries):
         )
 
 
+def numeric():
+    """Compare bins with exact ranking for a numeric target, and its time with that of classes."""
+    from cellworth import KNNValuer, Runtime
+    from cellworth.knn import BinnedRanks
+    from cellworth.sampling import PermutationSampler
+
+    def value(n_rows, n_columns, ranking, as_classes=False):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(n_rows + 30, n_columns))
+        y = X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=len(X))
+        y = y > 0 if as_classes else y
+        valuer = KNNValuer(
+            10,
+            sampler=PermutationSampler(1),
+            n_passes=1,
+            ranking=ranking,
+            random_state=0,
+            n_jobs=1,
+            runtime=Runtime(progress=False),
+        )
+        began = time.process_time()
+        valuer.fit(X[:n_rows], y[:n_rows], X_val=X[n_rows:], y_val=y[n_rows:])
+        return valuer.values_.ravel(), time.process_time() - began
+
+    for n_rows, bins in ((4_000, BinnedRanks(200)), (30_000, BinnedRanks())):
+        (exact, _), (ours, _) = value(n_rows, 5, None), value(n_rows, 5, bins)
+        print(
+            f"{n_rows:,} rows, {bins}: relative RMS error "
+            f"{np.sqrt(np.mean((exact - ours) ** 2)) / exact.std():.3%}, totals differ by "
+            f"{abs(exact.sum() - ours.sum()):.1g}"
+        )
+    seconds = {True: [], False: []}
+    for as_classes in (True, False) * 4:
+        seconds[as_classes].append(value(200_000, 12, BinnedRanks(), as_classes)[1])
+    ratio = min(seconds[False]) / min(seconds[True])
+    print(f"200,000 x 12: numbers take {ratio:.2f} times the time of two classes, best of 4")
+
+
 def growth(folder, n_queries=64):
     """Measure the cost per row at several lengths and widths, in turns; the best of two counts.
 
@@ -270,7 +309,11 @@ def main():
     parser.add_argument("--gigabytes", type=float, default=0.0, help="limit of the address space")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--accuracy", action="store_true")
+    parser.add_argument("--numeric", action="store_true")
     options = parser.parse_args()
+    if options.numeric:
+        numeric()
+        return
     if options.accuracy:
         accuracy(write_mixture(options.folder, options.rows), options.queries)
         return
