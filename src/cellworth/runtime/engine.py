@@ -6,7 +6,6 @@ A round is a fixed number of tasks; stopping rules are checked, and states writt
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -47,7 +46,6 @@ _UNFOLDED = 4
 _HEAVY_BYTES = 16 * 2**20
 _SECONDS_TO_FLUSH = 1.0
 _ENDLESS = 2**62
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -413,12 +411,8 @@ def run(
                     on_round(progress)
         except KeyboardInterrupt:
             interrupted = True
-            _log.info(
-                "%s: interrupted after %d tasks",
-                title,
-                progress.tasks,
-                extra={"event": "interrupted", "title": title, "tasks": progress.tasks},
-            )
+            text = f"interrupted after {progress.tasks} tasks"
+            reporter.log("interrupted", text, tasks=progress.tasks)
     if progress.contribution is None and interrupted:
         raise KeyboardInterrupt("the run was interrupted before its first task was done")
     seconds = writer.seconds_before + progress.seconds

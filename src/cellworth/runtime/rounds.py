@@ -214,12 +214,7 @@ def _run_until_interrupted(context: RunContext) -> bool:
                 _RoundLoop(pool, context).run()
     except KeyboardInterrupt as signal:
         rounds = context.checkpoint.complete
-        _log.info(
-            "%s: interrupted after %d rounds",
-            context.title,
-            rounds,
-            extra={"event": "interrupted", "title": context.title, "rounds": rounds},
-        )
+        context.reporter.log("interrupted", f"interrupted after {rounds} rounds", rounds=rounds)
         if rounds < max(context.checkpoint.earliest, 1):
             raise KeyboardInterrupt(
                 "the run was interrupted before its first round was done"

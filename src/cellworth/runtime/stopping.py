@@ -493,7 +493,7 @@ class ProgressReporter:
 
     def announce(self, event: str, text: str) -> None:
         """Log something that happens during the run; show it to those who see the progress."""
-        self._log(event, text)
+        self.log(event, text)
         if not self._bar.disable:
             tqdm.write(f"{self._title}: {text}", file=sys.stderr)
         else:
@@ -509,11 +509,11 @@ class ProgressReporter:
         texts = [f"{name} {value}" for name, value in where.items()]
         if self._seconds_per_task > 0:
             texts.append(f"about {format_seconds(self._seconds_per_task)} per task")
-        self._log("start", ", ".join(["started", *texts]), **where)
+        self.log("start", ", ".join(["started", *texts]), **where)
         self._record("start")
         if self._before.tasks:
             found = f"resumed after {self._describe(self._before)} ({self._share_before:.0%})"
-            self._log("resume", found, tasks=self._before.tasks, done=self._share_before)
+            self.log("resume", found, tasks=self._before.tasks, done=self._share_before)
         if self._prints or self._file is not None or _log.isEnabledFor(logging.INFO):
             self._thread = threading.Thread(
                 target=self._repeat, name="cellworth-progress", daemon=True
@@ -532,12 +532,13 @@ class ProgressReporter:
         spent = f"{', '.join(state.texts())}, {format_seconds(state.seconds)}"
         self._record("end" if error is None else "failed")
         if error is None:
-            self._log("end", f"ended: {spent}", **asdict(state))
+            self.log("end", f"ended: {spent}", **asdict(state))
         else:
             reason = f"{type(error).__name__}: {error}"
-            self._log("failed", f"failed: {reason} ({spent})", reason=reason, **asdict(state))
+            self.log("failed", f"failed: {reason} ({spent})", reason=reason, **asdict(state))
 
-    def _log(self, event: str, text: str, **fields: object) -> None:
+    def log(self, event: str, text: str, **fields: object) -> None:
+        """Write a line to the log."""
         extra = {"event": event, "title": self._title, **fields}
         _log.info("%s: %s", self._title, text, extra=extra)
 
@@ -560,7 +561,7 @@ class ProgressReporter:
         """Report the latest state every 30 seconds, even if the first task takes longer."""
         while not self._closed.wait(_SECONDS_BETWEEN_LINES):
             state = self._snapshot.move_to(time.perf_counter() - self._began)
-            self._log("progress", str(state), **asdict(state))
+            self.log("progress", str(state), **asdict(state))
             self._record("progress")
             self._print(str(state))
 
@@ -585,7 +586,7 @@ class ProgressReporter:
         if not self._has_estimate and state.seconds_left and state.seconds >= _SECONDS_BEFORE_BAR:
             # The time left is news that need not wait for 30 seconds.
             self._has_estimate = True
-            self._log("progress", str(state), **asdict(state))
+            self.log("progress", str(state), **asdict(state))
 
     def _count_share(self, progress: Progress) -> float:
         return progress.tasks / self.n_tasks if self.n_tasks else 0.0
