@@ -97,7 +97,8 @@ def test_a_partition_tells_of_its_requests(lines, tmp_path):
 def test_rounds_over_shards_tell_the_same(lines, tmp_path):
     for n_rounds in (2, 4):
         toy_shards.run(Toy(N_SHARDS), n_rounds, Serial(), tmp_path, tmp_path / "run")
-    told = lines()
+    # A slow disk may make it long enough for a line in between.
+    told = [line for line in lines() if line["event"] != "progress"]
     assert events(told) == [
         *("start", "checkpoint", "end"),
         *("start", "resume", "checkpoint", "end"),
