@@ -233,17 +233,21 @@ def test_requests_in_flight_are_bounded_while_one_takes_long():
     def first_is_slow(task):
         begun.append(task)
         if task == 0:
-            release.wait(10)
+            release.wait(60)
         return noise(task)
 
     def let_go():
+        n_begun = -1
+        while not begun or n_begun < len(begun):
+            n_begun = len(begun)
+            time.sleep(0.5)
         before.extend(begun)
         release.set()
 
-    timer = threading.Timer(0.5, let_go)
-    timer.start()
+    waiting = threading.Thread(target=let_go)
+    waiting.start()
     outcome = start(MaxTasks(200), first_is_slow, Threads(2))
-    timer.join()
+    waiting.join()
     assert outcome.tasks == len(begun) == 200
     # Four may be in flight, and four for each of these may wait for their turn.
     assert len(before) == 16
