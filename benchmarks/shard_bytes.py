@@ -27,7 +27,8 @@ CONTENTS = {
     "visit": "summaries",
     "merge": "summaries",
     # By bin for all shards, of the nearest rows for the shards of a worker.
-    "select": "values",
+    "get_part": "values",
+    "get_portion": "values",
     "finalize": "all values at once",
     "work": "run",
     "table": "run",

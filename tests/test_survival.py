@@ -33,7 +33,8 @@ pytestmark = pytest.mark.alone
 N_TASKS = 20
 N_TASKS_OF_LONG_RUN = 160
 N_TASKS_OF_SIGNALLED_RUN = 40
-SECONDS_TO_LEAVE = 5.0
+# Dask takes up to five seconds to close a cluster whose workers were interrupted, too.
+SECONDS_TO_LEAVE = 10.0
 
 
 @pytest.fixture(scope="module")
