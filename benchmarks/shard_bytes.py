@@ -82,7 +82,7 @@ class Counting:
         between, to_driver = Counter(), Counter()
         for things, _ in found.values():
             for key, who, size in things:
-                kind = CONTENTS.get(re.match(r"[a-z]+", key)[0], key)
+                kind = CONTENTS.get(re.match(r"[a-z_]+", key)[0], key)
                 (between if who in found else to_driver)[kind] += size
         sockets = sum(written for _, written in found.values())
         return between, to_driver, sockets, driver.written
