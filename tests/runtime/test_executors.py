@@ -447,7 +447,9 @@ def lose_the_cluster():
         pool.submit({0: -7})
         ray.shutdown()
         try:
-            pool.wait_for_answers()
+            # It looks every few seconds.
+            for _ in range(5):
+                pool.wait_for_answers()
         except ConnectionError as error:
             print(error)
     try:
