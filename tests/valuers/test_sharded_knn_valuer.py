@@ -330,15 +330,20 @@ def test_numeric_targets_are_worth_in_shards_what_they_are_in_memory(
     assert np.isnan(found.scores.accuracy)
 
 
+def resume_once(cut, given, checkpoint):
+    """Value a table in one pass, and resume for a second."""
+    runtime = Runtime(checkpoint=checkpoint)
+    valuer(runtime=runtime).fit(cut, **given)
+    return valuer(n_passes=2, runtime=runtime).fit(cut, **given).valuation_
+
+
 @pytest.mark.slow
 def test_groups_of_rows_with_a_numeric_target_resume_and_are_planned(
     numbers, tmp_path, monkeypatch
 ):
     cut, given = table(numbers, 3), MEASURED | {"row_groups": "count"}
-    settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
     with small_rounds(monkeypatch):
-        valuer(**settings).fit(cut, **given)
-        more = valuer(n_passes=2, **settings).fit(cut, **given).valuation_
+        more = resume_once(cut, given, tmp_path / "run")
         whole = in_memory(n_passes=2).fit(X, NUMBERS, **given).valuation_
     same(more, whole)
     plan = valuer().plan(cut, **given)
@@ -392,17 +397,15 @@ def test_groups_of_rows_are_worth_what_they_are_in_memory(folder, row_groups, mo
 @pytest.mark.slow
 def test_groups_of_rows_resume_and_are_saved_and_planned(folder, tmp_path, monkeypatch):
     cut, given = table(folder, 3), JUDGES | {"row_groups": "count"}
-    settings = {"runtime": Runtime(checkpoint=tmp_path / "run")}
     with small_rounds(monkeypatch):
-        valuer(**settings).fit(cut, **given)
-        more = valuer(n_passes=2, **settings).fit(cut, **given).valuation_
+        more = resume_once(cut, given, tmp_path / "run")
         whole = in_memory(n_passes=2).fit(X, Y, **given).valuation_
     same(load(tmp_path / "run" / "values"), whole)
     spec = more.provenance.problem_spec
     assert spec == valuer().problem_spec(cut, **given)
     assert spec != valuer().problem_spec(cut, **JUDGES)
     with pytest.raises(ValueError, match="holds another run"):
-        valuer(**settings).fit(cut, **JUDGES)
+        valuer(runtime=Runtime(checkpoint=tmp_path / "run")).fit(cut, **JUDGES)
     planned = (valuer().plan(cut, **JUDGES | more) for more in (given, {}))
     assert len({plan.disk_bytes < 10 * N_ROWS * 8 for plan in planned}) == 2
 

@@ -26,6 +26,7 @@ from cellworth.knn.binned import (
     Summary,
     count_votes_in_rows,
     count_votes_in_summary,
+    get_units,
     sample_positions,
 )
 from cellworth.knn.exact import (
@@ -58,7 +59,7 @@ from cellworth.runtime.stopping import BlockErrors, ShardSummary
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Moments, Tally, append_margins, widening
-from cellworth.sampling.passes import UNITS, PassSums, QueryVariance, as_floats
+from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.valuation.storage import GROUP_ROWS, write_groups
 
@@ -294,8 +295,7 @@ class QueryTasks:
     @property
     def _units(self) -> float:
         """Fixed-point units of sums of values, the same for all folds."""
-        scale = self.game.target_scales[0]
-        return UNITS if scale is None else scale.units
+        return get_units(self.game.target_scales[0])
 
     def _get_owner_codes(self, fold: int) -> OwnerCodes | None:
         holdings = self.holdings

@@ -14,7 +14,7 @@ from cellworth.data.arguments import Codes, Floats, Integers, Positions, check_c
 from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import Chances, Query, chance_of_right_vote, choose_chances, find_steps
 from cellworth.sampling.column_samplers import Coalitions
-from cellworth.sampling.passes import LARGEST, UNITS
+from cellworth.sampling.passes import LARGEST, TARGET_BITS, UNITS
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.sampling.statistics import NumberSummary
 
@@ -29,8 +29,6 @@ _LARGE_SHARE = 1024
 # The nearest rows must include this many rows of the sample, to determine where they end.
 _LEAST_NEAREST_IN_SAMPLE = 8
 _MARGIN = 50
-# As in binned_kernels, which takes a while to import.
-_TARGET_BITS = 31
 
 
 class Steps(NamedTuple):
@@ -127,18 +125,23 @@ class TargetScale:
     def of(cls, rows: NumberSummary, low: float, high: float) -> TargetScale:
         """Choose the step for training rows, and validation rows between these ends as well."""
         reach = max(rows.ends[1], high) - min(rows.ends[0], low)
-        center, step = rows.mean(), math.ldexp(1.0, math.frexp(reach)[1] - _TARGET_BITS)
+        center, step = rows.mean(), math.ldexp(1.0, math.frexp(reach)[1] - TARGET_BITS)
         total, squares = rows.deviations(center)
         return cls(center, step, total / step, squares / step**2)
 
     @property
     def units(self) -> float:
         """Units of values: 1 / K is the most by which a row can change the squared error."""
-        return UNITS / (2 * (self.step * 2.0**_TARGET_BITS) ** 2)
+        return UNITS / (2 * (self.step * 2.0**TARGET_BITS) ** 2)
 
     def count_steps(self, targets: Floats) -> Floats:
         """Return how many steps targets are above the mean."""
         return (targets - self.center) / self.step
+
+
+def get_units(scale: TargetScale | None) -> float:
+    """Return the fixed-point units of sums of values; classes have no scale."""
+    return UNITS if scale is None else scale.units
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,7 +385,7 @@ class Ranker:
     @property
     def units(self) -> float:
         """Fixed-point units of the sums of values."""
-        return UNITS if self.target_scale is None else self.target_scale.units
+        return get_units(self.target_scale)
 
     def prepare(
         self, batch: QueryBatch, drawn: DrawnCoalitions, *, empty: str, with_label: bool
@@ -544,6 +547,7 @@ class Ranker:
     def _target_without_columns(self, label: float, scale: TargetScale) -> tuple[float, ...]:
         """Return the coefficients of the values if all rows tie, and the utility."""
         from cellworth.knn import binned_kernels as bin_kernels
+        from cellworth.knn import kernels
 
         n_rows, k, asked = self.n_rows, self.n_neighbors, label / scale.step
         ends = (each.tolist() for each in self.chances.pairs_at(np.array([0, n_rows])))
@@ -552,7 +556,7 @@ class Ranker:
             (0.0, 0.0, 0.0),
         )  # fmt: skip
         taken = min(k, n_rows)
-        variance = bin_kernels.variance_of_draw(taken, n_rows, scale.total, scale.squares)
+        variance = kernels.variance_of_draw(taken, n_rows, scale.total, scale.squares)
         error = (taken * scale.total / (n_rows * k) - asked) ** 2 + variance / k**2
         return tuple(each * scale.step**2 for each in (*coefficients, -error))
 
@@ -596,7 +600,7 @@ class Ranker:
 
 def _powers(sums: Integers) -> Floats:
     """Return the number of rows and the sums of targets and of their squares as floats."""
-    squares = sums[..., 2] * 2.0**_TARGET_BITS + sums[..., 3]
+    squares = sums[..., 2] * 2.0**TARGET_BITS + sums[..., 3]
     return np.stack([sums[..., 0], sums[..., 1], squares], axis=-1)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cellworth.knn.kernels import EVERYTHING, NOTHING, kernel
+from cellworth.knn.kernels import EVERYTHING, NOTHING, kernel, variance_of_draw
+from cellworth.sampling.passes import TARGET_BITS
 
 # Number of steps into which distances beyond the nearest rows are rounded.
 N_STEPS = 4096
@@ -17,8 +18,7 @@ _SEARCHED = 32
 # Four bins of 16 bits are read as one word.
 _FIELD = np.uint64(0xFFFF)
 _SECOND, _THIRD, _FOURTH = np.uint64(16), np.uint64(32), np.uint64(48)
-# Targets of far rows are rounded to so many bits and a sign. Squares are summed in two halves.
-TARGET_BITS = 31
+# Targets of far rows have TARGET_BITS and a sign. Squares are summed in two halves.
 _LOW_HALF = (1 << TARGET_BITS) - 1
 
 
@@ -786,12 +786,3 @@ def nearest_error(sums, near, targets, asked, n_neighbors):
             left -= taken
     error = mean / n_neighbors - asked
     return error * error + variance / n_neighbors**2
-
-
-@kernel
-def variance_of_draw(taken, tied, total, squares):
-    """Return the variance of a sum of tied targets that are drawn without replacement."""
-    if taken == tied:
-        return 0.0
-    deviations = squares - total * total / tied
-    return float(taken) * (tied - taken) * deviations / (float(tied) * (tied - 1))

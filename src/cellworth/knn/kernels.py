@@ -389,11 +389,18 @@ def nearest_error(keys, shift, targets, asked, n_neighbors):
             squares += target * target
     positions = n_nearest - nearer
     mean = sure + positions * total / tied
-    # Variance of a sum of tied targets that are drawn without replacement.
-    sum_of_squares = positions * (tied - positions) * (squares - total * total / tied)
-    variance = sum_of_squares / (tied * (tied - 1)) if tied > 1 else 0.0
     missing = mean / n_neighbors - asked
+    variance = variance_of_draw(positions, tied, total, squares)
     return missing * missing + variance / n_neighbors**2
+
+
+@kernel
+def variance_of_draw(taken, tied, total, squares):
+    """Return the variance of a sum of tied targets that are drawn without replacement."""
+    if taken == tied:
+        return 0.0
+    deviations = squares - total * total / tied
+    return float(taken) * (tied - taken) * deviations / (float(tied) * (tied - 1))
 
 
 @kernel

@@ -16,6 +16,8 @@ from cellworth.sampling.moments import Moments, Tally, widening
 # wraps around and does no harm. For a numeric target, the units depend on its range.
 UNITS = 2.0**60
 LARGEST = 2.0**63 / UNITS
+# Bits of a numeric target that is summed in fixed point.
+TARGET_BITS = 31
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,7 @@ from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy
 from cellworth.knn.algorithms import KNNGroupAlgorithm, KNNShardAlgorithm
-from cellworth.knn.binned import BinnedRanks, Ranker, sample_positions
+from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
 from cellworth.knn.knn_game import KNNScoring, ShardedKNNGame, sample_rows
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import check_validation_rows
@@ -47,7 +47,7 @@ from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import Tally, append_margins
-from cellworth.sampling.passes import UNITS, PassSums, QueryVariance, as_floats
+from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session, environment
@@ -649,8 +649,7 @@ class ShardedRun:
 
     @property
     def _units(self) -> float:
-        scale = self.game.layout.target_scale
-        return UNITS if scale is None else scale.units
+        return get_units(self.game.layout.target_scale)
 
     def _sums_by_code(self, finished: ShardRunResult) -> tuple[Integers, Floats]:
         """Return sums by pass in fixed point, and the values of observed queries."""
