@@ -87,8 +87,8 @@ class Ranked:
     def __init__(self, game):
         tasks = query_tasks(game)
         self.game, self.training = game, tasks._training(0)
-        ((self.plan, self.weights),) = tasks._batch_coalitions(0)
-        self.ranked = SortedRows(self.training, self.plan.most_at_once)
+        (self.plan,) = tasks._batch_coalitions(0)
+        self.ranked = SortedRows(self.training, [self.plan])
         self.cells = np.zeros((game.shape[1], len(game.labels)))
         self.without_columns = tasks._without_columns(self.training)
 
@@ -96,15 +96,15 @@ class Ranked:
         columns, label = self.game.distances.queries[0], self.game.query_labels[0][position]
         query = Query.of(columns, self.training.scales, position, float(label))
         nothing, _ = self.without_columns(query)
-        self.ranked.add(
+        keys = self.ranked.add(
             query,
             self.plan,
             order=order,
-            weights=self.weights,
             query_weight=1.0,
             nothing=nothing,
             into=self.cells,
         )
+        self.training.utility_and_vote(keys, query)
 
 
 class Binned:
@@ -118,13 +118,17 @@ class Binned:
             tasks.schedule.draw_coalitions(0),
         )
         self.cells = np.zeros((game.shape[1], len(game.labels)), dtype=np.int64)
+        self.kept = np.empty(self.cells.shape, dtype=np.uint16)
 
     def rank(self, position, order):
         query = self.queries.query(self.ranker.scales, 0, position)
         batch = QueryBatch.of([query], [order], [0], [1.0], self.coalitions, is_class=True)
         prepared = self.ranker.prepare(batch, self.coalitions, empty="prior", with_label=False)
-        values = self.ranker.finalize(batch, self.ranker.count(0, self.shard, prepared))
-        self.ranker.accumulate(self.shard, prepared, values.far, values.near[0], into=self.cells)
+        summary = self.ranker.count(0, self.shard, prepared, keep=self.kept)
+        values = self.ranker.finalize(batch, summary)
+        self.ranker.accumulate(
+            self.shard, prepared, values.far, values.near[0], into=self.cells, kept=summary.kept
+        )
 
 
 def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):

@@ -193,7 +193,7 @@ def suspects(X: Any, y: Any, valuation: Any = None, **given: Any) -> Any:
     return cw.suspect_cells(X, y, valuation=valuation, **given)
 
 
-repair, verify = cw.repair_cells, cw.verify_audit
+repair, verify = cw.repair_cells, cw.verify_bundle
 
 
 def compare_models(*args: Any, **given: Any) -> dict[str, Any]:
@@ -873,10 +873,10 @@ def _(folder: Path) -> Any:
     return of_plain(payout_for({}).statement("shop").to_dict())
 
 
-@in_folder("payouts/audit")
+@in_folder("payouts/bundle")
 def _(folder: Path) -> Any:
-    payout_for({}).save(folder / "audit")
-    verdict = verify(folder / "audit", data=MIXED, valuer=new_valuer("KNNValuer", {}))
+    payout_for({}).save(folder / "bundle")
+    verdict = verify(folder / "bundle", data=MIXED, valuer=new_valuer("KNNValuer", {}))
     return {"values": [bool(verdict)], "text": [repr(verdict)]}
 
 
@@ -940,7 +940,7 @@ COMMANDS: dict[str, list[str]] = {
     "suspects by value": ["suspects", "values", "-k", "5", "--by", BY_VALUE],
     "explain row": ["explain", "values", "--row", "p3"],
     "explain column": ["explain", "values", "--column", "age"],
-    "check": ["check", "values", "--max-harmful", "2%", "--min-total", "0.1"],
+    "check": ["check", "values", "--min-total", "0.1"],
     "check fails": ["check", "values", "--min-total", "0.9"],
     "split": ["split", "values", "--amount", "100.00"],
     "split carry": ["split", "values", "--amount", "77.77", "--negative", "carry"],

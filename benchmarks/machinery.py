@@ -67,7 +67,9 @@ class Neighbours:
         """Return the seconds of two threads that call the kernels."""
         valuer = self.valuer()
         game = valuer._game(FitData(**self.data()))
-        tasks = valuer._tasks(game, valuer._settings(), with_label=False)
+        settings = valuer._settings()
+        effort = valuer._effort(game, settings, with_label=False, n_validation=None)
+        tasks = valuer._tasks(game, settings, effort, with_label=False)
         tasks.contribution(tasks(0))
         numbers = range(len(tasks.schedule.parts))
 

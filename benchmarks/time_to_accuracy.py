@@ -6,11 +6,12 @@ The ground truth is enumeration if the number of columns allows it, else a long 
 the variance of one permutation shared by all queries, divided by 500. For each sampler the number
 of coalitions per query is found at which the mean squared error over 20 repetitions meets the
 target; then one fit with it is timed against one permutation of benchmarks/paper.py, in one thread,
-interleaved, best of several. The last column is nanoseconds per row, column and query of that
-permutation. If the numbers of coalitions are known, --coalitions skips the search, which takes most
-of the time:
+interleaved, best of several. A fit draws coalitions twice for each of up to 500 queries, to know
+its own error; sorts are the mean over queries of both. The last column is nanoseconds per row,
+column and query of the permutation. If the numbers of coalitions of a draw are known, --coalitions
+skips the search, which takes most of the time:
 
-    python benchmarks/time_to_accuracy.py --data ../shared/data --coalitions 65 50 breast9
+    python benchmarks/time_to_accuracy.py --data ../shared/data --coalitions 27 21 45 breast9
 """
 
 from __future__ import annotations
@@ -59,16 +60,23 @@ class SharedOrder:
         )
 
 
-def values(given, sampler, seed=0, **settings):
+def fit(given, sampler, seed=0):
     valuer = KNNValuer(
         K,
         sampler=sampler,
         n_passes=1,
         random_state=seed,
         runtime=Runtime(executor=Serial(), progress=False),
-        **settings,
     )
-    return valuer.fit(given.X, given.y, X_val=given.X_val, y_val=given.y_val).values_
+    return valuer.fit(given.X, given.y, X_val=given.X_val, y_val=given.y_val).valuation_
+
+
+def values(given, sampler, seed=0):
+    return fit(given, sampler, seed).values
+
+
+def permutations(n_coalitions, n_columns):
+    return PermutationSampler(max(round(n_coalitions / n_columns), 1))
 
 
 def estimate_shared_variance(given, n_orders):
@@ -76,7 +84,10 @@ def estimate_shared_variance(given, n_orders):
     from cellworth.knn.tasks import TaskSchedule
 
     relabel = TaskSchedule.orders
-    same_for_all = lambda self, task: iter([np.arange(self.n_results)] * task.part.n_queries)  # noqa: E731
+
+    def same_for_all(self, task):
+        return iter([np.arange(self.n_results)] * (task.part.n_queries * task.n_draws))
+
     TaskSchedule.orders = same_for_all
     try:
         rng = np.random.default_rng(1)
@@ -103,17 +114,24 @@ def mean_squared_error(given, sampler, exact, repetitions):
     return error, max(bias, 0.0)
 
 
-def coalitions_needed(given, kind, exact, *, noise, target, repetitions):
-    """Return the smallest number of coalitions, within 2%, whose error meets the target."""
-    n_columns = given.X.shape[1]
-    low, high = 2 * n_columns, 2 * n_columns
-    while mean_squared_error(given, kind(high), exact, 5)[0] - noise > target:
-        low, high = high, int(high * 1.6)
-    while high - low > max(0.02 * high, 1):
-        middle = (low + high) // 2
-        error, _ = mean_squared_error(given, kind(middle), exact, repetitions)
-        low, high = (low, middle) if error - noise <= target else (middle, high)
-    return high
+def coalitions_needed(given, make, exact, *, noise, target, repetitions):
+    """Return the number of coalitions whose error meets the target, within a few percent."""
+    # The error is about a power of the number of coalitions: follow it in logarithms.
+    points = []
+    count = 3 * given.X.shape[1]
+    for _ in range(8):
+        error = mean_squared_error(given, make(count), exact, repetitions)[0] - noise
+        points.append((np.log(count), np.log(error / target)))
+        if 0.97 < error / target <= 1.0:
+            break
+        near = sorted(points, key=lambda point: abs(point[1]))[:2]
+        slope = -1.1
+        if len(near) == 2 and near[0][0] != near[1][0]:
+            slope = min((near[0][1] - near[1][1]) / (near[0][0] - near[1][0]), -0.5)
+        count = round(np.exp(near[0][0] - (near[0][1] + 0.015) / slope))
+        if count in [round(np.exp(known)) for known, _ in points]:
+            break
+    return round(np.exp(min(known for known, error in points if error <= 0.02)))
 
 
 def time_in_turns(ours, theirs):
@@ -134,11 +152,14 @@ def main():
     parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument(
-        "--coalitions", type=int, nargs=2, help="of LeverageSampler and QuadratureSampler"
+        "--coalitions",
+        type=int,
+        nargs=3,
+        help="of LeverageSampler, QuadratureSampler and PermutationSampler, per draw",
     )
     parser.add_argument("names", nargs="+")
     options = parser.parse_args()
-    print(f"{'table':<10} {'sampler':<18} {'coalitions':>10} {'sorts':>6} {'MSE/target':>10} "
+    print(f"{'table':<10} {'sampler':<34} {'sorts':>10} {'of':>6} {'MSE/target':>10} "
           f"{'bias':>5} {'seconds':>8} {'paper':>9} {'faster':>7} {'ns':>5}")  # fmt: skip
     for name in options.names:
         given = benchmark_data.load(name, options.data)
@@ -155,25 +176,23 @@ def main():
                 X, given.y, X_val[few], given.y_val[few], n_neighbors=K, order=order
             )
 
-        samplers = [LeverageSampler, QuadratureSampler] + [ExhaustiveSampler] * (n_columns <= 13)
-        for position, kind in enumerate(samplers):
-            if kind is ExhaustiveSampler:
-                sampler, count, error, bias = ExhaustiveSampler(), 2**n_columns - 1, 0.0, 0.0
-            else:
-                count = (
-                    options.coalitions[position]
-                    if options.coalitions
-                    else coalitions_needed(
-                        given,
-                        kind,
-                        exact,
-                        noise=noise,
-                        target=target,
-                        repetitions=options.repetitions,
-                    )
-                )
-                sampler = kind(count)
+        makers = [
+            LeverageSampler,
+            QuadratureSampler,
+            lambda count, n_columns=n_columns: permutations(count, n_columns),
+        ]
+        counts = options.coalitions or [
+            coalitions_needed(
+                given, make, exact, noise=noise, target=target, repetitions=options.repetitions
+            )
+            for make in makers
+        ]
+        samplers = [make(count) for make, count in zip(makers, counts, strict=True)]
+        for sampler in samplers + [ExhaustiveSampler()] * (n_columns <= 13):
+            error, bias = 0.0, 0.0
+            if not isinstance(sampler, ExhaustiveSampler):
                 error, bias = mean_squared_error(given, sampler, exact, options.repetitions)
+            count = fit(given, sampler).provenance.tally.utilities / len(given.y_val)
             ours, theirs = time_in_turns(
                 lambda sampler=sampler, given=given: values(given, sampler), paper_part
             )
@@ -182,7 +201,7 @@ def main():
             fewer = PAPER_PERMUTATIONS * n_columns / count
             met = (error - noise) / target
             print(
-                f"{name:<10} {kind.__name__:<18} {count:>10} 1/{fewer:<4.0f} {met:>10.2f} "
+                f"{name:<10} {sampler!s:<34} {count:>10.0f} 1/{fewer:<4.0f} {met:>10.2f} "
                 f"{bias / target:>5.2f} {ours:>8.3f} {theirs:>9.1f} {theirs / ours:>7.0f} "
                 f"{per_cell:>5.0f}",
                 flush=True,

@@ -1,7 +1,10 @@
 """Configuration of Sphinx: sphinx-build -W --keep-going -n docs docs/_build/html."""
 
 import sys
+import tomllib
+from contextlib import chdir, redirect_stdout
 from importlib.metadata import version as version_of
+from io import StringIO
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -10,6 +13,8 @@ project = "cellworth"
 author = "The cellworth developers"
 copyright = f"2026, {author}"
 version = release = version_of("cellworth")
+with (Path(__file__).parents[1] / "pyproject.toml").open("rb") as file:
+    urls = tomllib.load(file)["project"]["urls"]
 
 extensions = [
     "sphinx.ext.autodoc",
@@ -56,9 +61,13 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "cellworth"
+html_baseurl = urls["Documentation"]
 html_static_path = ["_static"]
 html_css_files = ["cellworth.css"]
+html_logo = html_favicon = "_static/logo.svg"
 html_theme_options = {
+    "logo": {"text": "cellworth"},
+    "icon_links": [{"name": "Source", "url": urls["Source"], "icon": "fa-brands fa-github"}],
     "header_links_before_dropdown": 6,
     "navbar_align": "left",
     "navigation_with_keys": False,
@@ -74,8 +83,18 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 
 def setup(app):
-    """Show examples and exit codes of commands as a terminal does."""
+    """Show commands as a terminal does, and write the report that the home page shows."""
     app.connect("sphinx-click-process-epilog", _as_in_a_terminal)
+    app.connect("build-finished", _run_home_page)
+
+
+def _run_home_page(app, error):
+    """Run the first example of the home page where the pages are: it saves the report there."""
+    if error is None and app.builder.name == "html":
+        page = (Path(__file__).parent / "index.md").read_text(encoding="utf-8")
+        code = page.split("```python\n", 1)[1].split("```", 1)[0]
+        with chdir(app.outdir), redirect_stdout(StringIO()):
+            exec(compile(code, "index.md", "exec"), {})  # noqa: S102 (our own page)
 
 
 def _as_in_a_terminal(app, context, lines):

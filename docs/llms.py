@@ -14,6 +14,7 @@ _SECTIONS = {
     "explanation": "Explanation",
     "gallery": "Examples",
     "reference": "Reference",
+    "about": "About",
 }
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
@@ -75,6 +76,6 @@ def _ancestors(node):
 
 
 def _texts(env):
-    for folder in ("tutorials", "how-to", "explanation"):
+    for folder in ("tutorials", "how-to", "explanation", "about"):
         for page in _pages(env, folder):
             yield _COMMENT.sub("", Path(env.doc2path(page)).read_text()).strip()

@@ -28,7 +28,7 @@ shared = Runtime(cache=MemoryCache(), executor=Serial(), progress=False)
 print(ExactValuer(GaussianNB(), runtime=shared).plan(**data))
 
 # %%
-# A run reports its progress after every 16 tasks.
+# A run reports its progress after every round, here twelve tasks.
 
 history = []
 valuer = MonteCarloValuer(

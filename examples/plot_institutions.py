@@ -4,7 +4,7 @@ Split revenue among two banks and two shops
 
 This is the first example of the 2D-Shapley paper (Liu et al., ICML 2023), built from the census
 table "Adult". Two banks hold some columns and two shops the others, each for the people of its
-region. Pass a folder to keep the audit and the plots::
+region. Pass a folder to keep the bundle and the plots::
 
     python examples/plot_institutions.py here
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 
 from cellworth import KNNValuer, Owners, plots
 from cellworth.data import load_adult
-from cellworth.payouts import Agreement, Policy, verify_audit
+from cellworth.payouts import Agreement, Policy, verify_bundle
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
 
 # %%
-# From the table to a saved audit:
+# From the table to a saved bundle:
 census, income = load_adult(backend="pandas")
 people = census.assign(income=income).sample(1200, random_state=0).reset_index(drop=True)
 banking = ["age", "education_num", "marital_status", "relationship", "capital_gain", "capital_loss"]
@@ -37,9 +37,12 @@ owners = (
 )
 valuer = KNNValuer(10, scoring="balanced_neighbor_agreement", random_state=0)
 agreement = Agreement.draft(valuer, owners, Policy(currency="EUR", negative="signed"), **data)
-valuation = valuer.fit(**data, owners=owners).valuation_
-payout = agreement.split(valuation, data["X"], amount="100000.00")
-digest = payout.save(folder / "audit")
+
+# Equal rows are merged, as agreed: who copies rows gains nothing.
+owners, rows, labels = agreement.prepare(data["X"], data["y"])
+valuation = valuer.fit(**data | {"X": rows, "y": labels}, owners=owners).valuation_
+payout = agreement.split(valuation, data["X"], data["y"], amount="100000.00")
+digest = payout.save(folder / "bundle")
 
 # %%
 # The payout. It says if the ranking of some owners is undecided.
@@ -51,7 +54,7 @@ print(payout.statement("shop 2"))
 
 # %%
 # Later, anyone with the digest and the data can recompute and verify everything.
-print(verify_audit(folder / "audit", data=data, valuer=valuer, digest=digest))
+print(verify_bundle(folder / "bundle", data=data, valuer=valuer, digest=digest))
 
 # %%
 # Values and amounts of the owners, with intervals.

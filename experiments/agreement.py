@@ -1,6 +1,6 @@
 """Compare neighbor agreement with the accuracy of the same neighbors.
 
-python experiments/agreement.py --data ../shared/data
+python -m experiments agreement
 
 At most 2,000 rows of each table, five-fold cross-validation, five neighbors: the score of
 KNNValuer, its baseline, the accuracy of the majority vote, and that of always guessing the most
@@ -9,16 +9,15 @@ frequent class.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
-
-import pandas as pd
 
 from cellworth import KNNValuer, Runtime
 from cellworth.sampling import PermutationSampler
-from tables import draw_samples, load
+from experiments.frame import Tables
+from experiments.tables import draw_samples, load
 
-SETS = ["wine", "breast 30", "heart", "credit", "adult"]
+QUICK = {"sets": ("wine",)}
+SETS = ("wine", "breast 30", "heart", "credit", "adult")
 MOST_ROWS = 2000
 
 
@@ -40,8 +39,6 @@ def figures(name: str, folder: Path) -> dict[str, float]:
     }
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    data = parser.parse_args().data
-    print(pd.DataFrame({name: figures(name, data) for name in SETS}).T.round(3).to_string())
+def run(data: Path, sets: tuple[str, ...] = SETS) -> Tables:
+    """Return the figures of each table."""
+    return {"agreement and accuracy": [{"table": name} | figures(name, data) for name in sets]}

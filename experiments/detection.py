@@ -1,20 +1,20 @@
 r"""Measure the detection of wrong cells: anomaly scores, values and baselines, three error types.
 
-    python experiments/detection.py --data ../shared/data
+    python -m experiments detection
 
-Flags: --seeds 5, --sets wine credit, --trees 500 (of 2D-OOB), --neighbours 10 (of the KNN values),
+Flags: --seeds 5, --sets wine credit, --trees 500 (of 2D-OOB), --neighbors 10 (of the KNN values),
 --rows 200 (of each table), --errors A B S.
 
 The same for tables that were not used to choose the method:
 
-    python experiments/detection.py --data ../shared/data --sets heart lawschool pol fried 2dplanes
+    python -m experiments detection --sets heart lawschool pol fried 2dplanes
 
 The protocol of 2D-OOB at its own size:
 
-    python experiments/detection.py --data ../shared/data --errors B --rows 1000 --seeds 3 \
+    python -m experiments detection --errors B --rows 1000 --seeds 3 \
         --sets credit electricity lawschool pol fried 2dplanes
 
-Prints AUROC and average precision, mean over tables of means over seeds, with standard errors over
+Reports AUROC and average precision, mean over tables of means over seeds, with standard errors over
 tables; then the lead of the anomaly score over each
 other method, from the differences on each table; then the results on the outlier file of the
 authors of 2D-Shapley. There are three error types:
@@ -28,10 +28,10 @@ S  2% of cells get the value of the same column in a row of another class.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,14 +39,14 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import norm, rankdata
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-import tables
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
 from cellworth.diagnostics import anomaly_scores
 from cellworth.diagnostics.cells import standardize_values
+from experiments import tables
+from experiments.frame import Tables, log, means
 
+QUICK = {"seeds": range(1), "sets": ("wine",), "trees": 20, "rows": 60, "errors": ("A",)}
 SETS = ("breast original", "wine", "breast 30", "credit", "electricity")
-# Tables that were not used to choose the method.
-OTHER_SETS = ("heart", "lawschool", "pol", "fried", "2dplanes")
 SHARE = 0.02
 _TAIL = 2.5758  # both tails beyond it hold 1% of a normal distribution
 _FEW_VALUES = 30
@@ -74,7 +74,9 @@ def case(name: str, error: str, seed: int, folder: Path, n_rows: int = 200) -> C
     return Case(spoiled, train.y, wrong, X_val, queries.y)
 
 
-def rare(X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def rare(
+    X: np.ndarray, y: np.ndarray, rng: np.random.Generator, share: float = SHARE
+) -> tuple[np.ndarray, np.ndarray]:
     """Error A."""
 
     def choices(row: int, column: int) -> np.ndarray:
@@ -85,14 +87,14 @@ def rare(X: np.ndarray, y: np.ndarray, rng: np.random.Generator) -> tuple[np.nda
         alike = cells[y == y[row]]
         return values[norm.pdf((values - alike.mean()) / max(alike.std(), 1e-9)) < 0.05]
 
-    return _replace_cells(X, choices, rng)
+    return _replace_cells(X, choices, rng, share)
 
 
 def swap_cells(
     X: np.ndarray, y: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Error S."""
-    return _replace_cells(X, lambda row, column: X[y != y[row], column], rng)
+    return _replace_cells(X, lambda row, column: X[y != y[row], column], rng, SHARE)
 
 
 def far_out(
@@ -114,12 +116,15 @@ def far_out(
 
 
 def _replace_cells(
-    X: np.ndarray, choices: Callable[[int, int], np.ndarray], rng: np.random.Generator
+    X: np.ndarray,
+    choices: Callable[[int, int], np.ndarray],
+    rng: np.random.Generator,
+    share: float,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Replace 2% of cells by one of these choices, skipping cells without another choice."""
+    """Replace a share of cells by one of these choices, skipping cells without another choice."""
     spoiled, wrong = X.copy(), np.zeros(X.shape, dtype=bool)
     for cell in rng.permutation(X.size):
-        if wrong.sum() >= round(SHARE * X.size):
+        if wrong.sum() >= round(share * X.size):
             break
         row, column = divmod(int(cell), X.shape[1])
         others = choices(row, column)
@@ -195,76 +200,48 @@ def authors_case(folder: Path) -> Case:
     return Case(X, y, wrong, X_val, y_val)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sets", nargs="+", choices=SETS + OTHER_SETS, default=SETS)
-    parser.add_argument("--trees", type=int, default=500)
-    parser.add_argument("--neighbours", type=int, default=10)
-    parser.add_argument("--rows", type=int, default=200)
-    parser.add_argument("--errors", nargs="+", choices=tuple("ABS"), default=list("ABS"))
-    given = parser.parse_args()
-    _print_errors(given)
-    _print_authors_case(given)
-    print("\nnormalised: by median and standard deviation within class and column (by='value')")
+def run(
+    data: Path,
+    *,
+    seeds: range = range(5),
+    sets: tuple[str, ...] = SETS,
+    trees: int = 500,
+    neighbors: int = 10,
+    rows: int = 200,
+    errors: tuple[str, ...] = ("A", "B", "S"),
+) -> Tables:
+    """Return the figures of each detector, the lead of the first one, and the authors' outliers."""
+    found = []
+    for name, error, seed in product(sets, errors, seeds):
+        spoiled = case(name, error, seed, data, rows)
+        for detector, score in scores(spoiled, trees, neighbors, seed).items():
+            area, precision = figures(spoiled.wrong, score)
+            common = {"detector": detector, "set": name, "seed": seed}
+            found.append(common | {f"{error}, AUROC": area, f"{error}, AP": precision})
+        log(name, error, seed)
+    of_sets = pd.DataFrame(found).groupby(["detector", "set"], sort=False).mean()
+    of_sets = of_sets.drop(columns="seed")
+    first, *others = of_sets.index.get_level_values("detector").unique()
+    ahead = [
+        {"detector": other, "set": name} | line.to_dict()
+        for other in others
+        for name, line in (of_sets.loc[first] - of_sets.loc[other]).iterrows()
+    ]
+    return {
+        "mean over tables": means(of_sets.reset_index(), ["detector"]),
+        "lead of the anomaly score, table by table": means(ahead, ["detector"]),
+        "the authors' outliers": measure_authors_case(data, trees, neighbors),
+    }
 
 
-def _print_errors(given: argparse.Namespace) -> None:
-    found = {error: _found(error, given) for error in given.errors}
-    print(
-        f"AUROC / average precision, +- standard error over tables: {', '.join(given.sets)}; "
-        f"{given.seeds} seeds, about {given.rows} rows"
-    )
-    _print_header(given.errors)
-    detectors = list(found[given.errors[0]])
-    for detector in detectors:
-        print(f"{detector:32}" + "".join(_format_figures(found[e][detector]) for e in given.errors))
-    print(f"\n{detectors[0]} minus the others, table by table")
-    _print_header(given.errors)
-    for detector in detectors[1:]:
-        ahead = [found[e][detectors[0]] - found[e][detector] for e in given.errors]
-        print(f"{detector:32}" + "".join(_format_figures(difference) for difference in ahead))
-
-
-def _print_header(errors: list[str]) -> None:
-    print(f"{'':32}" + "".join(f"{error:^30}" for error in errors))
-
-
-def _found(error: str, given: argparse.Namespace) -> dict[str, np.ndarray]:
-    """Return AUROC and average precision per detector and table, mean over seeds."""
-    of_tables: dict[str, list[np.ndarray]] = {}
-    for name in given.sets:
-        of_seeds: dict[str, list[tuple[float, float]]] = {}
-        for seed in range(given.seeds):
-            spoiled = case(name, error, seed, given.data, given.rows)
-            for detector, score in scores(spoiled, given.trees, given.neighbours, seed).items():
-                of_seeds.setdefault(detector, []).append(figures(spoiled.wrong, score))
-        for detector, seen in of_seeds.items():
-            of_tables.setdefault(detector, []).append(np.mean(seen, axis=0))
-    return {detector: np.array(seen) for detector, seen in of_tables.items()}
-
-
-def _format_figures(of_tables: np.ndarray) -> str:
-    """Format the mean over tables with its standard error, if there are several tables."""
-    n_tables = len(of_tables)
-    means = of_tables.mean(axis=0)
-    errors = of_tables.std(axis=0, ddof=1) / np.sqrt(n_tables) if n_tables > 1 else [np.nan] * 2
-    auroc, ap = (f"{m:6.3f} +-{e:5.3f}" for m, e in zip(means, errors, strict=True))
-    return f" {auroc} /{ap} "
-
-
-def _print_authors_case(given: argparse.Namespace) -> None:
-    spoiled = authors_case(given.data)
-    shares = (0.01, 0.02, 0.05, 0.10)
-    print(f"\nThe authors' breast-cancer outliers: {spoiled.wrong.sum()} cells, both classes")
-    header = "".join(f"{f'first {share:.0%}':>11}" for share in shares)
-    print(f"{'':32}{'AUROC':>8}{'AP':>8}" + header)
-    for detector, score in scores(spoiled, given.trees, given.neighbours, 0).items():
-        auroc, ap = figures(spoiled.wrong, score)
-        found = "".join(f"{share_found(spoiled.wrong, score, share):11.1%}" for share in shares)
-        print(f"{detector:32}{auroc:8.3f}{ap:8.3f}{found}")
-
-
-if __name__ == "__main__":
-    main()
+def measure_authors_case(data: Path, n_trees: int, n_neighbors: int) -> list[dict[str, Any]]:
+    """Return AUROC, average precision and the shares found first in the authors' file."""
+    spoiled = authors_case(data)
+    lines = []
+    for detector, score in scores(spoiled, n_trees, n_neighbors, 0).items():
+        area, precision = figures(spoiled.wrong, score)
+        line = {"detector": detector, "AUROC": area, "AP": precision}
+        for share in (0.01, 0.02, 0.05, 0.10):
+            line[f"first {share:.0%}"] = share_found(spoiled.wrong, score, share)
+        lines.append(line)
+    return lines

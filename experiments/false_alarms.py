@@ -1,11 +1,10 @@
 """Count the warnings of data checks on real tables: none on clean ones, some on flawed ones.
 
-python experiments/false_alarms.py ../shared/data
+python -m experiments false_alarms
 """
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,9 @@ import pandas as pd
 
 from cellworth import DataWarning, KNNValuer
 from cellworth.valuers.valuer import FitData
+from experiments.frame import Tables
 
+QUICK = {"sets": ("spoiled",)}
 # Name, target and columns to exclude: ids and columns that the target was derived from.
 CLASSES: dict[str, tuple[str, list[str]]] = {
     "adult_train": ("income", []),
@@ -137,12 +138,17 @@ def spoil_tables(folder: Path) -> Iterator[tuple[str, list[str]]]:
     yield "lawschool: what the target was made from", collect_warnings(X, y)
 
 
-if __name__ == "__main__":
-    where = Path(sys.argv[1])
-    for title, tables in (("clean", clean(where)), ("spoiled", spoil_tables(where))):
-        n_tables = n_warned = 0
-        for what, sentences in tables:
-            n_tables, n_warned = n_tables + 1, n_warned + bool(sentences)
-            if bool(sentences) == (title == "clean"):
-                print(f"! {what}: {sentences or 'nothing is collect_warnings'}", flush=True)
-        print(f"{title}: {n_warned} of {n_tables} tables get a warning", flush=True)
+def run(data: Path, sets: tuple[str, ...] = ("clean", "spoiled")) -> Tables:
+    """Return how many tables get a warning, and those that are wrong."""
+    counts, wrong = [], []
+    made = {"clean": clean, "spoiled": spoil_tables}
+    for title in sets:
+        checked = list(made[title](data))
+        n_warned = sum(bool(sentences) for _, sentences in checked)
+        counts.append({"tables": title, "get a warning": n_warned, "of": len(checked)})
+        wrong += [
+            {"table": what, "warnings": "; ".join(sentences) or "none"}
+            for what, sentences in checked
+            if bool(sentences) == (title == "clean")
+        ]
+    return {"tables with a warning": counts} | ({"wrong": wrong} if wrong else {})

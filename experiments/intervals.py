@@ -1,7 +1,7 @@
 """Measure the coverage of 95% intervals of nearest-neighbor values, complete and stopped runs.
 
-    python experiments/intervals.py            # 200 repetitions, some minutes
-    python experiments/intervals.py --quick    # 20 repetitions
+    python -m experiments intervals            # 200 repetitions, some minutes
+    python -m experiments intervals --quick    # two repetitions of one setting
 
 The ground truth is the values of a fixed training table, validated on a population of 5,000 rows,
 on all subsets of its columns. Each repetition draws validation rows from the population and runs to
@@ -12,7 +12,6 @@ An interval is the value +- 1.96 times both errors together. Tasks have five val
 here, so that a run can stop after any of them; real tasks take about a quarter of a second.
 """
 
-import argparse
 import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,9 @@ from cellworth.knn import tasks as questions
 from cellworth.runtime import MaxTasks, MemoryCheckpoint, Serial
 from cellworth.sampling import ExhaustiveSampler, PermutationSampler
 from cellworth.sampling.moments import WIDTH_95, combine_errors
+from experiments.frame import Tables, log
 
+QUICK = {"repetitions": 2, "only": "agreement, 10"}
 N_POPULATION, N_ROWS, N_NEIGHBORS, N_STOPS, QUERIES_PER_TASK = 5000, 40, 5, 5, 5
 WHAT = ("cells", "rows", "columns", "owners", "total")
 
@@ -167,36 +168,28 @@ def measure_coverage(setting, n_repetitions, seed):
                 yield n_done, name, float(held.mean())
 
 
-def print_table(setting, lines):
-    """Print the table of a setting: complete runs, and stopped ones by progress."""
+def summarize(setting, lines):
+    """Return the rows of a setting: complete runs, and stopped ones by progress."""
     lines = pd.DataFrame(lines, columns=["n_done", "what", "held"])
     complete = lines["n_done"] == setting.n_val
-    groups = {"whole": complete, "stopped": ~complete}
+    groups = {"complete": complete, "stopped": ~complete}
     for low, high in ((5, 20), (20, 60), (60, 200)):
         within = ~complete & lines["n_done"].between(low, min(high, setting.n_val) - 1)
         if setting.n_val > low:
-            groups[f"  after {low} to {min(high, setting.n_val) - 1}"] = within
-    print(f"{setting.name}, {setting.n_val} validation rows")
+            groups[f"after {low} to {min(high, setting.n_val) - 1}"] = within
     for kind, some in groups.items():
-        means = lines[some].groupby("what")["held"].mean()
-        figures = "  ".join(f"{name} {means.get(name, np.nan):.3f}" for name in WHAT)
-        print(f"  {kind:<20} {int(some.sum() / len(WHAT)):5d} runs  {figures}", flush=True)
+        held = lines[some].groupby("what")["held"].mean()
+        named = {"score": setting.name, "validation rows": setting.n_val, "runs": kind}
+        named["n_runs"] = int(some.sum() / len(WHAT))
+        yield named | {name: held.get(name, np.nan) for name in WHAT}
 
 
-def main():
-    """Print a table for each setting."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="20 repetitions")
-    parser.add_argument("--repetitions", type=int, default=200)
-    parser.add_argument("--only", default="", help="settings whose name has this")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+def run(repetitions: int = 200, only: str = "", seed: int = 0) -> Tables:
+    """Return coverage by setting; ``only`` are settings whose name has this."""
     warnings.filterwarnings("ignore", message="the run was interrupted")
+    found = []
     for setting in SETTINGS:
-        if given.only in f"{setting.name}, {setting.n_val}":
-            n_repetitions = 20 if given.quick else given.repetitions
-            print_table(setting, list(measure_coverage(setting, n_repetitions, given.seed)))
-
-
-if __name__ == "__main__":
-    main()
+        if only in f"{setting.name}, {setting.n_val}":
+            found += summarize(setting, list(measure_coverage(setting, repetitions, seed)))
+            log(setting.name, setting.n_val)
+    return {"coverage of 95% intervals": found}

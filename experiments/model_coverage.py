@@ -1,7 +1,7 @@
 """Measure how often 95% intervals of model games cover the value on the whole population.
 
-    python experiments/model_coverage.py            # all cases, 200 repetitions: some ten minutes
-    python experiments/model_coverage.py accuracy   # one case
+    python -m experiments model_coverage    # some ten minutes
+    python -m experiments model_coverage --cases accuracy
 
 A game of 4 x 4 blocks is scored on a population of 20,000 validation rows: its values are the
 ground truth. Each repetition draws 300 of these rows and values the same game on them alone. No
@@ -11,7 +11,6 @@ from scores to errors, is done by ``ExactValuer`` and ``MonteCarloValuer``.
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -28,21 +27,25 @@ from cellworth.data.problem import Fold
 from cellworth.games import ModelGame
 from cellworth.games.model import check_scorer
 from cellworth.games.scoring import Recorded, ValidationScorer, row_scores
-from cellworth.runtime import MaxTasks, MaxUtilities, Serial
+from cellworth.runtime import MaxTasks, MaxUtilities, Serial, TargetPrecision
 from cellworth.sampling import DetailedUtility, GaussianProcess
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuers.model_valuers import exact_valuation, monte_carlo_valuation
 from cellworth.valuers.settings import Settings
+from experiments.frame import Mean, Tables, log
 
+QUICK = {"cases": ("accuracy",), "ways": ("exact",), "repetitions": 2}
+PARTS = ("blocks", "rows", "columns", "owners", "total")
 SHAPE = (4, 4)
 POPULATION, SAMPLE, TRAINING = 20_000, 300, 61
-SETTINGS = Settings.checked(runtime=Runtime(Serial(), progress=False))
+SETTINGS = Settings.of(runtime=Runtime(Serial(), progress=False))
 # Tasks after which a run is stopped: a task has 50 utilities, some of them known before.
 STOPS = (3, 5, 8, 12, 20)
 WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
     "antithetic permutations": {"stop": MaxUtilities(150)},
     "stopped early": {},
+    "target precision": {"stop": TargetPrecision() | MaxTasks(500)},
     "gaussian process": {"stop": MaxUtilities(200), "estimator": GaussianProcess()},
 }
 
@@ -214,23 +217,18 @@ def measure_coverage(population: Population, way: str, repetition: int) -> dict[
     }
 
 
-def main() -> None:
-    """Print the share of intervals that cover the truth, for each case and sampler."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", nargs="*", default=list(CASES))
-    parser.add_argument("--repetitions", type=int, default=200)
-    parser.add_argument("--ways", nargs="*", default=list(WAYS))
-    asked = parser.parse_args()
-    parts = ("blocks", "rows", "columns", "owners", "total")
-    print(f"{'case':<18} {'way':<17}" + "".join(f"{part:>9}" for part in parts))
-    for case in asked.cases:
+def run(
+    cases: tuple[str, ...] = tuple(CASES),
+    ways: tuple[str, ...] = tuple(WAYS),
+    repetitions: int = 200,
+) -> Tables:
+    """Return the share of intervals that cover the truth, for each case and sampler."""
+    found = []
+    for case in cases:
         population = Population(*CASES[case])
-        for way in asked.ways:
-            held = [measure_coverage(population, way, r) for r in range(asked.repetitions)]
-            shares = [np.mean([each[part] for each in held]) for part in parts]
-            print(f"{case:<18} {way:<17}" + "".join(f"{share:>9.3f}" for share in shares),
-                  flush=True)  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()
+        for way in ways:
+            held = [measure_coverage(population, way, r) for r in range(repetitions)]
+            parts = {part: Mean.of(each[part].mean() for each in held) for part in PARTS}
+            found.append({"case": case, "way": way} | parts)
+            log(case, way)
+    return {"coverage of 95% intervals": found}

@@ -1,6 +1,6 @@
 """Compare the shares of owners in games of blocks and in sums of cells.
 
-python experiments/per_head.py --data ../shared/data
+python -m experiments per_head
 
 Three owners of 120, 60 and 60 rows; then the first appears under two names, or the third has only
 copies of rows of the first. Shares of the value in the game of blocks (a model trained
@@ -10,7 +10,6 @@ mean over seeds.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +19,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cellworth import ExactValuer, KNNValuer, Runtime
-from tables import Table, draw_samples, load
+from experiments.frame import Tables, log, means
+from experiments.tables import Table, draw_samples, load
 
-SETS = ["breast original", "breast 30", "electricity", "fried"]
+QUICK = {"seeds": range(1), "sets": ("breast original",)}
+SETS = ("breast original", "breast 30", "electricity", "fried")
 HONEST = np.repeat(["A", "B", "C"], [120, 60, 60])
 SPLIT = np.repeat(["A", "A again", "B", "C"], [60, 60, 60, 60])
 
@@ -62,35 +63,20 @@ def copy_rows(train: Table) -> Table:
     return Table(X, y)
 
 
-def report(folder: Path, sets: list[str], seeds: int) -> pd.DataFrame:
+def run(data: Path, seeds: range = range(5), sets: tuple[str, ...] = SETS) -> Tables:
+    """Return shares by game, mean over tables."""
     lines = []
     for name in sets:
-        table = load(name, folder).numbers()
-        for seed in range(seeds):
+        table = load(name, data).numbers()
+        for seed in seeds:
             train, val = draw_samples(table, 240, 200, seed=seed)
             for game, shares in (("blocks", shares_of_blocks), ("cells", shares_of_cells)):
-                honest = shares(train, val, HONEST)
                 apart = shares(train, val, SPLIT)
-                copies = shares(copy_rows(train), val, HONEST)
-                lines.append(
-                    {
-                        "game": game,
-                        **honest.to_dict(),
-                        "A under two names": apart["A"] + apart["A again"],
-                        "C with copies of A": copies["C"],
-                    }
-                )
-    return pd.DataFrame(lines).groupby("game").mean().round(1)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--seeds", type=int, default=5)
-    given = parser.parse_args()
-    print(report(given.data, given.sets, given.seeds).to_string())
-
-
-if __name__ == "__main__":
-    main()
+                attacks = {
+                    "A under two names": apart["A"] + apart["A again"],
+                    "C with copies of A": shares(copy_rows(train), val, HONEST)["C"],
+                }
+                honest = shares(train, val, HONEST).to_dict()
+                lines.append({"game": game, "set": name} | honest | attacks)
+        log(name)
+    return {"shares in points": means(lines, ["game"], "set")}

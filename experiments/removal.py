@@ -1,7 +1,7 @@
 """Measure a model as cells of its training table are removed, by value or at random.
 
-    python experiments/removal.py --data ../shared/data
-    python experiments/removal.py --data ../shared/data --seeds 1 --sets wine
+    python -m experiments removal
+    python -m experiments removal --seeds 1 --sets wine
 
 Six tables, five seeds. Each table is split into training rows (a half), validation rows (a quarter)
 and untouched test rows (a quarter).
@@ -15,9 +15,6 @@ Second table: cross-validation on a table without its lowest 20% of cells.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 import warnings
 from itertools import product
 from pathlib import Path
@@ -37,8 +34,10 @@ from sklearn.tree import DecisionTreeClassifier
 from cellworth import KNNValuer, Runtime, Valuation
 from cellworth.diagnostics import removal_curve, repair_cells
 from cellworth.sampling import LeverageSampler
-from tables import Table, draw_samples, load
+from experiments.frame import Tables, log, means
+from experiments.tables import Table, draw_samples, load
 
+QUICK = {"seeds": range(1), "sets": ("wine",)}
 SETS = ("breast original", "wine", "breast 30", "heart", "credit", "adult")
 MOST_ROWS = 1000
 SHARES = (0.05, 0.1, 0.2)
@@ -61,29 +60,21 @@ class Split(NamedTuple):
     values: Valuation
 
 
-def main() -> None:
-    args = arguments(__doc__)
-    began = time.perf_counter()
+def run(data: Path, seeds: range = range(5), sets: tuple[str, ...] = SETS) -> Tables:
+    """Return the differences from random removal, and what cross-validation says."""
     improvements: list[dict[str, Any]] = []
     leaks: list[dict[str, Any]] = []
-    for name in args.sets:
-        table = load(name, args.data)
-        for seed in range(args.seeds):
+    for name in sets:
+        table = load(name, data)
+        for seed in seeds:
             split = value_split(*split_rows(table, seed), seed)
             improvements += [{"set": name} | gain for gain in all_improvements(split, seed)]
             leaks += [{"set": name} | leak for leak in all_leaks(split, seed)]
-        print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
-    print(against_random(pd.DataFrame(improvements)).to_string())
-    print()
-    print(pd.DataFrame(leaks).drop(columns="set").groupby("fill", sort=False).mean().round(3))
-
-
-def arguments(about: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=about.split("\n", maxsplit=1)[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
-    return parser.parse_args()
+        log(name)
+    return {
+        "points against random removal": against_random(improvements),
+        "lowest 20% replaced": means(leaks, ["fill"], "set"),
+    }
 
 
 def split_rows(table: Table, seed: int) -> list[Table]:
@@ -167,17 +158,12 @@ def fill_with_means(X: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
     return kept.fillna(means)
 
 
-def against_random(improvements: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of each table, and the mean of these with its standard error.
-
-    Runs on one table are similar; only tables are independent.
-    """
-    sets = improvements.pivot_table(
-        "points", ["fill", "score", "order", "model"], "set", sort=False
-    )
-    both = [sets.mean(axis=1).rename("mean"), sets.sem(axis=1).rename("error")]
-    return pd.concat([*both, sets], axis=1).round(1)
-
-
-if __name__ == "__main__":
-    main()
+def against_random(improvements: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the mean over tables, and that of each table."""
+    by = ["fill", "score", "order", "model"]
+    rows = means(improvements, by, "set")
+    sets = means(improvements, [*by, "set"])
+    for row in rows:
+        same = [each for each in sets if all(each[key] == row[key] for key in by)]
+        row |= {each["set"]: each["points"].mean for each in same}
+    return rows

@@ -1,7 +1,7 @@
 """Measure whether it helps to repair the cells of lowest value: by hand, or by a rule.
 
-    python experiments/repairs.py --data ../shared/data
-    python experiments/repairs.py --data ../shared/data --seeds 1 --sets wine
+    python -m experiments repairs
+    python -m experiments repairs --seeds 1 --sets wine
 
 Six tables, five seeds, split as in removal.py. Some cells of the training rows get
 the value of the same column in a row of another class. As many cells as are wrong, those of lowest
@@ -13,9 +13,8 @@ wrong cells, by table.
 
 from __future__ import annotations
 
-import sys
-import time
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,22 +22,31 @@ import pandas as pd
 from sklearn.metrics import get_scorer
 
 from cellworth.diagnostics import detection_curve, repair_cells
-from removal import MODELS, SCORES, Split, arguments, encode_columns, split_rows, value_split
-from tables import Table, load
+from experiments.frame import Tables, log, means
+from experiments.removal import MODELS, SCORES, SETS, Split, encode_columns, split_rows, value_split
+from experiments.tables import Table, load
 
+QUICK = {"seeds": range(1), "sets": ("wine",)}
 SHARES = (0.02, 0.05, 0.15)
 
 
-def main() -> None:
-    args = arguments(__doc__)
-    began = time.perf_counter()
+def run(data: Path, seeds: range = range(5), sets: tuple[str, ...] = SETS) -> Tables:
+    """Return the points gained, over tables and by table."""
     figures: list[dict[str, Any]] = []
-    for name in args.sets:
-        table = load(name, args.data)
-        for seed, share in product(range(args.seeds), SHARES):
+    for name in sets:
+        table = load(name, data)
+        for seed, share in product(seeds, SHARES):
             figures += [{"set": name} | figure for figure in measure_repairs(table, share, seed)]
-        print(f"{name}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
-    report(pd.DataFrame(figures))
+        log(name)
+    shown = [
+        {key: each for key, each in figure.items() if key not in ("score", "wrong cells")}
+        for figure in figures
+        if figure["score"] == "balanced accuracy" and figure["wrong cells"] == 0.05
+    ]
+    return {
+        "points gained": means(figures, ["score", "wrong cells"], "set"),
+        "balanced accuracy, 5% of wrong cells": means(shown, ["set"]),
+    }
 
 
 def measure_repairs(table: Table, share: float, seed: int) -> list[dict[str, Any]]:
@@ -89,20 +97,3 @@ def scores(split: Split, X: pd.DataFrame) -> np.ndarray:
         ],
         axis=0,
     )
-
-
-def report(figures: pd.DataFrame) -> None:
-    # Runs on one table are similar; only tables are independent.
-    sets = figures.groupby(["score", "wrong cells", "set"], sort=False).mean()
-    by = sets.groupby(level=["score", "wrong cells"], sort=False)
-    print(by.mean().round(1).to_string())
-    print("\nstandard errors of the means of sets")
-    print(by.sem().round(1).to_string())
-    print()
-    part = figures[(figures.score == "balanced accuracy") & (figures["wrong cells"] == 0.05)]
-    ways = part.drop(columns=["score", "wrong cells"])
-    print(ways.groupby("set", sort=False).mean().round(1).to_string())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,14 +1,13 @@
 """Test whether ranks of sources are known: six sources of census rows, three validation samples.
 
-    python experiments/source_ranks.py --data ../shared/data
+    python -m experiments source_ranks
 
-Prints rank, value and 95% interval of each source for each sample of 400 rows, and the range of
-ranks that the interval allows: sources with overlapping intervals may swap ranks.
+Reports rank, value and standard error of each source for each sample of 400 rows, and the range of
+ranks that the 95% interval allows: sources with overlapping intervals may swap ranks.
 """
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ from sklearn.tree import DecisionTreeClassifier
 from cellworth import ExactValuer, Runtime
 from cellworth.runtime import Serial
 from cellworth.sampling.moments import WIDTH_95
+from experiments.frame import Mean, Tables
 
+QUICK = {"samples": 1}
 COLUMNS = ["age", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
 N_SOURCES, PER_SOURCE, N_VALIDATION = 6, 100, 400
 
@@ -37,16 +38,15 @@ def ranks(low: Any, high: Any) -> tuple[Any, Any]:
     return best, worst
 
 
-def main() -> None:
-    """Value the sources three times."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
-    X, y = census(parser.parse_args().data)
+def run(data: Path, samples: int = 3) -> Tables:
+    """Value the sources on each sample."""
+    X, y = census(data)
     order = np.random.default_rng(0).permutation(len(y))
     train, rest = np.split(order, [N_SOURCES * PER_SOURCE])
     sources = np.arange(len(train)) % N_SOURCES
     model = DecisionTreeClassifier(max_depth=6, random_state=0)
-    for sample in range(3):
+    found = []
+    for sample in range(samples):
         validation = rest[sample * N_VALIDATION : (sample + 1) * N_VALIDATION]
         valuer = ExactValuer(model, runtime=Runtime(executor=Serial(), progress=False)).fit(
             X[train], y[train], X_val=X[validation], y_val=y[validation], row_groups=sources,
@@ -56,12 +56,10 @@ def main() -> None:
         half = WIDTH_95 * rows.validation_se
         best, worst = ranks(rows.values - half, rows.values + half)
         position = 1 + np.argsort(np.argsort(-rows.values))
-        print(f"sample {sample + 1}")
-        for source in range(N_SOURCES):
-            interval = f"{rows.values[source]:+.4f} +- {half[source]:.4f}"
-            open_ranks = f"{best[source]} to {worst[source]}"
-            print(f"  source {source}: rank {position[source]}, {interval}; it may be {open_ranks}")
-
-
-if __name__ == "__main__":
-    main()
+        found += [
+            {"sample": sample + 1, "source": source, "rank": position[source]}
+            | {"value": Mean(rows.values[source], rows.validation_se[source], N_VALIDATION)}
+            | {"best rank": best[source], "worst rank": worst[source]}
+            for source in range(N_SOURCES)
+        ]
+    return {"sources": found}

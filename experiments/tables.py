@@ -22,6 +22,7 @@ _FILES = {
     "pol": ("pol", "binaryClass", ["target"]),
     "fried": ("fried", "binaryClass", ["target"]),
     "2dplanes": ("2dplanes", "binaryClass", ["target"]),
+    "jannis": ("jannis_part", "class", ["part"]),
 }
 
 

@@ -1,8 +1,9 @@
 """Digit-reversed ages in the census table: how many cells to inspect until 12 of 15 are found.
 
-    python experiments/typos.py --data ../shared/data
+    python -m experiments typos
 
-Flags: --seeds 5, --rows 3000 (of the small table; the large one has all 32,561 rows).
+Flags: --seeds 5, --rows 3000 (of the small table; the large one has all 32,561 rows),
+--all-rows 0 (without the large one).
 
 In 15 random rows the age is reversed: 17 becomes 71, 18 becomes 81, 19 becomes 91, and vice versa.
 All cells of the table are ranked. The small table omits fnlwgt, a census weight, which says nothing
@@ -11,17 +12,18 @@ about the person.
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-import tables
 from cellworth.diagnostics import anomaly_scores
-from detection import class_z, ecod
+from experiments import tables
+from experiments.detection import class_z, ecod
+from experiments.frame import Tables, log, means
 
+QUICK = {"seeds": range(1), "rows": 1000, "all_rows": 0}
 REVERSED = {17: 71, 71: 17, 18: 81, 81: 18, 19: 91, 91: 19}
 N_TYPOS = 15
 N_FOUND = 12
@@ -62,35 +64,27 @@ def detectors(X: pd.DataFrame, y: np.ndarray, seed: int) -> dict[str, np.ndarray
     return scores | {"random": np.random.default_rng(seed).random(X.shape)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the data sets")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=3000)
-    given = parser.parse_args()
-    everyone = tables.load("adult", given.data)
-    sizes = {
-        "small": lambda seed: small_table(given.data, given.rows, seed),
-        "all rows": lambda _: everyone,
-    }
+def run(data: Path, seeds: range = range(5), rows: int = 3000, all_rows: int = 1) -> Tables:
+    """Return the cells to inspect by detector; all_rows=0 leaves out the whole table."""
+    everyone = tables.load("adult", data)
+    sizes = {"small": lambda seed: small_table(data, rows, seed)}
+    if all_rows:
+        sizes["all rows"] = lambda _: everyone
+    found, seconds = [], []
     for size, table in sizes.items():
-        _print_size(size, [table(seed) for seed in range(given.seeds)])
-
-
-def _print_size(size: str, samples: list[tables.Table]) -> None:
-    found: dict[str, list[int]] = {}
-    for seed, table in enumerate(samples):
-        X, wrong = with_typos(table.X, seed)
-        for name, score in detectors(X, table.y, seed).items():
-            found.setdefault(name, []).append(count_inspected(score, wrong))
-    start = time.perf_counter()
-    anomaly_scores(X, table.y)
-    seconds = time.perf_counter() - start
-    print(f"{size}: {wrong.size:,} cells; anomaly scores of all of them takes {seconds:.1f} s")
-    print(f"{'cells count_inspected to find 12 of 15':34}{'mean':>10}   each seed")
-    for name, counts in found.items():
-        print(f"{name:34}{np.mean(counts):10,.0f}   {', '.join(f'{n:,}' for n in counts)}")
-
-
-if __name__ == "__main__":
-    main()
+        for seed in seeds:
+            sample = table(seed)
+            X, wrong = with_typos(sample.X, seed)
+            found += [
+                {"table": size, "cells": wrong.size, "detector": name}
+                | {"cells to inspect": count_inspected(score, wrong)}
+                for name, score in detectors(X, sample.y, seed).items()
+            ]
+        start = time.perf_counter()
+        anomaly_scores(X, sample.y)
+        seconds.append({"table": size, "seconds of anomaly scores": time.perf_counter() - start})
+        log(size)
+    return {
+        "cells to inspect to find 12 of 15": means(found, ["table", "cells", "detector"]),
+        "seconds": seconds,
+    }

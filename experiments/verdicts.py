@@ -1,8 +1,8 @@
 """How often compare_models gives a verdict, with and without an effect.
 
-    python experiments/verdicts.py --data ../shared/data
-    python experiments/verdicts.py --data ../shared/data --quick
-    python experiments/verdicts.py --data ../shared/data --repeats 5 --only real
+    python -m experiments verdicts
+    python -m experiments verdicts --quick
+    python -m experiments verdicts --repeats 5 --only real
 
 Five tables, three models, balanced accuracy on held-out rows. In changes without an effect, before
 and after are two draws of the same kind, so neither can be better:
@@ -22,9 +22,6 @@ averages out.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 import warnings
 from collections.abc import Callable
 from itertools import product
@@ -39,8 +36,10 @@ from sklearn.linear_model import LogisticRegression
 
 from cellworth.diagnostics import compare_models
 from cellworth.diagnostics.held_out import compute_half_width, estimate_training_variance
-from tables import Table, draw_samples, load
+from experiments.frame import Tables, log
+from experiments.tables import Table, draw_samples, load
 
+QUICK = {"seeds": range(1), "sets": ("wine",), "repeats": 2, "only": "real"}
 # Training and held-out rows of each table.
 SIZES = {
     "adult": (500, 1500),
@@ -67,26 +66,21 @@ class Change(NamedTuple):
     y_test: np.ndarray
 
 
-def main() -> None:
-    args = arguments()
-    print(of_the_rule().to_string(), end="\n\n")
+def run(
+    data: Path,
+    *,
+    seeds: range = range(4),
+    sets: tuple[str, ...] = tuple(SIZES),
+    repeats: int = 10,
+    only: str = "",
+) -> Tables:
+    """Return false verdicts of the rule, and verdicts with and without an effect."""
+    found = {"the rule alone": of_the_rule().reset_index().to_dict("records")}
     for title, changes in {"no effect": NULL, "real": REAL}.items():
-        if args.only in (None, title):
-            report(title, pd.DataFrame(verdicts(args, changes)))
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with the tables")
-    parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=10, help="n_repeats of compare_models")
-    parser.add_argument("--only", choices=["no effect", "real"])
-    parser.add_argument("--quick", action="store_true", help="one seed, two small tables")
-    args = parser.parse_args()
-    if args.quick:
-        args.seeds = 1
-    args.sets = ["breast 30", "wine"] if args.quick else list(SIZES)
-    return args
+        if only in title:
+            each = pd.DataFrame(verdicts(data, seeds, sets, repeats, changes))
+            found |= {f"{title}, {by}": rows for by, rows in report(each).items()}
+    return found
 
 
 def of_the_rule(n_runs: int = 4_000) -> pd.DataFrame:
@@ -115,20 +109,22 @@ def false_verdict(shared: float, n_splits: int, rng: np.random.Generator) -> boo
     )
 
 
-def verdicts(args: argparse.Namespace, changes: dict[str, Kind]) -> list[dict[str, Any]]:
-    began, found = time.perf_counter(), []
-    for name, seed in product(args.sets, range(args.seeds)):
-        train, test = draw_samples(load(name, args.data).numbers(), *SIZES[name], seed=seed)
+def verdicts(
+    data: Path, seeds: range, sets: tuple[str, ...], repeats: int, changes: dict[str, Kind]
+) -> list[dict[str, Any]]:
+    found = []
+    for name, seed in product(sets, seeds):
+        train, test = draw_samples(load(name, data).numbers(), *SIZES[name], seed=seed)
         for kind, model in product(changes, MODELS):
             # The same change for every model.
             change = changes[kind](train, test, np.random.default_rng([seed, *kind.encode()]))
-            compared = compare(MODELS[model], change, args.repeats, seed)
+            compared = compare(MODELS[model], change, repeats, seed)
             found.append(
                 {"change": kind, "model": model, "set": name}
                 | {"verdict": compared.verdict, "points": 100 * compared.change}
                 | {"once": 100 * (compared.on_all_rows[1] - compared.on_all_rows[0])}
             )
-        print(f"{name}, seed {seed}: {time.perf_counter() - began:.0f} s", file=sys.stderr)
+        log(name, seed)
     return found
 
 
@@ -227,12 +223,12 @@ REAL: dict[str, Kind] = {
 }
 
 
-def report(title: str, found: pd.DataFrame) -> None:
-    print(f"{title}: {len(found)} comparisons")
-    for by in ("change", "model", "set"):
-        print(rates(found.groupby(by, sort=False)).to_string())
-    print(rates(found.groupby(["change", "model"], sort=False)).to_string())
-    print(rates(found.groupby(lambda _: "all")).to_string(), end="\n\n")
+def report(found: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
+    groups = {"by change": ["change"], "by model": ["model"], "by table": ["set"]}
+    groups |= {"by change and model": ["change", "model"]}
+    tables = {title: rates(found.groupby(by, sort=False)) for title, by in groups.items()}
+    tables["all"] = rates(found.groupby(lambda _: "all"))
+    return {title: rows.reset_index().to_dict("records") for title, rows in tables.items()}
 
 
 def rates(groups: Any) -> pd.DataFrame:
@@ -241,7 +237,7 @@ def rates(groups: Any) -> pd.DataFrame:
     for verdict in ("helped", "hurt"):
         share = groups["verdict"].agg(lambda each, said=verdict: np.mean(each == said))
         columns |= {f"{verdict}, %": 100 * share}
-        columns |= {"+-" + " " * len(columns): 100 * np.sqrt(share * (1 - share) / groups.size())}
+        columns |= {f"{verdict}, error": 100 * np.sqrt(share * (1 - share) / groups.size())}
     columns |= {"points": groups["points"].mean(), "root of mean square": root(groups["points"])}
     columns |= {"of one training": root(groups["once"])}
     return pd.DataFrame(columns).round(1)
@@ -249,7 +245,3 @@ def rates(groups: Any) -> pd.DataFrame:
 
 def root(points: Any) -> pd.Series:
     return points.agg(lambda each: np.sqrt(np.mean(np.square(each))))
-
-
-if __name__ == "__main__":
-    main()

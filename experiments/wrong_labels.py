@@ -1,11 +1,11 @@
-"""Measure the detection of wrong labels: values of rows and labels, cleanlab and a KNN vote.
+"""Measure the detection of wrong labels: audit, values of rows and labels, cleanlab, a KNN vote.
 
     pip install cleanlab
-    python experiments/wrong_labels.py --data ../shared/data
+    python -m experiments wrong_labels
 
 Flags: --seeds 5, --sets wine credit, --share 0.1.
 
-A tenth of 200 rows gets the label of another class. Prints the mean AUROC over tables and seeds of
+A tenth of 200 rows gets the label of another class. Reports the mean AUROC over tables and seeds of
 wrong rows against others. cleanlab (Northcutt, Jiang and Chuang, 2021) is given out-of-fold
 probabilities of a logistic regression and of a random forest, as its documentation advises; the
 vote is the share of the ten nearest other rows that have the row's label.
@@ -13,7 +13,6 @@ vote is the share of the ten nearest other rows that have the row's label.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,31 +24,31 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
-import tables
 from cellworth import KNNValuer, Runtime
+from cellworth.diagnostics.features import FeatureColumn
+from cellworth.findings.label_checks import LabelScores
+from experiments import tables
+from experiments.frame import Tables, means
 
+QUICK = {"seeds": range(1), "sets": ("wine",)}
 SETS = ("breast original", "wine", "breast 30", "credit", "electricity")
 N_NEIGHBORS = 10
 
 
-def main() -> None:
-    """Print one line per method."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--share", type=float, default=0.1)
-    given = parser.parse_args()
-    found = {
-        name: [figures(name, seed, given.share, given.data) for seed in range(given.seeds)]
-        for name in given.sets
+def run(
+    data: Path, seeds: range = range(5), sets: tuple[str, ...] = SETS, share: float = 0.1
+) -> Tables:
+    """Return the AUROC of each method, over tables and by table."""
+    found = [
+        {"set": name, "method": method, "AUROC": area}
+        for name in sets
+        for seed in seeds
+        for method, area in figures(name, seed, share, data).items()
+    ]
+    return {
+        "AUROC, mean over tables": means(found, ["method"], "set"),
+        "AUROC, by table": means(found, ["set", "method"]),
     }
-    print(
-        f"{'AUROC of wrong labels':<48}" + "".join(f"{name:>17}" for name in found) + f"{'mean':>8}"
-    )
-    for method in METHODS:
-        means = [np.mean([run[method] for run in runs]) for runs in found.values()]
-        print(f"{method:<48}" + "".join(f"{m:>17.3f}" for m in means) + f"{np.mean(means):>8.3f}")
 
 
 def figures(name: str, seed: int, share: float, folder: Path) -> dict[str, float]:
@@ -89,6 +88,11 @@ def vote(X: np.ndarray, y: np.ndarray, *_: np.ndarray) -> np.ndarray:
     return (y[near[:, 1:]] == y[:, None]).mean(axis=1)
 
 
+def audit_labels(X: np.ndarray, y: np.ndarray, *_: np.ndarray) -> np.ndarray:
+    columns = [FeatureColumn.from_numbers(X[:, j].copy()) for j in range(X.shape[1])]
+    return -LabelScores(columns, y).scores
+
+
 def cleanlab_with(model: object) -> Callable[..., np.ndarray]:
     def quality(X: np.ndarray, y: np.ndarray, *_: np.ndarray) -> np.ndarray:
         chances = cross_val_predict(model, X, y, cv=5, method="predict_proba")
@@ -102,10 +106,8 @@ METHODS = {
     "value of the row, five folds": make_score(of_labels=False, folds=True),
     "value of the label, 100 clean validation rows": make_score(of_labels=True, folds=False),
     "value of the label, five folds": make_score(of_labels=True, folds=True),
+    "audit": audit_labels,
     "vote of the ten nearest rows": vote,
     "cleanlab, logistic regression": cleanlab_with(LogisticRegression(max_iter=1000)),
     "cleanlab, random forest": cleanlab_with(RandomForestClassifier(random_state=0)),
 }
-
-if __name__ == "__main__":
-    main()

@@ -51,6 +51,15 @@ class Log:
             assert time.monotonic() < deadline, "the run does not begin"
             time.sleep(0.005)
 
+    def wait_for_end(self, name, while_alive):
+        """Wait until something of this name was ended, and its end can be known elsewhere."""
+        deadline = time.monotonic() + 60
+        while not any(what == "end" and done == name for what, _, done, _ in self.lines()):
+            assert while_alive(), "the run ended before it could be hit"
+            assert time.monotonic() < deadline, "nothing is done"
+            time.sleep(0.005)
+        time.sleep(0.2)
+
 
 GONE = {None, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
 
@@ -152,6 +161,9 @@ class Driver:
 
     def wait_for_starts(self, n_starts, doing=""):
         self.log.wait_for_starts(n_starts, self.alive, doing)
+
+    def wait_for_end(self, name):
+        self.log.wait_for_end(name, self.alive)
 
     def errors(self):
         self._errors.seek(0)

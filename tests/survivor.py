@@ -53,8 +53,8 @@ class LoggedTasks(QueryTasks):
 class LoggedKNN(KNNValuer):
     """Values cells by tasks that tell when they begin."""
 
-    def _tasks(self, game, settings, with_label, holdings):
-        tasks = super()._tasks(game, settings, with_label, holdings)
+    def _tasks(self, game, settings, effort, with_label, holdings):
+        tasks = super()._tasks(game, settings, effort, with_label, holdings)
         tasks.__class__ = LoggedTasks
         tasks.log, tasks.seconds = self.log, self.seconds
         return tasks

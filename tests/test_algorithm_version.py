@@ -168,6 +168,13 @@ def neighbors(folder):
         yield f"knn, {name}", KNNValuer(**quiet | of_valuer).fit(X, y, **data).valuation_
     target = {"y": np.linspace(0, 2, 12) ** 2, "X_val": X_val, "y_val": np.linspace(0, 3, 7)}
     yield "knn, numeric target", KNNValuer(**quiet).fit(X, **target).valuation_
+    binned = KNNValuer(ranking=BinnedRanks(4), **quiet)
+    yield "knn, numeric target in bins", binned.fit(X, **target).valuation_
+    wide = np.random.default_rng(3).normal(size=(12, 22))
+    yield "knn, many columns", KNNValuer(**quiet).fit(wide, y, cv=3).valuation_
+    some = KNNValuer(stop=MaxTasks(7), **quiet)
+    with pytest.warns(UserWarning, match="interrupted"):
+        yield "knn, quick pass", some.fit(wide, y, cv=3, n_validation=10).valuation_
     for number in range(3):
         rows = X.append_column("y", pa.array(y)).slice(4 * number, 4)
         pq.write_table(rows, folder / f"{number}.parquet")

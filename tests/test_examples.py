@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 INSTITUTIONS = ROOT / "examples" / "plot_institutions.py"
 
 
-def test_from_the_table_to_a_saved_audit_takes_fewer_than_25_lines():
+def test_from_the_table_to_a_saved_bundle_takes_fewer_than_25_lines():
     code = INSTITUTIONS.read_text()
     steps = code[code.index("# From the table") : code.index("# The payout")].splitlines()
     assert sum(bool(line.strip()) and not line.startswith("#") for line in steps) < 25
@@ -32,7 +32,7 @@ def test_four_institutions_share_what_a_table_earns(tmp_path):
     assert sum(round(float(amount) * 100) for amount in amounts) == 10_000_000
     assert (tmp_path / "payout.png").stat().st_size > 5_000
     assert (tmp_path / "cells.png").stat().st_size > 20_000
-    assert (tmp_path / "audit" / "agreement.toml").is_file()
+    assert (tmp_path / "bundle" / "agreement.toml").is_file()
 
 
 GALLERY = sorted(path for path in ROOT.glob("examples/plot_*.py") if path != INSTITUTIONS)

@@ -46,6 +46,9 @@ CALLABLES = {path: thing for path, thing in PUBLIC.items() if inspect.isroutine(
 CHOICES = {"games.EmptyPolicy", "games.ErrorPolicy"}
 # Interfaces, results and states that the example of another name makes or fulfils.
 WITHOUT_EXAMPLE = CHOICES | {
+    "findings.Action",
+    "findings.Audit",
+    "findings.Finding",
     "runtime.Cache",
     "runtime.Checkpoint",
     "runtime.Executor",
@@ -74,10 +77,12 @@ def test_the_door_has_these_names():
         "ShardedKNNValuer",
         "ShardedTable",
         "Valuation",
+        "audit",
         "data",
         "diagnostics",
         "explain_column",
         "explain_row",
+        "findings",
         "games",
         "knn",
         "load",
@@ -230,25 +235,24 @@ def test_all_names_can_be_imported_where_no_heavy_package_is_installed():
 
 
 def cpu_seconds(*arguments):
-    """CPU time of a Python process, the best of several: the machine may be busy."""
-
-    def once():
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)  # noqa: S603
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    return min(once() for _ in range(5))
+    """CPU time of a Python process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)  # noqa: S603
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def test_importing_cellworth_is_quick():
-    assert cpu_seconds("-c", "import cellworth") - cpu_seconds("-c", "pass") <= 0.15
+    bare = min(cpu_seconds("-c", "pass") for _ in range(5))
+    # The best of several: the machine may be busy.
+    assert any(cpu_seconds("-c", "import cellworth") - bare <= 0.15 for _ in range(5))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [[], *([name] for name in sorted(main.commands))], ids=str)
 def test_help_is_quick(command):
-    assert cpu_seconds("-m", "cellworth", *command, "--help") <= 0.3
+    asked = ("-m", "cellworth", *command, "--help")
+    assert any(cpu_seconds(*asked) <= 0.3 for _ in range(5))
 
 
 def stub_names():
@@ -283,7 +287,7 @@ RANDOM_STATES = {
 }
 
 
-def draw_with(path, random_state, folder):
+def draw_with(path, random_state, folder):  # noqa: PLR0911 (one for each kind of name)
     """Call a public name with a random_state and return what it computed."""
     thing, tree = PUBLIC[path], DecisionTreeClassifier(random_state=0)
     X, y = np.arange(60.0).reshape(12, 5) % 7, [0, 1] * 6
@@ -300,6 +304,8 @@ def draw_with(path, random_state, folder):
     if path == "diagnostics.removal_curve":
         settings = {"X_test": X_test, "y_test": y_test, "shares": (0, 0.5), "n_repeats": 2}
         return thing(tree, X, y, ranking=X, random_state=random_state, **settings).scores
+    if path in ("payouts.OwnerValuer", "payouts.compare_sources"):
+        return _draw_owners(path, random_state, X, y)
     settings = {"random_state": random_state}
     if "sampler" in words.parameters_of(thing):
         settings["sampler"] = PermutationSampler(1)
@@ -314,7 +320,19 @@ def draw_with(path, random_state, folder):
     for name, few in {"n_passes": 1, "n_trees": 3, "stop": MaxTasks(1), "n_neighbors": 2}.items():
         if name in words.parameters_of(thing) and not (name == "stop" and "n_passes" in settings):
             settings[name] = few
-    return thing(**settings).fit(X, y).valuation_
+    # Trees are judged by the rows that they have not seen.
+    val = {} if "n_trees" in settings else {"X_val": X_test, "y_val": y_test}
+    return thing(**settings).fit(X, y, **val).valuation_
+
+
+def _draw_owners(path, random_state, X, y):
+    owners = cellworth.Owners(X).assign("ann", columns="x0")
+    owners = owners.assign("bob", columns=["x1", "x2"]).assign_rest("eve")
+    data = {"X": X, "y": y, "X_val": X[:4] + 0.25, "y_val": y[:4], "owners": owners}
+    if path == "payouts.compare_sources":
+        return PUBLIC[path](KNNValuer(2), base=["ann"], random_state=random_state, **data).alone
+    valuer = PUBLIC[path](KNNValuer(2), stop=MaxTasks(1), random_state=random_state)
+    return valuer.fit(**data).valuation_
 
 
 DRAWING = [path for path in CALLABLES if "random_state" in words.parameters_of(PUBLIC[path])]
@@ -328,6 +346,10 @@ def test_random_state_is_an_integer_none_a_generator_or_a_random_state(path, kin
     drawn = draw_with(path, RANDOM_STATES[kind](), tmp_path)
     if isinstance(drawn, Valuation):
         assert isinstance(drawn.provenance.seed, int)
+
+
+@pytest.mark.parametrize("path", DRAWING)
+def test_other_random_states_are_refused(path, tmp_path):
     with pytest.raises(ValueError, match="random_state must be an integer of at least 0, None"):
         draw_with(path, "three", tmp_path)
 

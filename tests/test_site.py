@@ -26,7 +26,8 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("docs", "examples"):
         shutil.copytree(ROOT / name, folder / name, ignore=BUILT_BY_SPHINX)
-    shutil.copy(ROOT / "CHANGELOG.md", folder)
+    for name in ("CHANGELOG.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
     html = folder / "html"
     began = time.perf_counter()
     done = subprocess.run(  # noqa: S603 (this interpreter, our own pages)

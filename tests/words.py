@@ -34,7 +34,6 @@ NAMES = {
     "errands": "Dask tasks",
     "fingerprint": "hash",
     "fingerprints": "hashes",
-    "gains": "interactions",
     "gap": "missing value",
     "gaps": "missing values",
     "grids": "permutations",
@@ -111,6 +110,7 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     ("docs/explanation/bibliography.md", "Journal"),
     ("sampling/column_samplers.py", "Journal"),
     ("sampling/estimators.py", "Journal"),
+    ("diagnostics/interactions.py", "Journal"),
     # Keys of results that were recorded before the words changed.
     ("benchmarks/battery.py", "fingerprint|"),
     ("benchmarks/battery.py", "question|"),
@@ -118,6 +118,7 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     # An adjective: the value of a game as a DetailedUtility.
     ("games/model.py", "detailed_"),
     ("games/flattened.py", "detailed_"),
+    ("payouts/owner_players.py", "detailed_"),
     ("experiments/model_coverage.py", "detailed_"),
 )
 
@@ -211,6 +212,7 @@ def files() -> list[Path]:
 PACKAGES = (
     "data",
     "diagnostics",
+    "findings",
     "games",
     "knn",
     "payouts",

@@ -1,4 +1,4 @@
-"""Draw the figures of docs/explanation/two-dimensional-shapley.md beside this file.
+"""Draw the figures of the home page and of two-dimensional-shapley.md beside this file.
 
 python docs/images/draw.py
 """
@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from sklearn.datasets import load_wine
 
-from cellworth import value_game
+from cellworth import KNNValuer, Owners, explain_row, payouts, plots, value_game
 from cellworth.plots.style import GRAY, NEGATIVE, PALE_GRAY, POSITIVE, ZERO, diverging
 
 HERE = Path(__file__).parent
@@ -76,6 +78,58 @@ def sums_are_not_enough() -> Figure:
     return figure
 
 
+def bad_cells() -> Figure:
+    """Draw the values of the wine table around its lowest cell."""
+    X, y = _read_wine()
+    valuation = KNNValuer(5).fit(X, y, row_groups=[n // 6 for n in range(len(y))]).valuation_
+    return plots.heatmap(valuation, ax=_make_axes()).figure
+
+
+def explain_a_row() -> Figure:
+    """Draw why the lowest row of the wine table has its value."""
+    X, y = _read_wine()
+    valuation = KNNValuer(5).fit(X, y).valuation_
+    row = valuation.rows().lowest(1).labels["row"][0]
+    return plots.waterfall(explain_row(valuation, row, X=X), max_bars=8, ax=_make_axes()).figure
+
+
+def choose_a_source() -> Figure:
+    """Draw what groups of columns of the wine table add."""
+    X, y = _read_wine()
+    sources = {
+        "alcohol": 1,
+        "acids and ash": 3,
+        "magnesium": 1,
+        "phenols": 4,
+        "color": 2,
+        "protein": 2,
+    }
+    groups = [name for name, n_columns in sources.items() for _ in range(n_columns)]
+    valuation = KNNValuer(5).fit(X, y, column_groups=groups).valuation_
+    return plots.bar(valuation.columns(), ax=_make_axes()).figure
+
+
+def split_revenue() -> Figure:
+    """Draw a payout to three owners of columns of the wine table."""
+    X, y = _read_wine()
+    names = X.column_names
+    owners = Owners(X).assign("laboratory", columns=names[:5])
+    owners = owners.assign("winery", columns=names[5:10]).assign("grower", columns=names[10:])
+    valuation = KNNValuer(5).fit(X, y, owners=owners).valuation_
+    payout = payouts.split_revenue(valuation, owners, amount="10000.00")
+    return plots.owners(payout, ax=_make_axes()).figure
+
+
+def _read_wine() -> tuple[pa.Table, np.ndarray]:
+    wine = load_wine()
+    names = [name.removesuffix("/od315_of_diluted_wines") for name in wine.feature_names]
+    return pa.table(dict(zip(names, wine.data.T, strict=True))), wine.target
+
+
+def _make_axes() -> Axes:
+    return Figure(figsize=(6.0, 4.0), layout="constrained").subplots()
+
+
 class _TwoGoodCells:
     """A game in which each row has one good cell, in different columns, with value 1."""
 
@@ -123,3 +177,6 @@ if __name__ == "__main__":
     for draw in (four_corners, one_pair_of_orders, sums_are_not_enough):
         name = draw.__name__.replace("_", "-")
         draw().savefig(HERE / f"{name}.png", dpi=110, metadata={"Software": None})
+    for draw in (bad_cells, explain_a_row, choose_a_source, split_revenue):
+        name = draw.__name__.replace("_", "-")
+        draw().savefig(HERE / f"{name}.png", dpi=150, metadata={"Software": None})

@@ -20,6 +20,7 @@ _MODULES = {
     "ShardedKNNValuer": "valuers",
     "ShardedTable": "data",
     "Valuation": "valuation",
+    "audit": "findings",
     "explain_column": "diagnostics",
     "explain_row": "diagnostics",
     "load": "valuation",
@@ -29,6 +30,7 @@ _MODULES = {
 _SUBPACKAGES = (
     "data",
     "diagnostics",
+    "findings",
     "games",
     "knn",
     "payouts",

@@ -1,5 +1,6 @@
 from cellworth import data as data
 from cellworth import diagnostics as diagnostics
+from cellworth import findings as findings
 from cellworth import games as games
 from cellworth import knn as knn
 from cellworth import payouts as payouts
@@ -12,6 +13,7 @@ from cellworth.data import ShardedTable as ShardedTable
 from cellworth.diagnostics import explain_column as explain_column
 from cellworth.diagnostics import explain_row as explain_row
 from cellworth.diagnostics import suspect_cells as suspect_cells
+from cellworth.findings import audit as audit
 from cellworth.runtime import Runtime as Runtime
 from cellworth.valuation import Valuation as Valuation
 from cellworth.valuation import load as load
@@ -37,10 +39,12 @@ __all__ = [
     "ShardedKNNValuer",
     "ShardedTable",
     "Valuation",
+    "audit",
     "data",
     "diagnostics",
     "explain_column",
     "explain_row",
+    "findings",
     "games",
     "knn",
     "load",

@@ -41,6 +41,6 @@ def home(tmp_path_factory):
     home = Home(tmp_path_factory.mktemp("home"))
     home.table.write_text(TABLE)
     home.owners.write_text(OWNERS)
-    fine("draft", *home.asked, "--owners", home.owners, "-o", home.deal)
+    fine("draft", *home.asked, "--owners", home.owners, "--gate", "warn", "-o", home.deal)
     fine("value", *home.asked, "--agreement", home.deal, "-o", home.values, "-q")
     return home

@@ -57,11 +57,11 @@ def test_adult_from_a_file_to_money_and_back(tmp_path):
     report = command(tmp_path, "report", "values", "--no-cells", "-o", "report.html", "--json")
     assert (tmp_path / report["output"]).stat().st_size == report["bytes"]
     payout = command(tmp_path, "split", "values", "--agreement", "deal.toml", "--amount",
-                     "100000.00", "-o", "audit", "--json")  # fmt: skip
+                     "100000.00", "-o", "bundle", "--json")  # fmt: skip
     assert [line["owner"] for line in payout["owners"]] == draft["owners"]
-    verdict = command(tmp_path, "verify", "audit", "--digest", payout["digest"],
+    verdict = command(tmp_path, "verify", "bundle", "--digest", payout["digest"],
                       "--values", "values", "--json")  # fmt: skip
     assert verdict["checked"] == ["files", "split", "agreement", "data", "values"]
-    check = ["check", "values", "--json", "--max-harmful"]
-    assert command(tmp_path, *check, "100%")["passed"] is True
-    assert command(tmp_path, *check, "0%", code=1)["passed"] is False
+    check = ["check", "values", "--json", "--min-total"]
+    assert command(tmp_path, *check, "-9")["passed"] is True
+    assert command(tmp_path, *check, "9", code=1)["passed"] is False

@@ -68,6 +68,9 @@ def test_the_options_of_a_policy_are_those_of_the_class():
     given = main.commands["split"].make_context("split", ["values", "--amount", "1"]).params
     for name, default in vars(Policy()).items():
         option = next(one for one in main.commands["split"].params if one.name == name)
-        assert given[name] == default
+        # The class completes its unit and digits.
+        assert getattr(Policy(**{name: given[name]}), name) == default
         if isinstance(option.type, click.Choice):
-            assert tuple(option.type.choices) == get_args(hints[name])
+            # The class chooses if None is given.
+            choices = [c for hint in (hints[name], *get_args(hints[name])) for c in get_args(hint)]
+            assert list(option.type.choices) == [c for c in choices if isinstance(c, str)]

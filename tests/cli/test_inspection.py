@@ -9,7 +9,6 @@ import sys
 from datetime import UTC, date, datetime, timedelta
 
 import jsonschema
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +16,6 @@ import pytest
 from cellworth import explain_row, load, suspect_cells
 from cellworth.cli.input_files import read_input
 from cellworth.cli.schemas import document_schema
-from cellworth.diagnostics import anomaly_scores
 from shell import cellworth, fine
 
 
@@ -63,35 +61,13 @@ def test_rows_without_names_go_by_number(home, tmp_path):
     assert cellworth("explain", tmp_path / "v", "--row", "24").code == 2
 
 
-def test_harmful_cells_are_below_zero_beyond_their_error(home):
-    valuation = load(home.values)
-    upper = valuation.values + 1.96 * np.hypot(valuation.sampling_se, valuation.validation_se)
-    found = json.loads(fine("check", home.values, "--max-harmful", "100%", "--json"))
-    assert found["checks"][0]["found"] == pytest.approx(np.mean(upper < 0), abs=1e-3)
-    assert found["checks"][0]["sentence"].endswith("are harmful, at most 100.00% allowed")
-    assert found["checks"][0]["unknown"] == 0
-
-
-def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home, read):
+def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home):
     total = load(home.values).total
     kept = cellworth("check", home.values, "--min-total", repr(total))
     assert kept.code == 0
     assert "neighbor agreement (K = 3), baseline 0." in kept.out
-    assert kept.out.endswith(f"), at least {total:.4g} required\n")
+    assert kept.out.endswith(f"), at least {total:.4g} required\nPassed: 1 check.\n")
     assert cellworth("check", home.values, "--min-total", repr(total + 1e-9)).code == 1
-    anomaly_score = anomaly_scores(read.X, read.y)
-    above, count = 3.0, int((anomaly_score > 3.0).sum())
-    assert count > 0
-    asked = ["check", home.values, "--anomaly-above", above, "--max-suspects"]
-    assert cellworth(*asked, count).code == 0
-    done = cellworth(*asked, count - 1, "--min-total", "-1")
-    assert done.code == 1
-    assert done.out.count("FAIL") == 1
-    assert (
-        f"FAIL  {count} cells have an anomaly score above 3, at most {count - 1} allowed"
-        in done.out
-    )
-    assert done.out.count("ok  ") == 1
 
 
 def test_a_report_is_one_page(home, tmp_path):

@@ -34,7 +34,7 @@ def test_results_go_to_stdout_and_all_else_to_stderr(home, tmp_path):
 
 @pytest.mark.slow
 def test_a_pipeline_sees_exit_codes_0_and_1(home):
-    assert done(started("check", home.values, "--max-harmful", "100%"))[0] == 0
+    assert done(started("check", home.values, "--min-total", "-1000"))[0] == 0
     code, out, err = done(started("check", home.values, "--min-total", "1000"))
     assert code == 1, err
     assert out.startswith("FAIL  the sum of all values is")
@@ -116,14 +116,14 @@ def test_bash_completes_commands_and_options(tmp_path):
         eval "$(cellworth completion bash)"
         COMP_WORDS=(cellworth sus); COMP_CWORD=1
         _cellworth_completion cellworth; echo "${{COMPREPLY[@]}}"
-        COMPREPLY=(); COMP_WORDS=(cellworth check --max-h); COMP_CWORD=2
+        COMPREPLY=(); COMP_WORDS=(cellworth check --max-f); COMP_CWORD=2
         _cellworth_completion cellworth; echo "${{COMPREPLY[@]}}"
     """
     found = subprocess.run(  # noqa: S603 (our own script)
         ["bash", "-c", script],  # noqa: S607 (whichever bash is there)
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    assert found.stdout.split() == ["suspects", "--max-harmful"]
+    assert found.stdout.split() == ["suspects", "--max-findings"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

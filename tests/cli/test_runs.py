@@ -44,7 +44,8 @@ def test_a_run_that_was_short_goes_on_in_its_checkpoint(asked, tmp_path):
     np.testing.assert_array_equal(parts.sampling_se, whole.sampling_se)
     tasks = [line["tasks"] for line in RunRequest.load(tmp_path / "v").rounds]
     assert tasks == sorted(set(tasks))
-    assert len(tasks) == 3
+    # The quick pass, and three more.
+    assert len(tasks) == 4
 
 
 def test_a_checkpoint_of_another_problem_is_rejected(asked, tmp_path):
@@ -144,7 +145,7 @@ def wait_for(condition, seconds=60.0):
 )
 def test_a_run_that_was_interrupted_resumes_to_the_same_bits(tmp_path, number):
     table = wide_table(tmp_path / "wide.csv", 120)
-    asked = [table, "--target", "label", "--cv", 3, "--passes", 200, "--jobs", 1]
+    asked = [table, "--target", "label", "--cv", 3, "--passes", 20, "--jobs", 1]
     run = tmp_path / "run"
     process = started("value", *asked, "--checkpoint", run, "-o", tmp_path / "v")
     wait_for(lambda: any(run.glob("answers-*.npz")) or (run / "state.npz").exists())
@@ -184,12 +185,13 @@ def test_a_deadline_before_the_first_pass_leaves_what_was_done(tmp_path):
 def test_values_of_a_run_that_was_interrupted_pass_no_check_unless_allowed(asked, tmp_path):
     fine("value", *asked, "-o", tmp_path / "v")
     valuation = load(tmp_path / "v")
-    scores = replace(valuation.scores, n_planned_rows=4000, n_validation_rows=339, n_folds=1)
+    scores = replace(valuation.scores, n_given_rows=4000, n_validation_rows=339, n_folds=1)
     replace(valuation, status="interrupted", scores=scores).save(tmp_path / "v")
     check = ["check", tmp_path / "v", "--min-total", "-9"]
     done = cellworth(*check)
     assert done.code == 1
-    first, second = done.out.splitlines()
+    first, second, last = done.out.splitlines()
+    assert last == "Failed: 1 of 2 checks."
     assert first == (
         "FAIL  the run was interrupted (339 of 4,000 validation rows); continue with "
         "cellworth resume, or give --allow-interrupted"
@@ -249,22 +251,6 @@ def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
         fine("value", *asked, *shard, position)
     fine("resume", tmp_path / "run", "-q")
     assert RunRequest.load(tmp_path / "run").row_groups is None
-
-
-def test_values_that_no_one_is_sure_of_do_not_pass(asked, tmp_path):
-    fine("value", *asked, "-o", tmp_path / "v")
-    valuation = load(tmp_path / "v")
-    once = replace(valuation.moments, count=np.ones_like(valuation.moments.count))
-    replace(valuation, moments=once, validation=None).save(tmp_path / "v")
-    done = cellworth("check", tmp_path / "v", "--max-harmful", "50%", "--json")
-    assert done.code == 1
-    found = json.loads(done.out)["checks"][0]
-    jsonschema.validate(json.loads(done.out), document_schema("check"))
-    assert found["unknown"] == 1.0
-    assert found["found"] == 1.0
-    assert found["sentence"] == (
-        "0.00% of the cells are harmful and 100.00% are unknown, at most 50.00% allowed"
-    )
 
 
 def test_a_run_without_a_checkpoint_that_is_interrupted_at_once_ends_as_shells_expect(monkeypatch):

@@ -11,8 +11,9 @@ from cellworth.cli.schemas import DOCUMENTS, document_schema
 from cellworth.data.io import jsonable
 from shell import cellworth, fine
 
-# Commands that print no document of their own: scripts and schemas are what they are.
-_OTHERS = {"schema", "completion"}
+# Commands that print no document of their own: scripts and schemas are what they are, and kernels
+# are no result.
+_OTHERS = {"schema", "completion", "warm-up"}
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +22,7 @@ def documents(home, tmp_path_factory):
     at = tmp_path_factory.mktemp("documents")
     run = [*home.asked, "--checkpoint", at / "run", "-q", "--json"]
     made = {
+        "audit": fine("audit", home.table, "--target", "label", "--id", "name", "--json"),
         "value": fine("value", *home.asked, "-o", at / "v", "-q", "--json"),
         "partition": fine("value", *run, "--partition", "0/1", "-o", at / "w"),
         "resume": fine("resume", at / "run", "-q", "--json"),
@@ -30,24 +32,29 @@ def documents(home, tmp_path_factory):
         "suspects": fine("suspects", home.values, "-k", 5, "--json"),
         "explain": fine("explain", home.values, "--row", "p3", "--json"),
         "report": fine("report", home.values, "-o", at / "report.html", "--json"),
-        "check": fine("check", home.values, "--max-harmful", "100%", "--json"),
+        "check": fine("check", home.values, "--min-total", "-9", "--json"),
+        "compare": fine(
+            "compare", *home.asked, "--owners", home.owners, "--base", "bank", "--json"
+        ),
         "draft": fine(
             "draft", *home.asked, "--owners", home.owners, "-o", at / "deal.toml", "--json"
         ),
-        "split": fine("split", home.values, "--amount", "100.00", "-o", at / "audit", "--json"),
+        "split": fine("split", home.values, "--amount", "100.00", "-o", at / "bundle", "--json"),
         "statement": fine(
             "split", home.values, "--amount", "100.00", "--statement", "bank", "--json"
         ),
-        "verify": fine("verify", at / "audit", "--json"),
+        "verify": fine("verify", at / "bundle", "--json"),
+        "sign": fine("sign", at / "bundle", "--key", at / "key", "--new-key", "--json"),
+        "prove": fine("prove", at / "bundle", "-o", at / "proofs", "--json"),
     }
     made["info of a run"] = fine("info", at / "run", "--json")
-    made["info of an audit"] = fine("info", at / "audit", "--json")
+    made["info of a bundle"] = fine("info", at / "bundle", "--json")
     made["explain of a column"] = fine("explain", home.values, "--column", "age", "--json")
     made["suspects by worth"] = fine("suspects", home.values, "--by", "value", "--json")
     return {name: json.loads(text) for name, text in made.items()}
 
 
-OTHER_TYPES = ("info of a run", "info of an audit", "explain of a column", "suspects by worth")
+OTHER_TYPES = ("info of a run", "info of a bundle", "explain of a column", "suspects by worth")
 TYPES = [*DOCUMENTS, *OTHER_TYPES]
 
 

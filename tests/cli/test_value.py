@@ -262,11 +262,11 @@ def test_a_sampled_run_ends_with_its_passes_or_its_error(home, tmp_path):
     fine(*asked, "--passes", 3, "-o", tmp_path / "three")
     three = load(tmp_path / "three")
     assert three.status == "estimated"
-    assert three.moments.count.max() == 3
+    assert three.provenance.method["n_passes"] == 3
     fine(*asked, "--error", 0.5, "-o", tmp_path / "error")
-    assert load(tmp_path / "error").moments.count.max() == 10
+    assert load(tmp_path / "error").sampling_se.max() < 0.5
     fine(*asked, "--deadline", "1s", "--passes", 2, "-o", tmp_path / "deadline")
-    assert load(tmp_path / "deadline").moments.count.max() <= 2
+    assert load(tmp_path / "deadline").provenance.method["n_passes"] == 2
     # Two seeds merge into one better estimate.
     fine(*asked, "--passes", 3, "--seed", 1, "-o", tmp_path / "other")
     into = tmp_path / "both"
@@ -274,15 +274,15 @@ def test_a_sampled_run_ends_with_its_passes_or_its_error(home, tmp_path):
         fine("merge", tmp_path / "three", tmp_path / "other", "--into", into, "--json")
     )
     assert found["values"]["status"] == "estimated"
-    assert load(into).moments.count.max() == 6
+    assert load(into).moments.count.max() == 2 * three.moments.count.max()
     assert RunRequest.load(tmp_path / "three").rounds
     assert RunRequest.load(into).rounds == ()
     best = load(into).columns().highest(1).labels["column"][0]
     (tmp_path / "owners.toml").write_text(f'[[owners]]\nname = "ann"\ncolumns = ["{best}"]\n')
     shared = ["--owners", tmp_path / "owners.toml", "--gate", "off"]
-    fine("split", into, "--amount", "1.00", *shared, "-o", tmp_path / "audit")
-    fine("verify", tmp_path / "audit")
-    replayed = cellworth("verify", tmp_path / "audit", "--values", into)
+    fine("split", into, "--amount", "1.00", *shared, "-o", tmp_path / "bundle")
+    fine("verify", tmp_path / "bundle")
+    replayed = cellworth("verify", tmp_path / "bundle", "--values", into)
     assert replayed.code == 2
     assert "merged from 2 seeds" in replayed.err
     same = cellworth("merge", tmp_path / "three", tmp_path / "three", "--into", tmp_path / "no")
@@ -344,7 +344,6 @@ def test_values_beside_the_request_of_another_table_are_rejected(home, tmp_path)
         ["suspects"],
         ["explain", "--row", "p3"],
         ["report", "-o", tmp_path / "r.html"],
-        ["check", "--max-suspects", 9, "--anomaly-above", 1],
     ):
         done = cellworth(command[0], tmp_path / "v", *command[1:])
         assert done.code == 2

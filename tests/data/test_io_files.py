@@ -28,7 +28,7 @@ from cellworth import (
 from cellworth.data import datasets
 from cellworth.data.io import is_address, local_path, to_path, write_atomically
 from cellworth.games import TableGame
-from cellworth.payouts import Agreement, split_revenue, verify_audit
+from cellworth.payouts import Agreement, split_revenue, verify_bundle
 from cellworth.runtime import DirectoryCheckpoint, FileCache, merge
 
 
@@ -256,8 +256,8 @@ LOCAL = {
     "Payout.save": lambda at, here: split_revenue(valued(), owners(), amount="1.00").save(at),
     "datasets.fetch_adult": lambda at, here: datasets.fetch_adult(folder=at),
     "datasets.load_adult": lambda at, here: datasets.load_adult(folder=at),
-    "verify": lambda at, here: verify_audit(at),
-    "verify agreement": lambda at, here: verify_audit(_audit(here), agreement=at),
+    "verify": lambda at, here: verify_bundle(at),
+    "verify agreement": lambda at, here: verify_bundle(_bundle(here), agreement=at),
 }
 # Everything public that takes the address of an object store, too.
 ENTRIES = {
@@ -285,9 +285,9 @@ ENTRIES = {
 }
 
 
-def _audit(here):
-    split_revenue(valued(), owners(), amount="1.00").save(here / "audit")
-    return here / "audit"
+def _bundle(here):
+    split_revenue(valued(), owners(), amount="1.00").save(here / "bundle")
+    return here / "bundle"
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 from cellworth.data.io import PlainFile, add_prefix, pack, unpack, write_plain
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally, append_margins
-from cellworth.sampling.passes import PassSums, QueryVariance
+from cellworth.sampling.passes import DrawVariance, Passes, PassSums, QueryVariance
 from cellworth.valuers.out_of_bag import Contrast, TreeScores
 
 ODD = np.array([[math.nan, math.inf, -math.inf], [-0.0, 5e-324, 1 / 3]])
@@ -28,6 +28,7 @@ PASSES = PassSums(
     tally=TALLY,
 )
 VARIANCE = QueryVariance(np.array([4]), np.array([math.inf]), ODD[None], ODD[None] ** 2)
+FINISHED = Passes(2, 8, 30, ODD, ODD[::-1], of_draw=2.0, total=2 / 3, right=math.nan)
 
 THINGS = {
     "Tally": TALLY,
@@ -38,9 +39,12 @@ THINGS = {
     "TreeScores": TreeScores(ODD, ODD > 0, TALLY),
     "TreeScores of no tree": TreeScores(np.zeros((0, 3)), np.zeros((0, 2), dtype=bool), Tally()),
     "PassSums": PASSES,
-    "PassSums with finished ones": replace(PASSES, finished=MOMENTS, finished_total=2 / 3),
+    "PassSums with finished ones": replace(PASSES, finished=FINISHED),
+    "PassSums with draws": replace(PASSES, draws=DrawVariance(3, ODD, 0.1, math.nan)),
     "PassSums with a variance": replace(PASSES, query_variance=VARIANCE),
-    "PassSums with both": replace(PASSES, finished=MOMENTS, query_variance=VARIANCE),
+    "PassSums with both": replace(
+        PASSES, finished=replace(FINISHED, query_variance=VARIANCE), query_variance=VARIANCE
+    ),
     "numbers of NumPy": replace(PASSES, parts=np.int64(2), weight=np.float64(1e300) / 3),
     "numbers that are none": replace(PASSES, weight=math.nan, total=-math.inf),
 }
@@ -164,3 +168,22 @@ def test_a_file_without_its_end_is_rejected(tmp_path, share):
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(ValueError, match="BadZipFile"):
         PlainFile(path)
+
+
+def test_headers_that_threads_disturb_are_read_again(tmp_path, monkeypatch):
+    with (tmp_path / "file.npz").open("wb") as file:
+        write_plain(file, {"numbers": np.arange(3)})
+    read, calls = np.lib.format.read_array, []
+
+    def fail_often(*given, **settings):
+        calls.append(given)
+        if len(calls) % 4:
+            raise SystemError("AST constructor recursion depth mismatch")
+        return read(*given, **settings)
+
+    monkeypatch.setattr(np.lib.format, "read_array", fail_often)
+    PlainFile(tmp_path / "file.npz")
+    assert len(calls) == 4
+    monkeypatch.setattr(np.lib.format, "read_array", lambda *given, **settings: 1 / 0)
+    with pytest.raises(ValueError, match="ZeroDivisionError"):
+        PlainFile(tmp_path / "file.npz")

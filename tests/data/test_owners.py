@@ -194,7 +194,7 @@ def test_owners_can_be_written_down_and_read_again(which, tmp_path):
     import tomli_w
 
     owners = ROUND_TRIPS[which]
-    plain = {"owners": owners.to_plain(), "overlaps": owners.overlaps}
+    plain = {"rest": False} | owners.to_plain()
     (tmp_path / "owners.toml").write_text(tomli_w.dumps(plain))
     again = Owners.from_toml(tmp_path / "owners.toml", owners.table)
     assert again.names == owners.names
@@ -203,9 +203,9 @@ def test_owners_can_be_written_down_and_read_again(which, tmp_path):
 
 
 TOML = {
-    "": r"must have at least one \[\[owners\]\], got none",
-    "owners = 5": r"must have at least one \[\[owners\]\], got none",
-    "owners = []": r"must have at least one \[\[owners\]\], got none",
+    "": r"must have at least one \[\[owners\]\] or a source, got none",
+    "owners = 5": r"must have at least one \[\[owners\]\] or a source, got none",
+    "owners = []": r"must have at least one \[\[owners\]\] or a source, got none",
     "owners = ['ann']": r"must be \[\[owners\]\] tables, got 'ann'",
     "[[owners]]\nrows = [1]": "an owner in .* must have name, rows and columns, got rows",
     "[[owners]]\nname = 'a'\ncolour = 1": "must have name, rows and columns, got colour, name",
@@ -216,8 +216,8 @@ TOML = {
     "[[owners]]\nname = 'a'\nrows = {from = 0, to = 9}": "must be positions .*, got 0 to 9",
     "[[owners]]\nname = 'a'\nrows = {from = 'x', to = 'y'}": "must be positions .*, got 'x' to 'y'",
     "[[owners]]\nname = 'a'\nrows = {from = true, to = 2}": "must be positions .*, got True to 2",
-    "[[owners]]\nname = 'a'\nrows = {column = 'size', is = 1}": "is = ...} with a column of X",
-    "[[owners]]\nname = 'a'\nrows = {column = 'region'}": "is = ...} with a column of X",
+    "[[owners]]\nname = 'a'\nrows = {column = 'size', is = 1}": "to = ...} with a column of X",
+    "[[owners]]\nname = 'a'\nrows = {column = 'region'}": "to = ...} with a column of X",
     "[[owners]]\nname = 'a'\nrows = {column = 'region', is = ['n', 'w']}": "got 'w'",
 }
 
@@ -239,7 +239,7 @@ WRONG = [
     ({"rows": "r9"}, "rows of owner 'eve' must be rows of X, got 'r9'"),
     ({"rows": 0}, "rows of owner 'eve' must be rows of X, got 0"),
     ({"rows": []}, "rows of owner 'eve' must select some row of X, got none; leave the owner out"),
-    ({"rows": {"from": 0, "to": 2}}, "must be row ids, a boolean mask or a slice, got dict"),
+    ({"rows": {"from": 0, "size": 2}}, "must be {column = ..., is = ...} or"),
     ({"rows": slice(2, 2)}, "must select some row of X"),
     (
         {"rows": slice(2, 9)},

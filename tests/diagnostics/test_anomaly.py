@@ -6,11 +6,20 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy.special import ndtri
 
 from cellworth.data.problem import target_groups
 from cellworth.diagnostics import anomaly, anomaly_scores, features
-from cellworth.diagnostics.anomaly import compute_log_densities, compute_residuals, score_levels
+from cellworth.diagnostics.anomaly import (
+    compute_log_densities,
+    compute_residuals,
+    measure_distances,
+    score_levels,
+)
 from cellworth.diagnostics.features import FeatureColumn, Features
+
+# What the largest distance from the mean adds to a score.
+FAR_FROM_MEAN = 2 * np.log(1 + 2.5**2)
 
 
 def mixed_table(n_rows=60, seed=0, missing=True):
@@ -102,6 +111,40 @@ def test_a_share_is_that_of_the_other_rows_of_the_class():
     )
 
 
+def test_a_distance_is_that_from_the_mean_of_the_other_rows_of_the_class():
+    rng = np.random.default_rng(3)
+    numbers, groups = rng.normal(size=60), rng.integers(0, 3, 60)
+    found = measure_distances(FeatureColumn.from_numbers(numbers), groups)
+    prior, mean, variance = anomaly.PRIOR_ROWS, numbers.mean(), numbers.var()
+    for row in range(60):
+        others = np.delete(numbers, row)[np.delete(groups, row) == groups[row]]
+        weight = len(others) + prior
+        middle = (others.sum() + prior * mean) / weight
+        square = (np.square(others).sum() + prior * (variance + mean**2)) / weight
+        twin = abs(numbers[row] - middle) / np.sqrt(square - middle**2)
+        np.testing.assert_allclose(found[row], twin, atol=1e-8)
+
+
+def test_far_off_numbers_do_not_widen_the_scale_of_their_class():
+    rng = np.random.default_rng(4)
+    numbers, groups = rng.normal(size=300), np.zeros(300, dtype=np.intp)
+    before = measure_distances(FeatureColumn.from_numbers(numbers), groups)
+    numbers[0] = 1e9
+    after = measure_distances(FeatureColumn.from_numbers(numbers), groups)
+    assert after[0] > 5
+    np.testing.assert_allclose(after[1:], before[1:], atol=0.3)
+
+
+def test_the_distance_of_a_level_is_the_normal_score_of_levels_as_rare():
+    levels = np.repeat([0, 1, 2], [80, 15, 5])
+    found = measure_distances(FeatureColumn.from_levels(levels), np.zeros(100, dtype=np.intp))
+    prior = anomaly.PRIOR_ROWS
+    for level, n_as_rare in ((0, 99), (1, 19), (2, 4)):
+        # Without itself, five cells of the last level are four.
+        share = n_as_rare / (99 + prior)
+        assert found[levels == level].max() == pytest.approx(-ndtri(share / 2), abs=0.01)
+
+
 def refitted(A, target, known, row):
     """Ridge prediction of one row by all other known rows."""
     teaching = known.copy()
@@ -122,7 +165,7 @@ def test_residuals_are_those_of_regressions_refitted_without_the_row():
     assert sorted(found) == [0, 1, 4, 5]
     for position, residual in found.items():
         A, known = without(made, position), columns[position].known
-        scores = features.compute_uniform_scores(columns[position].numbers)
+        scores = features.compute_uniform_scores(columns[position])
         for row in range(len(table)):
             twin = abs(scores[row] - refitted(A, scores, known, row)) if known[row] else np.nan
             np.testing.assert_allclose(residual[row], twin, rtol=1e-9, atol=1e-9)
@@ -157,7 +200,7 @@ def test_scores_counts_cells_of_the_column_that_are_as_unlikely():
     scores = anomaly_scores(X, np.zeros(5, dtype=int))
     assert scores.shape == (5, 1)
     # No other is as rare; the lowest and the highest are as far from the middle.
-    assert scores[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2))
+    assert scores[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2) + FAR_FROM_MEAN)
     assert scores.argmax() == 4
 
 
@@ -215,7 +258,7 @@ def test_column_types_overrule_the_guess():
         for kind in ("numeric", "categorical")
     )
     # A number between others is nothing special; a level that occurs once is.
-    assert as_category == pytest.approx(2 * np.log(200))
+    assert as_category == pytest.approx(2 * np.log(200) + FAR_FROM_MEAN)
     assert as_number < as_category
 
 
@@ -307,9 +350,10 @@ def test_scores_grows_with_the_distance_from_all_others():
     X = np.array([[0.0], [0.1], [0.2], [0.3], [9.0]])
     scores = anomaly_scores(X, np.zeros(5, dtype=int))
     away = 8.7 / (0.2 / 1.349)
-    assert scores[4, 0] == pytest.approx(np.log(5) + np.log(5 / 2) + 3 * np.log(away / 4))
+    ranks = np.log(5) + np.log(5 / 2)
+    assert scores[4, 0] == pytest.approx(ranks + 3 * np.log(away / 4) + FAR_FROM_MEAN)
     twice = anomaly_scores(np.append(X, [[9.0]], axis=0), np.zeros(6, dtype=int))
-    assert twice.max() <= 2 * np.log(6)
+    assert twice.max() <= 2 * np.log(6) + FAR_FROM_MEAN
 
 
 @pytest.mark.parametrize("column", [[3.5] * 30, ["same"] * 30, [np.nan] * 30, [0.0] * 30])

@@ -200,6 +200,50 @@ def test_changed_cells_are_counted_and_missing_values_are_alike():
     assert comparison.n_changed == 2
 
 
+@pytest.mark.parametrize("library", [np.asarray, pd.Series, pl.Series])
+def test_rows_without_a_label_afterwards_are_left_out(library):
+    left = np.arange(60) % 4 != 0
+    after = library([int(label) if keep else None for label, keep in zip(y, left, strict=True)])
+    comparison = compare_models(LogisticRegression(), X, y, y_repaired=after, **TEST)
+    models = [LogisticRegression().fit(X, y), LogisticRegression().fit(X[left], y[left])]
+    assert comparison.on_all_rows == tuple(model.score(X_TEST, Y_TEST) for model in models)
+    assert comparison.n_changed == 15
+
+
+def test_labels_that_are_put_right_help_and_are_counted():
+    X, y = data(2, 400)
+    X_test, y_test = data(3, 400)
+    wrong = np.where(np.arange(400) % 2 == 0, 1 - y, y)
+    given = {"X_test": X_test, "y_test": y_test, "scoring": "roc_auc"}
+    comparison = compare_models(LogisticRegression(), X, wrong, y_repaired=y, **given)
+    assert comparison.verdict == "helped"
+    assert comparison.n_changed == 200
+    both = compare_models(LogisticRegression(), X, wrong, X_repaired=X + 1, y_repaired=y, **given)
+    assert both.n_changed == X.size + 200
+    # The model does not depend on the origin.
+    assert both.on_all_rows[1] == pytest.approx(comparison.on_all_rows[1], abs=1e-3)
+
+
+def test_numbers_that_are_put_right_help():
+    X, _ = data(4, 200)
+    target = X @ [1.0, 2.0, 3.0]
+    wrong = np.where(np.arange(200) % 3 == 0, 50.0, target)
+    X_test, _ = data(5, 100)
+    given = {"X_test": X_test, "y_test": X_test @ [1.0, 2.0, 3.0], "n_repeats": 5}
+    after = np.where(wrong == 50.0, np.nan, wrong)
+    comparison = compare_models(LinearRegression(), X, wrong, y_repaired=after, **given)
+    assert comparison.after == pytest.approx(1.0)
+    assert comparison.verdict == "helped"
+
+
+def test_the_labels_before_and_after_are_both_kept_from_the_held_out_rows():
+    for label in (y, 1 - y):
+        with pytest.raises(ValueError, match="overrates itself"):
+            compare_models(
+                LogisticRegression(), X, y, y_repaired=1 - y, X_test=X.copy(), y_test=label
+            )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "scoring",
@@ -442,6 +486,10 @@ def test_cross_validation_is_not_offered():
         ),
         ({"y_test": Y_TEST + 5}, "y_test must have classes of y .*, got 5"),
         ({"n_repeats": 0}, "n_repeats must be an integer"),
+        ({"X_repaired": None}, "X_repaired and y_repaired must not both be None"),
+        ({"y_repaired": y[:-1]}, "y_repaired must have one label for each of 60 rows of X, got 59"),
+        ({"y_repaired": y + 5}, r"y_repaired must have classes of y \(0, 1\), got [56]"),
+        ({"y_repaired": [None] * 60}, "y_repaired must have a label for some rows, got none"),
         ({"scoring": "best"}, "scoring must be .* got 'best'"),
     ],
 )

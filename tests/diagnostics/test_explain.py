@@ -1,5 +1,6 @@
 """explain_row and explain_column: parts that add up, and others of like value."""
 
+import html
 from dataclasses import replace
 
 import numpy as np
@@ -27,6 +28,14 @@ class Sum:
 CELLS = np.array([[3.0, -1.0, 0.0], [0.5, 1.5, 0.2], [9.0, -8.0, 0.9], [5.0, 5.0, 5.0]])
 BLOCKS = Blocks.cut(["ann", "bob", "cid", "dan"], ["age", "pay", "sex"])
 ADDED = value_game(Sum(CELLS), BLOCKS)
+
+
+def test_a_notebook_shows_the_parts_with_bars_and_all_that_a_terminal_shows():
+    bob = explain_row(ADDED, "bob", n_similar=1)
+    view = html.unescape(bob._repr_html_())
+    assert "row 'bob' is worth 2.2" in view
+    assert view.count('aria-hidden="true"') == 3
+    assert bob.differences[0] in view
 
 
 def test_parts_of_a_row_are_its_cells_the_largest_first():

@@ -1,6 +1,7 @@
 """suspect_cells: the list, its reasons, the worth beside it, and what it finds."""
 
 import re
+import time
 from datetime import date
 from pathlib import Path
 
@@ -10,16 +11,16 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import detection
-import typos
 from cellworth import KNNValuer, OutOfBagValuer, suspect_cells, value_game
 from cellworth.data import Blocks
+from cellworth.data.tables import Table
 from cellworth.diagnostics import anomaly_scores
-from cellworth.diagnostics.anomaly import compute_log_densities
+from cellworth.diagnostics.anomaly import Evidence
 from cellworth.diagnostics.cells import standardize_values
-from cellworth.diagnostics.features import FeatureColumn
+from cellworth.diagnostics.suspects import format_cell, name_evidence
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
+from experiments import detection, tables, typos
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -71,7 +72,7 @@ def test_the_list_says_where_what_and_why(valued):
     assert first["value"] == valuation.loc[wrong, "age"]
     assert first["reason"] == (
         f"age is 7 where rows like it (label 'pension') have about {first['typical']}; the "
-        "rarest of 80 for this label and the worst fit to its row."
+        "rarest of 80 for this label."
     )
 
 
@@ -110,8 +111,8 @@ def test_by_value_ranks_what_is_low_for_its_column_and_class(valued):
         cells["value"], valuation.values.ravel()[np.argsort(relative, axis=None)[:5]]
     )
     reason = cells["reason"].iloc[0]
-    assert f"{-relative.min():.1f} standard deviations below the median of" in reason
-    assert reason.endswith("in rows with this label.")
+    below = f"{-relative.min():.1f} standard deviations below the median for this label."
+    assert reason.endswith(f"; its value is {below}")
 
 
 def test_relative_values_are_within_class_and_column():
@@ -259,8 +260,7 @@ def test_what_rows_like_it_have_too_is_said_so():
     X = pd.DataFrame({"a": [1.25] * 10, "b": ["x"] * 10})
     cells = suspect_cells(X, ["one", "two"] * 5, k=1)
     assert cells["reason"][0] == (
-        "a is 1.25, as in rows like it (label 'one'); among the 10 rarest of 10 for this label "
-        "and among the 10 worst fits to their row."
+        "a is 1.25, as in rows like it (label 'one'); among the 10 rarest of 10 for this label."
     )
 
 
@@ -272,33 +272,81 @@ def test_reasons_are_short_and_keep_their_direction():
     assert cells["reason"].str.len().max() < 400
     first = cells.loc[(19, hebrew)]
     assert first["cell"] == long
-    assert first["reason"].startswith(f"\u2068{hebrew}\u2069 is '{long[:59]}…' where rows")
+    assert first["reason"].startswith(f"\u2068{hebrew}\u2069 is '{long[:39]}…' where rows")
     named = (
         f"{'n' * 59}… is \u2068'{hebrew}'\u2069 where rows like it (label 'red') have 'round'; the"
     )
     assert cells.loc[(0, "n" * 5000), "reason"].startswith(named)
 
 
-def test_reasons_count_other_cells():
-    X = pd.DataFrame({"a": [1.0, 2.0, 3.0, 4.0, 9.0, 9.0, 9.0, 9.0]})
-    cells = suspect_cells(X, [0] * 8, k=8)
-    counts = {}
-    for row, reason in zip(cells["row"], cells["reason"], strict=True):
-        reported = re.search(r"the( (\d+))? rarest of 8 for this label", reason)
-        counts[row] = int(reported[2] or 1) - 1
-        assert ("among the" in reason.split(" and ")[0]) == (counts[row] > 0)
-    densities = compute_log_densities(
-        FeatureColumn.from_numbers(X["a"].to_numpy()), np.zeros(8, dtype=int)
-    ).round(9)
-    for row, count in counts.items():
-        assert count == (densities <= densities[row]).sum() - 1
-    assert {0, 1} < set(counts.values())
+def test_reasons_give_the_lower_of_two_ranks():
+    X, y, _ = people()
+    evidence = Evidence.of(Table.from_data(X, called="X"), y, None)
+    cells = suspect_cells(X, y, k=X.size)
+    kinds = set()
+    for row, name, reason in zip(cells["row"], cells["column"], cells["reason"], strict=True):
+        at = X.index.get_loc(row), X.columns.get_loc(name)
+        rare, misfit = int(evidence.as_rare[at]), int(evidence.as_misfit[at])
+        found = re.search(r"the(?: (\d+))? (rarest of 80|worst of 80 fits)", reason)
+        kinds.add(found[2])
+        assert int(found[1] or 1) == min(rare, misfit)
+        assert (found[2] == "rarest of 80") == (rare <= misfit)
+    assert len(kinds) == 2
+
+
+def wordy_table():
+    """Names, contents and labels of many words, numbers, missing values and dates."""
+    rng = np.random.default_rng(2)
+    words = rng.choice(["a", "or", "wide", "street of"], (60, 9))
+    X = pd.DataFrame(
+        {
+            "what the people of this town say": [" ".join(line) for line in words],
+            "when it was": pd.date_range("2020-01-01 10:30", periods=60),
+            "how long": pd.to_timedelta(rng.integers(1, 9**6, 60), unit="s"),
+            "n": np.append(rng.normal(size=59), 1e7),
+        }
+    )
+    X.iloc[5, 0] = X.iloc[7, 3] = X.iloc[9, 1] = None
+    return X, np.where(np.arange(60) < 30, "one of the first thirty", "one of all other people")
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        people()[:2],
+        wordy_table(),
+        (wordy_table()[0], np.arange(60) / 7),
+        (wordy_table()[0], [f"all by {i} self" for i in range(60)]),
+        (np.random.default_rng(0).normal(0, 1e6, (50, 4)), [0, 1] * 25),
+    ],
+)
+def test_reasons_have_at_most_25_words(X, y):
+    reasons = suspect_cells(X, y, k=1000)["reason"].tolist()
+    assert max(len(reason.split()) for reason in reasons) <= 25
+    assert all(reason.endswith(".") for reason in reasons)
+
+
+@pytest.mark.parametrize("y", [wordy_table()[1], np.arange(60) / 7])
+def test_reasons_by_value_have_at_most_25_words(y):
+    X, _ = wordy_table()
+    valuation = KNNValuer(random_state=0).fit(X, y).valuation_
+    reasons = suspect_cells(X, y, valuation=valuation, by="value", k=X.size)["reason"]
+    assert reasons.str.split().str.len().max() <= 25
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(1987, "1987"), (12345, "12,345"), (12345.5, "12,345.5"), (1234567.8, "1,234,568"),
+     (-2e6, "-2,000,000"), (0.1234567, "0.123457"), (1e20, "1e+20"), (10**16, f"{10**16:,}")],
+)  # fmt: skip
+def test_numbers_have_thousands_separators_unless_they_may_be_years(number, text):
+    assert format_cell(number) == text
 
 
 def test_a_single_row_has_nothing_to_be_compared_with():
     cells = suspect_cells([[5.0]], ["a"])
     assert cells["anomaly_score"].tolist() == [0.0]
-    assert cells["reason"][0].endswith("there is no other cell of x0 to compare it with.")
+    assert cells["reason"][0].endswith("; there is no other cell to compare it with.")
 
 
 @pytest.mark.parametrize(("impossible", "row"), [(1e6, 4), (-40.0, 11)])
@@ -424,12 +472,12 @@ def test_reversed_ages_are_found_among_the_first_cells():
 @with_data
 @pytest.mark.alone
 def test_the_whole_census_table_takes_seconds():
-    table = typos.tables.load("adult", DATA)
+    table = tables.load("adult", DATA)
     X, wrong = typos.with_typos(table.X, 0)
     assert wrong.size == 455_854
-    start = typos.time.perf_counter()
+    start = time.perf_counter()
     score = anomaly_scores(X, table.y)
-    assert typos.time.perf_counter() - start < 30
+    assert time.perf_counter() - start < 30
     assert typos.count_inspected(score, wrong) <= 900
 
 
@@ -455,3 +503,23 @@ def test_the_column_that_named_groups_of_rows_is_left_out(valued):
         ValueError, match="X must have the columns of the valuation, got a column 'team'"
     ):
         suspect_cells(grouped.assign(team="other"), y, valuation=valuer.valuation_)
+
+
+def test_the_clearest_evidence_is_named():
+    assert name_evidence(1, 5, 100, 20.0, " for this label") == "the rarest of 100 for this label"
+    assert name_evidence(5, 1, 100, 20.0) == "the worst of 100 fits to a row"
+    assert name_evidence(30, 7, 1_000, 20.0) == "among the 7 worst of 1,000 fits to a row"
+    assert name_evidence(7, 30, 1_000, 20.0) == "among the 7 rarest of 1,000"
+    assert (
+        name_evidence(200, 300, 1_000, 20.4) == "20 times rarer in similar rows than in its column"
+    )
+
+
+def test_a_cell_that_only_trees_find_has_their_reason():
+    rng = np.random.default_rng(0)
+    one, two = rng.integers(0, 2, (2, 400))
+    X = pd.DataFrame({"one": one, "two": two, "differ": np.where(one == two, "no", "yes")})
+    X.loc[7, "differ"] = "no" if X.loc[7, "differ"] == "yes" else "yes"
+    first = suspect_cells(X, rng.integers(0, 2, 400), k=3)
+    assert 7 in first["row"].tolist()
+    assert "times rarer in similar rows than in its column" in first["reason"].iloc[0]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from cellworth.data.tables import Table
-from cellworth.diagnostics import suspects
+from cellworth.diagnostics import features, suspects
 from cellworth.diagnostics.anomaly import Evidence
 from cellworth.diagnostics.suspects import NO_ROW, find_typical_rows
 
@@ -29,9 +29,12 @@ def like_rows(evidence, row, column):
     return others[distances <= np.sort(distances)[min(10, len(others)) - 1]]
 
 
-@pytest.mark.parametrize("most", [2**22, 130])
-def test_typical_is_the_middle_number_or_the_most_frequent_level_of_like_rows(monkeypatch, most):
-    monkeypatch.setattr(suspects, "_MOST_DISTANCES", most)
+@pytest.mark.parametrize(("cells", "rows"), [(256, 16_384), (7, 9)])
+def test_typical_is_the_middle_number_or_the_most_frequent_level_of_like_rows(
+    monkeypatch, cells, rows
+):
+    monkeypatch.setattr(suspects, "_CELLS_AT_ONCE", cells)
+    monkeypatch.setattr(features, "_ROWS_AT_ONCE", rows)
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"n": rng.integers(0, 20, 60), "c": rng.choice(list("abc"), 60), "m": 0.0})
     X["m"] = rng.normal(size=60)

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from cellworth import KNNValuer
-from cellworth.knn import BinnedRanks, KNNGame, binned, binned_kernels
+from cellworth.knn import BinnedRanks, KNNGame, algorithms, binned, binned_kernels
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import Shard, Summary, sample_positions
 from cellworth.knn.exact import choose_chances
@@ -92,6 +92,28 @@ def test_if_most_rows_are_among_the_nearest_all_are_ranked_exactly(n_rows, neare
     np.testing.assert_allclose(binned.values_, exact.values_, rtol=0, atol=1e-15)
 
 
+KEPT = {
+    "one order": {"sampler": PermutationSampler(1)},
+    "labels": {"sampler": PermutationSampler(1), "value_labels": True},
+    "zero": {"sampler": PermutationSampler(2), "empty": "zero"},
+    "Banzhaf": {"sampler": PermutationSampler(2), "semivalue": Banzhaf()},
+    "groups": {"sampler": PermutationSampler(1), "column_groups": [0, 1, 1, 2, 0]},
+}
+
+
+@pytest.mark.parametrize("settings", KEPT.values(), ids=KEPT)
+def test_what_is_kept_of_rows_changes_no_bit(settings, monkeypatch):
+    X, y, X_val, y_val = problem(2000)
+    y[::7] = "odd"
+    given = X, y, np.vstack([X_val, X[:3]]), np.append(y_val, ["odd", "yes", "no"])
+    kept = fit(given, ranking=BinnedRanks(50), **settings)
+    for most in (20_000, 0):
+        monkeypatch.setattr(algorithms, "_MOST_KEPT", most)
+        other = fit(given, ranking=BinnedRanks(50), **settings)
+        for name in ("values", "validation_se", "total"):
+            assert np.array_equal(getattr(kept, name), getattr(other, name)), name
+
+
 def test_values_from_binned_ranks_are_not_called_exact():
     assert fit(problem(), ranking=BinnedRanks(100)).status == "estimated"
 
@@ -169,7 +191,7 @@ def make_round(given, bins):
     ranker, shard = tasks._ranker(0)
     schedule, task = tasks.schedule, tasks(0)
     (piece,) = task.part.pieces
-    prepared = schedule.prepare(piece, task.pass_number, schedule.orders(task), ranker)
+    prepared = schedule.prepare(piece, task, schedule.orders(task), ranker)
     return game, ranker, shard, prepared
 
 

@@ -12,9 +12,8 @@ import pytest
 from cellworth.data.tables import Table
 from cellworth.knn import kernels
 from cellworth.knn.distances import Distances
-from cellworth.knn.exact import CoalitionBatches, Query
+from cellworth.knn.exact import Query, find_steps
 from cellworth.sampling import ExhaustiveSampler, Shapley
-from cellworth.sampling.column_samplers import Coalitions
 
 
 def measure(X, X_val, **settings):
@@ -240,33 +239,41 @@ def mixed():
     )
 
 
-def kernel_distances(distances, coalitions, query):
-    """Return the kernel's distances over coalitions of columns."""
-    steps = CoalitionBatches.of(coalitions, 1000).batches[0][1]
-    query_cells = Query.of(distances.queries[0], distances.scales, query, 0.0)
-    n_rows = distances.rows.numbers.shape[1]
-    keys = np.empty((len(coalitions.members), n_rows), dtype=np.int64)
-    kernels.fill_keys(
-        distances.rows, query_cells[:3], distances.scales, distances.scales.positions, np.arange(4),
-        steps, np.zeros(n_rows, dtype=np.int64), 3, keys,
-    )  # fmt: skip
+def kernel_distances(distances, members, query, way):
+    """Return a kernel's distances over coalitions of columns."""
+    cells = Query.of(distances.queries[0], distances.scales, query, 0.0)[:3]
+    rows, scales, players = distances.rows, distances.scales, distances.scales.positions
+    payload = np.zeros(rows.numbers.shape[1], dtype=np.int64)
+    keys = np.empty((len(members), len(payload)), dtype=np.int64)
+    order = np.arange(4)
+    if way == "all":
+        kernels.fill_keys(
+            rows, cells, scales, players, order, find_steps(members), payload, 3, keys
+        )
+        return keys >> 3
+    steps = find_steps(members, with_everything=way == "from everything")
+    columns = np.argsort(players), np.arange(5)
+    everything = (distances.measure(0, query) << 3).sum(axis=0)
+    kernels.follow_steps(
+        rows, cells, scales, columns, order, steps, payload, 3, everything, payload.copy(), keys
+    )
     return keys >> 3
 
 
-def test_the_kernel_computes_distances_by_definition(mixed):
-    coalitions = ExhaustiveSampler().draw(4, Shapley(), np.random.default_rng(0))
+@pytest.mark.parametrize("way", ["all", "from everything", "from nothing"])
+def test_the_kernels_compute_distances_by_definition(mixed, way):
+    members = ExhaustiveSampler().draw(4, Shapley(), np.random.default_rng(0)).members
     for query in range(30):
-        sums = coalitions.members.astype(np.int64) @ mixed.measure(0, query)
-        assert np.array_equal(kernel_distances(mixed, coalitions, query), sums)
+        sums = members.astype(np.int64) @ mixed.measure(0, query)
+        assert np.array_equal(kernel_distances(mixed, members, query, way), sums)
 
 
-def test_sums_do_not_depend_on_the_way_to_a_coalition(mixed):
+@pytest.mark.parametrize("way", ["all", "from everything", "from nothing"])
+def test_sums_do_not_depend_on_the_way_to_a_coalition(mixed, way):
     rng = np.random.default_rng(1)
     members = ExhaustiveSampler().draw(4, Shapley(), rng).members
     order = rng.permutation(len(members))
-    shuffled = Coalitions(members[order], np.zeros((15, 4)), np.zeros(4))
-    plain = Coalitions(members, np.zeros((15, 4)), np.zeros(4))
-    one, other = (kernel_distances(mixed, c, 5) for c in (plain, shuffled))
+    one, other = (kernel_distances(mixed, some, 5, way) for some in (members, members[order]))
     assert np.array_equal(one[order], other)
 
 

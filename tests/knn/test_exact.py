@@ -7,8 +7,17 @@ import pytest
 from scipy.special import beta as beta_function
 from scipy.stats import binom
 
-from cellworth.knn.exact import RankChances, ShapleyChances, choose_chances
-from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, Shapley
+from cellworth import KNNValuer
+from cellworth.knn import exact, kernels
+from cellworth.knn.exact import CoalitionBatches, RankChances, ShapleyChances, choose_chances
+from cellworth.sampling import (
+    Banzhaf,
+    Beta,
+    ExhaustiveSampler,
+    LeaveOneOut,
+    PermutationSampler,
+    Shapley,
+)
 from cellworth.sampling.semivalues import inside_chances, size_probabilities
 
 
@@ -100,3 +109,79 @@ def test_differences_of_running_sums_are_sums_over_pairs(semivalue, n_neighbors)
         expected = table.pair[ranks].sum(), ((ranks - 1) * table.pair[ranks]).sum()
         found = np.diff(pairs)[k], np.diff(fronts)[k]
         np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-16)
+
+
+SAMPLERS = [
+    (PermutationSampler(1), Shapley()),
+    (PermutationSampler(2), Beta(2, 1)),
+    (PermutationSampler(3), Banzhaf()),
+    (ExhaustiveSampler(), LeaveOneOut()),
+]
+
+
+@pytest.mark.parametrize(("sampler", "semivalue"), SAMPLERS, ids=repr)
+@pytest.mark.parametrize("with_label", [False, True])
+def test_few_weights_are_those_of_the_sampler(sampler, semivalue, with_label):
+    drawn = sampler.draw(6, semivalue, np.random.default_rng(0))
+    drawn = drawn.with_last_player() if with_label else drawn
+    weights = np.vstack([drawn.weights, drawn.nothing])
+    plan = CoalitionBatches.of(drawn.members, weights, 20_000)
+    assert len(plan.few) > 1
+    found, first = np.zeros_like(weights), 0
+    for firsts, results, own, others, which in plan.few:
+        for s in range(len(firsts) - 1):
+            for e in range(firsts[s], firsts[s + 1]):
+                found[first + s, results[e]] += own[e]
+                other = first + s - 1 if which[e] == kernels.PREVIOUS else -1
+                found[other, results[e]] += others[e]
+        first += len(firsts) - 1
+    np.testing.assert_array_equal(found, weights)
+
+
+@pytest.mark.parametrize("target", ["class", "number"])
+@pytest.mark.parametrize(("sampler", "semivalue"), SAMPLERS, ids=repr)
+def test_batches_and_matrix_products_give_the_same_values(sampler, semivalue, target, monkeypatch):
+    rng = np.random.default_rng(1)
+    X = np.round(rng.normal(size=(40, 5)), 1)
+    y = X[:, 0] > 0 if target == "class" else X[:, 0] + X[:, 1]
+    settings = {"sampler": sampler, "semivalue": (None, semivalue), "n_passes": 2}
+
+    def fit():
+        valuer = KNNValuer(3, random_state=0, **settings)
+        return valuer.fit(X[:30], y[:30], X_val=X[30:], y_val=y[30:], column_groups=[0, 1, 1, 2, 3])
+
+    whole = fit().valuation_.values
+    monkeypatch.setattr(exact, "_FEW_KEYS_AT_ONCE", 60)
+    assert np.array_equal(fit().valuation_.values, whole)
+    monkeypatch.setattr(exact, "_FEW_PER_COALITION", -100)
+    np.testing.assert_allclose(fit().valuation_.values, whole, rtol=1e-12, atol=1e-15)
+
+
+def values_in_order(matches, single):
+    """Return the values of rows that do not tie, from the nearest to the farthest."""
+    ranks = np.arange(1, len(matches) + 1)
+    pushed_out = matches * (single[ranks - 1] - single[ranks])
+    return matches * single[ranks] - (pushed_out[::-1].cumsum()[::-1] - pushed_out)
+
+
+@pytest.mark.parametrize("sizes", [(1, 2, 1, 1, 3, 1), (2, 2, 1, 1, 1, 1, 3), (3, 1, 1, 1, 2, 2)])
+@pytest.mark.parametrize("seed", range(3))
+def test_tied_rows_have_the_mean_value_over_all_of_their_orders(sizes, seed):
+    rng = np.random.default_rng(seed)
+    n_rows, shift = sum(sizes), 6
+    matches, rows = rng.integers(0, 2, n_rows), rng.permutation(n_rows)
+    distances = np.repeat(np.arange(len(sizes)), sizes)
+    chances = RankChances.of(Shapley(), n_rows, n_rows, 2)
+    keys = np.sort((distances << shift) + 2 * rows + matches)
+    found = np.empty((1, n_rows))
+    kernels.class_values(keys[np.newaxis], shift, chances.single, chances.running, found)
+    ties = np.split(np.arange(n_rows), np.cumsum(sizes)[:-1])
+    orders = [np.concatenate(order) for order in itertools.product(*map(permute, ties))]
+    mean = np.zeros(n_rows)
+    for order in orders:
+        mean[rows[order]] += values_in_order(matches[order], chances.single) / len(orders)
+    np.testing.assert_allclose(found[0], mean, rtol=1e-12, atol=1e-15)
+
+
+def permute(positions):
+    return [list(order) for order in itertools.permutations(positions)]

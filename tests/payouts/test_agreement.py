@@ -1,6 +1,9 @@
 """Agreements: fixed beforehand, kept to the letter, read with one sentence for each mistake."""
 
+import hashlib
+import tomllib
 from dataclasses import replace
+from datetime import UTC, date, datetime
 
 import numpy as np
 import pandas as pd
@@ -18,7 +21,7 @@ from cellworth import (
     Owners,
     Runtime,
 )
-from cellworth.payouts import Agreement, Policy, split_revenue, verify_audit
+from cellworth.payouts import Agreement, Policy, split_revenue, verify_bundle
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import PermutationSampler
 from cellworth.valuers import FlattenedValuer, RandomValuer
@@ -57,8 +60,8 @@ def test_a_draft_is_saved_read_and_kept(tmp_path):
     )
     assert payout.amounts == alone.amounts
     assert (payout.currency, payout.agreement) == ("CHF", agreement.text)
-    payout.save(tmp_path / "audit")
-    assert verify_audit(tmp_path / "audit", data=DATA).checked == (
+    payout.save(tmp_path / "bundle")
+    assert verify_bundle(tmp_path / "bundle", data=DATA).checked == (
         "files",
         "split",
         "agreement",
@@ -92,7 +95,7 @@ def test_rows_may_be_delivered_after_the_agreement():
             r"sampler of the valuer is PermutationSampler\(.*=4\), but Permut",
         ),
         ({"n_passes": 3}, "n_passes of the valuer is 3, but 2 was agreed on"),
-        ({"stop": MaxTasks(1)}, r"stop of the valuer is MaxTasks\(n_tasks=1\), but None was"),
+        ({"stop": MaxTasks(99)}, r"stop of the valuer is MaxTasks\(n_tasks=99\), but none was"),
     ],
 )
 def test_a_valuation_of_another_problem_is_rejected(changed, where):
@@ -133,8 +136,8 @@ def test_a_valuation_without_its_valuer_is_rejected():
 
 
 def test_runs_of_other_seeds_still_merge():
-    merged = valued().merge(valued(random_state=8, n_passes=3))
-    assert merged.counts.max() == 5
+    one, other = valued(), valued(random_state=8, n_passes=3)
+    assert one.merge(other).counts.max() == one.counts.max() + other.counts.max()
 
 
 def test_what_an_agreement_leaves_open_is_not_agreed(tmp_path):
@@ -164,6 +167,24 @@ WRONG = {
     HEAD + "owners = [5]\n" + TERMS: "tables, got 5",
     HEAD + TERMS + "valuer = 'knn'\n" + SOMEBODY: "must be a table, got 'knn'; add",
     "[": "is not valid TOML",
+    HEAD + "contract = 5\n" + TERMS + SOMEBODY: "contract of .* must be text on one line, got 5",
+    HEAD
+    + "parties = 'ann'\n"
+    + TERMS
+    + SOMEBODY: "parties of .* must be a list of names, got 'ann'",
+    HEAD
+    + "created = 2026-01-01\n"
+    + TERMS
+    + SOMEBODY: "created of .* must be a time with its zone",
+    HEAD
+    + "payout_date = 'now'\n"
+    + TERMS
+    + SOMEBODY: "payout_date of .* must be a date, got 'now'",
+    HEAD
+    + TERMS
+    + SOMEBODY
+    + "[period]\nfrom = 2026-02-01\nto = 2026-01-01": "period of .* a first",
+    HEAD + TERMS + SOMEBODY + "[period]\nfrom = 2026-02-01": "period of .* must have a first and a",
 }
 
 
@@ -198,7 +219,7 @@ def test_holdings_of_every_shape_survive_the_file(tmp_path):
     table = X[:60].set_axis(ids).set_axis([3, 1, 4, 2], axis=1)
     cells = np.random.default_rng(0).random(table.shape) < 0.3
     owners = Owners(table, overlaps="equal").assign("ann", cells=cells)
-    owners = owners.assign("bob", columns=[1, "(label)"])
+    owners = owners.assign("bob", columns=[1, "(label)"]).assign_rest(None)
     data = {"X": table, "y": y[:60].set_axis(ids), "value_labels": True}
     valuer = KNNValuer(3, random_state=0)
     agreement = Agreement.draft(valuer, owners, **data)
@@ -206,8 +227,8 @@ def test_holdings_of_every_shape_survive_the_file(tmp_path):
     again = Agreement.from_toml(tmp_path / "a.toml").owners_of(table)
     assert np.array_equal(again.codes, owners.codes)
     valuation = valuer.fit(**data).valuation_
-    agreement.split(valuation, table, amount="10").save(tmp_path / "audit")
-    assert verify_audit(tmp_path / "audit", data=data, valuer=valuer)
+    agreement.split(valuation, table, amount="10").save(tmp_path / "bundle")
+    assert verify_bundle(tmp_path / "bundle", data=data, valuer=valuer)
 
 
 SMALL = {name: part[:12] if name in ("X", "y") else part for name, part in DATA.items()}
@@ -237,3 +258,86 @@ def test_the_problem_spec_before_a_fit_is_that_of_the_fit(valuer, data):
     before = valuer.problem_spec(**data)
     assert before == dict(valuer.fit(**data).valuation_.provenance.problem_spec)
     assert not pd.isna(before["data_sha256"]["X"])
+
+
+HEADED = {
+    "contract": "C-7",
+    "parties": ["ann", "bob", "the buyer"],
+    "period": (date(2026, 1, 1), date(2026, 1, 31)),
+    "payout_date": date(2026, 2, 15),
+    "created": datetime(2025, 12, 1, 12, tzinfo=UTC),
+}
+
+
+def headed(**changed):
+    return Agreement.draft(KNNValuer(3, **SETTINGS), OWNERS, POLICY, **(HEADED | changed), **DATA)
+
+
+def test_contract_parties_period_and_dates_survive_the_file(tmp_path):
+    headed().save(tmp_path / "a.toml")
+    again = Agreement.from_toml(tmp_path / "a.toml")
+    assert {name: getattr(again, name) for name in HEADED} == HEADED | {
+        "parties": tuple(HEADED["parties"])
+    }
+    assert again.difference(valued()) is None
+
+
+def strings(plain):
+    if isinstance(plain, dict | list):
+        for part in plain.values() if isinstance(plain, dict) else plain:
+            yield from strings(part)
+    elif isinstance(plain, str):
+        yield plain
+
+
+@pytest.mark.parametrize(
+    ("valuer", "data"),
+    [
+        (KNNValuer(3, **SETTINGS), DATA | {"column_types": {NAMES[0]: "categorical"}}),
+        (
+            MonteCarloValuer(
+                DecisionTreeClassifier(max_depth=2), stop=MaxTasks(2) | MaxTasks(3), random_state=0
+            ),
+            DATA,
+        ),
+    ],
+)
+def test_a_file_holds_plain_toml_and_no_python(valuer, data):
+    plain = tomllib.loads(Agreement.draft(valuer, OWNERS, POLICY, **data).text)
+    odd = [text for text in strings(plain) if text == "None" or set("'()") & set(text)]
+    assert odd == []
+    assert plain["valuation"]["valuer"]["empty"] == "prior"
+
+
+def test_settings_that_differ_stay_different_in_toml():
+    stops = [MaxTasks(2), MaxTasks(3), MaxTasks(2) | MaxTasks(3), MaxTasks(2) & MaxTasks(3), None]
+    texts = [drafted(KNNValuer(3, **SETTINGS, stop=stop)).terms["valuer"]["stop"] for stop in stops]
+    assert all(texts[i] != texts[j] for i in range(5) for j in range(i))
+
+
+def test_an_amendment_names_the_agreement_before_it_and_changes_only_what_is_given():
+    first = headed()
+    second = first.amend(policy=Policy(minimum="9"), payout_date=date(2026, 3, 15))
+    assert second.previous == first.digest == hashlib.sha256(first.text.encode()).hexdigest()
+    assert (second.contract, second.parties) == (first.contract, first.parties)
+    assert (second.period, second.terms) == (first.period, first.terms)
+    assert (second.policy.minimum, second.payout_date) == ("9", date(2026, 3, 15))
+    assert second.describe_change_of_contract(first) is None
+    third = second.amend(owners=OWNERS.assign("eve", columns=["(label)"]))
+    assert third.parties == (*first.parties, "eve")
+    assert third.describe_change_of_contract(first).startswith("it does not name the digest")
+
+
+def test_an_amendment_is_not_written_before_its_agreement():
+    with pytest.raises(ValueError, match="was written before the agreement that it amends"):
+        headed().amend(created=datetime(2025, 11, 1, tzinfo=UTC))
+    with pytest.raises(ValueError, match="valuer and the arguments of fit must be given together"):
+        headed().amend(valuer=KNNValuer(3, random_state=0))
+
+
+def test_the_readable_page_has_every_term_and_no_markup_of_others():
+    page = headed(parties=["ann", "<b>|bob"]).to_markdown()
+    for text in ("# Agreement C-7", "2026-01-01 to 2026-01-31", "PermutationSampler(orders=3)"):
+        assert text in page
+    assert all(f"| {name} |" in page for name in ("n_neighbors", "minimum", "seed", "ann"))
+    assert "<b>" not in page

@@ -6,9 +6,11 @@ from sklearn.datasets import load_wine
 
 from cellworth import KNNValuer, Owners, Runtime, load
 from cellworth.payouts import Policy, split_revenue
+from cellworth.payouts.allocation import simulate_quotas
+from cellworth.payouts.policy import find_parties
 from cellworth.runtime import MemoryCheckpoint, Processes, Serial
 from cellworth.sampling import PermutationSampler
-from cellworth.sampling.moments import widening
+from cellworth.sampling.moments import append_pairs, draw_errors, widening
 from fit_settings import split_settings
 
 X, y = load_wine(return_X_y=True, as_frame=True)
@@ -100,7 +102,67 @@ def test_sums_are_saved_and_merged(tmp_path):
     assert np.allclose(
         both.owners().values, (runs[0].owners().values + runs[1].owners().values) / 2
     )
-    assert both.owners().counts.tolist() == [4, 4, 4]
+    assert both.owners().counts.tolist() == [2 * runs[0].owners().counts.max()] * 3
+
+
+def test_draws_of_errors_have_the_covariances_of_owners_over_validation_rows():
+    rows = np.random.default_rng(0).normal(size=(50, 4)) @ np.array(
+        [[1.0, 0.5, 0, 0], [0, 1, -2, 0], [0, 0, 1, 0.3], [0, 0, 0, 0]]
+    )
+    expected = np.cov(rows.T) / 50
+    errors = append_pairs(rows).std(axis=0, ddof=1) / np.sqrt(50)
+    normals = np.random.default_rng(1).standard_normal((200_000, 5))
+    drawn = np.cov(draw_errors(errors, 4, normals).T)
+    assert np.abs(drawn - expected).max() < 0.02 * np.abs(expected).max()
+
+
+def test_draws_for_many_owners_keep_each_error_and_that_of_the_total():
+    n_owners = 200
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, n_owners)) + 0.3 * rng.normal(size=(400, 1))
+    errors = append_pairs(rows).std(axis=0, ddof=1) / 20
+    assert len(errors) == 2 * n_owners + 1
+    drawn = draw_errors(errors, n_owners, rng.standard_normal((20_000, n_owners + 1)))
+    assert drawn.std(axis=0) == pytest.approx(errors[:n_owners], rel=0.04)
+    assert drawn.sum(axis=1).std() == pytest.approx(errors[-1], rel=0.03)
+
+
+def test_owners_of_all_cells_have_amounts_that_vary_against_each_other():
+    """The errors of pairs in a run are those of an owner who holds both parts."""
+    valuation = fitted()
+    both = OWNERS.names[:2]
+    together = (
+        Owners(X).assign(" and ".join(both), columns=NAMES[:3]).assign("eve", columns=NAMES[3:5])
+    )
+    expected = fitted(together).owners().validation_se[0]
+    assert valuation.owned.validation[3] == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "rules",
+    [{}, {"negative": "floor"}, {"negative": "floor", "minimum": "8"},
+     {"negative": "floor", "party_of": {"3": "2"}}],
+)  # fmt: skip
+def test_intervals_of_amounts_cover_the_amounts_of_all_validation_rows(rules):
+    """Owners' values are means over validation rows, of which 100 are drawn 200 times."""
+    policy, rng = Policy(**rules), np.random.default_rng(0)
+    mean = np.array([0.5, 0.3, 0.1, -0.05])
+    codes = find_parties(policy, ["0", "1", "2", "3"])
+    truth = simulate_quotas(policy, 100.0, mean[np.newaxis], codes)[0]
+    mixing = rng.normal(size=(4, 4)) * 0.5
+    normals = rng.standard_normal((400, 5))
+    wider, inside = widening(100), []
+    for _ in range(200):
+        rows = mean + rng.normal(size=(100, 4)) @ mixing
+        errors = append_pairs(rows).std(axis=0, ddof=1) / 10 * wider
+        drawn = rows.mean(axis=0) + draw_errors(errors, 4, normals)
+        simulated = simulate_quotas(policy, 100.0, drawn, codes)
+        low, high = np.quantile(simulated, [0.025, 0.975], axis=0)
+        inside.append((low <= truth + 1e-9) & (truth <= high + 1e-9))
+    # Owners at an end that the policy sets are covered more often.
+    free = truth > float(policy.minimum) if rules else slice(None)
+    assert 0.92 < np.mean(inside, axis=0)[free].mean() < 0.98
 
 
 def test_labels_that_play_can_be_owned():

@@ -1,5 +1,6 @@
 """Payouts: what a split promises of sums, names, orders, policies, labels and statements."""
 
+import html
 import pickle
 import time
 from dataclasses import replace
@@ -18,8 +19,9 @@ from sklearn.datasets import load_wine
 from cellworth import KNNValuer, Owners, Valuation, value_game
 from cellworth.data import Blocks
 from cellworth.games import TableGame
-from cellworth.payouts import Payout, Policy, split_revenue
+from cellworth.payouts import OwnerValuer, Payout, Policy, split_revenue
 from cellworth.payouts.allocation import sum_owner_values
+from cellworth.runtime import MaxTasks
 from cellworth.sampling import Moments, PermutationSampler
 from cellworth.sampling.moments import Tally, append_margins
 from cellworth.valuation.provenance import Provenance, Session
@@ -47,9 +49,9 @@ def valued(cells, *, errors=None, table=None, status="exact", **blocks):
 
 
 def owned(whose, shape, names=None, order=None):
-    """Owners of a table of zeros, from a code for each cell; -1 is no owner."""
+    """Owners of a table of distinct rows, from a code for each cell; -1 is no owner."""
     whose = np.asarray(whose).reshape(shape)
-    owners = Owners(np.zeros(shape))
+    owners = Owners(np.random.default_rng(0).normal(size=shape))
     codes = [code for code in np.unique(whose) if code >= 0]
     for code in codes if order is None else [codes[position] for position in order]:
         owners = owners.assign(names[code] if names else f"owner {code}", cells=whose == code)
@@ -186,7 +188,8 @@ def test_an_owner_of_negative_value_pays_and_its_statement_says_so():
     payout = split_revenue(
         valued([[3.0, -1.0]]), TWO, amount="100", policy=Policy(negative="signed", gate="off")
     )
-    assert str(payout.statement("owner 1")).startswith("owner 1 pays 50.00 EUR, -50.00% of 100")
+    says = "owner 1 pays 50.00 EUR (95% interval 50.00 to 50.00), -50.00% of 100"
+    assert str(payout.statement("owner 1")).startswith(says)
     assert str(payout.statement("owner 0")).startswith("owner 0 gets 150.00 EUR")
 
 
@@ -255,8 +258,28 @@ def test_intervals_join_both_errors_and_undecided_rankings_are_named():
     half = 1.959963984540054 * 0.1
     assert np.allclose(payout.intervals, [[v - half, v + half] for v in (1.0, 0.9, 0.1)])
     assert payout.undecided == (("owner 0", "owner 1"),)
-    assert "Ranking undecided (intervals overlap): owner 0 and owner 1." in repr(payout)
+    assert "Ranking undecided: owner 0 and owner 1." in repr(payout)
     assert not payout.errors.bounded
+
+
+@pytest.mark.parametrize(("difference", "undecided"), [(0.27, True), (0.29, False)])
+def test_an_order_is_undecided_within_the_error_of_the_difference(difference, undecided):
+    # 1.96 * 0.1 * sqrt(2) is 0.277: intervals overlap up to a difference of 0.392.
+    cells = valued([[1.0, 1.0 - difference]], errors=0.1)
+    for rule, named in (("pay", lambda p: p.undecided), ("equal", lambda p: p.ties)):
+        policy = Policy(gate="off", undecided=rule)
+        payout = split_revenue(cells, TWO, amount="1", policy=policy)
+        assert named(payout) == ((("owner 0", "owner 1"),) if undecided else ())
+
+
+def test_the_error_of_a_difference_is_at_most_the_sum_of_bounds():
+    owners = owned([[0, 0, 1, 1]], (1, 4))
+    for difference, undecided in ((0.75, True), (0.8, False)):
+        cells = valued([[1.0, 1.0, 1.0 - difference, 1.0]], errors=0.1)
+        payout = split_revenue(cells, owners, amount="1", policy=Policy(gate="off"))
+        # Each error is at most 0.2.
+        assert payout.errors.bounded
+        assert bool(payout.undecided) == undecided
 
 
 def test_errors_of_sums_without_owners_in_fit_are_bounds():
@@ -308,6 +331,10 @@ def test_many_owners_are_printed_in_few_lines():
     # The head, the names of columns, 20 owners, and how many more there are.
     assert repr(payout).splitlines()[23:] == list(payout.notes)
     assert "4,930 more pairs" in repr(payout)
+    view = html.unescape(payout._repr_html_())
+    assert view.count("<tr>") == 21
+    assert view.count('aria-hidden="true"') == 20
+    assert all(note in view for note in payout.notes)
 
 
 WINE, LABELS = load_wine(return_X_y=True, as_frame=True)
@@ -360,9 +387,8 @@ def test_an_agreed_share_for_labels_where_they_are_no_players():
     both = Owners(np.zeros((3, 1))).assign("ann", rows=[0]).assign("bob", rows=[1, 2])
     both = both.assign("ann", rows=[0], columns="(label)")
     both = both.assign("bob", rows=[1, 2], columns="(label)")
-    payout = split_revenue(
-        valued(np.ones((3, 1))), both, amount="90", policy=Policy(label_share="0.5", gate="off")
-    )
+    policy = Policy(label_share="0.5", gate="off", duplicates="pay")
+    payout = split_revenue(valued(np.ones((3, 1))), both, amount="90", policy=policy)
     assert list(map(str, payout.amounts)) == ["30.00", "60.00"]
 
 
@@ -428,7 +454,146 @@ def test_statements_come_in_any_library():
 def test_amounts_are_text_in_a_frame_exact_to_the_cent():
     frame = payout_of_shared().to_frame("polars")
     assert frame["amount"].to_list() == ["3.00", "6.00"]
-    assert frame.columns == ["owner", "value", "low", "high", "share", "amount"]
+    figures = ["value", "low", "high", "share", "amount", "amount_low", "amount_high"]
+    assert frame.columns == ["owner", *figures]
+
+
+def test_the_interval_of_an_amount_has_the_errors_of_a_ratio():
+    """Two independent values: the delta method gives the error of a share."""
+    errors = 0.01
+    payout = split_revenue(
+        valued([[3.0, 1.0]], errors=errors), TWO, amount="100", policy=Policy(gate="off")
+    )
+    half = 1.96 * 100 * np.hypot(3.0, 1.0) * errors / 4.0**2
+    low, high = map(float, payout.amount_intervals[1])
+    assert (low + high) / 2 == pytest.approx(25, abs=0.05 * half)
+    assert (high - low) / 2 == pytest.approx(half, rel=0.1)
+
+
+@pytest.mark.parametrize(("negative", "minimum"), [("floor", "0"), ("carry", "0"), ("floor", "9")])
+def test_intervals_of_amounts_end_where_the_policy_does(negative, minimum):
+    policy = Policy(negative=negative, minimum=minimum, gate="off")
+    payout = split_revenue(valued([[3.0, 0.2]], errors=0.5), TWO, amount="100", policy=policy)
+    ends = [(str(low), str(high)) for low, high in payout.amount_intervals]
+    most = Decimal("100.00") - Decimal(minimum)
+    assert ends[0][1] == str(most)
+    assert Decimal(ends[1][0]) == Decimal(minimum)
+    for (low, high), amount in zip(payout.amount_intervals, payout.amounts, strict=True):
+        assert Decimal(minimum) <= low <= amount <= high <= most
+
+
+THREE = Owners(np.zeros((1, 3))).assign("a", columns="x0").assign("b", columns="x1")
+THREE = THREE.assign("c", columns="x2")
+
+
+@pytest.mark.parametrize("negative", ["floor", "carry", "signed"])
+def test_a_shell_of_a_declared_party_gains_nothing(negative):
+    """Bad cells under a second name are set off against the party's good ones."""
+    apart = Policy(negative=negative, gate="off", party_of={"b": "a"})
+    payout = split_revenue(valued([[5.0, -3.0, 2.0]]), THREE, amount="100", policy=apart)
+    assert amounts_of(payout) == {"a": 50, "b": 0, "c": 50}
+    assert payout.carried == {}
+    alone = replace(apart, party_of=None)
+    free = split_revenue(valued([[5.0, -3.0, 2.0]]), THREE, amount="100", policy=alone)
+    gained = sum(free.amounts[:2]) - sum(payout.amounts[:2])
+    assert (gained == 0) == (negative == "signed")
+
+
+def test_a_party_of_negative_value_carries_its_shortfall_once():
+    policy = Policy(negative="carry", gate="off", party_of={"a": "firm", "b": "firm"})
+    payout = split_revenue(valued([[1.0, -3.0, 2.0]]), THREE, amount="100", policy=policy)
+    assert amounts_of(payout) == {"a": 0, "b": 0, "c": 100}
+    assert payout.carried == {"b": -2.0}
+
+
+def test_a_minimum_is_for_every_party():
+    policy = Policy(negative="floor", minimum="10", gate="off", party_of={"b": "a"})
+    payout = split_revenue(valued([[1.0, -3.0, 2.0]]), THREE, amount="100", policy=policy)
+    assert amounts_of(payout) == {"a": 10, "b": 0, "c": 90}
+
+
+def test_parties_are_of_owners():
+    policy = Policy(party_of={"eve": "a"}, gate="off")
+    with pytest.raises(ValueError, match=r"party_of must name owners .* got 'eve'"):
+        split_revenue(valued([[5.0, -3.0, 2.0]]), THREE, amount="100", policy=policy)
+    with pytest.raises(ValueError, match="party_of must map names"):
+        Policy(party_of={"eve": 3})
+
+
+def test_parties_that_cannot_be_told_apart_get_equal_parts():
+    policy = Policy(undecided="equal", gate="off")
+    # The error of a difference is 0.1 * sqrt(2): 5 and 4.8 are tied, 4.8 and 4.6 only by a chain.
+    payout = split_revenue(
+        valued([[5.0, 4.8, 4.6]], errors=0.1), THREE, amount="144", policy=policy
+    )
+    assert amounts_of(payout) == {"a": 49, "b": 49, "c": 46}
+    assert payout.ties == (("a", "b"),)
+    assert "Paid in equal parts, because their order is not decided: a and b." in payout.notes
+    sure = split_revenue(valued([[5.0, 4.8, 4.6]], errors=0.0), THREE, amount="144", policy=policy)
+    assert amounts_of(sure) == {"a": 50, "b": 48, "c": 46}
+
+
+def test_what_is_not_known_is_held_back_to_the_cent():
+    cells, owners = valued([[5.0, 4.8, -0.6]], errors=0.3), THREE
+    estimate = split_revenue(cells, owners, amount="100", policy=Policy(gate="off"))
+    held = split_revenue(cells, owners, amount="100", policy=Policy(undecided="hold", gate="off"))
+    assert held.amounts == tuple(low for low, _ in estimate.amount_intervals)
+    assert sum(held.amounts) + held.held == 100
+    assert held.held > 0
+    assert f"Held back until the values are known better: {held.held:,} EUR." in held.notes
+    unknown = valued([[5.0, 4.8, -0.6]], errors=np.nan)
+    with pytest.raises(ValueError, match="undecided='hold' needs the errors of the values"):
+        split_revenue(unknown, owners, amount="100", policy=Policy(undecided="hold", gate="off"))
+
+
+def pay_three_columns(n_validation_rows, seed, valuer=None, **policy):
+    (X, y), (X_val, y_val) = (draw_classes(n, s) for n, s in ((60, 0), (n_validation_rows, seed)))
+    owners = Owners(X).assign("a", columns="x0").assign("b", columns="x1").assign("c", columns="x2")
+    fitted = (valuer or KNNValuer(5)).fit(X, y, X_val=X_val, y_val=y_val, owners=owners)
+    rules = Policy(gate="off", **policy)
+    return split_revenue(fitted.valuation_, owners, amount="1000", policy=rules)
+
+
+def draw_classes(n_rows, seed):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n_rows)
+    return rng.normal(size=(n_rows, 3)) + np.outer(y, [2.0, 1.0, 0.5]), y
+
+
+@pytest.mark.parametrize("negative", ["signed", "floor"])
+def test_as_many_validation_rows_as_planned_halve_the_intervals(negative):
+    plan = pay_three_columns(300, 1, negative=negative).plan()
+    later = pay_three_columns(plan.rows_then, 2, negative=negative)
+    assert max(float(high - low) for low, high in later.amount_intervals) == pytest.approx(
+        plan.width_then, rel=0.15
+    )
+    assert plan.width_then == plan.width_now / 2
+
+
+def test_more_tasks_are_planned_only_if_sampling_errors_matter():
+    rough, exact = (
+        pay_three_columns(40, 1, OwnerValuer(KNNValuer(5), **more), game="owners").plan()
+        for more in ({"stop": MaxTasks(12), "random_state": 0}, {})
+    )
+    assert rough.times_tasks == pytest.approx(rough.rows_then / 40, rel=0.05)
+    assert exact.times_tasks == 1.0
+
+
+def test_a_plan_for_a_width_of_ones_own():
+    payout = pay_three_columns(100, 1)
+    plan = payout.plan()
+    third = payout.plan(plan.width_now / 3)
+    assert third.rows_then / plan.rows_then == pytest.approx(9 / 4, rel=0.15)
+    with pytest.raises(ValueError, match=r"width must be above 0 and below .* got 0"):
+        payout.plan(0)
+    assert payout_of_shared().plan() is None
+
+
+def test_values_without_error_give_amounts_without_width():
+    payout = split_revenue(
+        valued([[2.0, 1.0]], errors=0.0), TWO, amount="100", policy=Policy(gate="off")
+    )
+    assert payout.amount_intervals == tuple((amount, amount) for amount in payout.amounts)
 
 
 def pay(**given):
@@ -454,6 +619,14 @@ WRONG = [
     ({"currency": ""}, "currency must be text on one line, got ''"),
     ({"currency": None}, "currency must be text on one line, got None"),
     ({"unit": 0.01}, "unit must be a string, an integer or a Decimal, got 0.01"),
+    (
+        {"currency": "points"},
+        "currency must be a code of ISO 4217 such as 'EUR', got 'points'; for",
+    ),
+    ({"currency": "eur"}, "currency must be a code of ISO 4217 such as 'EUR', got 'eur'; for any"),
+    ({"digits": 3}, "digits of EUR must be 2, got 3; leave digits out"),
+    ({"currency": "points", "digits": 1.0}, "digits must be an integer from 0 to 18, got 1.0"),
+    ({"currency": "JPY", "unit": "0.01"}, "unit must have at most 0 digits after the point in JPY"),
     ({"unit": "0"}, "unit must be above 0, got 0; give the smallest amount paid, such as '0.01'"),
     (
         {"negative": "ignore"},
@@ -470,7 +643,7 @@ WRONG = [
         "label_share must be a string, .*, got 0.1; pass one such as '0.10'",
     ),
     ({"label_share": "1", "label_owner": "lab"}, "label_share must be below 1, got '1'"),
-    ({"game": "rows"}, "game must be 'cells' or 'blocks', got 'rows'"),
+    ({"game": "rows"}, "game must be 'cells' or 'blocks' or 'owners', got 'rows'"),
     ({"gate": "open"}, "gate must be 'warn' or 'refuse' or 'off', got 'open'"),
     (
         {"carried": [1]},
@@ -492,11 +665,11 @@ WRONG = [
     ({"carried": {"owner 0": float("-inf")}}, "carried must be finite and at most 0, got -inf"),
     (
         {"carried": {"owner 0": -1.0}},
-        "negative must be 'carry' if shortfalls are carried over, got 'floor'",
+        "negative must be 'carry' if shortfalls are carried over, got 'signed'",
     ),
     ({"valuation": valued([[np.nan, 1.0]])}, "1 blocks or more were never visited"),
     ({"valuation": valued([[np.inf, 1.0]])}, "values must be finite to split an amount"),
-    ({"valuation": valued([[-1.0, 0.0]])}, "at least one of the owners' values must be above 0"),
+    ({"valuation": valued([[-1.0, 0.0]])}, "the total of the owners' values must be above 0"),
 ]
 
 

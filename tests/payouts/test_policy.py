@@ -1,13 +1,22 @@
 """Exact shares in whole cents: a thousand random payouts, and each policy by its word."""
 
+from dataclasses import asdict
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cellworth.payouts.policy import compute_quotas, compute_weights, parse_money, round_to_units
+from cellworth.payouts.allocation import simulate_quotas
+from cellworth.payouts.policy import (
+    Policy,
+    compute_quotas,
+    compute_weights,
+    parse_money,
+    round_to_units,
+)
 
 CENT = Decimal("0.01")
 # Shares are ratios: integers are as good as any values.
@@ -21,6 +30,18 @@ hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 def shared(worth, amount, unit=CENT, negative="floor", minimum=0):
     shares = compute_quotas(Fraction(amount), compute_weights(worth, negative), Fraction(minimum))
     return shares, round_to_units(shares, unit, range(len(worth)))
+
+
+@pytest.mark.parametrize("negative", ["floor", "carry", "signed"])
+@pytest.mark.parametrize("minimum", ["0", "12"])
+def test_simulated_shares_follow_the_rule_of_exact_ones(negative, minimum):
+    """Intervals of amounts come from shares in floats, which must be those that are paid."""
+    worth = [Fraction(n) for n in (50, 30, 9, -4)]
+    exact, _ = shared(worth, 100, negative=negative, minimum=minimum)
+    drawn = np.array([[float(value) for value in worth]])
+    policy = Policy(negative=negative, minimum=minimum)
+    simulated = simulate_quotas(policy, 100.0, drawn, range(len(worth)))
+    assert simulated[0] == pytest.approx([float(share) for share in exact], rel=1e-12)
 
 
 @pytest.mark.slow
@@ -189,3 +210,18 @@ def test_a_minimum_for_all_must_be_there():
         ValueError, match=r"minimum must be at most 50.00 for 2 owners .*, got 60.00"
     ):
         compute_quotas(Fraction(100), [Fraction(1), Fraction(1)], Fraction(60))
+
+
+@pytest.mark.parametrize(
+    ("currency", "unit"),
+    [("EUR", "0.01"), ("JPY", "1"), ("KWD", "0.001"), ("CLF", "0.0001"), ("XAF", "1")],
+)
+def test_the_smallest_amount_is_that_of_the_currency(currency, unit):
+    assert Policy(currency=currency).unit == unit
+
+
+def test_a_currency_outside_iso_4217_has_the_digits_that_are_given():
+    assert Policy(currency="points", digits=1).unit == "0.1"
+    assert Policy(currency="points", digits=0, unit="5").unit == "5"
+    again = Policy(**asdict(Policy(currency="points", digits=1)))
+    assert (again.unit, again.digits) == ("0.1", 1)

@@ -73,9 +73,10 @@ X_NAMES = np.array(["x0", "x1", "x2", "x3"], dtype=object)
 
 @pytest.mark.parametrize("n_shards", [1, 3, 7])
 def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
-    plain = split_revenue(of_array(), held(X), amount="1000.00", policy=Policy(gate="off"))
+    policy = Policy(gate="off", duplicates="pay")
+    plain = split_revenue(of_array(), held(X), amount="1000.00", policy=policy)
     in_shards(whole(), tmp_path, n_shards)
-    stored = split_revenue(load(tmp_path), held(TABLE), amount="1000.00", policy=Policy(gate="off"))
+    stored = split_revenue(load(tmp_path), held(TABLE), amount="1000.00", policy=policy)
     assert stored.amounts == plain.amounts
     np.testing.assert_array_equal(stored.values, plain.values)
     # Sums of the errors of millions of cells would say nothing.
@@ -83,7 +84,9 @@ def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
     assert "Intervals are not known. Pass owners to fit" in repr(stored)
     mine, wanted = (payout.statement("bob") for payout in (stored, plain))
     assert "(95% interval not known)" in repr(mine)
-    assert mine.to_dict() | {"interval": []} == wanted.to_dict() | {"interval": []}
+    unknown = {"interval": [], "amount_interval": None}
+    assert mine.to_dict() | unknown == wanted.to_dict() | unknown
+    assert set(stored.amount_intervals) == {None}
     names = {f"x{j}": f"c{j}" for j in range(4)}
     called = [names[name] for name in wanted.cells["column"]]
     assert mine.cells == wanted.cells | {"column": called}
@@ -100,10 +103,10 @@ def test_the_gate_says_what_it_did_not_look_for(tmp_path):
 def test_what_was_not_checked_does_not_stop_a_split_but_findings_do(tmp_path):
     stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
     with pytest.warns(UserWarning, match="the 50 rows were not checked for copies"):
-        payout = split_revenue(stored, owners, amount="10.00", policy=Policy(gate="refuse"))
+        payout = split_revenue(stored, owners, amount="10.00")
     assert "the 50 rows were not checked for copies" in payout.notes[-1]
     with pytest.raises(ValueError, match="nothing was split: the cells of eve have a negative"):
-        split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="refuse"))
+        split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(negative="floor"))
 
 
 def test_owners_of_whole_columns_get_the_errors_of_their_columns(tmp_path):
@@ -185,17 +188,15 @@ def test_overlaps_are_found_without_the_table():
 
 def test_holdings_come_back_from_plain_text():
     owners = held(TABLE)
-    again = Owners.from_plain(
-        {"owners": owners.to_plain(), "overlaps": "equal"}, TABLE, called="the list"
-    )
+    again = Owners.from_plain(owners.to_plain(), TABLE, called="the list")
     np.testing.assert_array_equal(again.codes, owners.codes)
 
 
 def test_a_payout_of_shards_is_saved_with_its_files(tmp_path):
     stored = in_shards(whole(), tmp_path / "values")
     payout = split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="off"))
-    payout.save(tmp_path / "audit")
-    kept = load(tmp_path / "audit" / "valuation")
+    payout.save(tmp_path / "bundle")
+    kept = load(tmp_path / "bundle" / "valuation")
     np.testing.assert_array_equal(kept.values, whole().values)
 
 

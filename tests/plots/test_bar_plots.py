@@ -14,7 +14,7 @@ from cellworth.plots.style import NEGATIVE, POSITIVE
 from cellworth.plots.value_plots import group_undecided
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.values import ValueList
-from drawing import assert_readable, tick_names
+from drawing import assert_readable, tick_names, valuation_of
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -287,3 +287,47 @@ def test_brackets_that_no_one_could_read_become_a_number():
     ax = plots.owners(many)
     assert brackets(ax) == []
     assert f"the order of {len(pairs)} of 300 pairs is undecided" in ax.get_xlabel()
+
+
+# Lists of values, and two valuations ----------------------------------------------------------
+
+
+def test_bar_draws_a_list_with_intervals_from_both_errors():
+    listing = valuation_of([[3.0, -1.0, 2.0]], errors=0.3, validation=0.4).highest(3)
+    ax = plots.bar(listing)
+    assert [end for _, end, _ in bars(ax)] == [3.0, 2.0, -1.0]
+    assert tick_names(ax.yaxis) == ["0, x0", "0, x2", "0, x1"]
+    error = np.hypot(listing.sampling_se, listing.validation_se)[0]
+    assert whiskers(ax)[0] == pytest.approx((3.0 - WIDTH_95 * error, 3.0 + WIDTH_95 * error))
+    assert_readable(ax)
+
+
+def test_bar_shows_the_largest_of_many_and_says_how_many_are_left_out():
+    ax = plots.bar(valuation_of(np.diag(np.arange(-10.0, 20.0))).columns(), max_bars=3)
+    assert [end for _, end, _ in bars(ax)] == [19.0, 18.0, 17.0]
+    assert "27 more are smaller" in ax.get_xlabel()
+
+
+def test_bar_names_cells_by_row_and_column():
+    ax = plots.bar(valuation_of([[1.0, -2.0]], rows=["ann"]).lowest(2))
+    assert tick_names(ax.yaxis) == ["ann, x0", "ann, x1"]
+
+
+def test_compare_draws_the_largest_change_on_top():
+    before = valuation_of([[1.0, 2.0, 5.0]], columns=["a", "b", "old"])
+    after = valuation_of([[1.5, -1.0, 0.5]], columns=["a", "b", "new"])
+    ax = plots.compare(before, after, labels=("May", "June"))
+    assert tick_names(ax.yaxis) == ["old", "b", "a", "new"]
+    assert beside(ax) == ["only May", f"{MINUS}3.00", "+0.50", "only June"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["May", "June"]
+    assert_readable(ax)
+
+
+def test_compare_needs_two_valuations():
+    with pytest.raises(TypeError, match="must be a Valuation"):
+        plots.compare(valuation_of([[1.0]]), [1.0])
+
+
+def test_waterfall_says_what_cells_hold():
+    ax = plots.waterfall(explanation_of([0.1, -0.5], cells=(39, None)))
+    assert tick_names(ax.yaxis) == ["x1 = missing", "x0 = 39", "row 7"]

@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from cellworth import KNNValuer, plots
-from cellworth.plots.style import PALE_GRAY, sequential
+from cellworth.plots.style import LINES, PALE_GRAY, sequential
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
 
 
@@ -117,13 +117,18 @@ def color_of(ax, value):
 
 
 @pytest.mark.parametrize("library", TABLES)
-def test_numbers_and_dates_are_colored_by_rank_all_else_is_grey(library):
+def test_numbers_and_dates_are_colored_by_rank_and_categories_by_frequency(library):
     ax = plots.beeswarm(MIXED, X=TABLES[library])
     assert_readable(ax)
     # Of the ages two share the lowest: their ranks are 1.5, 1.5, 3 and 4, one has none.
-    ranks = {"age": [0.6, 0.0, None, 1.0, 0.0], "day": [0.5, 0.0, 0.25, 1.0, 0.75]}
-    for j, name in enumerate(["age", "town", "day"]):
-        for i, rank in enumerate(ranks.get(name, [None] * 5)):
+    # Two towns are equally frequent.
+    ranks = {
+        "age": [0.6, 0.0, None, 1.0, 0.0],
+        "town": [0.0, 1.0, 0.0, None, 1.0],
+        "day": [0.5, 0.0, 0.25, 1.0, 0.75],
+    }
+    for j, name in enumerate(ranks):
+        for i, rank in enumerate(ranks[name]):
             expected = to_rgba(PALE_GRAY) if rank is None else sequential()(rank)
             assert color_of(ax, MIXED.values[i, j]) == pytest.approx(expected)
 
@@ -132,15 +137,62 @@ def test_the_color_bar_says_what_colors_mean():
     ax = plots.beeswarm(MIXED, X=TABLES["pandas"])
     bar = ax.figure.axes[1]
     assert [text.get_text() for text in bar.get_yticklabels()] == ["low", "high"]
-    assert "rank within its column" in bar.get_ylabel()
-    assert "gray: category or missing value" in bar.get_ylabel()
+    assert "category rare to frequent;\ngray: missing" in bar.get_ylabel()
 
 
-def test_a_table_of_categories_alone_is_grey_without_a_color_bar():
-    valuation = valuation_of(normal(5, 1), columns=["town"])
-    ax = plots.beeswarm(valuation, X=TABLES["polars"])
+def test_a_rare_category_has_another_color_than_a_frequent_one():
+    values = normal(5, 1)
+    X = pl.DataFrame({"town": ["Ulm", "Bonn", "Ulm", "Ulm", None]})
+    ax = plots.beeswarm(valuation_of(values, columns=["town"]), X=X)
+    draw(ax)
+    assert color_of(ax, values[0, 0]) == pytest.approx(sequential()(1.0))
+    assert color_of(ax, values[1, 0]) == pytest.approx(sequential()(0.0))
+    assert color_of(ax, values[4, 0]) == to_rgba(PALE_GRAY)
+
+
+def test_a_column_of_missing_cells_is_grey_without_a_color_bar():
+    valuation = valuation_of(normal(3, 1), columns=["town"])
+    ax = plots.beeswarm(valuation, X=pl.DataFrame({"town": [None, None, None]}))
     assert len(ax.figure.axes) == 1
     assert color_of(ax, valuation.values[0, 0]) == to_rgba(PALE_GRAY)
+
+
+# Content against value ------------------------------------------------------------------------
+
+
+def test_scatter_draws_each_cell_at_its_content_and_value():
+    ax = plots.scatter(MIXED, TABLES["pandas"], "age", color="day")
+    seen = points(ax)
+    known = ~np.isnan(COLUMNS["age"])
+    expected = np.column_stack([COLUMNS["age"], MIXED.values[:, 0]])[known]
+    seen = seen[~np.isnan(seen).any(axis=1)]
+    np.testing.assert_allclose(sorted(seen.tolist()), sorted(expected.tolist()))
+    assert ax.get_xlabel() == "age"
+    assert_readable(ax)
+
+
+def test_scatter_names_categories_and_keeps_their_cells_apart():
+    ax = plots.scatter(MIXED, TABLES["pyarrow"], "town")
+    seen = points(ax)
+    places = dict(zip(seen[:, 1].tolist(), seen[:, 0].tolist(), strict=True))
+    at = [places.get(value, np.nan) for value in MIXED.values[:, 1].tolist()]
+    assert np.abs(np.array(at)[[0, 2]] - 0).max() < 0.3
+    assert np.abs(np.array(at)[[1, 4]] - 1).max() < 0.3
+    assert tick_names(ax.xaxis) == ["Ulm", "Bonn"]
+
+
+def test_scatter_colors_categories_and_says_so_in_a_legend():
+    ax = plots.scatter(MIXED, TABLES["polars"], "day", color="town")
+    draw(ax)
+    seen = [color_of(ax, when) for when in ax.collections[1].get_offsets()[:, 0]]
+    assert seen == [to_rgba(LINES[0])] * 2
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["other or missing", "Ulm", "Bonn"]
+
+
+def test_scatter_refuses_unknown_columns():
+    with pytest.raises(KeyError, match="height"):
+        plots.scatter(MIXED, TABLES["pandas"], "height")
 
 
 def test_columns_are_found_by_name_and_the_label_column_is_grey():

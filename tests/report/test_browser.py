@@ -18,6 +18,7 @@ import pytest
 
 from cellworth import KNNValuer, Owners, report
 from cellworth.diagnostics import repair_cells
+from cellworth.payouts import Policy, split_revenue
 from cellworth.report.page import visible
 from report_tables import DATA, census, flowers, hostile, quirks
 
@@ -77,6 +78,10 @@ def files(tmp_path_factory):
     report.save(folder / "twins.html", fitted.valuation_, twins, y)
     valuation, X, y, owners = hostile()
     report.save(folder / "owners.html", valuation, X, y, owners=owners, cells=False)
+    payout = split_revenue(valuation, owners, amount="1000.00", policy=Policy(gate="warn"))
+    report.write_payout(payout, folder / "payout.html", digest="0123456789abcdef" * 4)
+    statement = payout.statement(owners.names[1])
+    report.write_statement(statement, folder / "statement.html", digest="0123456789abcdef" * 4)
     return folder
 
 
@@ -608,6 +613,30 @@ def test_axe_finds_nothing_serious(open_page, files, scheme, width):
     found = page.evaluate("axe.run().then((result) => result.violations)")
     serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] != "minor"]
     assert serious == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["payout", "statement"])
+def test_axe_finds_nothing_serious_in_the_pages_of_a_payout(open_page, files, name, scheme, width):
+    source = needed(AXE and Path(AXE).read_text(encoding="utf-8"), "AXE names no axe.min.js")
+    page = open_page(files / f"{name}.html", with_map=False, color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.evaluate(source)
+    found = page.evaluate("axe.run().then((result) => result.violations)")
+    serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] != "minor"]
+    assert serious == []
+
+
+@pytest.mark.parametrize("name", ["payout", "statement"])
+def test_pages_of_a_payout_fit_a_phone_and_print(open_page, files, name):
+    page = open_page(files / f"{name}.html", with_map=False, color_scheme="dark")
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert page.evaluate("window.injected") is None
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator("nav").is_visible()
 
 
 def test_a_report_without_cells_has_no_heat_map_and_works(open_page, files):

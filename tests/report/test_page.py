@@ -2,15 +2,18 @@
 
 import base64
 import hashlib
+import html
 import html.parser
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from cellworth import load, report
+from cellworth import audit, load, report
 from cellworth.payouts import Policy, split_revenue
 from cellworth.report.page import Unit, number, percentage, split_isolates, timestamp, visible
 from report_tables import HOSTILE, flowers, hostile
@@ -18,12 +21,12 @@ from report_tables import HOSTILE, flowers, hostile
 TAGS = set(
     (  # noqa: SIM905 (words are read more easily)
         "html head meta title style body a header div p span button h1 nav ul li main section h2 "
-        "h3 strong svg rect line polyline circle text dl dt dd table thead tbody tr th td bdi "
+        "h3 strong svg rect line polyline circle text dl dt dd table thead tbody tfoot tr th td "
         "select option form label input details summary fieldset legend output canvas noscript "
-        "code figure figcaption pre footer script"
+        "bdi br code figure figcaption pre footer script"
     ).split()
 )
-VOID = {"meta", "input"}
+VOID = {"meta", "input", "br"}
 
 
 class Reader(html.parser.HTMLParser):
@@ -205,8 +208,6 @@ def test_a_table_of_the_census_size_stays_within_five_megabytes():
 
 def valuation_of(values, errors):
     """An estimate with these values and errors."""
-    from dataclasses import replace
-
     from cellworth import value_game
     from cellworth.data import Blocks
     from cellworth.games import TableGame
@@ -221,3 +222,84 @@ def valuation_of(values, errors):
     count = np.full((rows + 1, columns + 1), 20)
     moments = Moments.of_variances(count, append_margins(values), append_margins(errors**2))
     return replace(known, blocks=blocks, moments=moments, expected_total=values.sum())
+
+
+@pytest.fixture(scope="module")
+def audit_page(tmp_path_factory):
+    """The page of an audit of a table whose ids, names and cells are all hostile."""
+    path = tmp_path_factory.mktemp("audit") / "audit.html"
+    _, X, *_ = hostile()
+    X = X.assign(
+        **{HOSTILE[1]: [*(f"{name} {i % 2}" for i, name in enumerate(X.index[:-2])), *"??"]}
+    )
+    X[HOSTILE[0]] = HOSTILE[0]
+    report.write_audit(audit(X), path, title=HOSTILE[0])
+    return path.read_text(encoding="utf-8")
+
+
+def test_the_page_of_an_audit_has_known_elements_and_no_script(audit_page):
+    reader = Reader(audit_page)
+    assert {tag for tag, _ in reader.elements} <= TAGS - {"script"}
+    assert reader.open == []
+    names = {name for _, attributes in reader.elements for name in attributes}
+    assert not [name for name in names if name.startswith("on") or name in ("style", "src")]
+    policy = next(a["content"] for _, a in reader.elements if "http-equiv" in a)
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "script-src" not in policy
+
+
+@pytest.fixture(scope="module")
+def payout_pages(tmp_path_factory):
+    """The pages of a payout of a hostile table to owners with hostile names."""
+    folder = tmp_path_factory.mktemp("payout")
+    valuation, _, _, owners = hostile()
+    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
+    report.write_payout(payout, folder / "board.html", title=HOSTILE[2], digest=HOSTILE[5])
+    report.write_statement(payout.statement(HOSTILE[0]), folder / "owner.html", digest=HOSTILE[5])
+    return [(folder / f"{name}.html").read_text(encoding="utf-8") for name in ("board", "owner")]
+
+
+@pytest.mark.parametrize("position", [0, 1], ids=["board", "owner"])
+def test_pages_of_a_payout_have_known_elements_and_show_hostile_names_as_text(
+    payout_pages, position
+):
+    page = payout_pages[position]
+    reader = Reader(page)
+    assert {tag for tag, _ in reader.elements} <= TAGS - {"script"}
+    assert reader.open == []
+    names = {name for _, attributes in reader.elements for name in attributes}
+    assert not [name for name in names if name.startswith("on") or name in ("style", "src")]
+    policy = next(a["content"] for _, a in reader.elements if "http-equiv" in a)
+    assert "script-src" not in policy
+    assert HOSTILE[0] in [text for tag, text in reader.texts if tag == "bdi"]
+    assert "\u202e" not in page
+    assert "\x00" not in page
+
+
+def test_the_page_of_an_audit_shows_hostile_texts_as_text(audit_page):
+    texts = " ".join(text for tag, text in Reader(audit_page).texts if tag == "bdi")
+    assert "'?' stands for a missing value in 2 cells of <img src=x onerror" in texts
+    assert "\u202e" not in audit_page
+    assert "\x00" not in audit_page
+
+
+def test_the_page_of_an_audit_lists_first_rows_and_counts_the_others(tmp_path):
+    X = pd.DataFrame({"age": [20 + 7 * i % 45 for i in range(200)]}, index=range(1000, 1200))
+    X["town"] = ["n/a" if i < 25 else "Ulm" if i % 2 else "Jena" for i in range(200)]
+    found = audit(X)
+    report.write_audit(found, tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+    (line,) = re.findall(r"<tr>(?:(?!</tr>).)*n/a.*?</tr>", page, re.DOTALL)
+    listed = [int(row) for row in re.findall(r'<bdi class="short">(\d+)</bdi>', line)]
+    assert listed == list(range(1000, 1010))
+    assert "and 15 more" in line
+    assert html.unescape(found[0].advice) in html.unescape(line)
+    assert f"{len(found)} finding" in page
+
+
+def test_the_page_of_an_audit_without_findings_says_so(tmp_path):
+    found = replace(audit([[1, 2], [3, 4], [1, 5]]), findings=(), unusual=())
+    report.write_audit(found, tmp_path / "audit.html")
+    page = (tmp_path / "audit.html").read_text(encoding="utf-8")
+    assert "nothing found" in page
+    assert "<tbody>" not in page

@@ -52,10 +52,10 @@ def cluster():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_shards", "n_workers"),
-    [(7, 1), (1, 2), (16, 2)]
+    [(1, 2), (16, 2)]
     + [
         pytest.param(*each, marks=pytest.mark.long)
-        for each in [(1, 1), (4, 1), (16, 1), (4, 2), (7, 2)]
+        for each in [(1, 1), (4, 1), (7, 1), (16, 1), (4, 2), (7, 2)]
     ],
 )
 def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster, truth, tmp_path):
@@ -79,7 +79,7 @@ def test_workers_may_be_threads_of_this_process(truth, tmp_path):
 def test_a_run_goes_on_elsewhere_and_does_nothing_twice(cluster, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy, folder = Toy(N_SHARDS, log=str(log.path)), tmp_path / "checkpoint"
-    executors = [Dask(cluster(2)), Threads(2), Dask(cluster(1)), Serial()]
+    executors = [Dask(cluster(2)), Threads(2), Dask(cluster(2)), Serial()]
     for n_rounds, executor in enumerate(executors, start=1):
         _, got = toy_shards.run(toy, n_rounds, executor, tmp_path, folder)
         assert np.array_equal(got, truth(n_rounds))
@@ -153,7 +153,7 @@ def test_a_worker_that_does_not_see_the_folder_says_so(cluster, tmp_path):
     folder = tmp_path / "checkpoint"
     toy = Elsewhere(N_SHARDS, hidden=str(folder))
     with pytest.raises(FileNotFoundError, match="that all workers of the cluster share"):
-        toy_shards.run(toy, 1, Dask(cluster(1)), tmp_path, folder)
+        toy_shards.run(toy, 1, Dask(cluster(2)), tmp_path, folder)
 
 
 @pytest.mark.slow
@@ -334,10 +334,10 @@ def bytes_moved(client):
 
 
 @pytest.mark.slow
-def test_rows_and_states_do_not_travel(tmp_path):
-    toy = Toy(12, weight=2**20)
-    with survivor.cluster(4) as client:
-        toy_shards.run(toy, N_ROUNDS, Dask(client), tmp_path)
-        moved = bytes_moved(client)
+def test_rows_and_states_do_not_travel(cluster, tmp_path):
+    toy, client = Toy(12, weight=2**20), cluster(2)
+    before = bytes_moved(client)
+    toy_shards.run(toy, N_ROUNDS, Dask(client), tmp_path)
+    moved = bytes_moved(client) - before
     # All of it is less than the rows or the state of one shard.
     assert 0 < moved < 2**20

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+from operator import neg
 
 import joblib
 import numpy as np
@@ -269,36 +270,32 @@ def test_joblib_works_on_after_a_run_in_processes():
     assert answers(Processes(2), abs, range(3)) == {t: t for t in range(3)}
 
 
-def double(request):
-    return 2 * request
-
-
-def doubled_in_processes(numbers):
+def negated_in_processes(numbers):
     """Answers, and what was warned of."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        found = answers(Processes(2), double, numbers)
+        found = answers(Processes(2), neg, numbers)
     return found, [str(each.message) for each in told]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_within_a_pool_of_forked_processes_tasks_run_one_after_the_other():
     # The pool that waits here for the next run is not theirs.
-    assert answers(Processes(2), double, range(3)) == {0: 0, 1: 2, 2: 4}
+    assert answers(Processes(2), neg, range(3)) == {0: 0, 1: -1, 2: -2}
     with warnings.catch_warnings():
         # Python warns of forks beside threads.
         warnings.simplefilter("ignore", DeprecationWarning)
         pool = multiprocessing.get_context("fork").Pool(1)
     with pool:
-        found, told = pool.apply(doubled_in_processes, (range(3),))
-    assert found == {0: 0, 1: 2, 2: 4}
+        found, told = pool.apply(negated_in_processes, (range(3),))
+    assert found == {0: 0, 1: -1, 2: -2}
     assert len(told) == 1
     assert "cannot start processes within a daemonic process" in told[0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 def test_a_forked_process_does_not_take_the_pool_of_its_parent():
-    answers(Processes(2), double, range(1))
+    answers(Processes(2), neg, range(1))
     assert executors._waiting
     read, write = os.pipe()
     with warnings.catch_warnings():

@@ -2,13 +2,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cellworth.sampling.moments import Tally
-from cellworth.sampling.passes import PassSums, QueryVariance
+from cellworth.sampling.moments import Tally, widening
+from cellworth.sampling.passes import DrawVariance, PassSums, QueryVariance
 
 
-def part(sums, weight=0.25, total=0.0, **more):
+def part(sums, weight=0.25, total=0.0, half_difference=None, **more):
+    """Return one of four parts of a pass; its queries may have been drawn twice."""
     seen = np.atleast_2d(sums)
-    return PassSums(4, 1, 1, seen, weight, total, tally=Tally(utilities=3), **more)
+    squares = np.full(seen.shape, 0.0 if half_difference is None else half_difference**2)
+    twice = half_difference is not None
+    draws = DrawVariance(int(twice), squares, weight**2 * twice, weight**2 * (not twice))
+    return PassSums(4, 1, 1, seen, weight, total, draws=draws, tally=Tally(utilities=3), **more)
 
 
 def fold(parts):
@@ -18,19 +22,98 @@ def fold(parts):
     return result
 
 
-def test_a_finished_pass_is_one_observation():
-    seen = fold([part([1.0], total=0.5)] * 8)
-    assert seen.moments.count.tolist() == [[2]]
+def test_parts_with_two_draws_are_observations():
+    seen = fold([part([1.0], total=0.5, half_difference=0.0)] * 8)
+    assert seen.moments.count.tolist() == [[9]]
     assert seen.moments.values.tolist() == [[4.0]]
     assert seen.moments.sampling_se.tolist() == [[0.0]]
     assert seen.expected_total == 2.0
     assert seen.tally.utilities == 24
 
 
-def test_differences_between_passes_give_the_standard_error():
-    seen = fold([part([1.0])] * 4 + [part([2.0])] * 4)
+def test_differences_between_draws_give_the_standard_error():
+    first = [part([1.0], half_difference=0.5)] * 4
+    assert fold(first).moments.sampling_se[0, 0] == pytest.approx(1.0)
+    seen = fold(first + [part([2.0], half_difference=0.5)] * 4)
     assert seen.moments.values[0, 0] == 6.0
-    assert seen.moments.sampling_se[0, 0] == pytest.approx(2.0)
+    assert seen.moments.sampling_se[0, 0] == pytest.approx(np.sqrt(0.5))
+    # A query that is drawn once has twice the variance of one that is drawn twice.
+    mixed = fold([part([1.0], half_difference=0.5)] * 2 + [part([1.0])] * 2)
+    assert mixed.moments.sampling_se[0, 0] == pytest.approx(np.sqrt(2 * 0.25 + 2 * 0.5))
+
+
+def test_without_second_draws_the_sampling_error_is_not_known():
+    assert np.isnan(fold([part([1.0])] * 4).moments.sampling_se).all()
+
+
+def test_a_quick_pass_is_replaced_by_the_next_one():
+    quick = [part([v], quick=True, query_variance=variance_of([v])) for v in VALUES]
+    assert fold(quick).moments.values[0, 0] == VALUES.sum()
+    started = fold([*quick, part([9.0], quick=True)])
+    assert started.moments.values[0, 0] == VALUES.sum()
+    better = [part([2 * v], quick=True, query_variance=variance_of([2 * v])) for v in VALUES]
+    seen = fold([*quick, *better])
+    assert seen.moments.values[0, 0] == 2 * VALUES.sum()
+    assert seen.validation_se()[0, 0] == pytest.approx(sampling_se(2 * VALUES))
+    thrice = fold([*quick, *better, *(part([4 * v], quick=True) for v in VALUES)])
+    assert thrice.moments.values[0, 0] == 3 * VALUES.sum()
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_errors_of_a_simulated_run_are_right_at_every_moment(quick):
+    """Values of queries and of their draws are known: so are both errors."""
+    rng = np.random.default_rng(0)
+    n_runs, n_parts, n_queries, query_sd, later_sd = 4000, 16, 4, 1.0, 1.0
+    weight = 1 / (n_parts * n_queries)
+    for n_done in (12, n_parts, 24, 31, 3 * n_parts, 3 * n_parts + 9):
+        truth = query_sd * rng.normal(size=(n_runs, n_parts, n_queries))
+        parts = []
+        # Variance of the mean of each query's draws, and passes that it is a mean over.
+        of_query, n_means = np.zeros(n_parts), np.zeros(n_parts)
+        for number in range(n_done):
+            at, is_quick = number % n_parts, quick and number < n_parts
+            draw_sd = 2.0 if is_quick else later_sd
+            # A pass counts by quarters.
+            if number < n_parts or at < (n_done - number + at) // 4 * 4:
+                replaced = quick and number < 2 * n_parts
+                n_means[at] = 1 if replaced else n_means[at] + 1
+                of_query[at] = draw_sd**2 / 2 + (0.0 if replaced else of_query[at])
+            own = truth[:, at]
+            draws = own + draw_sd * rng.normal(size=(2, *own.shape))
+            halves = draws.sum(axis=2) * weight / 2
+            variance = None
+            if number < n_parts * (1 + quick):
+                seen = draws[0][np.newaxis]
+                variance = QueryVariance(
+                    np.array([n_queries]), np.array([float(n_queries)]),
+                    seen.sum(axis=2), (seen**2).sum(axis=2),
+                )  # fmt: skip
+            squares = DrawVariance(1, (halves[0] - halves[1]) ** 2, n_queries * weight**2, 0.0)
+            parts.append(
+                PassSums(
+                    n_parts,
+                    1,
+                    n_queries,
+                    halves.sum(axis=0),
+                    n_queries * weight,
+                    0.0,
+                    draws=squares,
+                    query_variance=variance,
+                    quick=quick,
+                    milestones=(4, 8, 12),
+                )
+            )
+        found = fold(parts)
+        n_asked = min(n_done, n_parts) * n_queries
+        known = of_query[:n_done] / n_means[:n_done] ** 2
+        error = found.moments.values - truth[:, : min(n_done, n_parts)].mean(axis=(1, 2))
+        sampling = np.mean(found.moments.sampling_se**2)
+        assert sampling == pytest.approx(known.mean() / n_asked, rel=0.05)
+        assert sampling == pytest.approx(np.mean(error**2), rel=0.1)
+        count = found.moments.count[0]
+        reach = 1.96 * np.hypot(found.moments.sampling_se * widening(count), found.validation_se())
+        # Values vary around 0, the mean over all queries there could be.
+        assert 0.93 < np.mean(np.abs(found.moments.values) < reach) < 0.98
 
 
 def test_values_during_the_first_pass_are_means_over_the_queries_so_far():
@@ -39,7 +122,7 @@ def test_values_during_the_first_pass_are_means_over_the_queries_so_far():
     assert seen.expected_total == 1.0
 
 
-def test_a_later_unfinished_pass_does_not_count():
+def test_a_later_unfinished_pass_without_milestones_does_not_count():
     seen = fold([part([1.0], total=0.5)] * 4 + [part([9.0], total=3.0)])
     assert seen.moments.values[0, 0] == 4.0
     assert seen.expected_total == 2.0
@@ -121,9 +204,12 @@ def test_a_single_query_has_no_validation_error():
 
 
 def test_the_correction_for_sampling_errors_never_removes_all_of_the_validation_error():
-    first = [part([v / 4], query_variance=variance_of([v])) for v in VALUES]
-    for shift, kept in ((0.1, None), (4.0, 0.25)):
-        seen = fold([*first, *(part([(v + shift) / 4]) for v in VALUES)])
-        variance = VALUES.var(ddof=1) / 4
-        expected = variance - shift**2 / 2 if kept is None else kept * variance
+    variance = VALUES.var(ddof=1) / 4
+    for half_difference, expected in ((0.1, variance - 8 * 0.1**2), (0.5, variance / 4)):
+        seen = fold(
+            [
+                part([v / 4], half_difference=half_difference, query_variance=variance_of([v]))
+                for v in VALUES
+            ]
+        )
         assert seen.validation_se()[0, 0] == pytest.approx(np.sqrt(expected) * student(3))

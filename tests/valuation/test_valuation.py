@@ -436,7 +436,8 @@ def test_the_error_of_the_total_joins_both_kinds():
     assert exact.total_error == pytest.approx(expected, rel=1e-9)
     bare = replace(exact, validation=None)
     assert bare.total_error == 0.0
-    moments = replace(exact.moments, count=exact.moments.count + 1, sum_sq=np.ones((21, 4)))
+    count = np.full((21, 4), 2, dtype=np.int64)
+    moments = replace(exact.moments, count=count, sum_sq=np.ones((21, 4)))
     drawn = replace(exact, moments=moments, status="estimated")
     sampling = np.sqrt(0.5) * float(widening(2))
     assert drawn.total_error == pytest.approx(np.hypot(sampling, exact.total_error))

@@ -3,6 +3,7 @@
 import itertools
 import signal
 import warnings
+from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -22,12 +23,14 @@ from sklearn.model_selection import (
 from cellworth import DataWarning, KNNValuer, OutOfBagValuer, Owners, Runtime, load, value_game
 from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.knn.knn_game import KNNScoring
-from cellworth.knn.tasks import order_fairly
+from cellworth.knn.tasks import WeightedQueries, order_fairly
 from cellworth.runtime import (
     MaxTasks,
     MemoryCheckpoint,
     Processes,
+    Progress,
     Serial,
+    TargetPrecision,
     TargetStandardError,
     Threads,
 )
@@ -41,6 +44,7 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
+from cellworth.valuers.knn_valuer import MOST_SORTED_ROWS, Effort, ExpectedShare, Size
 from enumeration import block_values
 from fit_settings import split_settings
 
@@ -428,9 +432,11 @@ def test_a_rule_on_errors_ends_a_run_between_sweeps():
     problem = larger_problem(n_columns=8)
     loose = KNNValuer(sampler=PermutationSampler(1), stop=TargetStandardError(1e-3), random_state=0)
     valuation = fit(loose, problem)
+    n_tasks = valuation.provenance.sessions[0].tasks
     assert np.nanmax(valuation.sampling_se) <= 1e-3
-    assert valuation.counts.max() > 10
-    assert fit(loose.set_params(n_passes=4), problem).counts.max() == 4
+    short = fit(loose.set_params(n_passes=2), problem)
+    assert short.provenance.sessions[0].tasks < n_tasks
+    assert np.nanmax(short.sampling_se) > 1e-3
 
 
 # what comes in, what comes out ------------------------------------------------------------------
@@ -495,7 +501,10 @@ def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, mo
                 valuer.set_params(stop=MaxTasks(n_tasks)), (X, y, X_val, y_val), owners=owners
             )
         n_done = int(str(told[0].message).split(" of 40")[0].split()[-1])
-        _, done = order_fairly([np.zeros(40, dtype=np.intp)])
+        labels, scoring = ([y_val], "neg_mean_squared_error")
+        if n_classes is not None:
+            labels, scoring = ([codes(y_val)], "neighbor_agreement")
+        _, done = WeightedQueries.of((), labels, scoring).order
         some = X_val.iloc[done[:n_done]], y_val[done[:n_done]]
         whole = fit(KNNValuer(sampler=ExhaustiveSampler()), (X, y, *some), owners=owners)
         np.testing.assert_allclose(part.moments.mean, whole.moments.mean, atol=1e-13)
@@ -562,7 +571,7 @@ def test_the_first_task_of_a_cross_validation_has_touched_every_row(monkeypatch)
     X, y, _, _ = larger_problem()
     with pytest.warns(UserWarning, match="interrupted"):
         part = KNNValuer(stop=MaxTasks(1)).fit(X, y, cv=5).valuation_
-    assert np.all(part.counts == 1)
+    assert np.all(part.counts == 2)
     assert np.all(part.rows().values != 0.0)
 
 
@@ -606,12 +615,127 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
     small = fit(KNNValuer(), larger_problem())
     assert small.status == "exact"
     wide = fit(KNNValuer(n_passes=2, random_state=0), larger_problem(n_columns=21))
-    assert wide.provenance.method["sampler"] == "LeverageSampler(coalitions=None)"
+    assert wide.provenance.method["sampler"] == "QuadratureSampler(coalitions=84)"
     other = KNNValuer(n_passes=1, random_state=0, semivalue=(None, Beta(2, 1)))
     assert (
         "PermutationSampler"
         in fit(other, larger_problem(n_columns=21)).provenance.method["sampler"]
     )
+
+
+def test_the_quick_pass_is_replaced_by_the_passes_that_follow():
+    problem = larger_problem(n_columns=21)
+    by_default = fit(KNNValuer(n_passes=2, random_state=0), problem)
+    alone = fit(KNNValuer(sampler=QuadratureSampler(84), n_passes=2, random_state=0), problem)
+    np.testing.assert_array_equal(by_default.values, alone.values)
+    np.testing.assert_array_equal(by_default.sampling_se, alone.sampling_se)
+    np.testing.assert_array_equal(by_default.validation_se, alone.validation_se)
+
+
+def test_a_quick_pass_alone_knows_both_errors():
+    problem = larger_problem(n_columns=21)
+    n_tasks = fit(KNNValuer(n_passes=1, random_state=0), problem).provenance.sessions[0].tasks
+    quick = fit(KNNValuer(stop=MaxTasks(n_tasks // 2), random_state=0), problem)
+    assert quick.status == "estimated"
+    assert np.isfinite(quick.sampling_se).all()
+    assert np.isfinite(quick.validation_se).all()
+    again = fit(KNNValuer(stop=MaxTasks(n_tasks // 2), random_state=1), problem)
+    apart = (quick.values - again.values) / np.hypot(quick.sampling_se, again.sampling_se)
+    assert 0.7 < np.sqrt(np.mean(apart**2)) < 1.1
+
+
+def test_an_unfinished_pass_counts_by_quarters():
+    problem = larger_problem(n_columns=21)
+    n_tasks = fit(KNNValuer(n_passes=1, random_state=0), problem).provenance.sessions[0].tasks
+    truth = fit(KNNValuer(n_passes=30, random_state=1), problem).values
+    errors, told = [], []
+    for eighths in (4, 5, 6, 7, 8):
+        stop = MaxTasks(n_tasks * eighths // 8)
+        found = fit(KNNValuer(stop=stop, random_state=0), problem)
+        assert abs(found.efficiency_residual) < 1e-12
+        errors.append(np.sqrt(np.mean((found.values - truth) ** 2)))
+        told.append(np.sqrt(np.mean(found.sampling_se**2)))
+    for each in (errors, told):
+        assert (np.diff(each) < 0).all()
+    np.testing.assert_allclose(told, errors, rtol=0.35)
+
+
+def test_a_default_run_ends_when_sampling_errors_are_small_beside_validation_errors():
+    valuation = fit(KNNValuer(random_state=0), larger_problem(n_columns=21))
+    sampling, validation = (
+        np.sqrt(np.mean(errors**2)) for errors in (valuation.sampling_se, valuation.validation_se)
+    )
+    assert 0.1 < sampling / validation < 0.6
+    fine = KNNValuer(stop=TargetPrecision(0.1), random_state=0)
+    finer = fit(fine, larger_problem(n_columns=21))
+    assert np.sqrt(np.mean(finer.sampling_se**2)) < 0.12 * validation
+
+
+@pytest.mark.parametrize(
+    ("size", "n_validation", "n_passes"),
+    [
+        ((1000, 14, 1000), 1000, 44),
+        ((10_000, 14, 10_000), 10_000, 0),
+        ((32_561, 14, 32_561), 4385, 0),
+        ((300_000, 15, 300_000), 493, 0),
+        ((1000, 500, 1000), 1000, 2),
+        ((10**9, 15, 10**6), 100, 1),
+    ],
+)
+def test_the_effort_follows_from_the_size(size, n_validation, n_passes):
+    full = Size(*size, with_label=False, is_class=True, in_bins=size[0] > MOST_SORTED_ROWS)
+    effort = Effort.of(KNNValuer(), "auto", full, Shapley())
+    assert (effort.n_validation, effort.n_passes) == (n_validation, n_passes)
+    everything = Effort.of(KNNValuer(), None, full, Shapley())
+    assert everything.n_validation == size[2]
+    assert isinstance(everything.stop, TargetPrecision)
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "binned"), [(20, []), (40, ["numbers"]), (60, ["classes", "numbers"])]
+)
+def test_large_tables_are_ranked_in_bins_and_sooner_if_the_target_is_numeric(
+    monkeypatch, n_rows, binned
+):
+    for name, most in {"MOST_SORTED_ROWS": 50, "MOST_SORTED_NUMBERS": 30}.items():
+        monkeypatch.setattr(f"cellworth.valuers.knn_valuer.{name}", most)
+    numbers = np.random.default_rng(0).normal(size=(n_rows, 3))
+    targets = {"classes": (numbers[:, 0] > 0).astype(int), "numbers": numbers.sum(axis=1)}
+    specs = {name: KNNValuer().problem_spec(numbers, y) for name, y in targets.items()}
+    assert [name for name, spec in specs.items() if spec["ranking"] != "None"] == binned
+
+
+def test_validation_rows_are_drawn():
+    problem = larger_problem(n_columns=7)
+    some = fit(KNNValuer(), problem, n_validation=10)
+    assert some.scores.scored_on == "10 of 40 validation rows"
+    assert some.provenance.problem_spec["n_validation"] == 10
+    folds, positions = WeightedQueries.of((), [codes(problem[3])], "neighbor_agreement", 10).order
+    assert not folds.any()
+    X, y, X_val, y_val = problem
+    chosen = np.sort(positions)
+    same = KNNValuer().fit(X, y, X_val=X_val.iloc[chosen], y_val=y_val[chosen]).valuation_
+    np.testing.assert_allclose(some.values, same.values, atol=1e-14)
+    np.testing.assert_allclose(some.validation_se, same.validation_se, rtol=1e-9)
+    with pytest.raises((TypeError, ValueError), match="n_validation"):
+        fit(KNNValuer(), problem, n_validation=0)
+    with pytest.raises((TypeError, ValueError), match="n_validation"):
+        fit(KNNValuer(), problem, n_validation="some")
+
+
+def test_classes_with_equal_shares_are_drawn_equally_often():
+    labels = [np.repeat([0.0, 1.0, 2.0], [900, 90, 10])]
+    queries = WeightedQueries.of((), labels, "balanced_neighbor_agreement", 100)
+    drawn = labels[0][queries.order[1]]
+    assert np.bincount(drawn.astype(int)).tolist() == [45, 45, 10]
+    for label in range(3):
+        assert queries.weights[0][labels[0] == label].sum() == pytest.approx(1 / 3)
+    plain = WeightedQueries.of((), labels, "neighbor_agreement", 100)
+    assert np.bincount(labels[0][plain.order[1]].astype(int)).tolist() == [90, 9, 1]
+
+
+def codes(labels):
+    return np.unique(labels, return_inverse=True)[1].astype(float)
 
 
 def test_wrong_labels_show_in_the_column_of_labels():
@@ -693,7 +817,7 @@ def test_independent_runs_merge_with_the_errors_of_the_choice_of_queries():
     valuer = KNNValuer(sampler=PermutationSampler(1), n_passes=5)
     one, other = (fit(valuer.set_params(random_state=seed), problem) for seed in (1, 2))
     merged, swapped = one.merge(other), other.merge(one)
-    assert merged.counts.max() == 10
+    assert merged.counts.max() == 2 * one.counts.max()
     np.testing.assert_allclose(merged.validation, swapped.validation)
     assert (merged.validation >= np.minimum(one.validation, other.validation) - 1e-15).all()
 
@@ -737,3 +861,14 @@ def test_a_seed_that_is_none_is_refused_also_where_nothing_is_drawn(seed):
         KNNValuer(1, random_state=seed).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     for good in (None, np.int64(3), np.random.RandomState(0)):
         KNNValuer(1, random_state=good).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
+
+
+def test_the_bar_counts_the_work_of_the_quick_pass_and_of_the_next_one():
+    # Four parts per pass, 10 coalitions in the quick pass and 30 in others.
+    schedule = SimpleNamespace(
+        parts=range(4), n_quick_passes=1, n_quick_coalitions=10, n_coalitions=30
+    )
+    effort = Effort(QuadratureSampler(30), PermutationSampler(), 8, 8, 3, TargetPrecision(), 1.0)
+    share = ExpectedShare(schedule, effort)
+    shares = [share(Progress(n_tasks, 1.0, None)) for n_tasks in range(9)]
+    assert shares == pytest.approx([0, 1 / 16, 1 / 8, 3 / 16, 1 / 4, 7 / 16, 5 / 8, 13 / 16, 0.4])

@@ -90,21 +90,15 @@ def test_it_is_told_line_by_line():
 
 
 @pytest.mark.slow
-def test_a_plan_is_of_the_run_that_fit_would_do(folder, judges):
-    found = valuer(runtime=Runtime(executor=Threads(2))).plan(table(folder), **judges)
-    assert (found.shape, found.n_shards, found.n_workers) == ((N_ROWS, 20), 8, 2)
-    fitted = valuer().fit(table(folder), **judges)
-    assert found.n_rounds == fitted.valuation_.provenance.sessions[0].tasks
-    assert found.n_pairs == fitted.valuation_.provenance.tally.utilities
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("sweeps", [1, 2])
-def test_files_are_as_large_as_planned(folder, judges, tmp_path, sweeps):
-    found = valuer(n_passes=sweeps).plan(table(folder), **judges)
-    valuer(n_passes=sweeps, runtime=Runtime(checkpoint=tmp_path / "run")).fit(
-        table(folder), **judges
-    )
+def test_rounds_and_files_are_as_planned(folder, judges, tmp_path, sweeps):
+    two = Runtime(executor=Threads(2))
+    found = valuer(n_passes=sweeps, runtime=two).plan(table(folder), **judges)
+    assert (found.shape, found.n_shards, found.n_workers) == ((N_ROWS, 20), 8, 2)
+    fitted = valuer(n_passes=sweeps, runtime=Runtime(checkpoint=tmp_path / "run"))
+    provenance = fitted.fit(table(folder), **judges).valuation_.provenance
+    assert found.n_rounds == provenance.sessions[0].tasks
+    assert found.n_pairs == provenance.tally.utilities
     size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
     assert size == pytest.approx(found.disk_bytes, rel=0.2)
 

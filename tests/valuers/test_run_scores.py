@@ -128,7 +128,7 @@ def test_an_interrupted_run_tells_of_the_rows_that_it_was_judged_on(monkeypatch)
     with pytest.warns(UserWarning, match="interrupted"):
         part = fitted(problem(), stop=MaxTasks(3), **settings)
     whole = fitted(problem(), **settings)
-    assert 0 < part.scores.n_validation_rows < 40 == part.scores.n_planned_rows
+    assert 0 < part.scores.n_validation_rows < 40 == part.scores.n_given_rows
     assert f"{part.scores.n_validation_rows} of 40 validation rows" in part.scores.scored_on
     n_right = part.scores.accuracy * part.scores.n_validation_rows
     assert n_right == pytest.approx(round(n_right))

@@ -75,6 +75,12 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.fixture(autouse=True)
+def few_rounds(monkeypatch):
+    """Cut a pass into four rounds instead of twelve; in memory and in shards alike."""
+    monkeypatch.setattr("cellworth.knn.tasks._LEAST_PARTS", 4)
+
+
 def table(folder, n_shards=4):
     return ShardedTable.from_files(folder, target="label", shards=n_shards)
 
@@ -156,8 +162,8 @@ def test_shards_are_worth_what_they_are_in_memory(folder, settings):
 @pytest.mark.parametrize(
     "stop",
     [
-        MaxTasks(3),
-        MaxUtilities(40),
+        MaxTasks(9),
+        MaxUtilities(800),
         TargetStandardError(1e-3),
         StableRanking(0.9) | MaxTasks(200),
         pytest.param(StableRanking(0.5) & MaxTasks(30), marks=pytest.mark.long),
@@ -354,12 +360,12 @@ def test_groups_of_rows_with_a_numeric_target_resume_and_are_planned(
 @pytest.mark.slow
 def test_a_rule_on_errors_ends_a_run_of_a_numeric_target(numbers):
     """Errors are in units of the score, so rules must not see fixed point."""
-    settings = {"stop": TargetStandardError(0.3) | MaxTasks(20), "n_passes": None}
+    settings = {"stop": TargetStandardError(0.3) | MaxTasks(400), "n_passes": None}
     whole = in_memory(**settings).fit(X, NUMBERS, **MEASURED).valuation_
     found = valuer(**settings).fit(table(numbers), **MEASURED).valuation_
     same(found, whole)
     assert found.provenance.sessions == whole.provenance.sessions
-    assert 2 < found.provenance.sessions[0].tasks < 20
+    assert found.provenance.sessions[0].tasks < 400
     assert 0.1 < found.sampling_se.max() <= 0.3
 
 
@@ -442,7 +448,7 @@ def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_errors_come_from_the_first_validation_rows_as_in_memory(folder, monkeypatch):
-    monkeypatch.setattr("cellworth.knn.tasks._OBSERVED", 20)
+    monkeypatch.setattr("cellworth.knn.tasks._MOST_OBSERVED", 20)
     with small_rounds(monkeypatch):
         whole = in_memory(n_passes=2).fit(X, Y, **JUDGES, owners=some_owners(X)).valuation_
         cut = table(folder)

@@ -266,7 +266,7 @@ DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6
             MonteCarloValuer(GaussianNB(), stop=MaxUtilities(63 * 15 - 1)),
             "antithetic permutations", 63 * 15 - 1, 2 * 7 * 5,
         ),
-        # 50 utilities for each of 24 blocks cover all coalitions.
+        # 128 utilities for each of 24 blocks cover all coalitions.
         (MonteCarloValuer(GaussianNB()), "antithetic permutations, then all", 63 * 15, 70),
         (
             MonteCarloValuer(GaussianNB(), estimator=GaussianProcess(), stop=MaxUtilities(10**6)),

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +29,7 @@ CHECK_FAILED, WRONG_INPUT, INTERNAL_ERROR, TRY_AGAIN, KILLED, CLOSED_PIPE = 1, 2
 EXIT_CODES = """\b
 Exit codes:
   0    success
-  1    a check failed, or an audit is not confirmed
+  1    a check failed, or a bundle is not confirmed
   2    wrong usage or wrong input, explained in one sentence
   70   internal error (please report); --debug shows the traceback
   75   try again: the run was interrupted or its deadline came too early (with --checkpoint,
@@ -132,6 +133,14 @@ quiet: Decorator = join_options(
     click.option("-q", "--quiet", is_flag=True, help="Show no progress and no notes."),
     log_options,
 )
+source: Decorator = click.option(
+    "--source", metavar="COLUMN",
+    help="Column with the owner of each row, in place of --owners; it is not a feature.",
+)  # fmt: skip
+game: Decorator = click.option(
+    "--game", type=click.Choice(["cells", "owners"]), default="cells", show_default=True,
+    help="Players: single cells, or owners with all of their cells.",
+)  # fmt: skip
 force: Decorator = click.option("--force", is_flag=True, help="Replace an existing result.")
 
 
@@ -139,8 +148,35 @@ files_moved: Decorator = join_options(
     click.option("--table", metavar="TABLE", help="New path of the table, if it was moved."),
     click.option("--val", metavar="TABLE", help="New path of the validation file."),
 )
-table_options: Decorator = join_options(
-    click.option("--target", required=True, metavar="COLUMN", help="Column that holds the labels."),
+
+
+def number_or_all(text: str) -> int | str:
+    """Parse a number of rows, or all."""
+    if text == "all":
+        return text
+    if not text.isdecimal() or int(text) == 0:
+        raise click.BadParameter(f"{text!r} is not a number of rows; give one, or all.")
+    return int(text)
+
+
+def share(text: str) -> float:
+    """Parse a share: 2% or 0.02."""
+    found = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)", text.strip())
+    part = float(found[1]) / (100 if found[2] else 1) if found else 2.0
+    if part > 1:
+        raise click.BadParameter(f"{text!r} is not a share; give one such as 2% or 0.02.")
+    return part
+
+
+def limit_of_kind(text: str) -> tuple[str, float]:
+    """Parse a kind of findings and a share: missing code=1%."""
+    kind, equals, part = text.rpartition("=")
+    if not equals:
+        raise click.BadParameter(f"{text!r} has no share; give one such as 'missing code=1%'.")
+    return kind.strip(), share(part)
+
+
+file_options: Decorator = join_options(
     click.option(
         "--id", "row_id", metavar="COLUMN",
         help="Column of row ids; without it rows are numbered 0, 1, 2, ...",
@@ -152,7 +188,8 @@ table_options: Decorator = join_options(
     ),
     click.option(
         "--categorical", multiple=True, metavar="COLUMN",
-        help="Column of categories written as numbers, such as postcodes (knn); 01 is not 1.",
+        help="Column of categories written as numbers, such as postcodes; 01 is not 1 (not for "
+        "models).",
     ),
     click.option(
         "--delimiter", metavar="CHARACTER",
@@ -167,6 +204,36 @@ table_options: Decorator = join_options(
         help="Before the decimals of a number in a text file.",
     ),
     click.option("--sheet", help="Sheet of an .xlsx file that has several."),
+)  # fmt: skip
+audit_options: Decorator = join_options(
+    click.option(
+        "--target", metavar="COLUMN",
+        help="Column that holds the labels; without it, leaks and wrong labels are not searched.",
+    ),
+    file_options,
+    click.option(
+        "--val", metavar="TABLE",
+        help="Table of validation rows, with the same columns, which should not be in TABLE.",
+    ),
+    click.option(
+        "--reference", metavar="TABLE",
+        help="Earlier table with the same columns, such as that of last month: what differs?",
+    ),
+    click.option(
+        "--false-alarms", type=share, metavar="SHARE", default="1%", show_default=True,
+        help="Probability of any difference from --reference by chance, over all comparisons.",
+    ),
+    click.option(
+        "--protected", multiple=True, metavar="COLUMN",
+        help="Column whose contents are never called wrong because they are rare, such as sex.",
+    ),
+    click.option(
+        "--quick", is_flag=True, help="Leave out odd cells and wrong labels, which take most time."
+    ),
+)  # fmt: skip
+table_options: Decorator = join_options(
+    click.option("--target", required=True, metavar="COLUMN", help="Column that holds the labels."),
+    file_options,
     click.option(
         "--shards/--no-shards", default=None,
         help="Read the table in shards, or into memory.  [default: in shards, if it is a folder "
@@ -176,8 +243,9 @@ table_options: Decorator = join_options(
         "--val", metavar="TABLE", help="Table of validation rows, with the same columns."
     ),
     click.option(
-        "--val-rows", type=click.IntRange(min=1), metavar="N",
-        help="Use N rows of --val, drawn at random: faster, with larger validation errors.",
+        "--val-rows", type=number_or_all, metavar="N|all",
+        help="Number of validation rows that are used, drawn at random.  [default: all, or for knn "
+        "as many as about a minute of work allows]",
     ),
     click.option(
         "--cv", type=click.IntRange(min=2),
@@ -245,24 +313,49 @@ executor_options: Decorator = join_options(
 asked_options: Decorator = join_options(
     click.argument("table"), table_options, method_options, length_options
 )
+
+
+def _read_party_of(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, str] | None:
+    """Read OWNER=PARTY pairs."""
+    for pair in given:
+        if "=" not in pair:
+            raise click.BadParameter(f"give OWNER=PARTY, not {pair!r}.")
+    return {owner: party for owner, _, party in (pair.partition("=") for pair in given)} or None
+
+
 # These defaults repeat Policy, which takes too long to import for --help.
 policy_options: Decorator = join_options(
-    click.option("--currency", default="EUR", show_default=True),
-    click.option("--unit", default="0.01", show_default=True, help="Smallest amount paid."),
+    click.option("--currency", default="EUR", show_default=True, help="Code of ISO 4217."),
+    click.option("--unit", default="", help="Smallest amount paid [that of the currency]."),
+    click.option("--digits", type=int, help="Digits of a currency that is not in ISO 4217."),
     click.option(
-        "--negative", type=click.Choice(["floor", "carry", "signed"]), default="floor",
-        show_default=True, help="Owners of negative value get nothing, carry it over, or pay.",
+        "--negative", type=click.Choice(["floor", "carry", "signed"]), default="signed",
+        show_default=True, help="Parties of negative value get nothing, carry it over, or pay.",
     ),
-    click.option("--minimum", default="0", show_default=True, help="Least amount for every owner."),
+    click.option("--minimum", default="0", show_default=True, help="Least amount for every party."),
+    click.option(
+        "--undecided", type=click.Choice(["pay", "equal", "hold"]), default="pay",
+        show_default=True, help="Pay estimates, ties in equal parts, or lower ends of intervals.",
+    ),
+    click.option(
+        "--party-of", metavar="OWNER=PARTY", multiple=True, callback=_read_party_of,
+        help="Party of an owner; may be given several times.",
+    ),
     click.option("--label-owner", metavar="NAME", help="Who holds the labels."),
     click.option("--label-share", help="Share for labels that are not valued, such as 0.10."),
     click.option(
-        "--game", type=click.Choice(["cells", "blocks"]), default="cells", show_default=True,
-        help="Players: single cells or whole blocks.",
+        "--game", type=click.Choice(["cells", "blocks", "owners"]), default="cells",
+        show_default=True, help="Players: single cells, whole blocks, or owners.",
     ),
     click.option(
-        "--gate", type=click.Choice(["warn", "refuse", "off"]), default="warn", show_default=True,
+        "--gate", type=click.Choice(["warn", "refuse", "off"]), default="refuse", show_default=True,
         help="What to do if copies or harmful owners are found.",
+    ),
+    click.option(
+        "--duplicates", type=click.Choice(["share", "pay"]),
+        help="Equal rows share the value of one, or each is paid [share, except --game blocks].",
     ),
 )  # fmt: skip
 
@@ -435,13 +528,18 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(_JSON))
 
 
+def format_document(command: str, document: Mapping[str, Any]) -> str:
+    """Return the JSON document of a command, with its format and version."""
+    from cellworth.data.io import jsonable
+
+    plain = {"format": f"cellworth {command}", "version": VERSION, **document}
+    return json.dumps(jsonable(plain), indent=1, ensure_ascii=False)
+
+
 def print_result(command: str, document: Mapping[str, Any], lines: Iterable[str]) -> None:
     """Print the result of a command: as a JSON document with ``--json``, else as lines."""
     if wants_json():
-        from cellworth.data.io import jsonable
-
-        plain = {"format": f"cellworth {command}", "version": VERSION, **document}
-        click.echo(escape_json(json.dumps(jsonable(plain), indent=1, ensure_ascii=False)))
+        click.echo(escape_json(format_document(command, document)))
         return
     for line in lines:
         click.echo(_show(line, keep="\n"))
@@ -469,6 +567,15 @@ def cut_to_terminal(lines: Iterable[str]) -> Iterable[str]:
         return lines
     width = shutil.get_terminal_size().columns
     return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
+
+
+def wrap_to_terminal(lines: Iterable[str]) -> Iterable[str]:
+    """Wrap lines at the width of a terminal; a file or a pipe gets whole lines."""
+    if not sys.stdout.isatty():
+        return lines
+    width = max(shutil.get_terminal_size().columns, 40)
+    indent = " " * 6
+    return [textwrap.fill(line, width, subsequent_indent=indent) or line for line in lines]
 
 
 def shows_progress(quiet: bool) -> bool:
@@ -505,15 +612,6 @@ def partition(text: str) -> tuple[int, int]:
     if not found or int(found[1]) >= int(found[2]):
         raise click.BadParameter(f"{text!r} is not a partition; give i/N with i from 0 to N - 1.")
     return int(found[1]), int(found[2])
-
-
-def share(text: str) -> float:
-    """Parse a share: 2% or 0.02."""
-    found = re.fullmatch(r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(%?)", text.strip())
-    part = float(found[1]) / (100 if found[2] else 1) if found else 2.0
-    if part > 1:
-        raise click.BadParameter(f"{text!r} is not a share; give one such as 2% or 0.02.")
-    return part
 
 
 def finite(text: str) -> float:

@@ -19,6 +19,8 @@ _EXAMPLE = (
     "cellworth suspects values -k 20",
 )
 
+_DAY = click.DateTime(["%Y-%m-%d"])
+
 
 @click.group(
     cls=Program,
@@ -42,6 +44,8 @@ def main(debug: bool) -> None:
 )
 @app.asked_options
 @click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
+@app.source
+@app.game
 @click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
 @click.option(
     "--checkpoint", type=app.STORED, help="Folder from which an interrupted run can be resumed."
@@ -134,10 +138,36 @@ def merge(**arguments: Any) -> None:
 @click.argument("folder", type=app.STORED)
 @app.json_output
 def info(**arguments: Any) -> None:
-    """Show what FOLDER holds: values, a run that can be resumed, or an audit."""
+    """Show what FOLDER holds: values, a run that can be resumed, or a bundle."""
     from cellworth.cli.inspection import show_folder
 
     show_folder(**arguments)
+
+
+@click.command(
+    epilog=app.example(
+        "cellworth audit adult.csv.gz --target income --protected race --protected sex",
+        "cellworth audit new.csv --target income --reference old.csv -o audit.html",
+    )
+)
+@click.argument("table")
+@app.audit_options
+@click.option("-o", "--output", type=app.STORED, help="File: .html, .csv, .parquet or .json.")
+@app.force
+@app.json_output
+def audit(output: Any, force: bool, **asked: Any) -> None:
+    """Find out what is wrong with TABLE: missing codes, formats, spellings, copies, leaks.
+
+    TABLE is a file, a folder, a pattern, or - for stdin, as for cellworth value. Cells are read as
+    they are written: ? is a string and may become a finding, unless --missing names it.
+
+    The findings go to stdout, worst first; -o writes a file: one line per finding, or with .json or
+    .html also their rows. The page shows contents of cells. In a .csv file, text that a
+    spreadsheet would run as a formula gets a leading apostrophe.
+    """
+    from cellworth.cli.audits import AuditRequest, audit_table
+
+    audit_table(AuditRequest(**asked), output=output, force=force)
 
 
 @click.command(epilog=app.example("cellworth suspects values -k 20 -o suspects.csv"))
@@ -208,33 +238,58 @@ def report(**arguments: Any) -> None:
     write_report(**arguments)
 
 
-@click.command(epilog=app.example("cellworth check values --max-harmful 2% --min-total 0.1"))
-@click.argument("folder", type=app.STORED)
+@click.command(
+    epilog=app.example(
+        "cellworth check new.csv --target income --reference old.csv -o check.xml",
+        "cellworth check new.csv --max 'missing code=1%' --max 'wrong label=5%' --certain 95%",
+        "cellworth check values --min-total 0.1",
+    )
+)
+@click.argument("table", metavar="TABLE|FOLDER")
+@app.audit_options
 @click.option(
-    "--max-harmful", type=app.share, metavar="SHARE",
-    help="Largest share, as 2% or 0.02, of cells whose value is below 0 by more than 1.96 "
-    "standard errors (sampling and validation rows together; sampling alone for a sharded "
-    "table), or whose value or error is unknown.",
+    "--max", "shares", type=app.limit_of_kind, multiple=True, metavar="KIND=SHARE",
+    help="Largest share of rows, as 2% or 0.02, with findings of a kind, or of any; findings about "
+    "a whole column concern all rows.",
 )  # fmt: skip
-@click.option("--min-total", type=app.finite, help="Smallest sum of all values.")
 @click.option(
-    "--max-suspects", type=click.IntRange(min=0), help="Largest number of suspicious cells."
+    "--max-findings", type=click.IntRange(min=0), metavar="N", help="Largest number of findings."
 )
 @click.option(
-    "--anomaly-above", type=app.finite,
-    help="Anomaly score above which a cell is suspicious; it is at most about 2 log(rows).",
+    "--certain", type=app.share, metavar="SHARE", default="90%", show_default=True,
+    help="How certain a finding must be to count for --max and --max-findings.",
 )  # fmt: skip
+@click.option("--min-total", type=app.finite, help="Smallest sum of all values in FOLDER.")
 @click.option(
     "--allow-interrupted", is_flag=True,
     help="Accept values of an interrupted run; without it they fail.",
 )  # fmt: skip
-@app.files_moved
+@click.option(
+    "-o", "--output", "outputs", type=app.STORED, multiple=True,
+    help="File of the verdict: .json, .xml (JUnit), .sarif or .md; may be repeated.",
+)  # fmt: skip
+@click.option(
+    "--keep", type=app.STORED, metavar="FILE",
+    help="If TABLE passes, keep 20,000 of its rows, drawn at random, in this .parquet file: the "
+    "next --reference.",
+)  # fmt: skip
+@app.force
 @app.json_output
-def check(**arguments: Any) -> None:
-    """Check the values in FOLDER against limits; exit code 1 if one is exceeded."""
-    from cellworth.cli.inspection import check_limits
+def check(
+    *, shares: Any, max_findings: int | None, certain: float, min_total: float | None,
+    allow_interrupted: bool, outputs: Any, keep: Any, force: bool,
+    **asked: Any,
+) -> None:  # fmt: skip
+    """Check TABLE, or the values in FOLDER, against limits; exit code 1 if one is exceeded.
 
-    check_limits(**arguments)
+    With --reference, everything that cellworth audit finds different fails. Without it, --max and
+    --max-findings limit what an audit finds; what is common in the whole table cannot be found
+    without a reference. FOLDER holds values that cellworth value wrote.
+    """
+    from cellworth.cli.audits import AuditRequest, Limits, check_input
+
+    limits = Limits(shares, max_findings, certain, min_total, allow_interrupted)
+    check_input(AuditRequest(**asked), limits, outputs=outputs, keep=keep, force=force)
 
 
 @click.command(
@@ -243,15 +298,26 @@ def check(**arguments: Any) -> None:
     )
 )
 @app.asked_options
-@click.option("--owners", type=app.PATH, required=True, help="TOML file of owners and their cells.")
+@click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
+@app.source
 @app.policy_options
+@click.option("--contract", help="Id of the contract.")
+@click.option("--party", "parties", multiple=True, help="Who signs [the owners]; may be repeated.")
+@click.option("--period", type=_DAY, nargs=2, help="First and last day that are paid for.")
+@click.option("--payout-date", type=_DAY, help="Day of the payout.")
+@click.option("--draw-share", type=float, help="Share of TABLE that is drawn for validation.")
+@click.option("--draw-seed", metavar="TEXT", help="Any text from which they are drawn.")
+@click.option("--amends", type=app.PATH, help="Agreement that this one replaces.")
+@click.option("--readable", type=app.PATH, help="Also write the agreement as Markdown.")
 @click.option("-o", "--output", type=app.PATH, required=True, help="TOML file of the agreement.")
 @app.force
 @app.json_output
 def draft(**arguments: Any) -> None:
     """Write the agreement before TABLE is valued: owners, settings and policy.
 
-    Then run cellworth value with the same options and --agreement in place of --owners.
+    Then run cellworth value with the same options and --agreement in place of --owners. An
+    amendment names the agreement before it by its digest. With --draw-share, the ids of rows and
+    --draw-seed decide which rows are validation rows, also of tables that are delivered later.
     """
     from cellworth.cli.revenue import draft_agreement
 
@@ -259,16 +325,27 @@ def draft(**arguments: Any) -> None:
 
 
 @click.command(
-    epilog=app.example("cellworth split values --agreement deal.toml --amount 100000.00 -o audit")
+    epilog=app.example("cellworth split values --agreement deal.toml --amount 100000.00 -o bundle")
 )
 @click.argument("folder", type=app.STORED)
 @click.option("--amount", required=True, help="Amount to share, such as 100000.00.")
 @click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
 @click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
 @app.policy_options
+@click.option(
+    "--carried", type=app.PATH, help="Bundle of the payout before: go on from its shortfalls."
+)
 @click.option("--statement", metavar="OWNER", help="Print only what this owner may see.")
+@click.option(
+    "--report", type=app.PATH,
+    help="Write a page for those who decide; with --statement, for this owner.",
+)  # fmt: skip
+@click.option(
+    "--statements", type=app.PATH,
+    help="New folder for one page per owner, with what that owner may see.",
+)  # fmt: skip
 @app.files_moved
-@click.option("-o", "--output", type=app.PATH, help="New folder for the audit of the payout.")
+@click.option("-o", "--output", type=app.PATH, help="New folder for the bundle of the payout.")
 @app.json_output
 def split(**arguments: Any) -> None:
     """Share an amount among the owners of the cells whose values are in FOLDER.
@@ -281,10 +358,72 @@ def split(**arguments: Any) -> None:
     split_amount(**arguments)
 
 
-@click.command(epilog=app.example("cellworth verify audit --digest 5d41402abc --values values"))
+@click.command(
+    epilog=app.example(
+        "cellworth compare offers.csv --target income --source vendor --base ours --val new.csv"
+    )
+)
+@click.argument("table")
+@app.table_options
+@app.method_options
+@click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
+@app.source
+@click.option(
+    "--base", required=True, multiple=True, metavar="OWNER",
+    help="Owner whose cells you have; may be repeated.",
+)  # fmt: skip
+@app.json_output
+def compare(**arguments: Any) -> None:
+    """Estimate what each source in TABLE would add to what you have.
+
+    TABLE holds the cells that you have and those on offer. Each source is added alone, and all of
+    them together.
+    """
+    from cellworth.cli.revenue import compare_offers
+
+    compare_offers(**arguments)
+
+
+@click.command(epilog=app.example("cellworth sign bundle --key ann.key --new-key"))
+@click.argument("target", type=app.PATH)
+@click.option("--key", type=app.PATH, required=True, help="Private key (ed25519, PEM).")
+@click.option("--new-key", is_flag=True, help="Write a new key to the files of --key first.")
+@app.json_output
+def sign(**arguments: Any) -> None:
+    """Sign TARGET, the file of an agreement or the folder of a bundle.
+
+    The signature is written beside it, with the time. Give the public key, KEY.pub, to everyone
+    who verifies it. Needs cellworth[sign].
+    """
+    from cellworth.cli.revenue import sign_target
+
+    sign_target(**arguments)
+
+
+@click.command(epilog=app.example("cellworth prove bundle -o proofs"))
+@click.argument("folder", type=app.PATH)
+@click.option("-o", "--output", type=app.PATH, required=True, help="New folder for the files.")
+@app.json_output
+def prove(**arguments: Any) -> None:
+    """Write for each owner of the bundle in FOLDER what it may see, with a proof.
+
+    Each owner verifies its own file with cellworth verify, without the bundle. summary.json is for
+    someone who verifies that all amounts add up.
+    """
+    from cellworth.cli.revenue import write_owner_proofs
+
+    write_owner_proofs(**arguments)
+
+
+@click.command(epilog=app.example("cellworth verify bundle --digest 5d41402abc --values values"))
 @click.argument("folder", type=app.PATH)
 @click.option("--digest", help="Digest that cellworth split printed.")
 @click.option("--agreement", type=app.PATH, help="Your own copy of the agreement.")
+@click.option(
+    "--signed-by", type=app.PATH, multiple=True,
+    help="Public key of someone who must have signed, also the --agreement; may be repeated.",
+)  # fmt: skip
+@click.option("--chain", is_flag=True, help="Also verify the bundles before it, beside FOLDER.")
 @click.option(
     "--values", "values_folder", type=app.STORED,
     help="Folder of cellworth value: recompute all values from its table.",
@@ -293,13 +432,26 @@ def split(**arguments: Any) -> None:
 @app.files_moved
 @app.json_output
 def verify(**arguments: Any) -> None:
-    """Replay the audit in FOLDER and print the verdict; exit code 1 if it does not hold.
+    """Replay the bundle in FOLDER and print the verdict; exit code 1 if it does not hold.
 
+    FOLDER may also be a file of cellworth prove.
     With --values and your own --model its code is executed.
     """
     from cellworth.cli.revenue import verify_payout
 
     verify_payout(**arguments)
+
+
+@click.command("warm-up", epilog=app.example("cellworth warm-up"))
+def warm_up() -> None:
+    """Compile all kernels and keep them on disk, while an image of a container is built.
+
+    Otherwise the first run compiles those that it needs. They are kept in NUMBA_CACHE_DIR, if it
+    is set.
+    """
+    from cellworth.cli.runs import warm_up as compile_kernels
+
+    compile_kernels()
 
 
 @click.command(epilog=app.example("cellworth schema value"))
@@ -320,7 +472,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 for _command in (
-    value, resume, merge, plan, info, suspects, explain, report, check, draft, split, verify,
-    schema, completion,
+    audit, value, resume, merge, plan, info, suspects, explain, report, check, compare, draft,
+    split, sign, prove, verify, warm_up, schema, completion,
 ):  # fmt: skip
     main.add_command(_command)

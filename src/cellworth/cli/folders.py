@@ -1,31 +1,35 @@
-"""Folders that cellworth writes: their formats, and a result with its request."""
+"""Folders and files that cellworth writes: their formats, and a result with its request."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
 import click
 
+from cellworth.cli.app import escape_formula
 from cellworth.cli.request import FILE, KNN, LoadedRequest, RunRequest
 from cellworth.data.io import AnyPath, RemotePath, read_json, write_atomically
+from cellworth.data.owners import are_players
 from cellworth.diagnostics.cells import drop_group_column
 from cellworth.payouts import bundle
 from cellworth.runtime import checkpoint
 from cellworth.valuation import load, storage
 from cellworth.valuation.valuation import Valuation
 
-VALUATION, CHECKPOINT, AUDIT = storage.FORMAT, checkpoint.FORMAT, bundle.FORMAT
+VALUATION, CHECKPOINT, BUNDLE = storage.FORMAT, checkpoint.FORMAT, bundle.FORMAT
 
 _MANIFEST = "manifest.json"
+LIST_FORMATS = (".csv", ".parquet", ".json")
 RUN = "run"
 # What to call in Python in place of a command, for a sharded table.
 _IN_PYTHON = {
-    "check": "valuation.lowest(k) and table.take(rows) show cells to look at",
     "suspects": "valuation.lowest(k) and table.take(rows) show cells to look at",
     "explain": "explain_row(valuation, row) or explain_column(valuation, column)",
     "split": "split_revenue(valuation, owners, amount=...)",
@@ -42,8 +46,15 @@ class Result:
     request: RunRequest
 
     @classmethod
-    def load(cls, folder: AnyPath, *, table: str | None = None, val: str | None = None) -> Result:
-        """Read a folder that ``cellworth value`` wrote."""
+    def load(
+        cls,
+        folder: AnyPath,
+        *,
+        table: str | None = None,
+        val: str | None = None,
+        of_owners: bool = False,
+    ) -> Result:
+        """Read a folder that ``cellworth value`` wrote; values of owners only if allowed."""
         if get_folder_format(folder) != VALUATION:
             raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
         if is_sharded_result(folder):
@@ -56,7 +67,13 @@ class Result:
                 f"{folder} holds values but no {FILE} with their settings; value the table again "
                 "with --force, or copy the file from the original folder."
             )
-        return cls(load(folder), RunRequest.load(folder).with_paths(table, val))
+        valuation = load(folder)
+        if are_players(valuation.blocks) and not of_owners:
+            raise ValueError(
+                f"{folder} holds values of owners, not of cells; give a folder of cellworth value "
+                "--game cells."
+            )
+        return cls(valuation, RunRequest.load(folder).with_paths(table, val))
 
     @cached_property
     def loaded(self) -> LoadedRequest:
@@ -177,6 +194,24 @@ def check_output_file(path: AnyPath | None, *, force: bool) -> None:
     check_writable(path.absolute().parent)
 
 
+def check_list_file(
+    output: AnyPath | None, endings: tuple[str, ...], *, force: bool, option: str = "-o"
+) -> None:
+    """Check that a file of a list can be written, and that its format is known."""
+    check_output_file(output, force=force)
+    if output is not None and output.suffix not in endings:
+        listed = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
+        raise ValueError(f"{option} is {output}; give a file that ends in {listed}.")
+    if output is not None and output.suffix == ".html":
+        check_jinja()
+
+
+def check_jinja() -> None:
+    """Check that pages can be written."""
+    if find_spec("jinja2") is None:
+        raise ImportError("a report needs jinja2; pip install 'cellworth[report]'.")
+
+
 def check_writable(folder: AnyPath) -> None:
     """Check, before anything is computed, that a folder can be created or written to."""
     if isinstance(folder, RemotePath):
@@ -192,3 +227,29 @@ def check_writable(folder: AnyPath) -> None:
         raise NotADirectoryError(f"{folder} {what}; give the name of a folder.")
     if not os.access(there, os.W_OK | os.X_OK):
         raise PermissionError(f"{there} is not writable; give another path as -o.")
+
+
+def write_list(path: AnyPath, lines: Any, plain: Any) -> None:
+    """Write an Arrow table to a .csv or .parquet file, or plain data to a .json file."""
+    with write_atomically(path) as file:
+        if path.suffix == ".json":
+            file.write(json.dumps(plain, indent=1, ensure_ascii=False).encode())
+        elif path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            pq.write_table(lines, file)
+        else:
+            import pyarrow.csv as pc
+
+            pc.write_csv(_escape_formulas(lines), file)
+
+
+def _escape_formulas(lines: Any) -> Any:
+    """Escape text that a spreadsheet would run as a formula."""
+    import pyarrow as pa
+
+    for position, field in enumerate(lines.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            harmless = [escape_formula(text) for text in lines.column(position).to_pylist()]
+            lines = lines.set_column(position, field, pa.array(harmless, field.type))
+    return lines

@@ -25,6 +25,7 @@ from cellworth.data.table_files import (
     COMPRESSIONS,
     SUFFIXES,
     TextFormat,
+    examine_files,
     find_files,
     format_read_error,
     names_many,
@@ -56,6 +57,8 @@ class InputTable:
 
     X: Table
     y: NDArray[Any]
+    # X with the columns that only tell whose a row is.
+    with_keys: Table | None = None
 
     @property
     def schema(self) -> Any:
@@ -79,6 +82,7 @@ def read_input(
     target: str,
     row_id: str | None = None,
     drop: Sequence[str] = (),
+    keys: Sequence[str] = (),
     categorical: Sequence[str] = (),
     text: TextFormat | None = None,
     sheet: str | None = None,
@@ -86,41 +90,104 @@ def read_input(
 ) -> InputTable:
     """Read a table, and separate labels and row ids from the other columns.
 
-    The arguments are the options of the command line. ``like`` is the Arrow schema of the training
+    The arguments are the options of the command line, and the columns that owners use as ``keys``.
+    ``like`` is the Arrow schema of the training
     table, if these are validation rows: columns get its types, and columns of row ids and dropped
     ones may be absent.
     """
     check_roles(target, row_id, drop)
-    names_of_rows = () if row_id is None else (row_id,)
-    as_text = {*_list_text_columns(like), *categorical, *names_of_rows, *drop} - {target}
+    as_text = _list_as_text(row_id, drop, categorical, like) - {target}
     how = replace(text or TextFormat(), as_text=sorted(as_text))
+    # For other columns, fit itself warns.
+    checked = None if like is not None else (target,)
     path = os.fspath(address)
-    if names_many(path, {}):
-        sharded = open_files(path, target, how)
-        table, kind = sharded.take(np.arange(sharded.shape[0])), str(sharded.files[0].kind)
-    else:
-        # For other columns, fit itself warns.
-        checked = None if like is not None else (target,)
-        table = read_table(path, text=how, sheet=sheet, checked=checked)
-        kind = _find_kind(path)
-    optional = like is not None
+    table, kind = _read_files(path, target, how, sheet, checked)
     check_column(table.column_names, target, path, "--target")
-    for name, option in [(row_id, "--id"), *((name, "--drop") for name in drop)]:
-        if name is not None and not optional:
-            check_column(table.column_names, name, path, option)
+    X = _separate(table, path, kind, target=target, row_id=row_id, drop=drop, like=like)
+    y = read_column(table, target)
+    check_no_missing_labels(y, target, path)
+    if like is None:
+        for name in keys:
+            check_column(X.names.tolist(), name, path, "the column of owners")
+    return InputTable(_leave_out(X, keys, path), y, X if keys else None)
+
+
+def _leave_out(X: Table, keys: Sequence[str], path: str) -> Table:
+    """Return a table without some columns, which it may lack."""
+    kept = [i for i, name in enumerate(X.names.tolist()) if name not in keys]
+    if not kept:
+        raise ValueError(f"{path} has no column left to value besides those of owners; add one.")
+    return X.only(np.array(kept)) if len(kept) < len(X.names) else X
+
+
+def read_unlabeled(
+    address: str | Path,
+    *,
+    row_id: str | None = None,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    text: TextFormat | None = None,
+    sheet: str | None = None,
+    like: Any = None,
+) -> Table:
+    """Read a table that has no labels, and separate row ids from the other columns."""
+    as_text = _list_as_text(row_id, drop, categorical, like)
+    how = replace(text or TextFormat(), as_text=sorted(as_text))
+    checked = None if like is not None else ()
+    path = os.fspath(address)
+    table, kind = _read_files(path, None, how, sheet, checked)
+    return _separate(table, path, kind, target=None, row_id=row_id, drop=drop, like=like)
+
+
+def _list_as_text(
+    row_id: str | None, drop: Sequence[str], categorical: Sequence[str], like: Any
+) -> set[str]:
+    ids = () if row_id is None else (row_id,)
+    return {*_list_text_columns(like), *categorical, *ids, *drop}
+
+
+def _read_files(
+    path: str,
+    target: str | None,
+    text: TextFormat,
+    sheet: str | None,
+    checked: Sequence[str] | None,
+) -> tuple[Any, str]:
+    """Read one file, or all of a folder or pattern, as an Arrow table; return their kind, too."""
+    if not names_many(path, {}):
+        return read_table(path, text=text, sheet=sheet, checked=checked), _find_kind(path)
+    if target is None:
+        # A table in files needs a target, which becomes its last column.
+        *_, target = examine_files(find_files(path, {})[:1], text, {})[0].types
+    sharded = open_files(path, target, text)
+    return sharded.take(np.arange(sharded.shape[0])), str(sharded.files[0].kind)
+
+
+def _separate(
+    table: Any,
+    path: str,
+    kind: str,
+    *,
+    target: str | None,
+    row_id: str | None,
+    drop: Sequence[str],
+    like: Any,
+) -> Table:
+    """Return the columns that are neither labels nor row ids nor dropped, with the row ids."""
     names = table.column_names
+    for name, option in [(row_id, "--id"), *((name, "--drop") for name in drop)]:
+        if name is not None and like is None:
+            check_column(names, name, path, option)
     ids = row_id if row_id in names else _PANDAS_INDEX if _PANDAS_INDEX in names else None
     rest = [name for name in names if name not in {target, ids, row_id, *drop}]
     if not rest:
-        raise ValueError(f"{path} has no column besides {target!r} to value; drop fewer columns.")
-    X = Table(
+        besides = "" if target is None else f" besides {target!r}"
+        raise ValueError(f"{path} has no column{besides} left; drop fewer columns.")
+    return Table(
         nw.from_native(_cast_columns(table.select(rest), like), eager_only=True),
         label_array(rest, what="column"),
         _read_row_ids(table, ids, path, written=kind in ("csv", "excel")),
     )
-    y = read_column(table, target)
-    check_no_missing_labels(y, target, path)
-    return InputTable(X, y)
 
 
 def open_files(address: str, target: str, text: TextFormat) -> ShardedTable:

@@ -1,34 +1,32 @@
-"""Commands that read results: info, suspects, explain, report, check and merge."""
+"""Look at a result: info, suspects, explain, report and merge."""
 
 from __future__ import annotations
 
 import functools
-import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from typing import Any, Literal, cast
 
 import click
 
 from cellworth import report as reports
 from cellworth.cli.app import (
-    CHECK_FAILED,
     cut_to_terminal,
-    escape_formula,
     note,
     print_result,
     shorten_path,
     wants_json,
 )
 from cellworth.cli.folders import (
-    AUDIT,
+    BUNDLE,
     CHECKPOINT,
+    LIST_FORMATS,
     RUN,
     VALUATION,
     Result,
+    check_jinja,
+    check_list_file,
     check_output_file,
     check_output_folder,
     find_sharded_run,
@@ -37,15 +35,14 @@ from cellworth.cli.folders import (
     make_resume_line,
     read_folder_manifest,
     save_result,
+    write_list,
 )
 from cellworth.cli.request import FILE, KNN, RunRequest
 from cellworth.cli.runs import list_values, summarize_valuation
 from cellworth.cli.schemas import (
-    CheckDocument,
     ExplainDocument,
     Holds,
     InfoDocument,
-    LimitDocument,
     MergeDocument,
     ProgressDocument,
     ReportDocument,
@@ -55,20 +52,17 @@ from cellworth.cli.schemas import (
     ValuesDocument,
 )
 from cellworth.data.blocks import Axis, some
-from cellworth.data.io import AnyPath, get_size, jsonable, write_atomically
+from cellworth.data.io import AnyPath, get_size, jsonable
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.diagnostics.anomaly import anomaly_scores
 from cellworth.diagnostics.explain import explain_column, explain_row
 from cellworth.diagnostics.suspects import suspect_cells
 from cellworth.report.page import text_of
 from cellworth.runtime.checkpoint import merge as merge_partitions
 from cellworth.runtime.stopping import format_seconds, read_progress
-from cellworth.sampling.moments import SAMPLING_ALONE
 from cellworth.valuation import load
-from cellworth.valuation.valuation import Valuation, format_score
+from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import table_lines, visible_text
 
-_FORMATS = (".csv", ".parquet", ".json")
 # A run records its progress every 30 seconds.
 _SECONDS_OF_SILENCE = 120.0
 
@@ -77,7 +71,7 @@ def show_folder(folder: AnyPath) -> None:
     """Print what a folder holds: the command ``info``."""
     sharded = find_sharded_run(folder) if folder.is_dir() else None
     kind = get_folder_format(folder) if sharded is None else CHECKPOINT
-    if kind not in (VALUATION, CHECKPOINT, AUDIT):
+    if kind not in (VALUATION, CHECKPOINT, BUNDLE):
         raise ValueError(
             f"{folder} was not written by cellworth (it has no manifest); give another folder."
         )
@@ -92,7 +86,7 @@ def show_folder(folder: AnyPath) -> None:
         "progress": None,
     }
     lines = [f"{folder}: {kind}"]
-    found = folder if kind == VALUATION else folder / "valuation" if kind == AUDIT else None
+    found = folder if kind == VALUATION else folder / "valuation" if kind == BUNDLE else None
     if found is not None:
         valuation = load(found)
         provenance = valuation.provenance
@@ -128,9 +122,7 @@ def list_suspects(
     force: bool,
 ) -> None:
     """List suspicious cells: the command ``suspects``."""
-    check_output_file(output, force=force)
-    if output is not None and output.suffix not in _FORMATS:
-        raise ValueError(f"-o is {output}; give a file that ends in .csv, .parquet or .json.")
+    check_list_file(output, LIST_FORMATS, force=force)
     result = Result.load(folder, table=table, val=val)
     loaded = result.loaded.in_memory()
     found = suspect_cells(
@@ -144,7 +136,7 @@ def list_suspects(
     )
     cells = [_make_suspect(line) for line in found.to_pylist()]
     if output is not None:
-        _write_suspects(output, found, cells)
+        write_list(output, found, cells)
         note(f"{len(cells)} cells are in {shorten_path(output.absolute())}.")
         if not wants_json():
             return
@@ -207,8 +199,7 @@ def write_report(
 ) -> None:
     """Write a report: the command ``report``."""
     check_output_file(output, force=force)
-    if find_spec("jinja2") is None:
-        raise ImportError("a report needs jinja2; pip install 'cellworth[report]'.")
+    check_jinja()
     options: dict[str, Any] = {"k": n_cells, "title": title, "cells": not no_cells}
     if is_sharded_result(folder) and table is None and val is None:
         reports.save(output, load(folder), None, **options)
@@ -230,44 +221,6 @@ def write_report(
         "bytes": get_size(output),
     }
     print_result("report", document, [f"The report is in {shorten_path(output.absolute())}."])
-
-
-def check_limits(
-    *,
-    folder: AnyPath,
-    max_harmful: float | None,
-    min_total: float | None,
-    max_suspects: int | None,
-    anomaly_above: float | None,
-    allow_interrupted: bool,
-    table: str | None,
-    val: str | None,
-) -> None:
-    """Check values against limits: the command ``check``."""
-    if max_harmful is None and min_total is None and max_suspects is None:
-        raise click.UsageError(
-            "no limit was given; give --max-harmful, --min-total or --max-suspects."
-        )
-    if (max_suspects is None) != (anomaly_above is None):
-        raise click.UsageError("--max-suspects and --anomaly-above go together; give both.")
-    of_suspects = max_suspects is not None or table is not None or val is not None
-    if is_sharded_result(folder) and not of_suspects:
-        valuation = load(folder)
-    else:
-        result = Result.load(folder, table=table, val=val)
-        valuation = result.valuation
-    checks = [
-        *_check_status(valuation, allow_interrupted),
-        *_check_values(valuation, max_harmful, min_total),
-    ]
-    if max_suspects is not None and anomaly_above is not None:
-        checks.append(_check_suspects(result, max_suspects, anomaly_above))
-    passed = all(one["passed"] for one in checks)
-    lines = [f"{'ok  ' if one['passed'] else 'FAIL'}  {one['sentence']}" for one in checks]
-    document: CheckDocument = {"passed": passed, "checks": checks}
-    print_result("check", document, lines)
-    if not passed:
-        click.get_current_context().exit(CHECK_FAILED)
 
 
 def merge_folders(*, folders: tuple[AnyPath, ...], output: AnyPath, force: bool) -> None:
@@ -373,93 +326,6 @@ def _format_entry(entry: Any) -> str:
     if entry is None:
         return ""
     return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
-
-
-def _write_suspects(path: AnyPath, found: Any, cells: list[SuspectDocument]) -> None:
-    with write_atomically(path) as file:
-        if path.suffix == ".json":
-            file.write(json.dumps(cells, indent=1, ensure_ascii=False).encode())
-        elif path.suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            pq.write_table(found, file)
-        else:
-            import pyarrow.csv as pc
-
-            pc.write_csv(_escape_formulas(found), file)
-
-
-def _escape_formulas(found: Any) -> Any:
-    """Escape text that a spreadsheet would run as a formula."""
-    import pyarrow as pa
-
-    for position, field in enumerate(found.schema):
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            harmless = [escape_formula(text) for text in found.column(position).to_pylist()]
-            found = found.set_column(position, field, pa.array(harmless, field.type))
-    return found
-
-
-def _check_status(valuation: Valuation, allowed: bool) -> Iterator[LimitDocument]:
-    """Check that the run was not interrupted."""
-    if valuation.status != "interrupted":
-        return
-    scores = valuation.scores
-    done = f" ({scores.scored_on})" if scores is not None else ""
-    advice = "allowed" if allowed else "continue with cellworth resume, or give --allow-interrupted"
-    sentence = f"the run was interrupted{done}; {advice}"
-    yield _make_limit("interrupted", 1.0, float(allowed), allowed, sentence)
-
-
-def _check_values(
-    valuation: Valuation, max_harmful: float | None, min_total: float | None
-) -> Iterator[LimitDocument]:
-    if max_harmful is not None:
-        signs = valuation.sign_counts()
-        harmful, unknown = signs.negative / signs.total, signs.unknown / signs.total
-        # Unknown cells count as harmful.
-        share = harmful + unknown
-        sentence = f"{harmful:.2%} of the cells are harmful"
-        sentence += f" and {unknown:.2%} are unknown" if unknown else ""
-        sentence += f" ({SAMPLING_ALONE})" if valuation.validation_se_only_for_sums else ""
-        sentence += f", at most {max_harmful:.2%} allowed"
-        passed = share <= max_harmful
-        yield _make_limit("max_harmful", share, max_harmful, passed, sentence, unknown=unknown)
-    if min_total is not None:
-        total = valuation.total
-        scored = _describe_score(valuation)
-        sentence = (
-            f"the sum of all values is {total:.4g}{scored}, at least {min_total:.4g} required"
-        )
-        yield _make_limit("min_total", total, min_total, total >= min_total, sentence)
-
-
-def _describe_score(valuation: Valuation) -> str:
-    if valuation.scores is None or math.isnan(valuation.score):
-        return ""
-    return f" (score {format_score(valuation)}, baseline {valuation.baseline:.4g})"
-
-
-def _check_suspects(result: Result, most: int, above: float) -> LimitDocument:
-    loaded = result.loaded.in_memory()
-    scores = anomaly_scores(loaded.data()["X"], loaded.y, column_types=loaded.column_types)
-    count = int((scores > above).sum())
-    sentence = f"{count} cells have an anomaly score above {above:g}, at most {most} allowed"
-    return _make_limit("max_suspects", count, most, count <= most, sentence)
-
-
-def _make_limit(
-    name: Literal["interrupted", "max_harmful", "min_total", "max_suspects"],
-    found: float,
-    limit: float,
-    passed: bool,
-    sentence: str,
-    *,
-    unknown: float | None = None,
-) -> LimitDocument:
-    return LimitDocument(
-        name=name, found=found, limit=limit, passed=passed, sentence=sentence, unknown=unknown
-    )
 
 
 def _merge_partitions(folders: tuple[AnyPath, ...], output: AnyPath) -> None:

@@ -34,13 +34,15 @@ from cellworth.cli.input_files import (
 )
 from cellworth.cli.schemas import Round, RunSettings, fits_type
 from cellworth.data.io import AnyPath, is_address, read_manifest, write_atomically
-from cellworth.data.owners import Owners
+from cellworth.data.owners import Owners, list_keys
 from cellworth.data.problem import read_target
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.table_files import TextFormat, names_many
 from cellworth.data.tables import Table
 from cellworth.knn.knn_game import check_scoring
 from cellworth.payouts.agreement import Agreement
+from cellworth.payouts.owner_players import OwnerValuer
+from cellworth.payouts.policy import ValidationDraw
 from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import MaxSeconds, MaxUtilities, StoppingRule, TargetStandardError
 from cellworth.valuers.knn_valuer import KNNValuer
@@ -102,20 +104,54 @@ class RunRequest(RunSettings):
         return TextFormat(self.delimiter, self.encoding, self.decimal, self.missing)
 
     @property
+    def keys(self) -> list[str]:
+        """Columns that only tell whose a row is; they are not valued."""
+        return list_keys(self._ownership, "--owners")
+
+    @property
+    def owners_play(self) -> bool:
+        """Whether owners are the players, by option or by agreement."""
+        policy = self._ownership.get("policy")
+        agreed = isinstance(policy, Mapping) and policy.get("game") == "owners"
+        return self.game == "owners" or agreed
+
+    @property
+    def _dropped(self) -> tuple[str, ...]:
+        """Columns that are not read: owners may use dropped ones as keys."""
+        return tuple(name for name in self.drop if name not in self.keys)
+
+    @property
+    def _ownership(self) -> dict[str, Any]:
+        """The content of the file of owners, or of the agreement."""
+        for name in ("owners", "agreement"):
+            text = getattr(self, name)
+            if text is not None:
+                return parse_toml(text, name)
+        return {}
+
+    @property
+    def _text_columns(self) -> tuple[str, ...]:
+        """Columns to read as text: categories, and names of owners."""
+        source = self._ownership.get("source")
+        return self.categorical if source is None else (*self.categorical, source)
+
+    @property
     def _text_of_files(self) -> TextFormat:
         ids = () if self.id is None else (self.id,)
-        as_text = {*self.categorical, *ids, *self.drop} - {self.target}
+        as_text = {*self._text_columns, *ids, *self._dropped} - {self.target}
         return replace(self.text, as_text=sorted(as_text))
 
-    def open_files(self) -> ShardedTable:
-        """Open the table, in shards, with the columns that are valued."""
+    def open_files(self, *, with_keys: bool = False) -> ShardedTable:
+        """Open the table, in shards, with the columns that are valued, or also the keys."""
         import pyarrow as pa
 
         check_roles(self.target, self.id, self.drop)
         table = open_files(self.table, self.target, self._text_of_files)
-        for name in self.drop:
-            check_column(table.names.tolist(), name, self.table, "--drop")
-        kept = [field for field in table.schema if field.name not in self.drop]
+        out = self._dropped if with_keys else (*self._dropped, *self.keys)
+        for name in out:
+            what = "--drop" if name in self._dropped else "the column of owners"
+            check_column(table.names.tolist(), name, self.table, what)
+        kept = [field for field in table.schema if field.name not in out]
         if len(kept) < 2:
             raise ValueError(f"{self.table} has no column besides {self.target!r}; drop fewer.")
         return replace(table, schema=pa.schema(kept))
@@ -131,8 +167,9 @@ class RunRequest(RunSettings):
         how: dict[str, Any] = {
             "target": self.target,
             "row_id": self.id,
-            "drop": self.drop,
-            "categorical": self.categorical,
+            "drop": self._dropped,
+            "keys": self.keys,
+            "categorical": self._text_columns,
             "text": self.text,
             "sheet": self.sheet,
         }
@@ -142,7 +179,9 @@ class RunRequest(RunSettings):
             return train, None
         self._check_unchanged(self.val, self.val_sha256, "--val")
         val = read_input(self.val, like=train.schema, **how)
-        return train, val if self.val_rows is None else val.sample(self.val_rows, self.seed)
+        if not isinstance(self.val_rows, int):
+            return train, val
+        return train, val.sample(self.val_rows, self.seed)
 
     def _check_unchanged(self, path: str, sha256: str, option: str) -> None:
         is_gone = not is_address(path) and not names_many(path, {}) and not Path(path).exists()
@@ -217,14 +256,23 @@ class LoadedRequest:
     """A request with its files read."""
 
     request: RunRequest
+    # What is valued.
     train: InputTable | ShardedTable
     val: InputTable | None
+    # The table before equal rows were merged.
+    delivered: InputTable | None = None
 
     @classmethod
-    def from_request(cls, request: RunRequest) -> LoadedRequest:
-        """Read the files of a request."""
-        _check_fits_shards(request)
+    def from_request(cls, request: RunRequest, draw: ValidationDraw | None = None) -> LoadedRequest:
+        """Read the files of a request; draw validation rows and merge equal rows as agreed."""
+        agreed = None if request.agreement is None else parse_agreement(request.agreement)
+        if agreed is not None:
+            draw = agreed.validation
+        if draw is None:
+            _check_fits_shards(request)
         train, val = request.data()
+        if draw is not None:
+            train, val = _draw_validation(train, val, draw)
         if isinstance(train, InputTable):
             check_label_varies(train.y, request.target, request.table)
         if val is not None:
@@ -236,7 +284,16 @@ class LoadedRequest:
             and read_target(train.y, train.X)[1] is not None
         ):
             check_class_sizes(train.y, request.target, request.cv, request.scoring)
-        return cls(request, train, val)
+        loaded = cls(request, train, val)
+        return loaded if agreed is None else loaded._merge_copies(agreed)
+
+    def _merge_copies(self, agreed: Agreement) -> LoadedRequest:
+        if isinstance(self.train, ShardedTable):
+            return self
+        owners, X, y = agreed.prepare(self.with_keys, self.y)
+        if owners.delivered is None:
+            return self
+        return replace(self, train=InputTable(X, y), delivered=self.train)
 
     @property
     def X(self) -> Table | ShardedTable:  # noqa: N802
@@ -247,6 +304,26 @@ class LoadedRequest:
     def y(self) -> Any:
         """Its labels; None for a table in shards, which holds them."""
         return None if isinstance(self.train, ShardedTable) else self.train.y
+
+    @property
+    def with_keys(self) -> Table | ShardedTable:
+        """The table as delivered, with the columns that only tell whose a row is."""
+        if isinstance(self.train, ShardedTable):
+            return self.request.open_files(with_keys=True)
+        table = self.delivered or self.train
+        return table.X if table.with_keys is None else table.with_keys
+
+    @property
+    def delivered_y(self) -> Any:
+        """Labels of the table as delivered."""
+        return self.y if self.delivered is None else self.delivered.y
+
+    def with_owners(self, *, owners: str | None, agreement: str | None) -> LoadedRequest:
+        """Return the request with other owners; the table is read again if they use columns."""
+        request = replace(self.request, owners=owners, agreement=agreement)
+        if request.keys == self.request.keys and agreement == self.request.agreement:
+            return replace(self, request=request)
+        return LoadedRequest.from_request(request)
 
     def in_memory(self) -> LoadedRequest:
         """Return the request with its table in memory, which some commands need."""
@@ -271,21 +348,22 @@ class LoadedRequest:
         """Columns to treat as categories, for any type."""
         return dict.fromkeys(self.request.categorical, "categorical") or None
 
-    def data(self) -> dict[str, Any]:
-        """Return the arguments of ``fit``, except owners."""
+    def data(self, *, delivered: bool = False) -> dict[str, Any]:
+        """Return the arguments of ``fit``, except owners; or with the table as delivered."""
         is_knn = self.request.model == KNN
-        X = self.X
+        X, y = (self.with_keys, self.delivered_y) if delivered else (self.X, self.y)
         if isinstance(X, ShardedTable):
             given: dict[str, Any] = {"X": X}
         else:
-            given = {"X": X if is_knn else _convert_for_models(X), "y": self.y}
+            given = {"X": X if is_knn else _convert_for_models(X), "y": y}
         if self.val is not None:
             X_val = self.val.X if is_knn else _convert_for_models(self.val.X)
             given |= {"X_val": X_val, "y_val": self.val.y}
         else:
             given["cv"] = self.request.cv
-        if is_knn:
+        if is_knn and not self.request.owners_play:
             given["value_labels"] = self.request.labels
+            given["n_validation"] = self._n_validation
         more = {
             "row_groups": self.request.row_groups,
             "column_groups": self.request.column_groups,
@@ -293,14 +371,24 @@ class LoadedRequest:
         }
         return given | {name: item for name, item in more.items() if item is not None}
 
+    @property
+    def _n_validation(self) -> int | str | None:
+        wanted = self.request.val_rows
+        if wanted is None:
+            return "auto"
+        # Rows of a validation file were drawn when it was read.
+        return wanted if isinstance(wanted, int) and self.val is None else None
+
     def owners(self) -> Owners | None:
         """Return the owners, if they were given."""
         request = self.request
         if request.agreement is not None:
-            return parse_agreement(request.agreement).owners_of(self.X)
+            agreed = parse_agreement(request.agreement)
+            return agreed.prepare(self.with_keys, self.delivered_y)[0]
         if request.owners is None:
             return None
-        return Owners.from_plain(parse_toml(request.owners, "owners"), self.X, called="--owners")
+        plain = parse_toml(request.owners, "owners")
+        return Owners.from_plain(plain, self.with_keys, called="--owners").check_covered("--owners")
 
     def valuer(self, *, n_jobs: int | None = None, runtime: Runtime | None = None) -> Any:
         """Return the unfitted valuer of the request."""
@@ -310,16 +398,34 @@ class LoadedRequest:
             valuer = _make_knn_valuer(self.request)
         else:
             valuer = _make_model_valuer(self.request, self._count_players())
+        if self.request.owners_play:
+            valuer = _make_owner_valuer(self.request, valuer)
         return valuer.set_params(n_jobs=n_jobs, runtime=runtime)
 
     def _count_players(self) -> int:
-        assert isinstance(self.X, Table)  # noqa: S101 (models are for tables in memory)
-        request, (n_rows, n_columns) = self.request, self.X.shape
-        names = self.X.names.tolist()
+        X = self.X if self.delivered is None else self.delivered.X
+        assert isinstance(X, Table)  # noqa: S101 (models are for tables in memory)
+        request, (n_rows, n_columns) = self.request, X.shape
+        names = X.names.tolist()
         if request.row_groups is not None and request.row_groups in names:
-            n_rows = len(set(self.X.column(names.index(request.row_groups)).tolist()))
+            n_rows = len(set(X.column(names.index(request.row_groups)).tolist()))
             n_columns -= 1
         return n_rows + (len(request.column_groups) if request.column_groups else n_columns)
+
+
+def _draw_validation(
+    table: InputTable | ShardedTable, val: InputTable | None, draw: ValidationDraw
+) -> tuple[InputTable, InputTable]:
+    """Return the training rows and the validation rows of the delivered table."""
+    if val is not None or isinstance(table, ShardedTable):
+        reason = "the table is in shards" if val is None else "--val is given"
+        raise ValueError(
+            f"the agreement draws validation rows from a table in memory, but {reason}; leave it "
+            "out, or amend the agreement."
+        )
+    data = draw.split(table.X, table.y)
+    keys = None if table.with_keys is None else draw.split(table.with_keys, table.y)["X"]
+    return InputTable(data["X"], data["y"], keys), InputTable(data["X_val"], data["y_val"])
 
 
 def parse_agreement(text: str) -> Agreement:
@@ -353,8 +459,9 @@ def check_agreement(loaded: LoadedRequest, valuer: Any) -> None:
     if loaded.request.agreement is None:
         return
     agreed = parse_agreement(loaded.request.agreement)
-    owners = agreed.owners_of(loaded.X)
-    asked = Agreement.draft(valuer, owners, agreed.policy, **loaded.data()).terms
+    owners, rule = loaded.owners(), agreed.validation
+    assert owners is not None  # noqa: S101 (an agreement has owners)
+    asked = Agreement.draft(valuer, owners, agreed.policy, validation=rule, **loaded.data()).terms
     difference = _find_difference(agreed.terms, asked)
     if difference is not None:
         raise ValueError(
@@ -407,6 +514,26 @@ def _make_knn_valuer(request: RunRequest) -> KNNValuer:
         stop=_make_stopping_rule(request),
         random_state=request.seed,
     )
+
+
+def _make_owner_valuer(request: RunRequest, valuer: Any) -> OwnerValuer:
+    if request.shards:
+        raise ValueError(
+            f"{request.table} is read in shards, but owners are players only of tables in memory; "
+            "give --no-shards, or --game cells."
+        )
+    unfit = {
+        "row-groups": request.row_groups is not None,
+        "column-groups": request.column_groups is not None,
+        "labels": request.labels,
+        "passes": request.passes is not None,
+    }
+    for name, given in unfit.items():
+        if given:
+            raise ValueError(f"--{name} is for --game cells; leave it out if owners are players.")
+    if request.owners is None and request.agreement is None:
+        raise ValueError("--game owners needs owners; give --owners, --source or --agreement.")
+    return OwnerValuer(valuer, stop=_make_stopping_rule(request), random_state=request.seed)
 
 
 def _check_fits_shards(request: RunRequest) -> None:

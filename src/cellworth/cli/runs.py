@@ -1,4 +1,4 @@
-"""Commands that run: value, resume and plan, locally or on a cluster."""
+"""Commands that run: value, resume, plan and warm-up, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +15,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, cast
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tomli_w
 
 from cellworth.cli.app import (
     TRY_AGAIN,
@@ -37,6 +41,7 @@ from cellworth.cli.folders import (
 from cellworth.cli.input_files import STDIN, keep_stdin
 from cellworth.cli.request import (
     FILE,
+    KNN,
     LoadedRequest,
     RunRequest,
     check_agreement,
@@ -54,6 +59,7 @@ from cellworth.cli.schemas import (
     ValuesDocument,
 )
 from cellworth.data.io import AnyPath, to_path
+from cellworth.data.owners import are_players
 from cellworth.data.table_files import names_many
 from cellworth.report.sections import round_line
 from cellworth.runtime.dask_executor import Dask
@@ -243,17 +249,18 @@ def make_request(
     shards: bool | None,
     row_id: str | None,
     owners: Path | None = None,
+    source: str | None = None,
     agreement: Path | None = None,
     column_groups: Path | None = None,
     output: AnyPath | None = None,
     **asked: Any,
 ) -> RunRequest:
     """Return the request of the command-line options."""
-    if owners is not None and agreement is not None:
-        raise click.UsageError("--owners and --agreement exclude each other; give one.")
+    if sum(one is not None for one in (owners, source, agreement)) > 1:
+        raise click.UsageError("--owners, --source and --agreement exclude each other; give one.")
     if val is not None and cv is not None:
         raise click.UsageError("--val and --cv exclude each other; give one.")
-    if val is None and asked["val_rows"] is not None:
+    if val is None and asked["val_rows"] is not None and asked["model"] != KNN:
         raise click.UsageError("--val-rows draws rows of --val; give both.")
     groups = None
     if column_groups is not None:
@@ -262,6 +269,8 @@ def make_request(
         name: None if path is None else read_text(path, name)
         for name, path in (("owners", owners), ("agreement", agreement))
     }
+    if source is not None:
+        texts["owners"] = tomli_w.dumps({"source": source})
     folder = output or Path(_name_output(table))
     if table == STDIN:
         # Beside the result; if that is in an object store, here.
@@ -333,7 +342,8 @@ def _may_be_replaced(folder: AnyPath) -> bool:
 def print_summary(command: str, valuation: Valuation, output: AnyPath) -> None:
     """Print the summary of a run."""
     document: ValueDocument = {"output": shorten_path(output), **summarize_valuation(valuation)}
-    print_result(command, document, [repr(valuation), "", repr(valuation.columns())])
+    listed = valuation.rows() if are_players(valuation.blocks) else valuation.columns()
+    print_result(command, document, [repr(valuation), "", repr(listed)])
 
 
 def summarize_valuation(valuation: Valuation) -> ValuesDocument:
@@ -502,3 +512,52 @@ def _check_one_executor(execution: Execution) -> None:
     given = [name for name in ("jobs", "dask", "ray") if getattr(execution, name) is not None]
     if len(given) > 1:
         raise click.UsageError(f"--{given[0]} and --{given[1]} exclude each other; give one.")
+
+
+def warm_up() -> None:
+    """Value tiny tables of all kinds, so that all kernels are compiled and kept on disk."""
+    from cellworth.knn import kernels
+
+    cached = getattr(getattr(kernels.follow_steps, "_cache", None), "cache_path", None)
+    if cached is None:
+        raise OSError(
+            "no folder for compiled kernels can be written; set NUMBA_CACHE_DIR to one that can."
+        )
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        # Tables of ten rows are suspicious in many ways.
+        warnings.simplefilter("ignore")
+        _value_tiny_tables(Path(folder))
+    click.echo(f"kernels are compiled and kept in {cached}")
+
+
+def _value_tiny_tables(folder: Path) -> None:
+    from cellworth import KNNValuer, ShardedKNNValuer, ShardedTable
+    from cellworth.knn import BinnedRanks
+    from cellworth.sampling import ExhaustiveSampler, PermutationSampler
+
+    rows = [{"a": n % 7, "b": n * n % 5, "c": str(n % 2)} for n in range(20)]
+    X = pa.Table.from_pylist(rows)
+    runtime = Runtime(progress=False)
+    targets: dict[str, list[Any]] = {
+        "two": [n % 2 for n in range(20)],
+        "three": [str(n % 3) for n in range(20)],
+        "number": [n / 7 for n in range(20)],
+    }
+    for name, y in targets.items():
+        for sampler, ranking in (
+            (PermutationSampler(1), None),
+            (ExhaustiveSampler(), None),
+            (PermutationSampler(1), BinnedRanks(1)),
+            (ExhaustiveSampler(), BinnedRanks(1)),
+        ):
+            valuer = KNNValuer(
+                1, sampler=sampler, ranking=ranking, n_passes=1, random_state=0, runtime=runtime
+            )
+            valuer.fit(X, y, cv=2)
+            valuer.fit(X, y, cv=2, row_groups=[n // 2 for n in range(20)])
+        path = folder / f"{name}.parquet"
+        pq.write_table(X.append_column("y", pa.array(y)), path)
+        sharded = ShardedKNNValuer(
+            1, sampler=PermutationSampler(1), n_passes=1, random_state=0, runtime=runtime
+        )
+        sharded.fit(ShardedTable.from_files(path, target="y"), X_val=X, y_val=y)

@@ -29,7 +29,12 @@ Count = Annotated[int, ("minimum", 0)]
 Seconds = Annotated[float, ("minimum", 0)]
 Label = str | float | bool
 Number = float | None
-Holds = Literal["cellworth valuation", "cellworth checkpoint", "cellworth audit"]
+Holds = Literal["cellworth valuation", "cellworth checkpoint", "cellworth bundle"]
+
+Step = Literal[
+    "signatures", "proof", "cells", "amounts", "chain", "files", "split", "agreement", "data",
+    "values",
+]  # fmt: skip
 
 _PRIMITIVES = {
     str: "string", int: "integer", float: "number", bool: "boolean", types.NoneType: "null",
@@ -53,7 +58,7 @@ class RunSettings:
     shards: bool = False
     val: str | None = None
     val_sha256: str | None = None
-    val_rows: int | None = None
+    val_rows: int | Literal["all"] | None = None
     row_groups: str | None = None
     column_groups: dict[str, list[str]] | None = None
     categorical: tuple[str, ...] = ()
@@ -61,6 +66,7 @@ class RunSettings:
     neighbors: Count = 5
     scoring: str | None = None
     labels: bool = False
+    game: Literal["cells", "owners"] = "cells"
     cv: Count = 5
     seed: Count = 0
     passes: int | None = None
@@ -100,7 +106,7 @@ class ScoresDocument(TypedDict):
     scoring: str
     n_classes: int | None
     n_validation_rows: Count
-    n_planned_rows: Count
+    n_given_rows: Count
     n_folds: Count
     accuracy: Number
     majority: Number
@@ -225,6 +231,29 @@ class SuspectsDocument(TypedDict):
     cells: list[SuspectDocument]
 
 
+class FindingDocument(TypedDict):
+    """A finding: row ids of its cells, and for each its position in ``columns`` or null for all."""
+
+    kind: str
+    columns: list[str]
+    rows: list[Label]
+    positions: list[Count] | None
+    finding: str
+    action: str
+    advice: str
+    false_rate: Annotated[float, ("minimum", 0), ("maximum", 1)]
+    value: Number
+
+
+class AuditDocument(TypedDict):
+    """What is wrong with a table, worst first, and what is unusual and may well be right."""
+
+    n_rows: Count
+    n_columns: Count
+    findings: list[FindingDocument]
+    unusual: list[FindingDocument]
+
+
 class CellOfRow(ColumnValue):
     """Value and content of one cell of a row."""
 
@@ -268,14 +297,14 @@ class ReportDocument(TypedDict):
 
 
 class LimitDocument(TypedDict):
-    """A figure and its limit; the share ``unknown`` counts against the limit."""
+    """A figure and its limit, and findings behind it (20 at most)."""
 
-    name: Literal["interrupted", "max_harmful", "min_total", "max_suspects"]
+    name: Literal["interrupted", "min_total", "reference", "max", "max_findings"]
     found: Number
     limit: float
     passed: bool
     sentence: str
-    unknown: Number
+    findings: list[str]
 
 
 class CheckDocument(TypedDict):
@@ -286,16 +315,18 @@ class CheckDocument(TypedDict):
 
 
 class DraftDocument(TypedDict):
-    """An agreement."""
+    """An agreement, its digest, and that of the agreement that it amends."""
 
     output: str
+    digest: str
+    previous: str | None
     owners: list[str]
-    policy: dict[str, str | float | bool | None]
+    policy: dict[str, str | float | bool | dict[str, str] | None]
     valuation: dict[str, Any]
 
 
 class OwnerDocument(TypedDict):
-    """Value, 95% interval, share and amount of an owner."""
+    """Value, share and amount of an owner, with 95% intervals of value and amount."""
 
     owner: str
     value: float
@@ -303,15 +334,29 @@ class OwnerDocument(TypedDict):
     high: Number
     share: float
     amount: str
+    amount_low: str | None
+    amount_high: str | None
 
 
-class FindingDocument(TypedDict):
+class OwnerFindingDocument(TypedDict):
     """A finding of the gate about owners."""
 
     kind: str
     owners: list[str]
     figure: Number
     sentence: str
+    stake: Number | None
+
+
+class IntervalPlanDocument(TypedDict):
+    """Validation rows that would halve the intervals of amounts."""
+
+    currency: str
+    width_now: float
+    width_then: float
+    rows_now: Count
+    rows_then: Count
+    times_tasks: float
 
 
 class SplitDocument(TypedDict):
@@ -322,10 +367,38 @@ class SplitDocument(TypedDict):
     owners: list[OwnerDocument]
     unassigned: float
     carried: dict[str, float]
+    held: str
+    ties: list[list[str]]
     undecided: list[tuple[str, str]]
-    findings: list[FindingDocument]
-    audit: str | None
+    plan: IntervalPlanDocument | None
+    findings: list[OwnerFindingDocument]
+    bundle: str | None
     digest: str | None
+    report: str | None
+    statements: str | None
+    previous: str | None
+
+
+class SourceDocument(TypedDict):
+    """What one source would add to the score, alone and as its share of the gain of all."""
+
+    owner: str
+    alone: float
+    alone_low: Number
+    alone_high: Number
+    shared: float
+    shared_low: Number
+    shared_high: Number
+
+
+class CompareDocument(TypedDict):
+    """What sources would add to the score of what a buyer has."""
+
+    base: list[str]
+    base_score: float
+    full_score: float
+    scored: str
+    sources: list[SourceDocument]
 
 
 class StatementDocument(TypedDict):
@@ -336,6 +409,7 @@ class StatementDocument(TypedDict):
     value: float
     share: float
     interval: tuple[Number, Number]
+    amount_interval: tuple[str, str] | None
     carried: float
     cells: Count
     labels: Count
@@ -346,24 +420,42 @@ class StatementDocument(TypedDict):
     score: str | None
 
 
+class SignDocument(TypedDict):
+    """The file of a signature, and the public key with which it is verified."""
+
+    output: str
+    public_key: str | None
+
+
+class ProveDocument(TypedDict):
+    """Files of owners' proofs, in the order of owners, and of the summary."""
+
+    owners: list[str]
+    summary: str
+
+
 class VerifyDocument(TypedDict):
-    """Verdict on an audit, what was checked, and the first difference."""
+    """Verdict on a bundle, what was checked, and the first difference."""
 
     verdict: bool
-    checked: list[Literal["files", "split", "agreement", "data", "values"]]
+    checked: list[Step]
     difference: str | None
 
 
 DOCUMENTS: dict[str, type] = {
+    "audit": AuditDocument,
     "check": CheckDocument,
+    "compare": CompareDocument,
     "draft": DraftDocument,
     "explain": ExplainDocument,
     "info": InfoDocument,
     "merge": MergeDocument,
     "plan": PlanDocument,
+    "prove": ProveDocument,
     "report": ReportDocument,
     "resume": ValueDocument,
     "partition": PartitionDocument,
+    "sign": SignDocument,
     "split": SplitDocument,
     "statement": StatementDocument,
     "suspects": SuspectsDocument,
@@ -444,4 +536,8 @@ def fits_type(kind: Any, given: Any) -> bool:
         hints = get_type_hints(kind, include_extras=True)
         same = isinstance(given, dict) and given.keys() == hints.keys()
         return same and all(fits_type(hints[name], given[name]) for name in hints)
-    return type(given) in ((int, float) if kind is float else (kind,))
+    if origin is Literal:
+        allowed: tuple[Any, ...] = arguments
+    else:
+        given, allowed = type(given), (int, float) if kind is float else (kind,)
+    return given in allowed

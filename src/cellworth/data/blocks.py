@@ -321,6 +321,33 @@ def is_missing(cell: Any) -> bool:
     return bool(differs) if isinstance(differs, bool | np.bool_) else True
 
 
+def find_missing(cells: NDArray[Any]) -> Mask:
+    """Return which labels or cells are missing."""
+    if cells.dtype.kind in "biuUS":
+        return np.zeros(len(cells), dtype=bool)
+    return np.array([is_missing(cell) for cell in cells.tolist()], dtype=bool)
+
+
+def add_label_column(columns: Axis) -> Axis:
+    """Return the columns with the labels as one more; all names become strings."""
+    names, ids = ([*map(str, side.tolist()), LABEL] for side in (columns.labels, columns.ids))
+    if len(set(names)) < len(names) or len(set(ids)) < len(ids):
+        raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
+    if not columns.grouped:
+        return Axis.from_ids(names, what="column")
+    return Axis(
+        label_array(names, what="column"),
+        label_array(ids, what="column"),
+        np.append(columns.codes, len(columns.labels)),
+    )
+
+
+def list_first(texts: Sequence[str], most: int) -> str:
+    """Return the first of some texts, and how many more there are."""
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
 def some(labels: Iterable[Any]) -> str:
     """Return the first few labels, for a message."""
     items = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)

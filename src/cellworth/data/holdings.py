@@ -69,6 +69,10 @@ class Claim:
     rows: Mask | Stretches
     columns: Mask
     cells: Mask | None = None
+    # Rows and columns as the user gave them, if later rows are to be found by the same rule.
+    rule: tuple[Any, Any] | None = None
+    # Whether the column of sources makes this claim.
+    by_source: bool = False
 
     def of_rows(self, rows: NDArray[np.intp]) -> Mask:
         """Return the claimed cells of some rows, shape (n, n_columns + 1)."""
@@ -143,10 +147,16 @@ class Holdings:
         *,
         first_wins: bool,
         in_runs: bool,
+        rest: str | None = None,
     ) -> Holdings:
-        """Resolve claims on the cells of a table; ``in_runs`` if their rows are intervals."""
+        """Resolve claims on the cells of a table; ``in_runs`` if their rows are intervals.
+
+        The owner ``rest`` gets the cells that no one claims, but no labels.
+        """
         first, patterns = (_find_runs if in_runs else _find_patterns)(claims, shape[0])
         claimed = _mark_claimed(names, claims, first, shape[1], first_wins=first_wins)
+        if rest is not None:
+            claimed[:, :-1, names.index(rest)] |= ~claimed[:, :-1].any(axis=2)
         # Not -1: without owners, NumPy cannot infer the size.
         n_blocks = claimed.shape[0] * claimed.shape[1]
         distinct, codes = _find_distinct(claimed.reshape(n_blocks, claimed.shape[2]))

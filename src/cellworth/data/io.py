@@ -14,6 +14,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast, get_args, get_origin, get_type_hints
 from uuid import uuid4
@@ -38,6 +39,8 @@ Options = Mapping[str, Any]
 _LOCAL = ("file", "local")
 # Remote files of so many bytes are read and written as a whole; larger ones in blocks.
 _SMALL = 2**24
+# Attempts at an array while other threads parse.
+_MOST_READS = 10
 
 
 def hash_json(*parts: Any) -> str:
@@ -568,7 +571,23 @@ def _member(name: str) -> str:
     return f"{name}.npy"
 
 
+def read_array(read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    """Return what a function that reads a NumPy file returns, also if threads disturb it.
+
+    NumPy parses headers as Python code. Before Python 3.11.8 and 3.12.2 this fails by chance if
+    several threads parse at the same time (issue 106905 of CPython).
+    """
+    for _ in range(_MOST_READS - 1):
+        with suppress(SystemError):
+            return read()
+    return read()
+
+
 def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    return read_array(partial(_read_member, archive, name))
+
+
+def _read_member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     with archive.open(_member(name)) as member:
         array: NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
         # zipfile verifies the checksum at the end of a member; a wrong shape may stop before it.

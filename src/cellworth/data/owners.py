@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from datetime import date
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
@@ -21,7 +23,9 @@ from cellworth.data.tables import AbsentTable, Table, TableLike, VectorLike, ent
 
 Overlaps = Literal["refuse", "equal", "first"]
 # Printed in place of an owner's name.
-_UNASSIGNED = "unassigned"
+UNASSIGNED = "unassigned"
+# The one column of a valuation in which owners are the players.
+CELLS = "(cells)"
 
 
 class Owners:
@@ -32,6 +36,9 @@ class Owners:
     X : pandas, polars or Arrow table, array, or ShardedTable
         The table that is valued. Rows of a ShardedTable are given by position, and its cells are
         not read.
+    keys : list of str, default=()
+        Columns of X that only tell whose a row is, such as a customer number: rules of rows may use
+        them, and they are neither valued nor owned. Pass ``owners.features(X)`` to ``fit``.
     overlaps : {"refuse", "equal", "first"}, default="refuse"
         What to do if two owners claim a cell: raise an error, give both equal shares of its value,
         or give all of it to the owner assigned first.
@@ -48,11 +55,20 @@ class Owners:
       unassigned  1 cell
     """
 
-    def __init__(self, X: TableLike | ShardedTable, *, overlaps: Overlaps = "refuse") -> None:
+    def __init__(
+        self,
+        X: TableLike | ShardedTable,
+        *,
+        keys: Sequence[str] = (),
+        overlaps: Overlaps = "refuse",
+    ) -> None:
         if overlaps not in get_args(Overlaps):
             raise ValueError(f"overlaps must be 'refuse', 'equal' or 'first', got {overlaps!r}.")
+        # With the columns of keys.
+        self._given = _read_table(X)
+        self.keys: tuple[str, ...] = _check_keys(keys, self._given.names.tolist())
         self.table: AbsentTable | Table = (
-            AbsentTable(X) if isinstance(X, ShardedTable) else Table.from_data(X, called="X")
+            _read_table(self.features(X)) if self.keys else self._given
         )
         if LABEL in self.table.names.tolist():
             raise ValueError(
@@ -60,6 +76,35 @@ class Owners:
             )
         self.overlaps = overlaps
         self._claims: tuple[Claim, ...] = ()
+        # The column that names the owner of each row, if there is one.
+        self._source: str | None = None
+        # Who gets the cells that no owner claims; False for no one, None if nothing was said.
+        self._rest: str | Literal[False] | None = None
+        # If equal rows were merged: the owners before, and the row that each of theirs became.
+        self.delivered: Owners | None = None
+        self.merged: NDArray[np.intp] | None = None
+
+    @classmethod
+    def from_column(cls, X: TableLike | ShardedTable, column: str) -> Owners:
+        """Assign whole rows by a column of X that names their owners; it is not a feature.
+
+        A row whose cell is missing has no owner. Pass ``owners.features(X)`` to ``fit``, and the
+        same of the validation rows.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from cellworth import Owners
+        >>> X = pd.DataFrame({"age": [30, 41, 25], "source": ["bank", "shop", "bank"]})
+        >>> owners = Owners.from_column(X, "source")
+        >>> owners
+        Owners of 3 x 1 cells
+          bank  2 cells
+          shop  1 cell
+        >>> list(owners.features(X))
+        ['age']
+        """
+        return cls(X, keys=[column])._assign_source(column)
 
     @classmethod
     def by_row(cls, X: TableLike | ShardedTable, names: VectorLike) -> Owners:
@@ -84,62 +129,64 @@ class Owners:
                 f"names must have one entry for each of {n_rows} rows, got {len(listed)}."
             )
         owners._check_order("names", names)
-        rows: dict[str, list[int]] = {}
-        for position, name in enumerate(listed):
-            if not is_missing(name):
-                rows.setdefault(name, []).append(position)
-        columns = owners._read_columns("", None)
-        claims = []
-        for name, positions in rows.items():
-            _check_name(name)
-            mine = Stretches.from_positions(positions, n_rows)
-            held = mine[np.arange(n_rows)] if owners.sees_cells else mine
-            claims.append(Claim(name, held, columns))
-        owners._claims = tuple(claims)
-        return owners
+        return owners._change(_claims=owners._claim_rows(listed))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str], X: TableLike | ShardedTable) -> Owners:
         """Read owners from a TOML file: a list ``[[owners]]`` with name, rows and columns.
 
-        ``rows`` is a list of row ids, ``{from = 0, to = 500}`` (positions, the end not included)
-        or ``{column = "region", is = "north"}``; without it, all rows. ``columns`` is a list of
-        names; without it, all columns.
+        ``rows`` is a list of row ids, ``{from = 0, to = 500}`` (positions, the end not included),
+        ``{column = "region", is = "north"}`` or ``{column = "customer", from = 1000, to = 1999}``
+        (values of a column, both ends included; one may be left out); without it, all rows.
+        ``columns`` is a list of names, or the beginning of names such as ``"bank_*"``; without it,
+        all columns.
+
+        Beside the list, ``source = "bank"`` names a column with the owner of each row, ``keys`` are
+        further columns that only rules use (neither is a feature), ``overlaps`` is that of
+        :class:`Owners`, and ``rest = "pool"`` names who gets the cells that no owner claims.
+        Without ``rest``, a column that is owned in some rows only is an error; ``rest = false``
+        allows it.
 
         Examples
         --------
-        >>> import tempfile
+        >>> import os, tempfile
         >>> from pathlib import Path
         >>> from cellworth import Owners
         >>> file = Path(tempfile.mkdtemp()) / "owners.toml"
         >>> holding = "{name = 'bank', rows = {from = 0, to = 1}, columns = ['x0', 'x1']}"
-        >>> _ = file.write_text(f"owners = [{holding}]")
+        >>> _ = file.write_text(os.linesep.join(["rest = 'pool'", f"owners = [{holding}]"]))
         >>> Owners.from_toml(file, [[1, 2, 3], [4, 5, 6]])
         Owners of 2 x 3 cells
           bank  2 cells
-          unassigned  4 cells
+          pool  4 cells
         """
-        return cls.from_plain(read_toml(path), X, called=str(path))
+        return cls.from_plain(read_toml(path), X, called=str(path)).check_covered(str(path))
 
     @classmethod
     def from_plain(
-        cls, plain: Mapping[str, Any], X: TableLike | ShardedTable, *, called: str
+        cls,
+        plain: Mapping[str, Any],
+        X: TableLike | ShardedTable,
+        *,
+        called: str,
     ) -> Owners:
         """Create owners from the content of a TOML file."""
-        owners = cls(X, overlaps=plain.get("overlaps", "refuse"))
-        for entry in check_entries(plain.get("owners"), called):
-            owners = owners.assign(
-                entry["name"],
-                rows=owners._read_rule(entry["name"], entry.get("rows")),
-                columns=entry.get("columns"),
-            )
+        keys = list_keys(plain, called)
+        owners = cls(X, keys=keys, overlaps=plain.get("overlaps", "refuse"))
+        if plain.get("source") is not None:
+            owners = owners._assign_source(plain["source"])
+        for entry in check_entries(plain, called):
+            rows, columns = entry.get("rows"), entry.get("columns")
+            owners = owners.assign(entry["name"], rows=rows, columns=columns)
+        if "rest" in plain:
+            owners = owners.assign_rest(None if plain["rest"] is False else plain["rest"])
         return owners
 
     def assign(
         self,
         name: str,
         *,
-        rows: VectorLike | slice | date | None = None,
+        rows: VectorLike | slice | date | Mapping[str, Any] | None = None,
         columns: VectorLike | None = None,
         cells: TableLike | None = None,
     ) -> Owners:
@@ -149,11 +196,12 @@ class Owners:
         ----------
         name : str
         rows : default=None
-            Row ids, a boolean mask such as ``X["region"] == "north"``, or a slice of positions;
-            None means all rows. The row ids of a sharded table are positions.
+            Row ids, a boolean mask such as ``X["region"] == "north"``, a slice of positions, or a
+            rule as in :meth:`from_toml`, which an agreement keeps as a rule for later rows; None
+            means all rows. The row ids of a sharded table are positions.
         columns : default=None
-            One or several names of columns, ``"(label)"`` for the labels; None means all columns of
-            the table, without the labels.
+            One or several names of columns, or beginnings of names such as ``"bank_*"``;
+            ``"(label)"`` for the labels; None means all columns of the table, without the labels.
         cells : boolean array of shape (n_rows, n_columns), default=None
             Any set of cells, instead of rows and columns.
 
@@ -173,16 +221,79 @@ class Owners:
                 )
             claim = self._read_cells(name, cells)
         else:
-            claim = Claim(name, self._read_rows(name, rows), self._read_columns(name, columns))
+            if columns is not None and not _is_single(columns):
+                columns = list(cast(Iterable[Any], columns))
+            found = self._read_rule(name, rows) if isinstance(rows, Mapping) else rows
+            claim = Claim(name, self._read_rows(name, found), self._read_columns(name, columns))
+            if isinstance(rows, Mapping) or _has_pattern(columns, self.table.names.tolist()):
+                claim = replace(claim, rule=(rows, columns))
         self._check_overlap(claim)
-        more = Owners(self.table, overlaps=self.overlaps)
-        more._claims = (*self._claims, claim)
-        return more
+        return self._change(_claims=(*self._claims, claim))
+
+    def assign_rest(self, name: str | None) -> Owners:
+        """Return new Owners in which one owner gets all cells that no other claims.
+
+        Rows that are added later belong to it as well; labels do not. None says that these cells
+        have no owner.
+
+        Examples
+        --------
+        >>> from cellworth import Owners
+        >>> Owners([[1, 2, 3], [4, 5, 6]]).assign("bank", rows=[0]).assign_rest("pool")
+        Owners of 2 x 3 cells
+          bank  3 cells
+          pool  3 cells
+        """
+        if name is not None:
+            _check_name(name)
+        return self._change(_rest=False if name is None else name)
+
+    def features(self, X: TableLike | ShardedTable) -> Any:
+        """Return a table without the columns that only tell whose a row is.
+
+        X may be the table of these owners or the validation rows, which may lack these columns.
+        """
+        if isinstance(X, ShardedTable):
+            return X.drop(*self.keys) if self.keys else X
+        table = Table.from_data(X, called="X")
+        kept = [i for i, name in enumerate(table.names.tolist()) if name not in self.keys]
+        if not kept:
+            raise ValueError(
+                f"X must have a column besides the keys ({some(self.keys)}), got no other."
+            )
+        rest = table.only(np.array(kept))
+        return rest if isinstance(X, Table) or rest.backend is None else rest.native
+
+    def check_covered(self, called: str) -> Owners:
+        """Check that no cell lacks an owner in a column that others own; return these owners.
+
+        Rows that came later are found so; :meth:`assign_rest` says who gets them.
+        """
+        if self._rest is not None or not self.names:
+            return self
+        holdings = self._holdings
+        owned = np.asarray(holdings.claims.any(axis=1))[holdings.lines[:, :-1]]
+        # Lines without rows do not count.
+        owned_somewhere = owned[holdings.rows_of_lines > 0].any(axis=0)
+        partly = (owned_somewhere & ~owned).any(axis=1) & (holdings.rows_of_lines > 0)
+        if not partly.any():
+            return self
+        line = int(np.flatnonzero(partly)[0])
+        column = self.table.names.tolist()[np.flatnonzero(owned_somewhere & ~owned[line])[0]]
+        n_rows = int(holdings.rows_of_lines[partly].sum())
+        first = int(np.argmax(np.asarray(holdings.row_lines[: self.shape[0]]) == line))
+        row = self.table.row_ids.tolist()[first] if self.sees_cells else first
+        rows = "1 row has" if n_rows == 1 else f"{n_rows:,} rows have"
+        raise ValueError(
+            f"{rows} no owner in {called}, for example row {row!r} in column {column!r}; assign "
+            'them, or say who gets what no one claims with rest = "name" (rest = false: no one).'
+        )
 
     @property
     def names(self) -> list[str]:
         """Names of the owners, in order of first assignment."""
-        return list(dict.fromkeys(claim.owner for claim in self._claims))
+        rest = [self._rest] if self._rest else []
+        return list(dict.fromkeys([*(claim.owner for claim in self._claims), *rest]))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -235,9 +346,19 @@ class Owners:
         return {name: n for name, n in zip(holdings.names, held, strict=True) if n}
 
     def on(self, blocks: Blocks) -> Holdings:
-        """Return the owners of the blocks of a table; all cells of a block must have the same."""
+        """Return the owners of the blocks of a table; all cells of a block must have the same.
+
+        If owners were the players, each holds its own block.
+        """
+        if are_players(blocks):
+            return self._hold_themselves(blocks.rows.labels.tolist())
         self._check_table(blocks)
         return self._holdings.on(blocks)
+
+    @property
+    def holdings(self) -> Holdings:
+        """The owners of each cell, and of the labels in a last column."""
+        return self._holdings
 
     def check_cells(self, sha256: str | None) -> None:
         """Check that the table has the cells of this hash; None skips the check."""
@@ -248,15 +369,24 @@ class Owners:
                 "differs); pass the same table to Owners and to fit."
             )
 
-    def to_plain(self) -> list[dict[str, Any]]:
-        """Return each holding as name, rows and columns, as :meth:`from_toml` reads them."""
-        return [entry for claim in self._claims for entry in self._list_claim(claim)]
+    def to_plain(self) -> dict[str, Any]:
+        """Return the content of a file that :meth:`from_toml` reads; rules stay rules."""
+        rules = [claim.rule[0] for claim in self._claims if claim.rule is not None]
+        used = {rule.get("column") for rule in rules if isinstance(rule, Mapping)}
+        keys = [name for name in self.keys if name in used and name != self._source]
+        more = {"source": self._source, "keys": keys or None, "rest": self._rest}
+        claims = [claim for claim in self._claims if not claim.by_source]
+        return {
+            "overlaps": self.overlaps,
+            **{name: item for name, item in more.items() if item is not None},
+            "owners": [entry for claim in claims for entry in self._list_claim(claim)],
+        }
 
     def __repr__(self) -> str:
         n_rows, n_columns = self.shape
         counts = [(name, self.n_cells_of(name)) for name in self.names]
         if self.n_unassigned:
-            counts.append((_UNASSIGNED, self.n_unassigned))
+            counts.append((UNASSIGNED, self.n_unassigned))
         lines = [f"  {name}  {n:,} cell{'' if n == 1 else 's'}" for name, n in counts]
         labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
         return "\n".join([f"Owners of {n_rows:,} x {n_columns:,} cells", *lines, *labels])
@@ -269,9 +399,57 @@ class Owners:
             self.shape,
             first_wins=self.overlaps == "first",
             in_runs=not self.sees_cells,
+            rest=self._rest or None,
         )
 
+    def _hold_themselves(self, players: list[str]) -> Holdings:
+        """Return holdings in which each player holds the block of its name."""
+        unknown = [name for name in players if name not in (*self.names, UNASSIGNED)]
+        if unknown:
+            raise ValueError(
+                f"owners must be those that were valued ({some(players)}), got {some(self.names)}; "
+                "pass the same owners."
+            )
+        names = tuple(name for name in self.names if name in players)
+        claims = np.array([[name == player for name in names] for player in players])
+        own = np.arange(len(players), dtype=np.int32)
+        return Holdings(names, own, own.reshape(-1, 1), claims)
+
+    def _change(self, **changed: Any) -> Owners:
+        more = copy(self)
+        more.__dict__.pop("_holdings", None)
+        more.__dict__.update(changed)
+        return more
+
+    def _claim_rows(self, names: Sequence[Any], *, by_source: bool = False) -> tuple[Claim, ...]:
+        """Return one claim of whole rows for each name; a missing one claims nothing."""
+        rows: dict[str, list[int]] = {}
+        for position, name in enumerate(names):
+            if not is_missing(name):
+                rows.setdefault(name, []).append(position)
+        columns, n_rows = self._read_columns("", None), self.shape[0]
+        claims = []
+        for name, positions in rows.items():
+            _check_name(name)
+            mine = Stretches.from_positions(positions, n_rows)
+            held = mine[np.arange(n_rows)] if self.sees_cells else mine
+            claims.append(Claim(name, held, columns, by_source=by_source))
+        return tuple(claims)
+
+    def _assign_source(self, column: str) -> Owners:
+        cells = self._given.column(self._given.names.tolist().index(column)).tolist()
+        # Numbers may name owners, too.
+        names = [None if is_missing(cell) else str(cell).strip() for cell in cells]
+        if not any(names):
+            raise ValueError(f"column {column!r} must name some owner, got missing cells only.")
+        return self._change(_claims=self._claim_rows(names, by_source=True), _source=column)
+
     def _list_claim(self, claim: Claim) -> Iterator[dict[str, Any]]:
+        if claim.rule is not None:
+            given = dict(zip(("rows", "columns"), claim.rule, strict=True))
+            plain = {name: item for name, item in given.items() if item is not None}
+            yield {"name": claim.owner} | plain
+            return
         names = np.append(self.table.names.astype(object), LABEL)
         if claim.cells is None:
             rectangles = [(claim.rows, claim.columns)]
@@ -373,11 +551,9 @@ class Owners:
         mask[rows] = True
         return mask
 
-    def _read_rule(self, name: str, rows: Any) -> Any:
-        """Convert the rows of a TOML file to the ``rows`` of :meth:`assign`."""
-        if not isinstance(rows, Mapping):
-            return rows
-        what, names, n_rows = f"rows of owner {name!r}", self.table.names.tolist(), self.shape[0]
+    def _read_rule(self, name: str, rows: Mapping[str, Any]) -> slice | Mask:
+        """Convert a rule to a mask, or to a slice of positions."""
+        what, names, n_rows = f"rows of owner {name!r}", self._given.names.tolist(), self.shape[0]
         if set(rows) == {"from", "to"}:
             start, end = rows["from"], rows["to"]
             if not (is_integer(start) and is_integer(end) and 0 <= start < end <= n_rows):
@@ -386,21 +562,55 @@ class Owners:
                     f"rows, got {start!r} to {end!r}."
                 )
             return slice(start, end)
-        if set(rows) != {"column", "is"} or rows["column"] not in names:
+        rule = set(rows) - {"column"}
+        if rule not in ({"is"}, {"from"}, {"to"}, {"from", "to"}) or rows["column"] not in names:
             raise ValueError(
-                f"{what} must be {{column = ..., is = ...}} with a column of X ({some(names)}) or "
-                f"{{from = ..., to = ...}}, got {dict(rows)!r}."
+                f"{what} must be {{column = ..., is = ...}} or {{column = ..., from = ..., to = "
+                f"...}} with a column of X ({some(names)}), or {{from = ..., to = ...}}, got "
+                f"{dict(rows)!r}."
             )
-        return self._find_rows(what, rows["column"], rows["is"])
+        if rule == {"is"}:
+            return self._find_rows(what, rows["column"], rows["is"])
+        return self._find_range(what, rows["column"], rows.get("from"), rows.get("to"))
+
+    def _read_cells_of(self, column: Any) -> tuple[list[Any], bool]:
+        """Return the cells of a column of X, None if missing, and whether they are dates."""
+        cells = self._given.column(self._given.names.tolist().index(column))
+        is_date = cells.dtype.kind == "M"
+        if is_date:
+            # NumPy returns finer units as integers.
+            cells = cells.astype("M8[us]")
+        return [None if is_missing(cell) else cell for cell in cells.tolist()], is_date
+
+    def _find_range(self, what: str, name: Any, low: Any, high: Any) -> Mask:
+        """Find the rows in which a column holds a value from one to another, both included."""
+        cells, is_date = self._read_cells_of(name)
+        ends = [end for end in (low, high) if end is not None]
+        if is_date:
+            ends = label_array(ends, what="row").tolist()
+        low = None if low is None else ends[0]
+        high = None if high is None else ends[-1]
+        try:
+            return np.array(
+                [
+                    cell is not None
+                    and (low is None or cell >= low)
+                    and (high is None or cell <= high)
+                    for cell in cells
+                ]
+            )
+        except TypeError as error:
+            raise ValueError(
+                f"{what} must be a range of values of column {name!r}, got {some(ends)}, which "
+                f"cannot be compared with its cells ({error})."
+            ) from error
 
     def _find_rows(self, what: str, name: Any, values: Any) -> Mask:
         """Find the rows in which a column holds one of some values."""
         wanted = list(values) if isinstance(values, list | tuple) else [values]
-        column = self.table.column(self.table.names.tolist().index(name))
-        if column.dtype.kind == "M":
-            # NumPy returns finer units as integers.
-            column, wanted = column.astype("M8[us]"), label_array(wanted, what="row").tolist()
-        cells = [None if is_missing(cell) else cell for cell in column.tolist()]
+        cells, is_date = self._read_cells_of(name)
+        if is_date:
+            wanted = label_array(wanted, what="row").tolist()
         unseen = [value for value in wanted if value not in cells or value is None]
         if unseen:
             raise ValueError(
@@ -430,6 +640,7 @@ class Owners:
         # True equals 1, and would select the second column.
         if any(isinstance(column, bool | np.bool_) for column in listed):
             raise TypeError(f"{what} must be names of columns, got a mask.")
+        listed = [one for column in listed for one in _find_pattern(column, names.tolist(), what)]
         others = [column for column in listed if not (isinstance(column, str) and column == LABEL)]
         known = _find_named(names, others, what, "column")
         return np.append(known, len(others) < len(listed))
@@ -468,6 +679,11 @@ class Owners:
         return np.array_equal(rows.ids, self.table.row_ids)
 
 
+def are_players(blocks: Blocks) -> bool:
+    """Return whether the blocks are those of a valuation in which owners are the players."""
+    return list(blocks.columns.ids) == [CELLS]
+
+
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a TOML file."""
     file = local_path(path, "path")
@@ -479,10 +695,13 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"{path} is not valid TOML ({error}); fix it.") from error
 
 
-def check_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
-    """Check the owners of a TOML file: name, rows and columns of each holding."""
-    if not isinstance(listed, list) or not listed:
-        raise ValueError(f"{called} must have at least one [[owners]], got none.")
+def check_entries(plain: Mapping[str, Any], called: str) -> list[Mapping[str, Any]]:
+    """Check and return the list of owners of a TOML file: name, rows and columns of each."""
+    listed = plain.get("owners")
+    if listed is None and plain.get("source") is not None:
+        return []
+    if not isinstance(listed, list) or not (listed or plain.get("source")):
+        raise ValueError(f"{called} must have at least one [[owners]] or a source, got none.")
     for entry in listed:
         if not isinstance(entry, Mapping):
             raise ValueError(f"the owners of {called} must be [[owners]] tables, got {entry!r}.")
@@ -494,10 +713,53 @@ def check_entries(listed: Any, called: str) -> list[Mapping[str, Any]]:
     return listed
 
 
+def list_keys(plain: Mapping[str, Any], called: str) -> list[str]:
+    """Return the columns that a TOML file of owners uses as source or keys, not as features."""
+    source, keys = plain.get("source"), plain.get("keys", [])
+    if not isinstance(keys, list) or not all(isinstance(name, str) for name in keys):
+        raise ValueError(f"keys of {called} must be a list of columns, got {keys!r}.")
+    if source is not None and not isinstance(source, str):
+        raise ValueError(f"source of {called} must be the name of a column, got {source!r}.")
+    return list(dict.fromkeys(keys if source is None else [source, *keys]))
+
+
+def _read_table(X: TableLike | ShardedTable) -> AbsentTable | Table:
+    return AbsentTable(X) if isinstance(X, ShardedTable) else Table.from_data(X, called="X")
+
+
+def _check_keys(keys: Any, names: list[Any]) -> tuple[str, ...]:
+    listed = (keys,) if isinstance(keys, str) else tuple(keys)
+    unknown = [key for key in listed if key not in names]
+    if unknown:
+        raise ValueError(
+            f"keys must be columns of X, got {unknown[0]!r}; its columns are {some(names)}."
+        )
+    return listed
+
+
+def _has_pattern(columns: Any, names: list[Any]) -> bool:
+    listed = columns if isinstance(columns, list) else [columns]
+    return any(_is_pattern(name, names) for name in listed)
+
+
+def _is_pattern(name: Any, names: list[Any]) -> bool:
+    return isinstance(name, str) and name.endswith("*") and name not in names
+
+
+def _find_pattern(name: Any, names: list[Any], what: str) -> list[Any]:
+    """Return the columns that begin as a pattern does; else the name itself."""
+    if not _is_pattern(name, names):
+        return [name]
+    found = [one for one in names if str(one).startswith(name[:-1])]
+    if not found:
+        raise ValueError(f"{what} must be columns of X, got {name!r}, with which none begins.")
+    return found
+
+
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not name.strip():
         raise ValueError(f"the owner's name must be a non-empty string, got {name!r}.")
-    if name == _UNASSIGNED:
+    if name == UNASSIGNED:
         raise ValueError(f"the owner's name {name!r} is reserved for cells without an owner.")
     # A line break would let a name add lines to a printed payout.
     if not name.isprintable() or name != name.strip():

@@ -16,7 +16,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
 from cellworth.data.arguments import CrossValidation, Mask, Positions, is_integer
-from cellworth.data.blocks import Blocks, Groups, is_missing, some
+from cellworth.data.blocks import Blocks, Groups, find_missing, some
 from cellworth.data.io import hash_json
 from cellworth.data.tables import (
     Table,
@@ -131,6 +131,11 @@ class Problem:
         name = getattr(y, "name", None)
         return cls(table, target, classes, folds, blocks, name if isinstance(name, str) else None)
 
+    @property
+    def held_out(self) -> Table | None:
+        """Validation rows that are not rows of the table; None for cross-validation."""
+        return self.folds[0].table if self.folds and self.folds[0].rows is None else None
+
     def problem_spec(self) -> dict[str, Any]:
         """Return the hashes of the data, the folds and the blocks."""
         validation = hashlib.sha256()
@@ -170,6 +175,29 @@ def read_target(y: VectorLike, table: Table) -> tuple[NDArray[Any], NDArray[Any]
     if _is_measured(target):
         return _read_numbers(target, "y"), None
     return target, _find_classes(target, "y", least=1)
+
+
+def read_changed_labels(
+    y: VectorLike, problem: Problem, called: str
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return other labels of the training rows, of their type, and a mask of rows that have one."""
+    table, target, classes = problem.table, problem.target.copy(), problem.classes
+    _check_order(y, table, called, "X")
+    array = _read_one_dimensional(y, called)
+    _check_length(array, table, called, "X")
+    known = ~find_missing(array)
+    if not known.any():
+        raise ValueError(f"{called} must have a label for some rows, got none.")
+    if classes is None:
+        target[known] = _read_measurable(array[known], called)
+        return target, known
+    code_of = {label: code for code, label in enumerate(classes.tolist())}
+    codes = [code_of.get(label, -1) for label in array[known].tolist()]
+    if -1 in codes:
+        label = array[known].tolist()[codes.index(-1)]
+        raise ValueError(f"{called} must have classes of y ({some(classes)}), got {label!r}.")
+    target[known] = classes[codes]
+    return target, known
 
 
 def check_weights(sample_weight: VectorLike, table: Table) -> NDArray[np.float64]:
@@ -347,18 +375,22 @@ def _read_positions(side: Any, n_rows: int) -> Positions:
 def _check_target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
     _check_order(y, table, called, of)
     array = _read_one_dimensional(y, called)
-    if len(array) != len(table.row_ids):
-        raise ValueError(
-            f"{called} must have one label for each of {len(table.row_ids)} rows of {of}, got "
-            f"{len(array)}."
-        )
-    missing = np.flatnonzero([is_missing(label) for label in array.tolist()])
+    _check_length(array, table, called, of)
+    missing = np.flatnonzero(find_missing(array))
     if len(missing):
         raise ValueError(
             f"{called} must have a label for every row, got NaN or None at position {missing[0]} "
             f"({len(missing)} in all); drop the rows without a label."
         )
     return array
+
+
+def _check_length(array: NDArray[Any], table: Table, called: str, of: str) -> None:
+    if len(array) != len(table.row_ids):
+        raise ValueError(
+            f"{called} must have one label for each of {len(table.row_ids)} rows of {of}, got "
+            f"{len(array)}."
+        )
 
 
 def _check_order(column: Any, table: Table, called: str, of: str) -> None:

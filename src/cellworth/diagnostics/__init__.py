@@ -17,6 +17,7 @@ from cellworth.diagnostics.curves import (
     removal_curve,
 )
 from cellworth.diagnostics.explain import Explanation, explain_column, explain_row
+from cellworth.diagnostics.interactions import PairInteractions, measure_interactions
 from cellworth.diagnostics.repair import repair_cells
 from cellworth.diagnostics.suspects import suspect_cells
 
@@ -24,12 +25,14 @@ __all__ = [
     "Comparison",
     "DetectionCurve",
     "Explanation",
+    "PairInteractions",
     "RemovalCurve",
     "anomaly_scores",
     "compare_models",
     "detection_curve",
     "explain_column",
     "explain_row",
+    "measure_interactions",
     "removal_curve",
     "repair_cells",
     "suspect_cells",

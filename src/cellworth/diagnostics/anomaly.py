@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.stats import rankdata
+from scipy.special import ndtri
 
 from cellworth.data.arguments import ColumnTypes, Floats, Mask
 from cellworth.data.problem import read_target, target_groups
@@ -18,9 +19,11 @@ from cellworth.diagnostics.features import (
     FeatureColumn,
     Features,
     Levels,
+    find_ties,
     read_columns,
     read_labels,
 )
+from cellworth.diagnostics.trees import compute_log_ratios
 from cellworth.knn.columns import quantile_scale
 
 Counts = NDArray[np.int32]
@@ -46,6 +49,14 @@ APART = 4.0
 WEIGHT = 3.0
 # Distances beyond this many scale units are equal.
 FARTHEST = 1e12
+# Weights of distances from the mean, which are equal beyond some standard deviations, and of ratios
+# of densities, in columns of which others tell at most so much.
+WEIGHT_OF_DISTANCE, MOST_DISTANCE = 2.0, 2.5
+WEIGHT_OF_RATIO, MOST_INFORMATION = 2.0, 1.0
+# Numbers farther from the middle, in scale units, do not count as more for means.
+_FAR_OFF = 8.0
+# Of a group, as a share of the variance of its column.
+_LEAST_VARIANCE = 0.03**2
 # Digits that do not depend on the unit of distances.
 _DIGITS = 9
 
@@ -55,12 +66,14 @@ def anomaly_scores(
 ) -> Floats:
     """Score how unlikely every cell is, given its row's label and the other cells of its row.
 
-    Each cell is left out of its own score, which combines two ranks. How common is its content in
-    rows with the same label? How well does it fit a regression on the label and on all other
-    columns? The score is log(n / a) + log(n / b): of the n cells of the column, a are at least as
-    rare and b fit at least as badly. Ranks cannot separate far from very far. A number more than
-    four scale units away from all others of its column therefore adds 3 log(d / 4), where d is its
-    distance from the nearest in scale units.
+    Each cell is left out of its own score, which adds up five terms. Two are ranks: of the n cells
+    of the column, a are at least as rare in rows with their label, and b fit a regression on the
+    label and all other columns at least as badly; they add log(n / a) + log(n / b). A cell z
+    standard deviations from the mean of its label adds 2 log(1 + z²), with z at most 2.5. A cell
+    that is r times as likely given the rest of its row, by random trees, as in its column adds
+    -2 c log(r), where c, at most 1, is the mean of log(r) in the column: 0 if the other columns
+    cannot predict it. Last, a number more than four scale units away from all others of its column
+    adds 3 log(d / 4), where d is its distance from the nearest in scale units.
 
     Parameters
     ----------
@@ -75,8 +88,9 @@ def anomaly_scores(
     Returns
     -------
     array of shape (n_rows, n_columns)
-        High scores mark unlikely cells; 0 where all cells of the column are equally likely. The
-        order of rows and of columns does not matter.
+        High scores mark unlikely cells; 0 where all cells of the column are equally likely. Cells
+        that the rest of their row predicts well may be below 0. The order of rows and of columns
+        does not matter.
 
     See Also
     --------
@@ -103,6 +117,7 @@ class Evidence:
     """Evidence against each cell: how rare it is, how badly it fits, how far the others are."""
 
     columns: list[FeatureColumn]
+    label: FeatureColumn
     target: NDArray[Any]
     # Class of each row, or the group of rows with similar targets.
     groups: Levels
@@ -119,22 +134,44 @@ class Evidence:
     @classmethod
     def of(cls, table: Table, y: VectorLike, column_types: ColumnTypes | None) -> Evidence:
         """Compute the evidence for all cells of a table."""
-        target, classes = read_target(y, table)
-        columns = read_columns(table, column_types)
+        return cls.from_columns(read_columns(table, column_types), *read_target(y, table))
+
+    @classmethod
+    def from_columns(
+        cls, columns: list[FeatureColumn], target: NDArray[Any], classes: NDArray[Any] | None
+    ) -> Evidence:
+        """Compute the evidence for all cells of these columns."""
         label = read_labels(target, classes)
         groups = target_groups(target) if classes is None else label.levels
         features = Features.of([*columns, label])
         rare = _count_columns([compute_log_densities(column, groups) for column in columns])
         misfit = _count_columns(_score_fits(features, columns))
         apart: Floats = np.stack([measure_isolation(column) for column in columns], axis=1)
-        return cls(columns, target, groups, classes is not None, features, rare, misfit, apart)
+        return cls(
+            columns, label, target, groups, classes is not None, features, rare, misfit, apart
+        )
+
+    @cached_property
+    def distances(self) -> Floats:
+        """Distance from the mean of the rows with the same label, in their standard deviations."""
+        return np.stack([measure_distances(c, self.groups) for c in self.columns], axis=1)
+
+    @cached_property
+    def log_ratios(self) -> Floats:
+        """Log of how much likelier a cell is given the rest of its row than in its column."""
+        return compute_log_ratios(self.columns, self.label)
 
     @property
-    def scores(self) -> Floats:
-        """Anomaly scores: high where a cell is rare, fits badly or is far from all others."""
+    def quick_scores(self) -> Floats:
+        """Scores without random trees: high where a cell is rare, fits badly or is isolated."""
         n_rows = len(self.groups)
-        anomaly_score: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
-        return anomaly_score + score_isolation(self.isolation)
+        quick: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
+        return quick + score_isolation(self.isolation)
+
+    @cached_property
+    def scores(self) -> Floats:
+        """Anomaly scores: high where a cell is rare, fits badly or is far from others."""
+        return self.quick_scores + score_distances(self.distances) + score_ratios(self.log_ratios)
 
     def nearest(self, row: int, column: int) -> int | None:
         """Return the row with the nearest number, for an isolated cell; else None."""
@@ -167,7 +204,10 @@ def _count_columns(scores: list[Floats]) -> Counts:
 
 
 def _count_at_most(scores: Floats) -> Counts:
-    counts: Counts = rankdata(np.round(scores, DIGITS), method="max").astype(np.int32)
+    rounded = np.round(scores, DIGITS)
+    order = np.argsort(rounded)
+    counts: Counts = np.empty(len(scores), dtype=np.int32)
+    counts[order] = find_ties(rounded[order])[1]
     return counts
 
 
@@ -179,8 +219,8 @@ def compute_log_densities(column: FeatureColumn, groups: Levels) -> Floats:
     """
     density = _compute_shares(column.levels, groups)
     if column.numbers is not None and column.known.any():
-        known = column.known
-        density[known] *= _estimate_densities(column.numbers[known], groups[known])
+        order = column.order
+        density[order] *= _estimate_densities(column.numbers[order], groups[order])
     return np.log(density)
 
 
@@ -195,10 +235,10 @@ def _compute_shares(levels: Levels, groups: Levels) -> Floats:
     return shares
 
 
-def _estimate_densities(numbers: Floats, groups: Levels) -> Floats:
-    if numbers.min() == numbers.max():
-        return np.ones(len(numbers))
-    numbers = _center(scale_to_one(numbers))
+def _estimate_densities(ascending: Floats, groups: Levels) -> Floats:
+    if ascending[0] == ascending[-1]:
+        return np.ones(len(ascending))
+    numbers = _center(scale_to_one(ascending))
     scale = float(np.std(numbers)) or 1.0
     overall = _sum_kernels(numbers, scale) / max(len(numbers) - 1, 1)
     # Never 0, because its logarithm is taken.
@@ -218,15 +258,13 @@ def _center(numbers: Floats) -> Floats:
     return centered
 
 
-def _sum_kernels(numbers: Floats, scale: float) -> Floats:
+def _sum_kernels(ascending: Floats, scale: float) -> Floats:
     """Sum the kernels of the other numbers at each number, in scale units of the column."""
     # The kernel exp(-distance / width) has heavy tails, and its sums need only sorted numbers.
-    width = compute_bandwidth(numbers, scale)
-    order = np.argsort(numbers, kind="stable")
-    steps = numbers[order] / width
-    sums = np.empty(len(numbers))
-    sums[order] = _sum_below(steps) + _sum_below(-steps[::-1])[::-1]
-    return sums * scale / (2.0 * width)
+    width = compute_bandwidth(ascending, scale)
+    steps = ascending / width
+    sums = _sum_below(steps) + _sum_below(-steps[::-1])[::-1]
+    return np.asarray(sums * scale / (2.0 * width))
 
 
 def compute_bandwidth(numbers: Floats, scale: float) -> float:
@@ -262,6 +300,8 @@ class Response:
     levels: Levels
     # Target of that regression for the row; the others have the target 0.
     heights: Floats
+    # Whether the target is the first feature of the column.
+    is_number: bool = False
 
     @classmethod
     def from_levels(cls, position: int, column: FeatureColumn) -> Response:
@@ -274,7 +314,7 @@ class Response:
     @classmethod
     def from_numbers(cls, position: int, scores: Floats) -> Response:
         """Make one regression of scores."""
-        return cls(position, np.zeros(len(scores), dtype=np.intp), scores)
+        return cls(position, np.zeros(len(scores), dtype=np.intp), scores, is_number=True)
 
 
 def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
@@ -288,13 +328,11 @@ def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> d
         if column.numbers is not None and column.known.any():
             sharing.setdefault(column.known.tobytes(), []).append(position)
     found = {}
-    # Columns with missing values in the same rows share a Gram matrix.
+    # Columns with missing values in the same rows share an inverse.
     for positions in sharing.values():
         known = columns[positions[0]].known
         asked = [Response.from_numbers(j, features.parts[j].numbers[:, 0]) for j in positions]
-        for response, expected in zip(
-            asked, _predict_left_out(features, known, asked), strict=True
-        ):
+        for response, expected in zip(asked, predict_left_out(features, asked, known), strict=True):
             found[response.position] = np.abs(response.heights - expected)
     return found
 
@@ -309,21 +347,27 @@ def score_levels(features: Features, columns: Sequence[FeatureColumn]) -> dict[i
         for position, column in enumerate(columns)
         if column.numbers is None or column.levels.any()
     ]
-    everyone = np.ones(features.n_rows, dtype=bool)
-    scores = _predict_left_out(features, everyone, asked) if asked else []
+    scores = predict_left_out(features, asked) if asked else []
     return {response.position: score for response, score in zip(asked, scores, strict=True)}
 
 
-def _predict_left_out(features: Features, known: Mask, asked: Sequence[Response]) -> list[Floats]:
-    """Predict each known row by regressions that were fitted without it; NaN for other rows."""
-    inverse, sums = _accumulate(features, known, asked)
-    fits = [_Fit.of(inverse, features.own[r.position], s) for r, s in zip(asked, sums, strict=True)]
+def predict_left_out(
+    features: Features, asked: Sequence[Response], known: Mask | None = None
+) -> list[Floats]:
+    """Predict each known row by regressions that were fitted without it; NaN for other rows.
+
+    Heights of rows that are not known must be 0.
+    """
+    if known is None:
+        known = np.ones(features.n_rows, dtype=bool)
+    inverse = _invert(_sum_known(features, known) + np.diag(make_penalties(len(features))))
+    fits = [_Fit.of(inverse, features.own[r.position], _sum_heights(features, r)) for r in asked]
     expected = [np.full(features.n_rows, np.nan) for _ in asked]
     for rows, strip in features.iter_rows():
         projected = strip @ inverse
         leverages = np.einsum("ij,ij->i", projected, strip)
         for response, fit, out in zip(asked, fits, expected, strict=True):
-            heights = np.einsum("ij,ij->i", strip, fit.coefficients[response.levels[rows]])
+            heights = fit.predict(strip, response.levels[rows])
             leverage = leverages - fit.own_leverages(projected)
             # Leaving a row out of a ridge regression is a division: no second fit is needed.
             without = (heights - leverage * response.heights[rows]) / (1.0 - leverage)
@@ -331,29 +375,38 @@ def _predict_left_out(features: Features, known: Mask, asked: Sequence[Response]
     return expected
 
 
-def _accumulate(
-    features: Features, known: Mask, asked: Sequence[Response]
-) -> tuple[Floats, list[Floats]]:
-    """Return the inverse of the penalized Gram matrix, and sums of features times responses."""
-    gram = np.diag(make_penalties(len(features)))
-    sums: list[Floats] = [np.zeros((int(r.levels.max()) + 1, len(features))) for r in asked]
-    for rows, strip in features.iter_rows():
-        teaching = strip * known[rows][:, None]
-        gram += teaching.T @ teaching
-        for response, total in zip(asked, sums, strict=True):
-            total[:] += _sum_by_level(response, rows, teaching, len(total))
-    return _invert(gram), sums
+def _sum_known(features: Features, known: Mask) -> Floats:
+    """Return the Gram matrix of known rows; from that of all rows, if most are known."""
+    if 2 * known.sum() < len(known):
+        return features.sum_products(s for _, s in features.iter_some(np.flatnonzero(known)))
+    unknown = np.flatnonzero(~known)
+    return features.gram - features.sum_products(s for _, s in features.iter_some(unknown))
+
+
+def _sum_heights(features: Features, response: Response) -> Floats:
+    """Return sums of features times heights, by level; shape (n_levels, n_features)."""
+    part, own = features.parts[response.position], features.own[response.position]
+    sums = np.zeros((int(response.levels.max()) + 1, len(features)))
+    if response.is_number:
+        # The heights are the first feature of the column.
+        sums[0] = features.gram[own.start]
+        return sums
+    # Rows of a level that is a feature have its line of the Gram matrix; the others are added up.
+    marked = part.marks >= 0
+    level, height = np.zeros(part.n_marks, dtype=np.intp), np.zeros(part.n_marks)
+    level[part.marks[marked]] = response.levels[marked]
+    height[part.marks[marked]] = response.heights[marked]
+    sums[level] += height[:, None] * features.gram[own.stop - part.n_marks : own.stop]
+    for rows, strip in features.iter_some(np.flatnonzero(~marked & (response.heights != 0))):
+        positions = (response.levels[rows], np.arange(len(rows)))
+        shape = (len(sums), len(rows))
+        sums += sparse.csr_matrix((response.heights[rows], positions), shape=shape) @ strip
+    return sums
 
 
 def make_penalties(n_features: int) -> Floats:
     """Return the penalty of each feature; the constant comes last."""
     return np.append(np.full(n_features - 1, PENALTY), _PENALTY_OF_CONSTANT)
-
-
-def _sum_by_level(response: Response, rows: slice, strip: Floats, n_levels: int) -> Floats:
-    positions = (response.levels[rows], np.arange(len(strip)))
-    shape = (n_levels, len(strip))
-    return np.asarray(sparse.csr_matrix((response.heights[rows], positions), shape=shape) @ strip)
 
 
 def _invert(matrix: Floats) -> Floats:
@@ -379,6 +432,13 @@ class _Fit:
         taken_off = projected[:, own] @ own_inverse @ inverse[own]
         return cls(own, own_inverse, projected - taken_off)
 
+    def predict(self, strip: Floats, levels: Levels) -> Floats:
+        """Predict rows by the regression of their level."""
+        if len(self.coefficients) == 1:
+            return np.asarray(strip @ self.coefficients[0])
+        heights: Floats = np.einsum("ij,ij->i", strip, self.coefficients[levels])
+        return heights
+
     def own_leverages(self, projected: Floats) -> Floats:
         """Return the part of each row's leverage due to the column's own features."""
         own = projected[:, self.own]
@@ -391,11 +451,12 @@ def measure_isolation(column: FeatureColumn) -> Floats:
     away = np.zeros(len(column.levels))
     if column.numbers is None or column.known.sum() < 2:
         return away
-    numbers = scale_to_one(column.numbers[column.known])
-    scale = quantile_scale(numbers)
+    ascending = scale_to_one(column.numbers[column.order])
+    scale = quantile_scale(ascending)
     if scale > 0:
-        nearest = np.minimum(_measure_nearest(numbers), FARTHEST * scale)
-        away[column.known] = np.round(nearest / scale, _DIGITS)
+        steps = np.diff(ascending)
+        nearest = np.minimum(np.append(np.inf, steps), np.append(steps, np.inf))
+        away[column.order] = np.round(np.minimum(nearest, FARTHEST * scale) / scale, _DIGITS)
     return away
 
 
@@ -405,14 +466,79 @@ def score_isolation(away: Floats) -> Floats:
     return terms
 
 
+def score_distances(away: Floats) -> Floats:
+    """Return the contribution of distances from the mean to the score."""
+    terms: Floats = WEIGHT_OF_DISTANCE * np.log1p(np.minimum(away, MOST_DISTANCE) ** 2)
+    return terms
+
+
+def score_ratios(log_ratios: Floats) -> Floats:
+    """Return the contribution of the ratios of densities: less, the less a column can be predicted.
+
+    The mean log ratio of a column estimates the information that the others have about it.
+    """
+    information = np.clip(np.round(log_ratios.mean(axis=0), DIGITS), 0.0, MOST_INFORMATION)
+    terms: Floats = -WEIGHT_OF_RATIO * information * log_ratios
+    return terms
+
+
 def scale_to_one(numbers: Floats) -> Floats:
     """Scale numbers by a power of two, which is exact, so that their squares do not overflow."""
     return np.ldexp(numbers, -int(np.frexp(np.abs(numbers).max())[1]))
 
 
-def _measure_nearest(numbers: Floats) -> Floats:
-    order = np.argsort(numbers, kind="stable")
-    steps = np.diff(numbers[order])
-    nearest = np.empty(len(numbers))
-    nearest[order] = np.minimum(np.append(np.inf, steps), np.append(steps, np.inf))
-    return nearest
+def measure_distances(column: FeatureColumn, groups: Levels) -> Floats:
+    """Return the distance of each cell from the mean of its group, in standard deviations.
+
+    The cell is left out. A level gets the normal score of the share of rows with levels as rare.
+    """
+    away = np.zeros(len(groups))
+    if column.levels.max() > 0:
+        away = -ndtri(_compute_tails(column.levels, groups) / 2.0)
+    if column.numbers is not None and column.known.any():
+        known = column.known
+        of_numbers = _standardize(column.numbers[known], groups[known])
+        away[known] = np.maximum(away[known], of_numbers)
+    return np.asarray(np.round(np.minimum(away, _FAR_OFF), _DIGITS), dtype=np.float64)
+
+
+def _compute_tails(levels: Levels, groups: Levels) -> Floats:
+    """Return the share of a cell's group whose levels are as rare as its own, without itself."""
+    n_rows, n_levels = len(levels), int(levels.max()) + 1
+    pairs, inverse, alike = np.unique(
+        groups * n_levels + levels, return_inverse=True, return_counts=True
+    )
+    of_group, overall = pairs // n_levels, np.bincount(levels)[pairs % n_levels]
+    weights = np.round(alike + PRIOR_ROWS * overall / n_rows, DIGITS)
+    without = np.round(alike - 1 + PRIOR_ROWS * (overall - 1 + 1 / n_levels) / n_rows, DIGITS)
+    # Ascending within a group; groups are apart by more than any weight.
+    offsets = of_group * 2.0 * n_rows
+    order = np.argsort(offsets + weights, kind="stable")
+    sums = np.append(0.0, np.cumsum(weights[order]))
+    start = np.searchsorted(of_group, of_group)
+    rarer = sums[np.searchsorted((offsets + weights)[order], offsets + without, side="right")]
+    total = np.bincount(groups)[of_group] - 1 + PRIOR_ROWS
+    shares = (rarer - sums[start] + without) / total
+    return np.asarray(np.clip(shares, np.finfo(float).tiny, 1.0)[inverse.reshape(-1)])
+
+
+def _standardize(numbers: Floats, groups: Levels) -> Floats:
+    """Return the distance of numbers from the mean of the others of their group."""
+    numbers = _clip_far(_center(scale_to_one(numbers)))
+    scale = float(np.std(numbers))
+    if scale == 0:
+        return np.zeros(len(numbers))
+    numbers = numbers / scale
+    overall, others = float(np.mean(numbers)), np.bincount(groups)[groups] - 1 + PRIOR_ROWS
+    sums, squares = (np.bincount(groups, each)[groups] - each for each in (numbers, numbers**2))
+    means = (sums + PRIOR_ROWS * overall) / others
+    variances = (squares + PRIOR_ROWS * (1.0 + overall**2)) / others - means**2
+    away: Floats = np.abs(numbers - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
+    return away
+
+
+def _clip_far(numbers: Floats) -> Floats:
+    """Clip centered numbers that are far off, at most 1% on each side: they spoil means."""
+    reach = _FAR_OFF * (quantile_scale(numbers) or float(np.std(numbers)))
+    low, high = np.percentile(numbers, (1, 99)).tolist()
+    return np.clip(numbers, min(-reach, low), max(reach, high))

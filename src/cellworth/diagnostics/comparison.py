@@ -1,4 +1,4 @@
-"""compare_models: test on held-out rows whether a change of the table helped the model."""
+"""compare_models: test on held-out rows whether a change of the data helped the model."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from cellworth.data.arguments import (
     check_random_state,
 )
 from cellworth.data.blocks import is_missing
+from cellworth.data.problem import read_changed_labels
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.diagnostics.held_out import (
     HeldOutRows,
@@ -39,7 +40,8 @@ from cellworth.games.game import one_line
 from cellworth.games.model import ModelGame, check_model, check_scorer
 from cellworth.games.scoring import Recorded
 from cellworth.runtime.stopping import ProgressReporter
-from cellworth.valuation.values import table_lines
+from cellworth.valuation.values import heading, paragraph, table_lines, view
+from cellworth.valuation.values import table as html_table
 
 Effect = Literal["helped", "hurt", "not distinguishable"]
 # With fewer held-out rows of a class, the variance within the class is uncertain.
@@ -65,7 +67,7 @@ class Comparison:
     n_repeats : int
         How often the training rows were split into halves.
     n_changed : int
-        Cells in which the tables differ.
+        Cells and labels that differ; a row that is left out counts once.
     fewest : int or None
         Held-out rows of the rarest class; None for numeric targets.
     backend : str or None
@@ -132,8 +134,16 @@ class Comparison:
         return frame(columns, backend or self.backend)
 
     def __repr__(self) -> str:
+        return "\n".join([*table_lines(self._columns()), self._meaning(), *self._basis()])
+
+    def _repr_html_(self) -> str:
+        """Show the scores in Jupyter."""
+        notes = map(paragraph, self._basis())
+        return view(heading(self._meaning()), html_table(self._columns()), *notes)
+
+    def _columns(self) -> dict[str, list[str]]:
         pairs = [(self.before, self.after), self.on_all_rows]
-        columns = {
+        return {
             f"{self.scoring}, {self.n_test_rows:,} held-out rows": [
                 f"{2 * self.n_repeats} trainings on half the rows",
                 "1 training on all rows",
@@ -143,8 +153,6 @@ class Comparison:
             "difference": [f"{after - before:+.4f}" for before, after in pairs],
             "95% interval": [f"{self.interval[0]:+.4f} to {self.interval[1]:+.4f}", ""],
         }
-        lines = [line.rstrip() for line in table_lines(columns)]
-        return "\n".join([*lines, self._meaning(), *self._basis()])
 
     def _meaning(self) -> str:
         if self.n_changed == 0:
@@ -171,7 +179,8 @@ def compare_models(
     X: TableLike,
     y: VectorLike,
     *,
-    X_repaired: TableLike,
+    X_repaired: TableLike | None = None,
+    y_repaired: VectorLike | None = None,
     X_test: TableLike,
     y_test: VectorLike,
     scoring: Scoring = None,
@@ -187,8 +196,11 @@ def compare_models(
         Cloned for every fit. There are 4 * n_repeats trainings on half of the rows, half of them
         before and half of them after the change, and two on all rows.
     X, y : table and labels before the change
-    X_repaired : table
-        The same rows and columns after it.
+    X_repaired : table, default=None
+        The same rows and columns after it; None means X.
+    y_repaired : array-like of shape (n_rows,), default=None
+        The labels after it; None means y. A row without a label (None or NaN) is left out, so
+        ``y.mask(doubtful)`` of a Series tells whether doubtful rows should be dropped.
     X_test, y_test : table and labels to score on
         Rows that were set aside before anything was valued or changed, none of X or X_repaired.
         There is no cross-validation, because it overrates a table that was changed with the help
@@ -243,9 +255,11 @@ def compare_models(
     game = make_held_out_game(model, X, y, X_test, y_test, scoring=kept)
     table, classes = game.problem.table, game.problem.classes
     target, labels = game.problem.target, game.problem.folds[0].target
-    repaired = _read_repaired(X_repaired, table)
-    check_held_out_rows(X_test, {"X": X, "X_repaired": X_repaired}, labels, target)
-    changed = _find_changed_cells(table, repaired)
+    repaired = _Changed.read(X_repaired, y_repaired, game)
+    given = X if X_repaired is None else X_repaired
+    tables = {"X": (X, target), "X_repaired": (given, repaired.target)}
+    check_held_out_rows(X_test, labels, tables)
+    changed = repaired.find_changes(game)
     training = _Training(game, repaired, kept)
     strata = _find_strata(labels, classes)
     rows_changed = np.flatnonzero(changed.any(axis=1))
@@ -280,17 +294,51 @@ def compare_models(
 
 
 @dataclass(frozen=True, eq=False)
+class _Changed:
+    """The training rows after the change; rows that are not ``known`` are left out."""
+
+    table: Table
+    target: NDArray[Any]
+    known: Mask
+
+    @classmethod
+    def read(
+        cls, X_repaired: TableLike | None, y_repaired: VectorLike | None, game: ModelGame
+    ) -> _Changed:
+        """Check the arguments of compare_models."""
+        if X_repaired is None and y_repaired is None:
+            raise ValueError(
+                "X_repaired and y_repaired must not both be None; pass the table or the labels "
+                "after the change."
+            )
+        table = game.problem.table
+        target, known = game.problem.target, np.ones(table.shape[0], dtype=bool)
+        if y_repaired is not None:
+            target, known = read_changed_labels(y_repaired, game.problem, "y_repaired")
+        if X_repaired is not None:
+            table = _read_repaired(X_repaired, table)
+        return cls(table, target, known)
+
+    def find_changes(self, game: ModelGame) -> Mask:
+        """Mark the cells and, in the last column, the labels that differ; rows left out, once."""
+        cells = _find_changed_cells(game.problem.table, self.table)
+        labels = ~self.known | (self.target != game.problem.target)
+        return np.column_stack([cells & self.known[:, None], labels])
+
+
+@dataclass(frozen=True, eq=False)
 class _Training:
-    """A model to train on some rows of both tables, with the same seeds."""
+    """A model to train on some rows before and after a change, with the same seeds."""
 
     game: ModelGame
-    repaired: Table
+    after: _Changed
     kept: PredictionRecorder
 
     def pair(self, rows: Mask, repeat: int) -> tuple[Recorded, Recorded]:
         """Return predictions before and after the change, with the seeds of this repeat."""
         game = self.game.with_seeds(repeat)
-        return self._train(game, rows), self._train(game.on(self.repaired), rows)
+        changed = game.on(self.after.table, self.after.target)
+        return self._train(game, rows), self._train(changed, rows & self.after.known)
 
     def _train(self, game: ModelGame, rows: Mask) -> Recorded:
         self.kept.seen.clear()

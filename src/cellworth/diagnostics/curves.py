@@ -251,7 +251,7 @@ def removal_curve(
             )
             if seed == 0:
                 test_fold, problem = game.problem.folds[0], game.problem
-                check_held_out_rows(X_test, {"X": X}, test_fold.target, problem.target)
+                check_held_out_rows(X_test, test_fold.target, {"X": (X, problem.target)})
                 _warn_of_validation_rows(ranking, game)
             run = _Run(game, _make_filler(fill, game.problem.table, rng), wanted, reporter.advance)
             first = -scores if order == "highest" else scores

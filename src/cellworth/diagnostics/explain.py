@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from cellworth.diagnostics.cells import (
 from cellworth.diagnostics.suspects import format_cell
 from cellworth.knn.distances import Distances
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuation.values import ValueList
+from cellworth.valuation.values import ValueList, heading, paragraph, view
 
 ExplainedAxis = Literal["row", "column"]
 _PARTS_PRINTED = 5
@@ -108,15 +108,29 @@ class Explanation:
         return _add_cells(self.parts, cells).to_frame(name)
 
     def __repr__(self) -> str:
-        parts = self.parts
-        if self.cells is not None:
-            parts = _add_cells(parts, tuple(map(format_cell, self.cells)))
-        lines = [f"{self.side} {self.label!r} is worth {self.value:.4g}{self._error()}, of which"]
-        lines += ["  " + line for line in repr(_take_first(parts)).split("\n")]
-        lines += ["  " + line for line in _summarize_rest(parts)]
+        parts = self._parts_to_print()
+        lines = ["  " + line for line in repr(_take_first(parts)).split("\n")]
+        lines += ["  " + line for line in self._notes(parts)]
+        return "\n".join([self._title(), *lines, *self.differences])
+
+    def _repr_html_(self) -> str:
+        """Show the parts in Jupyter."""
+        parts = self._parts_to_print()
+        notes = map(paragraph, (*self._notes(parts), *self.differences))
+        return view(heading(self._title()), _take_first(parts).to_html(bars=True), *notes)
+
+    def _title(self) -> str:
+        return f"{self.side} {self.label!r} is worth {self.value:.4g}{self._error()}, of which"
+
+    def _parts_to_print(self) -> ValueList:
+        if self.cells is None:
+            return self.parts
+        return _add_cells(self.parts, tuple(map(format_cell, self.cells)))
+
+    def _notes(self, parts: ValueList) -> Iterator[str]:
+        yield from _summarize_rest(parts)
         if not self.adds_up:
-            lines.append(f"  the parts do not add up: {self.residual:.2g} is missing")
-        return "\n".join([*lines, *self.differences])
+            yield f"the parts do not add up: {self.residual:.2g} is missing"
 
     def _error(self) -> str:
         """Return both errors combined, or nothing if they are rounding."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from cellworth.data.arguments import ColumnType, ColumnTypes, Distance, Floats, Mask, Positions
 from cellworth.data.blocks import is_missing
@@ -54,6 +54,14 @@ class FeatureColumn:
         """Number of rows of each level."""
         return np.bincount(self.levels)
 
+    @cached_property
+    def order(self) -> Positions:
+        """Rows with a number, in ascending order of it; empty for categories."""
+        if self.numbers is None:
+            return np.zeros(0, dtype=np.intp)
+        # NaN is last.
+        return np.argsort(self.numbers, kind="stable")[: int(self.known.sum())]
+
 
 def read_columns(table: Table, column_types: ColumnTypes | None) -> list[FeatureColumn]:
     """Read all columns of a table."""
@@ -71,13 +79,21 @@ def read_labels(target: NDArray[Any], classes: NDArray[Any] | None) -> FeatureCo
     return FeatureColumn.from_levels(np.searchsorted(classes, target))
 
 
-def compute_uniform_scores(numbers: Floats) -> Floats:
-    """Return ranks of numbers, scaled to mean 0 and variance 1; 0 if missing."""
-    scores = np.zeros(len(numbers))
-    known = ~np.isnan(numbers)
-    ranks = rankdata(numbers[known]) - 0.5
-    scores[known] = np.sqrt(3.0) * (2.0 * ranks / max(len(ranks), 1) - 1.0)
+def compute_uniform_scores(column: FeatureColumn) -> Floats:
+    """Return mean ranks of numbers, scaled to mean 0 and variance 1; 0 if missing."""
+    scores = np.zeros(len(column.levels))
+    if column.numbers is not None:
+        first, end = find_ties(column.numbers[column.order])
+        ranks = (first + end) / 2
+        scores[column.order] = np.sqrt(3.0) * (2.0 * ranks / max(len(ranks), 1) - 1.0)
     return scores
+
+
+def find_ties(ascending: Floats) -> tuple[Positions, Positions]:
+    """Return for each number the first position of those equal to it, and the one after them."""
+    starts = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: len(ascending)])
+    sizes = np.diff(np.append(starts, len(ascending)))
+    return np.repeat(starts, sizes), np.repeat(starts + sizes, sizes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,10 +124,28 @@ class Features:
         """Number of rows."""
         return self.parts[0].marks.size
 
+    @cached_property
+    def gram(self) -> Floats:
+        """Sums of the products of features over all rows."""
+        return self.sum_products(strip for _, strip in self.iter_rows())
+
+    def sum_products(self, parts: Iterable[Floats]) -> Floats:
+        """Sum the products of features over some rows."""
+        gram = np.zeros((len(self), len(self)))
+        for strip in parts:
+            gram += strip.T @ strip
+        return gram
+
     def iter_rows(self) -> Iterator[tuple[slice, Floats]]:
         """Yield the features of all rows, some rows at a time."""
         for start in range(0, self.n_rows, _ROWS_AT_ONCE):
             rows = slice(start, min(start + _ROWS_AT_ONCE, self.n_rows))
+            yield rows, self.rows(rows)
+
+    def iter_some(self, some: Positions) -> Iterator[tuple[Positions, Floats]]:
+        """Yield the features of some rows, a part of them at a time."""
+        for start in range(0, len(some), _ROWS_AT_ONCE):
+            rows = some[start : start + _ROWS_AT_ONCE]
             yield rows, self.rows(rows)
 
     def rows(self, rows: slice | Positions) -> Floats:
@@ -140,7 +174,7 @@ class ColumnFeatures:
             frequent = column.counts >= fewest
             marks = np.where(frequent, np.cumsum(frequent) - 1, -1)[column.levels]
             return cls(np.zeros((len(marks), 0)), marks, int(frequent.sum()))
-        scores = compute_uniform_scores(column.numbers)
+        scores = compute_uniform_scores(column)
         numbers = np.stack([scores, scores**2 - 1.0] if column.squared else [scores], axis=1)
         return cls(numbers, column.levels - 1, int(column.levels.any()))
 

@@ -73,12 +73,15 @@ def name_scoring(scoring: Scoring, game: ModelGame) -> str:
 
 
 def check_held_out_rows(
-    X_test: TableLike, tables: dict[str, Any], test_labels: Any, labels: Any
+    X_test: TableLike, test_labels: Any, tables: dict[str, tuple[TableLike, Any]]
 ) -> None:
-    """Raise ValueError if the held-out rows are the training rows; warn if some of them are."""
+    """Raise ValueError if the held-out rows are the training rows; warn if some of them are.
+
+    ``tables`` has each table of training rows with its labels.
+    """
     test = Table.from_data(X_test, called="X_test")
     shared = {}
-    for called, given in tables.items():
+    for called, (given, labels) in tables.items():
         table = Table.from_data(given, called=called)
         tested = Counter(_iter_rows(test.align_to(table, called="X_test"), test_labels))
         trained = Counter(_iter_rows(table, labels))

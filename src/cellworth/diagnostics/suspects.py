@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
@@ -28,8 +29,11 @@ from cellworth.valuation.valuation import Valuation
 By = Literal["anomaly_score", "value"]
 N_NEIGHBORS = 10
 NO_ROW = -1
-_MOST_DISTANCES = 2**22
+# Cells whose distances from other rows are computed together.
+_CELLS_AT_ONCE = 256
+# Characters of a content, and words of a reason.
 _LONGEST = 60
+_MOST_WORDS = 25
 # Unicode isolates: right-to-left text between them does not reorder the sentence.
 _ISOLATE, _END = "\u2068", "\u2069"
 _LEFTWARD = {"R", "AL", "RLE", "RLO", "RLI"}
@@ -78,7 +82,7 @@ def suspect_cells(
         are in the table's order, row by row. ``typical`` is the median number, or the most
         frequent content, of the ten nearest rows with the same label. Cells of groups have the
         value of their block. In pandas, cells keep their type; elsewhere they are strings if
-        columns differ in type. ``reason`` has the first 60 characters of long contents.
+        columns differ in type. ``reason`` has at most 25 words and shortens long contents.
 
     References
     ----------
@@ -90,9 +94,8 @@ def suspect_cells(
     >>> X = [[size, 7 * size] for size in range(20)]
     >>> X[4][1] = 105
     >>> cells = suspect_cells(X, ["small"] * 10 + ["large"] * 10, k=1)
-    >>> print(cells["reason"][0])  # doctest: +NORMALIZE_WHITESPACE
-    x1 is 105 where rows like it (label 'small') have about 35; the rarest of 20 for this label
-    and the worst fit to its row.
+    >>> print(cells["reason"][0])
+    x1 is 105 where rows like it (label 'small') have about 35; the rarest of 20 for this label.
     """
     _check_arguments(X, y, valuation)
     k = check_count(k, "k")
@@ -180,6 +183,7 @@ def _make_suspects(
             n_others=len(evidence.groups) - 1,
             as_rare=int(evidence.as_rare[row, column]) - 1,
             as_misfit=int(evidence.as_misfit[row, column]) - 1,
+            times_rarer=float(np.exp(-evidence.log_ratios[row, column])),
         )
         for i, (row, column) in enumerate(zip(*cells, strict=True))
     ]
@@ -192,50 +196,59 @@ def find_typical_rows(evidence: Evidence, rows: Positions, columns: Positions) -
     near. Typical is their most frequent level, or the median of their numbers.
     """
     found = np.full(len(rows), NO_ROW, dtype=np.intp)
-    for position, distances in _iter_distances(evidence, rows, columns):
-        near = _find_nearest(distances)
-        if len(near):
-            column = evidence.columns[columns[position]]
-            # Among equally near rows, the content decides and not the row number.
-            order = np.lexsort((column.levels[near], distances[near]))
-            found[position] = _choose_typical(column, near[order])
+    for start in range(0, len(rows), _CELLS_AT_ONCE):
+        cells = slice(start, start + _CELLS_AT_ONCE)
+        nearest = _find_nearest(evidence, rows[cells], columns[cells])
+        for position, (near, distances) in enumerate(nearest, start):
+            if len(near):
+                column = evidence.columns[columns[position]]
+                # Among equally near rows, the content decides and not the row number.
+                order = np.lexsort((column.levels[near], distances))
+                found[position] = _choose_typical(column, near[order])
     return found
 
 
-def _iter_distances(
+def _find_nearest(
     evidence: Evidence, rows: Positions, columns: Positions
-) -> Iterator[tuple[int, Floats]]:
-    """Yield the squared distances of all rows from the row of each cell; inf for other labels."""
-    at_once = max(_MOST_DISTANCES // len(evidence.groups), 1)
-    for start in range(0, len(rows), at_once):
-        cells = slice(start, start + at_once)
-        distances = _compute_squares(evidence.features, rows[cells], columns[cells])
-        for position, (row, squares) in enumerate(zip(rows[cells], distances, strict=True), start):
-            squares[evidence.groups != evidence.groups[row]] = np.inf
-            squares[row] = np.inf
-            yield position, squares
+) -> list[tuple[Positions, Floats]]:
+    """Return the nearest rows of each cell, all that are as near, and their distances."""
+    found = [(np.zeros(0, dtype=np.intp), np.zeros(0)) for _ in rows]
+    reach = np.full(len(rows), np.inf)
+    for strip, distances in _iter_distances(evidence.features, rows, columns):
+        groups = evidence.groups[strip]
+        for cell, (row, line) in enumerate(zip(rows.tolist(), distances, strict=True)):
+            near = np.flatnonzero((line <= reach[cell]) & (groups == evidence.groups[row]))
+            near = near[near + strip.start != row]
+            if len(near):
+                both = np.append(found[cell][0], near + strip.start)
+                found[cell], reach[cell] = _keep_nearest(
+                    both, np.append(found[cell][1], line[near])
+                )
+    return found
 
 
-def _compute_squares(features: Features, rows: Positions, columns: Positions) -> Floats:
+def _keep_nearest(rows: Positions, distances: Floats) -> tuple[tuple[Positions, Floats], float]:
+    """Return the nearest rows with their distances, and how far others may be."""
+    if len(rows) < N_NEIGHBORS:
+        return (rows, distances), np.inf
+    reach = np.partition(distances, N_NEIGHBORS - 1)[N_NEIGHBORS - 1]
+    near = distances <= reach
+    return (rows[near], distances[near]), float(reach)
+
+
+def _iter_distances(
+    features: Features, rows: Positions, columns: Positions
+) -> Iterator[tuple[slice, Floats]]:
+    """Yield squared distances of cells from all rows, some rows at a time."""
     asked = features.rows(rows)
     counts = np.ones(asked.shape)
     # The label is the same, or similar; its features and the constant come last.
     counts[:, features.own[-1].start :] = 0.0
     for line, column in zip(counts, columns, strict=True):
         line[features.own[column]] = 0.0
-    distances = np.empty((len(rows), features.n_rows))
     for strip, others in features.iter_rows():
         squares = counts @ (others**2).T - 2.0 * (counts * asked) @ others.T
-        distances[:, strip] = squares + (counts * asked**2).sum(axis=1)[:, None]
-    return np.round(distances, DIGITS)
-
-
-def _find_nearest(distances: Floats) -> Positions:
-    candidates = np.flatnonzero(np.isfinite(distances))
-    if len(candidates) <= N_NEIGHBORS:
-        return candidates
-    reach = np.partition(distances[candidates], N_NEIGHBORS - 1)[N_NEIGHBORS - 1]
-    return np.flatnonzero(distances <= reach)
+        yield strip, np.round(squares + (counts * asked**2).sum(axis=1)[:, None], DIGITS)
 
 
 def _choose_typical(column: FeatureColumn, near: Positions) -> int:
@@ -275,37 +288,38 @@ class Suspect:
     n_others: int
     as_rare: int
     as_misfit: int
+    # How many times rarer it is in similar rows than in its column.
+    times_rarer: float
 
     def why_unlikely(self) -> str:
-        """Return how the cell ranks in its column, by rarity and by fit, and how isolated it is."""
-        if self.n_others == 0:
-            return f"{self._compare()}; there is no other cell of {self._name} to compare it with."
-        kind = "label" if self.has_class else "target"
-        rare = "the rarest" if self.as_rare == 0 else f"among the {self.as_rare + 1:,} rarest"
-        fit = "the worst fit to its row"
-        if self.as_misfit:
-            fit = f"among the {self.as_misfit + 1:,} worst fits to their row"
-        ranks = f"{rare} of {self.n_others + 1:,} for this {kind} and {fit}"
-        if self.nearest is None:
-            return f"{self._compare()}; {ranks}."
-        side = "largest" if self.nearest < self.cell else "smallest"
-        return f"{self._compare()}; {ranks}; the next {side} is {format_cell(self.nearest)}."
+        """Compare the cell with similar rows, then name what is most unusual about it."""
+        return fit_words(lambda words: f"{self._compare(words)}; {self._rank(words)}.")
 
     def why_low(self, below: float) -> str:
         """Return how far its value is from the median, in standard deviations."""
-        there = "in rows with this label" if self.has_class else "in rows with a similar target"
         side = "below" if below >= 0 else "above"
         away = f"{abs(below):.1f} standard deviations {side}" if below else "no lower than"
-        return f"{self._compare()}; its value is {away} the median of {self._name} {there}."
+        kind = "this label" if self.has_class else "similar targets"
+        return fit_words(
+            lambda words: f"{self._compare(words)}; its value is {away} the median for {kind}."
+        )
 
-    @property
-    def _name(self) -> str:
-        return isolate_text(shorten(self.column))
+    def _rank(self, words: int) -> str:
+        """Name the next number if the cell is isolated, else the clearest evidence."""
+        if self.n_others == 0:
+            return "there is no other cell to compare it with"
+        if self.nearest is not None:
+            side = "largest" if self.nearest < self.cell else "smallest"
+            return f"the next {side} is {format_cell(self.nearest, words)}"
+        counts = self.as_rare + 1, self.as_misfit + 1
+        kind = "label" if self.has_class else "target"
+        return name_evidence(*counts, self.n_others + 1, self.times_rarer, f" for this {kind}")
 
-    def _compare(self) -> str:
+    def _compare(self, words: int) -> str:
         """Compare its content with that of similar rows."""
-        here = f"{self._name} is {'missing' if self.cell is None else format_cell(self.cell)}"
-        label = f"{'label' if self.has_class else 'target'} {format_cell(self.label)}"
+        content = "missing" if self.cell is None else format_cell(self.cell, words)
+        here = f"{isolate_text(shorten(self.column, words))} is {content}"
+        label = f"{'label' if self.has_class else 'target'} {format_cell(self.label, words)}"
         if self.is_alone:
             return f"{here}, and no other row has the {label}"
         like = f"rows like it ({'' if self.has_class else 'near '}{label})"
@@ -314,21 +328,45 @@ class Suspect:
         if self.typical is None:
             return f"{here} where {like} have no value"
         about = "about " if self.is_number else ""
-        return f"{here} where {like} have {about}{format_cell(self.typical)}"
+        return f"{here} where {like} have {about}{format_cell(self.typical, words)}"
 
 
-def format_cell(content: Any) -> str:
+def name_evidence(
+    as_rare: int, as_misfit: int, n_cells: int, times_rarer: float, for_label: str = ""
+) -> str:
+    """Say what is most unusual about a cell: one of two counts, or a ratio of densities."""
+    lower = min(as_rare, as_misfit)
+    if times_rarer > n_cells / lower:
+        return f"{times_rarer:,.0f} times rarer in similar rows than in its column"
+    some = "" if lower == 1 else f"among the {lower:,} "
+    if as_rare == lower:
+        return f"{some or 'the '}rarest of {n_cells:,}{for_label}"
+    return f"{some or 'the '}worst of {n_cells:,} fits to a row"
+
+
+def fit_words(make: Callable[[int], str]) -> str:
+    """Return a sentence of at most 25 words; ``make`` gets the most words of one content."""
+    sentences = [make(words) for words in range(_MOST_WORDS, 0, -1)]
+    return next((s for s in sentences if len(s.split()) <= _MOST_WORDS), sentences[-1])
+
+
+def format_cell(content: Any, words: int = _LONGEST) -> str:
     """Format the content of a cell for a sentence: long strings cut, dates without 00:00."""
     if content is None:
         return "a missing value"
     if isinstance(content, int | float) and not isinstance(content, bool):
-        # No separator in four digits: they may be a year.
-        thousands = "," if abs(content) >= 10_000 else ""
-        return format(content, f"{thousands}.6g" if isinstance(content, float) else thousands)
+        return _format_number(content)
     if isinstance(content, str):
-        return isolate_text(repr(shorten(content)))
+        return isolate_text(repr(shorten(content, words)))
     is_timestamp = isinstance(content, datetime)
-    return isolate_text(shorten(format_timestamp(content) if is_timestamp else str(content)))
+    return isolate_text(shorten(format_timestamp(content) if is_timestamp else str(content), words))
+
+
+def _format_number(number: float) -> str:
+    """Format a number; no separator in four digits: they may be a year."""
+    if isinstance(number, float) and not 1e5 <= abs(number) < 1e15:
+        return format(number, ",.6g" if abs(number) >= 10_000 else ".6g")
+    return f"{round(number):,}" if abs(number) >= 10_000 else str(number)
 
 
 def format_timestamp(moment: datetime) -> str:
@@ -337,9 +375,18 @@ def format_timestamp(moment: datetime) -> str:
     return moment.date().isoformat() if is_date else str(moment)
 
 
-def shorten(text: str) -> str:
-    """Cut off the end of long text."""
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def shorten(text: str, words: int = _LONGEST) -> str:
+    """Cut off the end of text that is long or has more words than this."""
+    end = _find_end(text, words)
+    if len(text) <= _LONGEST and end == len(text):
+        return text
+    return f"{text[: min(end, _LONGEST - 1)]}…"
+
+
+def _find_end(text: str, words: int) -> int:
+    """Return where a number of words ends."""
+    ends = [word.end() for word in re.finditer(r"\S+", text)]
+    return ends[words - 1] if len(ends) > words else len(text)
 
 
 def isolate_text(text: str) -> str:

@@ -23,6 +23,11 @@ class NumericFill:
 
     cells: Floats
 
+    @property
+    def known(self) -> Mask:
+        """Which cells are not missing."""
+        return ~np.isnan(self.cells)
+
     def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> Floats:
         """Fill the column of an array."""
         return self._fill(present, may_tell)
@@ -50,6 +55,11 @@ class CategoricalFill:
     """
 
     codes: Positions
+
+    @property
+    def known(self) -> Mask:
+        """Which cells are not missing."""
+        return self.codes >= 0
 
     def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> NDArray[Any]:
         """Fill the column of an array."""
@@ -88,19 +98,28 @@ class TableFiller:
         """Read every column as numbers or as categories."""
         return cls(table, [_readable(table.column(position)) for position in range(table.shape[1])])
 
-    def fill(self, present: Mask, may_tell: Mask) -> Table:
-        """Fill cells that are not present, from the rows that ``may_tell`` marks."""
+    @cached_property
+    def known(self) -> Mask:
+        """Which cells are not missing, shape (n_rows, n_columns)."""
+        return np.column_stack([column.known for column in self.columns])
+
+    def fill(self, present: Mask, may_tell: Mask, *, columns: Positions | None = None) -> Table:
+        """Fill cells that are not present, from the rows that ``may_tell`` marks.
+
+        ``columns`` are the columns to fill; None means all.
+        """
         data = self.table.data
+        filled = range(len(self.columns)) if columns is None else columns.tolist()
         if isinstance(data, np.ndarray):
             array = data.astype(np.float64) if data.dtype.kind in "iuf" else data.copy()
-            for position, column in enumerate(self.columns):
-                array[:, position] = column.of_array(
+            for position in filled:
+                array[:, position] = self.columns[position].of_array(
                     array[:, position], present[:, position], may_tell
                 )
             return replace(self.table, data=array)
         series = [
-            column.of_series(data[:, position], present[:, position], may_tell)
-            for position, column in enumerate(self.columns)
+            self.columns[position].of_series(data[:, position], present[:, position], may_tell)
+            for position in filled
         ]
         return replace(self.table, data=data.with_columns(*series))
 
@@ -134,6 +153,8 @@ class FlattenedGame:
     """
 
     def __init__(self, game: ModelGame) -> None:
+        if game.has_labels:
+            raise ValueError("the game of single blocks has no labels as players; leave them out.")
         self._model_game = game
         self.problem: Problem = game.problem
         self.scoring: str = game.scoring

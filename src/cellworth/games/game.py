@@ -198,7 +198,7 @@ class TableGame:
 
 
 def _read_number(members: Mask) -> int:
-    return int(members @ (1 << np.arange(len(members))))
+    return int.from_bytes(np.packbits(members, bitorder="little").tobytes(), "little")
 
 
 def _check_utilities(table: Any) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
 from cellworth.data.arguments import CrossValidation, Mask, Model, Positions, Scoring, check_count
-from cellworth.data.blocks import Blocks, Groups, some
+from cellworth.data.blocks import Blocks, Groups, add_label_column, some
 from cellworth.data.io import describe
 from cellworth.data.problem import Fold, GroupedFolds, Problem, check_weights
 from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
@@ -125,6 +125,12 @@ class ModelGame:
     1.0
     >>> game.value(np.array([True, True, True, True]), np.array([False, False]))
     0.5
+
+    Labels as players: without them, no row can train a model.
+
+    >>> from cellworth import value_game
+    >>> value_game(game.with_labels()).column_labels.tolist()
+    ['x0', 'x1', '(label)']
     """
 
     def __init__(
@@ -156,8 +162,7 @@ class ModelGame:
         self._draws_from_torch = draws_from_torch(model)
         self._scoring = scoring
         self.scoring: str = scoring_name(scoring, classification)
-        classes = self.problem.classes
-        self._codes = None if classes is None else np.searchsorted(classes, self.problem.target)
+        self._codes = _encode_labels(self.problem)
         self._scorer = check_scorer(scoring, classification)
         self._weights: NDArray[np.float64] | None = None
         if sample_weight is not None:
@@ -183,6 +188,8 @@ class ModelGame:
         # Left out at their defaults, so that the specs of such runs stay the same.
         if len(self._models) > 1:
             problem_spec["n_repeats"] = len(self._models)
+        if self.has_labels:
+            problem_spec["value_labels"] = True
         if self._weights is not None:
             problem_spec["sample_weight_sha256"] = column_sha256(self._weights).hex()
         return problem_spec
@@ -209,7 +216,27 @@ class ModelGame:
     ) -> FoldScore:
         """Return the score in one fold, with its samples over validation rows if ``detailed``."""
         train = self._training_rows(self.problem.folds[number], rows)
-        return self._score(number, train, self.blocks.columns.positions(columns), detailed)
+        if self.has_labels:
+            # Rows without labels cannot train a model.
+            columns, train = columns[:-1], train if columns[-1] else train[:0]
+        positions = self.problem.blocks.columns.positions(columns)
+        return self._score(number, train, positions, detailed)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the label column is a player."""
+        return self.blocks.shape != self.problem.blocks.shape
+
+    def with_labels(self) -> ModelGame:
+        """Return the same game with one more column player, the labels.
+
+        Without it, no row can train: the utility is that without rows.
+        """
+        if self.has_labels:
+            return self
+        game, blocks = copy(self), self.problem.blocks
+        game.blocks = Blocks(blocks.rows, add_label_column(blocks.columns))
+        return game
 
     def mean_utility(self, parts: Sequence[FoldScore]) -> float:
         """Return the mean over the folds; it is a FailedUtility if a fold failed."""
@@ -231,10 +258,13 @@ class ModelGame:
     def _no_score(self, number: int, detailed: bool) -> FoldScore:
         return FoldScore(0.0, self._validation.zero_samples(number) if detailed else None)
 
-    def on(self, table: Table) -> ModelGame:
-        """Return the same game on another table of the same rows and columns."""
+    def on(self, table: Table, target: NDArray[Any] | None = None) -> ModelGame:
+        """Return the same game on another table of the same rows and columns, or other labels."""
         game = copy(self)
         game.problem = replace(self.problem, table=table)
+        if target is not None:
+            game.problem = replace(game.problem, target=target)
+            game._codes = _encode_labels(game.problem)
         return game
 
     def with_repeats(self, n_repeats: int) -> ModelGame:
@@ -405,6 +435,10 @@ class ModelGame:
         if self._weights is None:
             return float(target[rows].mean())
         return float(np.average(target[rows], weights=self._weights[rows]))
+
+
+def _encode_labels(problem: Problem) -> NDArray[np.intp] | None:
+    return None if problem.classes is None else np.searchsorted(problem.classes, problem.target)
 
 
 def _mean_score(scores: Sequence[FoldScore]) -> FoldScore:

@@ -9,6 +9,6 @@ Examples
 """
 
 from cellworth.knn.binned import BinnedRanks
-from cellworth.knn.knn_game import KNNGame
+from cellworth.knn.knn_game import KNNGame, NeighborAgreement
 
-__all__ = ["BinnedRanks", "KNNGame"]
+__all__ = ["BinnedRanks", "KNNGame", "NeighborAgreement"]

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, NamedTuple, cast
 
@@ -32,10 +32,11 @@ from cellworth.knn.binned import (
 from cellworth.knn.exact import (
     CoalitionBatches,
     Query,
+    RadiusVotes,
     RankChances,
     SortedRows,
     TrainingRows,
-    coalitions_at_once,
+    find_voter_terms,
 )
 from cellworth.knn.knn_game import KNNGame
 from cellworth.knn.shard_data import PreparedShards
@@ -58,14 +59,22 @@ from cellworth.runtime.shard_algorithm import RoundResult
 from cellworth.runtime.stopping import BlockErrors, ShardSummary
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.column_samplers import ColumnSampler
-from cellworth.sampling.moments import Moments, Tally, append_margins, widening
-from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
+from cellworth.sampling.moments import Tally, append_margins, append_pairs, widening
+from cellworth.sampling.passes import (
+    DrawVariance,
+    Passes,
+    PassSums,
+    QueryVariance,
+    as_floats,
+)
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.valuation.storage import GROUP_ROWS, write_groups
 
 # Sums by code and query that are kept: the driver holds those of all shards.
 _MOST_QUERY_SUMS = 2**24
-# Values of cells, shape (n_results, n_rows), and totals of queries.
+# Rows times coalitions of some queries in bins of which two bytes are kept.
+_MOST_KEPT = 2**25
+# Values of cells, shape (n_draws, n_results, n_rows), and totals of queries.
 _Valued = tuple[NDArray[Any], QueryTotals]
 
 
@@ -81,6 +90,8 @@ class QueryTasks:
         *,
         game: KNNGame,
         sampler: ColumnSampler,
+        quick: ColumnSampler | None = None,
+        n_validation: int | None = None,
         row_semivalue: Semivalue,
         column_semivalue: Semivalue,
         with_label: bool,
@@ -90,9 +101,16 @@ class QueryTasks:
     ) -> None:
         self.game = game
         self.schedule: TaskSchedule = TaskSchedule(
-            WeightedQueries.of(game.distances.queries, game.query_labels, game.scoring),
+            WeightedQueries.of(
+                game.distances.queries,
+                game.query_labels,
+                game.scoring,
+                n_validation,
+                groups=game.query_groups,
+            ),
             (len(game.labels), game.shape[1]),
             sampler=sampler,
+            quick=quick,
             column_semivalue=column_semivalue,
             with_label=with_label,
             empty=game.empty,
@@ -101,7 +119,7 @@ class QueryTasks:
         self.row_semivalue = row_semivalue
         self.ranking = ranking
         self.holdings = holdings
-        self._plans: dict[int, list[tuple[CoalitionBatches, Floats]]] = {}
+        self._plans: dict[int, list[CoalitionBatches]] = {}
         self._trainings: dict[int, TrainingRows] = {}
         self._rankers: dict[int, tuple[Ranker, Shard]] = {}
         self._owned: dict[int, OwnerCodes] = {}
@@ -114,38 +132,53 @@ class QueryTasks:
         """Compute the values of all cells for the queries of a task."""
         schedule, recorder = self.schedule, None
         n_owners = 0 if self.holdings is None else len(self.holdings.names)
-        if task.part.observed and task.pass_number == 0:
-            n_strata = schedule.queries.n_strata
-            recorder = QueryRecorder(schedule.n_results, self.game.shape[0], n_strata, n_owners)
+        if task.records:
+            recorder = QueryRecorder(
+                schedule.n_results, self.game.shape[0], schedule.queries.n_strata, n_owners,
+                grouped=self.game.blocks.rows.grouped,
+            )  # fmt: skip
         # Values of binned ranks are in fixed point.
         dtype: type[Any] = float if self.ranking is None else np.int64
-        sums = np.zeros((self.game.shape[0], schedule.n_results), dtype=dtype)
-        owned_sums, added = np.zeros(n_owners), []
+        sums = np.zeros((task.n_draws, self.game.shape[0], schedule.n_results), dtype=dtype)
+        owned_sums, added = np.zeros((task.n_draws, n_owners)), []
         orders = schedule.orders(task)
         for piece in task.part.pieces:
-            cells, of_piece = self._value_queries(piece, task.pass_number, orders, recorder)
-            if self.game.blocks.rows.grouped:
-                np.add.at(sums, self._row_players(piece.fold), cells.T)
-            else:
-                sums[self._row_players(piece.fold)] += cells.T
-            if owner_codes := self._get_owner_codes(piece.fold):
-                owned_sums += owner_codes.sums(as_floats(cells, self._units))
+            by_draw, of_piece = self._value_queries(piece, task, orders, recorder)
+            players, owner_codes = self._row_players(piece.fold), self._get_owner_codes(piece.fold)
+            for into, owned_into, cells in zip(sums, owned_sums, by_draw, strict=True):
+                if self.game.blocks.rows.grouped:
+                    np.add.at(into, players, cells.T)
+                else:
+                    into[players] += cells.T
+                if owner_codes:
+                    owned_into[:] += owner_codes.sums(as_floats(cells, self._units))
             added.append(of_piece)
         n_ranked = schedule.n_ranked(task)
+        with_margins = np.array([append_margins(one) for one in sums])
         seen = PassSums(
             parts_per_pass=len(schedule.parts),
             parts=1,
             n_queries=task.part.n_queries,
-            sums=append_margins(sums),
+            sums=with_margins.sum(axis=0),
             **QueryTotals.combine(added)._asdict(),
+            draws=schedule.draw_variance(task, as_floats(_subtract(with_margins), self._units)),
             query_variance=None if recorder is None else recorder.variance(),
+            quick=schedule.n_quick_passes > 0,
+            # Over shards, only whole passes count: milestones would need copies of all values.
+            milestones=schedule.milestones if self.ranking is None else (),
             tally=Tally(utilities=n_ranked, new=n_ranked),
             units=self._units,
         )
         if self.holdings is None:
             return seen
-        variance = None if recorder is None else recorder.owner_variance()
-        return replace(seen, owned=replace(seen, sums=owned_sums, query_variance=variance))
+        owned_sums = append_pairs(owned_sums)
+        owned = replace(
+            seen,
+            sums=owned_sums.sum(axis=0),
+            draws=schedule.draw_variance(task, _subtract(owned_sums)),
+            query_variance=None if recorder is None else recorder.owner_variance(),
+        )
+        return replace(seen, owned=owned)
 
     def never_valued(self, n_tasks: int) -> Mask:
         """Return the row players that only queries of later tasks can value."""
@@ -166,92 +199,123 @@ class QueryTasks:
         return self.game.blocks.rows.codes[self.game.problem.folds[fold].may_train]
 
     def _value_queries(
-        self, piece: FoldQueries, pass_number: int, orders: Orders, recorder: QueryRecorder | None
+        self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
     ) -> _Valued:
         """Return the values of the fold's training cells, and the totals of its queries."""
-        if recorder is not None:
-            recorder.start_fold(self._row_players(piece.fold), self._get_owner_codes(piece.fold))
-        if self.ranking is None:
-            return self._value_sorted(piece, pass_number, orders, recorder)
-        return self._value_binned(piece, pass_number, orders, recorder)
+        value = self._value_sorted if self.ranking is None else self._value_binned
+        if recorder is None:
+            return value(piece, task, orders, None)
+        players = self._row_players(piece.fold)
+        if self.ranking is not None:
+            # In the order in which bins have the rows.
+            players = players[get_or_make(self._rankers, piece.fold, self._ranker)[1].positions]
+        owned = None if self.holdings is None else OwnerCodes.of(self.holdings, players)
+        with recorder.in_fold(players, owned):
+            return value(piece, task, orders, recorder)
 
     def _value_sorted(
-        self, piece: FoldQueries, pass_number: int, orders: Orders, recorder: QueryRecorder | None
+        self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
     ) -> _Valued:
         """Rank all rows exactly, by sorting."""
+        from cellworth.knn import kernels
+
         schedule, queries = self.schedule, self.schedule.queries
         training = get_or_make(self._trainings, piece.fold, self._training)
-        plans = get_or_make(self._plans, pass_number, self._batch_coalitions)
-        ranked = SortedRows(training, max(plan.most_at_once for plan, _ in plans))
+        plans = get_or_make(self._plans, task.pass_number, self._batch_coalitions)
+        ranked = SortedRows(training, plans)
         without_columns = self._without_columns(training)
-        cells = np.zeros((schedule.n_results, training.n_rows))
+        by_draw = np.zeros((task.n_draws, schedule.n_results, training.n_rows))
         totals = []
+        draws = itertools.product(piece.queries.tolist(), range(task.n_draws))
         # zip stops at the end of the queries, before it takes an order of the next fold.
-        for position, order in zip(piece.queries.tolist(), orders, strict=False):
+        for (position, draw), order in zip(draws, orders, strict=False):
             leave_if_cancelled()
             query_weight = float(queries.weights[piece.fold][position])
             query = queries.query(training.scales, piece.fold, position)
-            plan, weights = plans[position % len(plans)]
-            if schedule.draws:
-                weights = weights[:, np.argsort(order)]
-            nothing, base = without_columns(query)
-            into = cells if recorder is None else recorder.clear_values()
-            utility, vote = ranked.add(
-                query,
-                plan,
-                order=order,
-                weights=weights,
-                query_weight=query_weight if recorder is None else 1.0,
-                nothing=nothing,
-                into=into,
-            )
-            if recorder is not None:
-                cells += query_weight * into
+            weight = query_weight / task.n_draws
+            # The first draw of a query is recorded.
+            kept = recorder if draw == 0 else None
+            into = by_draw[draw] if kept is None else kept.values
+            base = 0.0
+            for counted, gain in training.split(query):
+                nothing, alone = without_columns(counted)
+                keys = ranked.add(
+                    counted,
+                    plans[position % len(plans)],
+                    order=order,
+                    query_weight=gain * (weight if kept is None else 1.0),
+                    nothing=nothing,
+                    into=into,
+                )
+                base += gain * alone
+            if kept is not None:
+                kernels.add_scaled(weight, into, by_draw[draw])
                 squared = (query_weight * queries.n_queries) ** 2
-                recorder.add_values(squared, int(queries.strata[piece.fold][position]))
-            totals.append((query_weight, utility, base, vote))
-        return cells, sum_queries(*zip(*totals, strict=True))
+                kept.add_values(squared, int(queries.strata[piece.fold][position]))
+            if draw == 0:
+                utility, vote = training.utility_and_vote(keys, query)
+            totals.append((weight, utility, base, vote))
+        return by_draw, sum_queries(*zip(*totals, strict=True))
 
     def _value_binned(
-        self, piece: FoldQueries, pass_number: int, orders: Orders, recorder: QueryRecorder | None
+        self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
     ) -> _Valued:
         """Rank rows in bins, as a single shard."""
-        schedule, queries = self.schedule, self.schedule.queries
-        ranker, shard = get_or_make(self._rankers, piece.fold, self._ranker)
-        prepared = schedule.prepare(piece, pass_number, orders, ranker)
-        batch = prepared.batch
-        leave_if_cancelled()
-        summary = ranker.count(0, shard, prepared)
-        row_values = ranker.finalize(batch, summary)
-        grouped = np.zeros((schedule.n_results, shard.n_rows), dtype=np.int64)
-        n_queries = len(batch.labels)
-        steps = [(0, n_queries)] if recorder is None else [(q, q + 1) for q in range(n_queries)]
-        for some in steps:
-            leave_if_cancelled()
-            into = grouped if recorder is None else np.zeros_like(grouped)
-            ranker.accumulate(
-                shard, prepared, row_values.far, row_values.near[0], into=into, queries=some
-            )
-            if recorder is not None:
-                grouped += into
-                weight = float(batch.weights[some[0]])
-                recorder.clear_values()[:, shard.positions] = into / (weight * ranker.units)
-                stratum = queries.strata[piece.fold][piece.queries[some[0]]]
-                recorder.add_values((weight * queries.n_queries) ** 2, int(stratum))
-        cells = np.empty_like(grouped)
-        cells[:, shard.positions] = grouped
-        votes = count_votes_in_summary(ranker, batch, summary)
-        if votes is None:
-            votes = count_votes_in_rows(ranker, batch, shard)
-        return cells, sum_queries(
-            batch.weights, row_values.of_full_table(batch), prepared.bases, votes
-        )
+        from cellworth.knn import binned_kernels as bin_kernels
 
-    def _batch_coalitions(self, pass_number: int) -> list[tuple[CoalitionBatches, Floats]]:
-        """Return the draws of a pass in batches for sorting, with their weights."""
-        at_once = coalitions_at_once(len(self.game.labels))
+        schedule = self.schedule
+        strata, weights = (
+            each[piece.fold] for each in (schedule.queries.strata, schedule.queries.weights)
+        )
+        ranker, shard = get_or_make(self._rankers, piece.fold, self._ranker)
+        drawn = schedule.draw_coalitions(task.pass_number)
+        # Some queries at a time, so that what is kept of them takes little memory.
+        n_pairs = int(np.diff(drawn.steps.starts).max()) * task.n_draws
+        at_once, keep = len(piece.queries), None
+        if ranker.keeps(drawn) and n_pairs * shard.n_rows <= _MOST_KEPT:
+            at_once = min(_MOST_KEPT // (n_pairs * shard.n_rows), at_once)
+            keep = np.empty((at_once * n_pairs, shard.n_rows), dtype=np.uint16)
+        grouped = np.zeros((task.n_draws, schedule.n_results, shard.n_rows), dtype=np.int64)
+        alone = np.zeros_like(grouped[0])
+        totals = []
+        for start in range(0, len(piece.queries), at_once):
+            positions = piece.queries[start : start + at_once]
+            some = FoldQueries(piece.fold, positions)
+            prepared = schedule.prepare(some, task, orders, ranker)
+            batch = prepared.batch
+            leave_if_cancelled()
+            summary = ranker.count(0, shard, prepared, keep=keep)
+            found = ranker.finalize(batch, summary)
+            accumulate = partial(
+                ranker.accumulate,
+                shard, prepared, found.far, found.near[0], kept=summary.kept,
+            )  # fmt: skip
+            if recorder is None:
+                accumulate(into=grouped, record=QueryRecord.by_draw(len(positions), task.n_draws))
+            else:
+                for entry in range(len(batch.labels)):
+                    leave_if_cancelled()
+                    at, draw = divmod(entry, task.n_draws)
+                    # The first draw of a query is recorded.
+                    into = grouped[draw] if draw else alone
+                    accumulate(into=into, queries=(entry, entry + 1))
+                    if draw == 0:
+                        units = float(batch.weights[entry]) * ranker.units
+                        bin_kernels.take_units(alone, units, grouped[0], recorder.values)
+                        squared = (weights[positions[at]] * schedule.queries.n_queries) ** 2
+                        recorder.add_values(float(squared), int(strata[positions[at]]))
+            votes = count_votes_in_summary(ranker, batch, summary)
+            if votes is None:
+                votes = count_votes_in_rows(ranker, batch, shard)
+            totals.append((batch.weights, found.of_full_table(batch), prepared.bases, votes))
+        by_draw = np.empty_like(grouped)
+        by_draw[..., shard.positions] = grouped
+        return by_draw, sum_queries(*map(np.concatenate, zip(*totals, strict=True)))
+
+    def _batch_coalitions(self, pass_number: int) -> list[CoalitionBatches]:
+        """Return the draws of a pass in batches for sorting."""
         return [
-            (CoalitionBatches.of(coalitions, at_once), weights)
+            CoalitionBatches.of(coalitions.members, weights, len(self.game.labels))
             for coalitions, weights in self.schedule.draw(pass_number)
         ]
 
@@ -260,6 +324,8 @@ class QueryTasks:
         may_train = game.problem.folds[fold].may_train
         rows = np.flatnonzero(may_train)
         scales = game.distances.scales
+        sizes = len(game.labels), len(rows), game.n_neighbors
+        counts_voters = game.is_class and game.agreement.divisor == "n_voters"
         return TrainingRows(
             game.distances.rows if may_train.all() else game.distances.rows.take(rows),
             scales,
@@ -267,7 +333,12 @@ class QueryTasks:
             game.labels_in(fold),
             game.is_class,
             game.n_neighbors,
-            RankChances.of(self.row_semivalue, len(game.labels), len(rows), game.n_neighbors),
+            RankChances.of(self.row_semivalue, *sizes),
+            game.gains,
+            find_voter_terms(self.row_semivalue, *sizes) if counts_voters else None,
+            None
+            if game.limit is None
+            else RadiusVotes(game.limit, self.row_semivalue, len(game.labels)),
         )
 
     def _ranker(self, fold: int) -> tuple[Ranker, Shard]:
@@ -351,10 +422,10 @@ class KNNShardAlgorithm:
     """Values of cells computed on shards, round by round.
 
     It implements :class:`cellworth.runtime.shard_algorithm.ShardAlgorithm`. A shard's state has
-    fixed-point sums of the unfinished pass, by stratum of the queries while these are observed, and
-    squares of the observed values. Of finished passes it has the means and sums of squared
-    deviations of cells and rows, and the sums of columns. ``codes`` asks for sums over cells with
-    the same code, by pass and, for observed queries, by query.
+    fixed-point sums of the unfinished pass and squared differences between its draws, and for
+    observed queries sums by stratum and squares of values. Of finished passes it has the means and
+    sampling variances of cells and rows, and the sums of columns. ``codes`` asks for sums over
+    cells with the same code, by pass and, for observed queries, by query.
     """
 
     shards: PreparedShards
@@ -378,9 +449,7 @@ class KNNShardAlgorithm:
         # Validation rows are one fold.
         (piece,) = task.part.pieces
         orders = self.schedule.orders(task)
-        return NumberedRound(
-            number, self.schedule.prepare(piece, task.pass_number, orders, self.ranker)
-        )
+        return NumberedRound(number, self.schedule.prepare(piece, task, orders, self.ranker))
 
     def count(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
         """Count a shard's rows by bin, and list its nearest rows."""
@@ -424,12 +493,28 @@ class KNNShardAlgorithm:
     ) -> ShardState:
         """Add a round to the sums of a shard; the last round of a pass closes the pass."""
         task = self.schedule(prepared.number)
+        n_strata = max(self.schedule.n_kept_strata, 1) if task.records else 1
+        shape = self.schedule.n_results, rows.shard.n_rows
+        sums = np.zeros((n_strata * task.n_draws, *shape), dtype=np.int64)
         record = self._record(rows, task, state)
         self.ranker.accumulate(
-            rows.shard, prepared.prepared, shared, part, into=state["sums"], record=record
+            rows.shard, prepared.prepared, shared, part, into=sums, record=record
         )
-        if record is not None and record.sums.size:
-            _append(state, "query_sums", record.sums)
+        if record.sums.size:
+            # In units of a query with one draw.
+            _append(state, "query_sums", record.sums[:: task.n_draws] * task.n_draws)
+        by_draw = sums.reshape(task.n_draws, n_strata, *shape)
+        if record.squares.size:
+            if "first" not in state:
+                state["first"] = np.zeros(by_draw[0].shape, dtype=np.int64)
+            # In units of a query with one draw.
+            for _ in range(task.n_draws):
+                state["first"] += by_draw[0]
+        # In place, because a shard's values take most of the memory.
+        cells = by_draw[:, 0]
+        for stratum in range(1, n_strata):
+            cells += by_draw[:, stratum]
+        self._add_draws(rows, task, cells, state)
         state["rounds"] = state["rounds"] + 1
         n_rounds = int(state["rounds"][0])
         if n_rounds == self.schedule.n_observed_parts:
@@ -438,28 +523,59 @@ class KNNShardAlgorithm:
             self._close_pass(rows, state)
         return state
 
-    def _record(self, rows: NumberedShard, task: Task, state: ShardState) -> QueryRecord | None:
+    def _add_draws(
+        self, rows: NumberedShard, task: Task, cells: NDArray[np.int64], state: ShardState
+    ) -> None:
+        """Add values of shape (n_draws, n_results, n_rows), and squared differences of draws.
+
+        The last line of the sums is for the sums of rows.
+        """
+        n_draws, n_results, n_rows = cells.shape
+        if "sums" not in state:
+            state["sums"] = np.zeros((n_results + 1, n_rows), dtype=np.int64)
+            if n_draws > 1:
+                state["draw_squares"] = np.zeros((n_results + 1, n_rows))
+        sums, units = state["sums"], self.ranker.units
+        # Line by line, because a shard's values take most of the memory.
+        for line in range(n_results):
+            added = cells[:, line].sum(axis=0)
+            sums[line] += added
+            sums[-1] += added
+        if n_draws > 1:
+            squares, of_rows = state["draw_squares"], np.zeros(n_rows, dtype=np.int64)
+            difference = cells[0]
+            difference -= cells[1]
+            for line in range(n_results):
+                squares[line] += as_floats(difference[line], units) ** 2
+                of_rows += difference[line]
+            squares[-1] += as_floats(of_rows, units) ** 2
+        else:
+            difference = np.broadcast_to(np.int64(0), cells[0].shape)
+        _append(state, "column_differences", difference.sum(axis=1))
+        if rows.codes is not None:
+            _append(state, "code_differences", rows.codes.sums(difference))
+
+    def _record(self, rows: NumberedShard, task: Task, state: ShardState) -> QueryRecord:
         """Return what is to be recorded of the queries of a task; add its arrays to the state."""
         schedule, shard = self.schedule, rows.shard
-        observed = task.pass_number == 0 and task.part.observed
-        n_kept = schedule.n_kept_strata if observed else 0
-        shape = max(n_kept, 1), schedule.n_results, shard.n_rows
-        if "sums" not in state:
-            state["sums"] = np.zeros(shape, dtype=np.int64)
-        with_codes = observed and self.observes_codes
-        if not n_kept and not with_codes:
-            return None
         (piece,) = task.part.pieces
-        record = QueryRecord.nothing(len(piece.queries))
-        if n_kept:
+        record = QueryRecord.by_draw(len(piece.queries), task.n_draws)
+        if not task.records:
+            return record
+        if schedule.n_kept_strata:
+            shape = schedule.n_kept_strata, schedule.n_results + 1, shard.n_rows
             if "squares" not in state:
-                state["squares"] = np.zeros((n_kept, shape[1] + 1, shape[2]))
+                state["squares"] = np.zeros(shape)
+            strata = np.repeat(schedule.queries.strata[piece.fold][piece.queries], task.n_draws)
+            # The first draw of a query is recorded.
+            squared = np.zeros((len(piece.queries), task.n_draws))
+            squared[:, 0] = schedule.square_weights(piece)
             record = record._replace(
-                strata=schedule.queries.strata[piece.fold][piece.queries].astype(np.int64),
-                squared_weights=schedule.square_weights(piece),
+                strata=strata + schedule.n_kept_strata * record.strata,
+                squared_weights=squared.ravel(),
                 squares=state["squares"],
             )
-        return _with_codes(record, rows.codes) if with_codes and rows.codes else record
+        return _with_codes(record, rows.codes) if self.observes_codes and rows.codes else record
 
     @property
     def observes_codes(self) -> bool:
@@ -471,12 +587,12 @@ class KNNShardAlgorithm:
         self, rows: NumberedShard, state: ShardState, shard: int, folder: AnyPath
     ) -> dict[str, Any]:
         """Write values and errors in the order of rows; return sums of cells in fixed point."""
-        if "mean" not in state:
+        if "values" not in state:
             # The first pass was interrupted: values are means over the queries so far.
             self._close_pass(rows, state)
-        elif "sums" in state:
+        for name in ("sums", "draw_squares"):
             # A later, unfinished pass does not count.
-            del state["sums"]
+            state.pop(name, None)
         entry = write_groups(
             folder,
             shard,
@@ -484,53 +600,67 @@ class KNNShardAlgorithm:
             self._groups(rows.shard, state),
             durable=self.shards.durable,
         )
-        return entry | {"column_sums": state["column_sums"]} | _sums_by_code(rows, state)
+        names = ("column_sums", "column_differences")
+        return entry | {name: state[name] for name in names} | _sums_by_code(rows, state)
 
     def _groups(self, shard: Shard, state: ShardState) -> Iterator[dict[str, Floats]]:
         """Yield statistics of a shard's rows in the table's order, some rows at a time."""
         order = np.argsort(shard.positions, kind="stable")
-        figures = [n for n in ("mean", "sum_sq", "row_mean", "row_sum_sq") if n in state]
         for start in range(0, shard.n_rows, GROUP_ROWS):
-            some = order[start : start + GROUP_ROWS]
-            group: dict[str, Floats] = {name: state[name][..., some] for name in figures}
-            errors = self._validation_se(group, state, some) if "deviations" in state else None
+            passes = self._passes(state, order[start : start + GROUP_ROWS])
+            moments, errors = passes.moments, passes.validation_se()
+            group = {"mean": moments.mean, "sum_sq": moments.sum_sq}
             if errors is not None:
-                group |= {"validation_se": errors[:-1], "row_validation_se": errors[-1]}
-            yield {name: figure.T for name, figure in group.items()}
+                group["validation_se"] = errors
+            yield {name: figure[:-1].T for name, figure in group.items()} | {
+                f"row_{name}": figure[-1].T for name, figure in group.items()
+            }
 
-    def _validation_se(
-        self, group: Mapping[str, Floats], state: ShardState, some: NDArray[np.intp]
-    ) -> Floats | None:
-        """Return the validation errors of some rows, and of their cells."""
-        n_rounds, n_passes = int(state["rounds"][0]), len(state["column_sums"])
-        mean = np.vstack([group["mean"], group["row_mean"]])
-        sum_sq = np.zeros_like(mean)
-        if "sum_sq" in group:
-            sum_sq = np.vstack([group["sum_sq"], group["row_sum_sq"]])
-        n_queries, counts = self.schedule.count_observed(n_rounds)
-        deviations = state["deviations"][..., some]
-        alone = (n_queries == 1)[:, np.newaxis, np.newaxis]
-        seen = QueryVariance(n_queries, counts, np.where(alone, deviations, 0.0), deviations)
-        done = self.schedule.parts[: min(n_rounds, len(self.schedule.parts))]
-        n_estimated = sum(part.n_queries for part in done)
-        return seen.standard_errors(
-            Moments(np.full(mean.shape, n_passes), mean, sum_sq), n_estimated
+    def _passes(self, state: ShardState, some: Any = slice(None)) -> Passes:
+        """Return the finished passes of some rows; the last line has the sums of rows."""
+        n_passes, n_parts = len(state["column_sums"]), len(self.schedule.parts)
+        n_rounds = min(int(state["rounds"][0]), n_passes * n_parts)
+        variance = None
+        if "deviations" in state:
+            n_queries, counts = self.schedule.count_observed(min(n_rounds, n_parts))
+            deviations = state["deviations"][..., some]
+            alone = (n_queries == 1)[:, np.newaxis, np.newaxis]
+            variance = QueryVariance(
+                n_queries, counts, np.where(alone, deviations, 0.0), deviations
+            )
+        drawn = self._draws_of(range(n_rounds), np.zeros(()))
+        return Passes(
+            n_passes=n_passes,
+            n_parts=drawn.n_parts,
+            n_queries=sum(part.n_queries for part in self.schedule.parts[:n_rounds]),
+            values=state["values"][..., some],
+            variance=state["variance"][..., some],
+            of_draw=drawn.of_draw,
+            query_variance=variance,
         )
+
+    def _draws_of(self, rounds: range, squares: Floats) -> DrawVariance:
+        """Return what some rounds tell of sampling errors, by squared differences of draws."""
+        each = (self.schedule.draw_variance(self.schedule(n), np.zeros(())) for n in rounds)
+        return replace(reduce(DrawVariance.merge, each), squares=squares)
 
     def measure(self, state: ShardState) -> dict[str, Any]:
         """Return sums over the cells of a shard for stopping rules, after whole passes."""
-        if "mean" not in state:
+        if "values" not in state:
             return {"count": 0}
-        count, means = len(state["column_sums"]), state["mean"]
+        passes, means = self._passes(state), state["values"][:-1]
         center = float(means.mean())
-        # Line by line, because a shard's values take most of the memory.
-        deviations = sum(float(np.sum((line - center) ** 2)) for line in means)
-        found = {"count": count, "n": means.size, "mean": center, "deviations": deviations}
-        if count < 2:
-            return found
-        squares = [line / (count * (count - 1.0)) for line in state["sum_sq"]]
-        largest = math.sqrt(max(float(line.max()) for line in squares))
-        return found | {"largest": largest, "squares": sum(float(line.sum()) for line in squares)}
+        squares = (passes.variance / passes.n_passes**2)[:-1]
+        return {
+            "count": passes.n_parts + 1,
+            "n": means.size,
+            "mean": center,
+            # Line by line, because a shard's values take most of the memory.
+            "deviations": sum(float(np.sum((line - center) ** 2)) for line in means),
+            "largest": math.sqrt(float(squares.max())),
+            "squares": float(squares.sum()),
+            "validation": passes.mean_square_validation_se(means.shape) * means.size,
+        }
 
     def summarize(
         self, reports: Sequence[dict[str, Any]], measures: Sequence[dict[str, Any]] | None
@@ -545,11 +675,13 @@ class KNNShardAlgorithm:
         deviations = sum(
             each["deviations"] + each["n"] * (each["mean"] - center) ** 2 for each in measures
         )
-        largest, mean_square = math.inf, math.nan
-        if count > 1:
-            largest = max(each["largest"] for each in measures) * float(widening(count))
-            mean_square = sum(each["squares"] for each in measures) / n_cells
-        errors = BlockErrors(count, largest, mean_square, deviations / n_cells)
+        errors = BlockErrors(
+            count,
+            max(each["largest"] for each in measures) * float(widening(count)),
+            sum(each["squares"] for each in measures) / n_cells,
+            deviations / n_cells,
+            sum(each["validation"] for each in measures) / n_cells,
+        )
         return ShardSummary(tally, errors)
 
     def weight(self, n_rounds: int) -> float:
@@ -561,7 +693,10 @@ class KNNShardAlgorithm:
     def _weight(self, task: Task) -> float:
         (piece,) = task.part.pieces
         weights = self.schedule.queries.weights[piece.fold]
-        return reduce(add, (float(weights[position]) for position in piece.queries), 0.0)
+        # Draw by draw, as in memory: float addition is not associative.
+        n_draws = task.n_draws
+        each = (float(weights[query]) / n_draws for query in piece.queries for _ in range(n_draws))
+        return reduce(add, each, 0.0)
 
     def _close_observed(self, state: ShardState) -> None:
         """Turn squares of observed values into squared deviations, and add up strata.
@@ -570,7 +705,7 @@ class KNNShardAlgorithm:
         """
         if "squares" not in state:
             return
-        sums, deviations = state["sums"], state.pop("squares")
+        sums, deviations = state.pop("first"), state.pop("squares")
         n_queries, counts = self.schedule.count_observed(int(state["rounds"][0]))
         # In place and line by line, because a shard's values take most of the memory.
         for own, cells, n_seen, count in zip(
@@ -584,30 +719,38 @@ class KNNShardAlgorithm:
                 first = as_floats(units, self.ranker.units) / weight * (count / n_seen)
                 line[:] = first if n_seen == 1 else line - first * first / count
         state["deviations"] = deviations
-        state["sums"] = sums if len(sums) == 1 else sums.sum(axis=0, keepdims=True)
 
     def _close_pass(self, rows: NumberedShard, state: ShardState) -> None:
+        """Add a pass to the finished ones, as PassSums does."""
         self._close_observed(state)
-        (sums,), weight = state.pop("sums"), self.weight(int(state["rounds"][0]))
-        units = self.ranker.units
+        sums, n_rounds = state.pop("sums"), int(state["rounds"][0])
         if rows.codes is not None:
-            _append(state, "code_sums", rows.codes.sums(sums))
-        of_columns, of_rows = sums.sum(axis=1), as_floats(sums.sum(axis=0), units) / weight
-        before = state.get("column_sums", np.empty((0, len(sums)), dtype=np.int64))
-        state["column_sums"] = np.vstack([before, of_columns])
+            _append(state, "code_sums", rows.codes.sums(sums[:-1]))
+        before = self._passes(state) if "values" in state else None
+        _append(state, "column_sums", sums[:-1].sum(axis=1))
+        n_parts = len(self.schedule.parts)
+        rounds = range((n_rounds - 1) // n_parts * n_parts, n_rounds)
+        variance = state.pop("draw_squares", None)
+        variance = np.zeros(sums.shape) if variance is None else variance
+        drawn, weight = self._draws_of(rounds, variance), self.weight(n_rounds)
+        values = sums.view(np.float64)
         # In place and line by line, because a shard's values take most of the memory.
-        seen = sums.view(np.float64)
-        for line, in_units in zip(seen, sums, strict=True):
-            line[:] = as_floats(in_units, units) / weight
-        if "mean" not in state:
-            state |= {"mean": seen, "row_mean": of_rows}
-            return
-        if "sum_sq" not in state:
-            state |= {"sum_sq": np.zeros_like(seen), "row_sum_sq": np.zeros_like(of_rows)}
-        count = len(before)
-        for mean, sum_sq, line in zip(state["mean"], state["sum_sq"], seen, strict=True):
-            _observe(count, mean, sum_sq, line)
-        _observe(count, state["row_mean"], state["row_sum_sq"], of_rows)
+        for line, units in enumerate(sums):
+            seen = PassSums(
+                parts_per_pass=n_parts,
+                parts=len(rounds),
+                n_queries=0,
+                sums=units,
+                weight=weight,
+                total=0.0,
+                draws=replace(drawn, squares=variance[line]),
+                units=self.ranker.units,
+            ).latest
+            if before is not None:
+                earlier = before.values[line], before.variance[line]
+                seen = replace(before, values=earlier[0], variance=earlier[1]).merge(seen)
+            values[line], variance[line] = seen.values, seen.variance
+        state |= {"values": values, "variance": variance}
 
     def _report(
         self, task: Task, prepared: PreparedBatch, row_values: Any, votes: Floats | None
@@ -617,7 +760,7 @@ class KNNShardAlgorithm:
         if votes is None:
             votes = np.full(len(batch.labels), np.nan)
         added = sum_queries(batch.weights, row_values.of_full_table(batch), prepared.bases, votes)
-        sums = _column_sums(prepared, row_values.sums, self.ranker)
+        sums = _column_sums(prepared, row_values.sums, self.ranker)[:: task.n_draws]
         variance = self.schedule.variance([task.part], sums)
         return {**added._asdict(), "n_ranked": self.schedule.n_ranked(task), **vars(variance)}
 
@@ -644,9 +787,12 @@ class KNNGroupAlgorithm(KNNShardAlgorithm):
         self.ranker.accumulate(
             rows.shard, prepared.prepared, shared, part, into=no_cells, record=record
         )
-        if task.pass_number == 0 and task.part.observed and self.observes_codes:
-            _append(state, "query_sums", record.sums)
-        state["sums"] = state.get("sums", 0) + record.sums.sum(axis=0)
+        by_draw = record.sums.reshape(-1, task.n_draws, record.sums.shape[1])
+        if task.records and self.observes_codes:
+            _append(state, "query_sums", by_draw[:, 0] * task.n_draws)
+        sums = by_draw.sum(axis=0)
+        _append(state, "code_differences", _subtract(sums))
+        state["sums"] = state.get("sums", 0) + sums.sum(axis=0)
         state["rounds"] = state["rounds"] + 1
         if int(state["rounds"][0]) % len(self.schedule.parts) == 0:
             _append(state, "code_sums", state.pop("sums"))
@@ -662,8 +808,8 @@ class KNNGroupAlgorithm(KNNShardAlgorithm):
 
     def measure(self, state: ShardState) -> dict[str, Any]:
         """Return the sums by code of finished passes."""
-        names = ("codes", "code_sums")
-        return {name: state[name] for name in names} if "code_sums" in state else {}
+        names = ("codes", *_SUMS_BY_CODE)
+        return {n: state[n] for n in names if n in state} if "code_sums" in state else {}
 
     def summarize(
         self, reports: Sequence[dict[str, Any]], measures: Sequence[dict[str, Any]] | None
@@ -672,11 +818,113 @@ class KNNGroupAlgorithm(KNNShardAlgorithm):
         tally = super().summarize(reports, None).tally
         if self.codes is None or not measures or not measures[0]:
             return ShardSummary(tally, None)
-        sums = add_by_code(measures, "code_sums", len(self.codes.names))
-        weight, n_results = self.weight(len(self.schedule.parts)), self.schedule.n_results
-        floats = as_floats(sums, self.ranker.units)
-        passes = [append_margins(one.reshape(-1, n_results)) / weight for one in floats]
-        return ShardSummary(tally, BlockErrors.of(Moments.of_all(passes)))
+        n_results = self.schedule.n_results
+        by_code = SumsByCode.of(measures, self.schedule, len(self.codes.names), self.ranker.units)
+        seen = by_code.fold(reports, lambda sums: append_margins(sums.reshape(-1, n_results)))
+        return ShardSummary(
+            tally, BlockErrors.of(seen.moments, seen.latest.mean_square_validation_se())
+        )
+
+
+# What the states of shards hold by code: sums of each pass, differences between the draws of each
+# round, and sums of single queries.
+_SUMS_BY_CODE = ("code_sums", "code_differences", "query_sums")
+
+
+@dataclass(frozen=True, eq=False)
+class SumsByCode:
+    """Sums over cells with the same code, of all shards."""
+
+    schedule: TaskSchedule
+    passes: NDArray[np.int64]  # (n_passes, n_codes)
+    differences: NDArray[np.int64]  # (n_rounds, n_codes): between the draws of a round
+    queries: Floats  # (n_queries, n_codes): values of observed queries
+    units: float
+
+    @classmethod
+    def of(
+        cls,
+        entries: Sequence[Mapping[str, Any]],
+        schedule: TaskSchedule,
+        n_codes: int,
+        units: float,
+    ) -> SumsByCode:
+        """Add up the sums of shards."""
+        found = {
+            name: add_by_code(entries, name, n_codes)
+            for name in _SUMS_BY_CODE
+            if name in entries[0]
+        }
+        queries = as_floats(found.get("query_sums", np.zeros((0, n_codes))), units)
+        weights = np.concatenate([schedule.weights(part) for part in schedule.parts])
+        weights = weights[: len(queries), np.newaxis]
+        return cls(
+            schedule, found["code_sums"], found["code_differences"], queries / weights, units
+        )
+
+    def fold(self, reports: Sequence[Mapping[str, Any]], regroup: Callable[[Any], Any]) -> PassSums:
+        """Fold all rounds as a run in memory does, for sums of codes."""
+        passes, differences, queries = (
+            np.array([regroup(one) for one in lines])
+            for lines in (self.passes, self.differences, self.queries)
+        )
+        parts, n_left = [], len(queries)
+        for part in self.schedule.parts:
+            if n_left > 0:
+                parts.append(part)
+                n_left -= part.n_queries
+        variance = self.schedule.variance(parts, queries) if parts else None
+        return fold_rounds(
+            self.schedule,
+            reports,
+            passes=passes,
+            differences=differences,
+            variances=[variance],
+            units=self.units,
+        )
+
+
+def fold_rounds(
+    schedule: TaskSchedule,
+    reports: Sequence[Mapping[str, Any]],
+    *,
+    passes: NDArray[Any],
+    differences: NDArray[Any],
+    variances: Sequence[QueryVariance | None],
+    units: float,
+) -> PassSums:
+    """Fold rounds over shards as a run in memory folds its tasks.
+
+    ``passes`` are the sums of passes, ``differences`` those between the draws of a round, and
+    ``variances`` those between the queries of the first rounds.
+    """
+    n_parts, rounds = len(schedule.parts), []
+    for number, report in enumerate(reports):
+        ends = (number + 1) % n_parts == 0 or number + 1 == len(reports)
+        ends = ends and number // n_parts < len(passes)
+        difference = as_floats(differences[number], units)
+        added = PassSums(
+            parts_per_pass=n_parts,
+            parts=1,
+            n_queries=int(report["n_queries"].sum()),
+            # The sums of a whole pass are added with its last round.
+            sums=passes[number // n_parts] if ends else np.zeros_like(passes[0]),
+            weight=report["weight"],
+            total=report["total"],
+            utility=report["utility"],
+            right=report["right"],
+            draws=schedule.draw_variance(schedule(number), difference),
+            query_variance=variances[number] if number < len(variances) else None,
+            tally=Tally(utilities=report["n_ranked"], new=report["n_ranked"]),
+            units=units,
+        )
+        rounds.append(added)
+    return reduce(PassSums.merge, rounds).close_pass()
+
+
+def _subtract(by_draw: NDArray[Any]) -> NDArray[Any]:
+    """Return the difference between two draws, or zeros if there is one."""
+    return np.asarray(by_draw[0] - by_draw[-1])
 
 
 def _with_codes(record: QueryRecord, codes: CellCodes) -> QueryRecord:
@@ -693,15 +941,8 @@ def _append(state: ShardState, name: str, lines: NDArray[np.int64]) -> None:
 
 def _sums_by_code(rows: NumberedShard, state: ShardState) -> dict[str, Any]:
     """Return the sums of a shard by code, if there are any."""
-    found: dict[str, Any] = {n: state[n] for n in ("code_sums", "query_sums") if n in state}
+    found: dict[str, Any] = {n: state[n] for n in _SUMS_BY_CODE if n in state}
     return found if rows.codes is None else found | {"codes": rows.codes.names}
-
-
-def _observe(count: int, mean: Floats, sum_sq: Floats, seen: Floats) -> None:
-    """Add one observation to the Moments of ``count`` others, in place."""
-    before = Moments(np.full(len(mean), count, dtype=np.int64), mean, sum_sq)
-    after = before.merge(Moments.of(seen))
-    mean[:], sum_sq[:] = after.mean, after.sum_sq
 
 
 def _column_sums(prepared: PreparedBatch, sums: Floats, ranker: Ranker) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -12,7 +13,16 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Floats, Integers, Positions, check_count
 from cellworth.knn.distances import Columns, ColumnScales
-from cellworth.knn.exact import Chances, Query, chance_of_right_vote, choose_chances, find_steps
+from cellworth.knn.exact import (
+    Chances,
+    Query,
+    chance_of_right_vote,
+    choose_chances,
+    find_fewest_steps,
+    find_steps,
+    needs_everything,
+    sort_by_player,
+)
 from cellworth.sampling.column_samplers import Coalitions
 from cellworth.sampling.passes import LARGEST, TARGET_BITS, UNITS
 from cellworth.sampling.semivalues import Semivalue, inside_chances
@@ -48,19 +58,22 @@ class DrawnCoalitions:
     steps: Steps
     weights: Floats  # (n_coalitions of all draws, n_results)
     nothing: Floats  # (n_draws, n_results): weights of the empty coalition
+    # Whether all coalitions have weights in at most two results, and no steps start at everything.
+    few: bool
 
     @classmethod
     def of(cls, draws: Sequence[tuple[Coalitions, Floats]]) -> DrawnCoalitions:
         """Concatenate draws; the last line of their weights is for the empty coalition."""
         members = [coalitions.members for coalitions, _ in draws]
-        steps = [find_steps(each) for each in members]
+        steps = [find_fewest_steps(each) for each in members]
         bases, toggles = (np.concatenate([each[k] for each in steps]) for k in (0, 2))
         lengths = np.concatenate([np.diff(each[1]) for each in steps])
         starts = np.cumsum([0] + [len(each) for each in members])
         firsts = np.concatenate([[0], np.cumsum(lengths)])
         weights = np.vstack([weights[:-1] for _, weights in draws])
         nothing = np.array([weights[-1] for _, weights in draws])
-        return cls(Steps(starts, bases, firsts, toggles), weights, nothing)
+        few = np.count_nonzero(weights, axis=1).max() <= 2 and not needs_everything(bases)
+        return cls(Steps(starts, bases, firsts, toggles), weights, nothing, bool(few))
 
 
 class QueryBatch(NamedTuple):
@@ -263,8 +276,9 @@ class QueryRecord(NamedTuple):
     Arrays of size 0 are not recorded.
     """
 
-    strata: Integers  # (n_queries,): stratum of each query
-    squared_weights: Floats  # (n_queries,): squared weight of each query; the mean weight is 1
+    strata: Integers  # (n_queries,): stratum of each query, or another line of sums to add it to
+    # (n_queries,): squared weight of each query; the mean weight is 1. With 0 it has no squares.
+    squared_weights: Floats
     # (n_strata, n_results + 1, n_rows): sums of squared weight times squared value, by cell and,
     # in the last line, by row.
     squares: Floats
@@ -272,6 +286,12 @@ class QueryRecord(NamedTuple):
     codes: Codes  # (n_results, n_lines): code of each cell of a line
     # (n_queries, n_codes): sums over all cells of a code, in fixed point.
     sums: Integers
+
+    @classmethod
+    def by_draw(cls, n_queries: int, n_draws: int) -> QueryRecord:
+        """Return a record that adds up values by draw, as if the draws were strata."""
+        nothing = cls.nothing(n_queries * n_draws)
+        return nothing._replace(strata=np.tile(np.arange(n_draws), n_queries))
 
     @classmethod
     def nothing(cls, n_queries: int) -> QueryRecord:
@@ -295,6 +315,13 @@ class Near(NamedTuple):
     targets: Floats | None = None  # Numeric targets; ``rows`` are plain distances then
 
 
+class KeptSteps(NamedTuple):
+    """What a count keeps of the rows of a shard, so that their distances are computed once."""
+
+    steps: NDArray[np.uint16]  # (n_pairs or more, n_rows): step of each row
+    near_rows: Integers  # Positions of the nearest rows, in the order of Near
+
+
 @dataclass(frozen=True, eq=False)
 class Summary:
     """Ranks of the rows of some shards; values follow from the summary of all shards."""
@@ -303,6 +330,7 @@ class Summary:
     # target, (n_pairs, n_bins, 4): rows, and sums of rounded targets and of halves of squares.
     counts: NDArray[Any]
     near: dict[int, Near]  # The nearest rows by shard number
+    kept: KeptSteps | None = None  # For a single shard
 
     def __sizeof__(self) -> int:
         # A cluster reads this to schedule work where most data are.
@@ -416,8 +444,27 @@ class Ranker:
         nothing = np.ascontiguousarray(alone[:, :-1])
         return PreparedBatch(batch, drawn, ends, origins, nothing, bases)
 
-    def count(self, number: int, shard: Shard, prepared: PreparedBatch) -> Summary:
-        """Count the rows of a shard by bin, and list the nearest of them."""
+    def keeps(self, drawn: DrawnCoalitions) -> bool:
+        """Return whether a count can keep the steps of rows."""
+        return drawn.few and self.target_scale is None
+
+    @cached_property
+    def _columns(self) -> tuple[Integers, Integers]:
+        return sort_by_player(self.players)
+
+    def count(
+        self,
+        number: int,
+        shard: Shard,
+        prepared: PreparedBatch,
+        *,
+        keep: NDArray[np.uint16] | None = None,
+    ) -> Summary:
+        """Count the rows of a shard by bin, and list the nearest of them.
+
+        ``keep`` is for a table of one shard: an array with a line for each pair or more, in which
+        steps of rows are kept, so that :meth:`accumulate` need not compute distances again.
+        """
         from cellworth.knn import binned_kernels as bin_kernels
 
         batch, steps, ends = prepared.batch, prepared.drawn.steps, prepared.ends
@@ -427,17 +474,22 @@ class Ranker:
         # One bin after each edge, and one for the distance of the first edge alone.
         n_pairs, n_bins = len(ends), ends.shape[1] + 1
         shape, dtype = ((2, n_bins), np.uint32) if is_class else ((n_bins, 4), np.int64)
+        others: tuple[type[Any], ...] = () if is_class else (np.float64,)
+        if keep is not None:
+            others = (np.int64,)
         while True:
             counts = np.zeros((n_pairs, *shape), dtype=dtype)
-            near = tuple(
-                np.empty((n_pairs, capacity), dtype=each)
-                for each in ((np.int64,) if is_class else (np.int64, np.float64))
-            )
+            near = tuple(np.empty((n_pairs, capacity), dtype=each) for each in (np.int64, *others))
             n_near = np.zeros(n_pairs, dtype=np.int64)
-            bin_kernels.count(
-                shard.rows, shard.starts, shard.targets, self.scales, self.players, batch, steps,
-                (ends, prepared.origins), counts, near, n_near,
-            )  # fmt: skip
+            given = batch, steps, (ends, prepared.origins), counts, near, n_near
+            if keep is not None:
+                bin_kernels.count_and_keep(
+                    shard.rows, shard.starts, self.scales, self._columns, *given, keep
+                )
+            else:
+                bin_kernels.count(
+                    shard.rows, shard.starts, shard.targets, self.scales, self.players, *given
+                )
             if n_near.max() <= capacity:
                 listed = [
                     np.concatenate([line[:n] for line, n in zip(lines, n_near, strict=True)])
@@ -445,6 +497,9 @@ class Ranker:
                 ]
                 # 32 bits halve the bytes that are sent.
                 starts = np.concatenate([[0], np.cumsum(n_near)]).astype(np.uint32)
+                if keep is not None:
+                    nearest = {number: Near(listed[0], starts)}
+                    return Summary(counts, nearest, KeptSteps(keep, listed[1]))
                 return Summary(counts, {number: Near(listed[0], starts, *listed[1:])})
             capacity = int(n_near.max())
 
@@ -570,12 +625,14 @@ class Ranker:
         into: NDArray[np.int64],
         queries: tuple[int, int] | None = None,
         record: QueryRecord | None = None,
+        kept: KeptSteps | None = None,
     ) -> None:
         """Add the values of rows to the cells of a shard, in fixed point.
 
         ``far`` and ``near`` are those of RankValues. ``into`` has shape (n_results, n_rows), or
         (n_strata, n_results, n_rows) for sums by stratum. ``queries`` is the first one and one
-        after the last; None means all. ``record`` is added to as well.
+        after the last; None means all. ``record`` is added to as well. ``kept`` is what the count
+        kept, if it did.
         """
         from cellworth.knn import binned_kernels as bin_kernels
 
@@ -590,11 +647,17 @@ class Ranker:
         some = queries or (0, len(batch.labels))
         weights = drawn.weights, drawn.nothing, batch.weights * self.units
         row_values = far, near.rows, near.starts, prepared.nothing
+        seen = QueryRecord.nothing(len(batch.labels)) if record is None else record
+        into = into[np.newaxis] if into.ndim == 2 else into
+        if kept is not None:
+            bin_kernels.add_kept(
+                shard.starts, batch, drawn.steps, prepared.ends, some, weights, row_values,
+                kept.steps, kept.near_rows, seen.strata, into,
+            )  # fmt: skip
+            return
         bin_kernels.accumulate(
             shard.rows, shard.starts, shard.targets, self.scales, self.players, batch, drawn.steps,
-            (prepared.ends, prepared.origins), some, weights, row_values,
-            into[np.newaxis] if into.ndim == 2 else into,
-            QueryRecord.nothing(len(batch.labels)) if record is None else record,
+            (prepared.ends, prepared.origins), some, weights, row_values, into, seen,
         )  # fmt: skip
 
 

@@ -115,8 +115,8 @@ def count(rows, starts, targets, scales, players, batch, steps, ends, counts, ne
                     if _smallest(ordinal) < nearest_end[pair]:
                         if targets is None:
                             n_near[pair] = _list_nearest(
-                                ordinal, nearest_end[pair], line[:width], match, near[0][pair],
-                                n_near[pair], counts[pair, match],
+                                ordinal, nearest_end[pair], line[:width], match, first,
+                                near[0][pair], None, n_near[pair], counts[pair, match],
                             )  # fmt: skip
                         else:
                             n_near[pair] = _list_targets(
@@ -211,6 +211,144 @@ def accumulate(
 
 
 @kernel
+def count_and_keep(rows, starts, scales, columns, batch, steps, ends, counts, near, n_near, kept):
+    """Count rows by bin and list the nearest as count does, and keep the step of every row.
+
+    For classes and for coalitions that are few steps from the one before, none from everything.
+
+    Parameters
+    ----------
+    rows, starts, scales, batch, steps, ends, counts, n_near
+        As in count.
+    columns : tuple, columns sorted by player, and the first of each player
+    near : tuple of (n_pairs, n_most) int64, output: as in count, and positions of the rows
+    kept : (n_pairs, n_rows) uint16, output: step of each row, from which its bin follows
+    """
+    edges, origins = ends
+    nearest_end, bits, bins = _all_edges(edges)
+    line, ordinals = np.empty(_ROWS_AT_ONCE), np.empty(_ROWS_AT_ONCE, dtype=np.float32)
+    tallies = np.zeros((n_near.shape[0], 2, N_STEPS), dtype=np.int32)
+    for group in range(starts.shape[0] - 1):
+        for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
+            width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
+            ordinal = ordinals[:width].view(np.int32)
+            for query in range(batch.labels.shape[0]):
+                match, draw = np.int64(batch.labels[query] == group), batch.draws[query]
+                for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
+                    s = steps.starts[draw] + pair - batch.pair_starts[query]
+                    _follow_steps(
+                        rows, scales, columns, batch, query, steps, s, first, line[:width]
+                    )
+                    _as_ordinals(line[:width], origins[pair], ordinals[:width])
+                    reached = kept[pair, first : first + width]
+                    _find_steps(ordinal, nearest_end[pair], bits[pair], reached)
+                    tally = tallies[pair, match]
+                    # Equal steps in a row are rare, so increments seldom wait for each other.
+                    for i in range(width):
+                        tally[reached[i]] += 1
+                    if _smallest(ordinal) < nearest_end[pair]:
+                        n_near[pair] = _list_nearest(
+                            ordinal, nearest_end[pair], line[:width], match, first,
+                            near[0][pair], near[1][pair], n_near[pair], tally,
+                        )  # fmt: skip
+    for pair in range(n_near.shape[0]):
+        for match in range(2):
+            for step in range(N_STEPS):
+                counts[pair, match, bins[pair, step]] += tallies[pair, match, step]
+
+
+@kernel
+def _follow_steps(rows, scales, columns, batch, query, steps, s, first, line):
+    """Turn the distances of the previous coalition into those of coalition s, column by column."""
+    sorted_columns, starts = columns
+    if steps.bases[s] == NOTHING:
+        for i in range(line.shape[0]):
+            line[i] = 0.0
+    for t in range(steps.firsts[s], steps.firsts[s + 1]):
+        toggle = steps.toggles[t]
+        player = batch.orders[query, toggle if toggle >= 0 else ~toggle]
+        sign = 1.0 if toggle >= 0 else -1.0
+        for j in range(starts[player], starts[player + 1]):
+            _measure_column(rows, scales, batch, query, sorted_columns[j], sign, first, line)
+
+
+@kernel
+def add_kept(
+    starts, batch, steps, edges, queries, all_weights, row_values, kept, near_rows, strata, into
+):  # fmt: skip
+    """Add the values of rows to their cells as accumulate does, from what count_and_keep kept.
+
+    Parameters
+    ----------
+    starts, batch, steps, queries, all_weights, row_values
+        As in accumulate.
+    edges : (n_pairs, n_edges) int32, edges of the bins
+    kept : (n_pairs, n_rows) uint16, step of each row
+    near_rows : (n_near,) int64, positions of the nearest rows, pair by pair
+    strata : (n_queries,) int64, line of ``into`` that a query is added to
+    into : (n_strata, n_results, n_rows) int64, added to
+    """
+    weights, without, query_weights = all_weights
+    far, near, near_starts, nothing = row_values
+    cursor = near_starts.copy()
+    before = batch.pair_starts[queries[0]]
+    bins = _all_edges(edges[before : batch.pair_starts[queries[1]]])[2]
+    of_bins = np.empty(far.shape[2], dtype=np.int64)
+    all_units = np.empty(_ROWS_AT_ONCE, dtype=np.int64)
+    for group in range(starts.shape[0] - 1):
+        for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
+            end = min(first + _ROWS_AT_ONCE, starts[group + 1])
+            units = all_units[: end - first]
+            for query in range(queries[0], queries[1]):
+                match = np.int64(batch.labels[query] == group)
+                order, draw, weight = batch.orders[query], batch.draws[query], query_weights[query]
+                alone, cells = nothing[query, match] * weight, into[strata[query]]
+                for result in range(order.shape[0]):
+                    if without[draw, result] != 0.0:
+                        constant = np.int64(np.rint(without[draw, result] * alone))
+                        for i in range(units.shape[0]):
+                            units[i] = constant
+                        _add(units, cells[order[result], first:end])
+                for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
+                    s = steps.starts[draw] + pair - batch.pair_starts[query]
+                    begin, last = cursor[pair], 0.0
+                    while cursor[pair] < near_starts[pair + 1] and near_rows[cursor[pair]] < end:
+                        cursor[pair] += 1
+                    for result in range(order.shape[0]):
+                        own = weights[s, result]
+                        if own == 0.0:
+                            continue
+                        line = cells[order[result], first:end]
+                        if own == -last:
+                            _subtract(units, line)
+                            continue
+                        last = own
+                        _to_units(far[pair, match], own * weight, of_bins)
+                        _look_up_units(kept[pair, first:end], bins[pair - before], of_bins, units)
+                        for k in range(begin, cursor[pair]):
+                            near_units = np.int64(np.rint(own * weight * near[k]))
+                            units[near_rows[k] - first] = near_units
+                        _add(units, line)
+
+
+@kernel
+def _look_up_units(reached, bins, of_bins, units):
+    for i in range(reached.shape[0]):
+        units[i] = of_bins[bins[reached[i]]]
+
+
+@kernel
+def take_units(units, scale, into, values):
+    """Add values in fixed point to sums, write them as floats, and set them to 0."""
+    for j in range(units.shape[0]):
+        line, sums, floats = units[j], into[j], values[j]
+        for i in range(line.shape[0]):
+            sums[i] += line[i]
+            floats[i] = line[i] / scale
+            line[i] = 0
+
+
+@kernel
 def _record(cells, seen, query, weight, first, width, totals, into):
     """Add one query's values, their squares, and their sums over cells with the same code."""
     n_results, squared_weight = cells.shape[0], seen.squared_weights[query]
@@ -218,7 +356,7 @@ def _record(cells, seen, query, weight, first, width, totals, into):
         for result in range(n_results):
             line = into[seen.strata[query], result, first : first + width]
             _add(cells[result, :width], line)
-    if seen.squares.shape[2]:
+    if seen.squares.shape[2] and squared_weight > 0.0:
         squares = seen.squares[seen.strata[query]]
         totals[:width] = 0.0
         for result in range(n_results):
@@ -285,35 +423,44 @@ def _step(beyond, bits):
 def _measure(rows, scales, players, batch, query, first, width, block):
     """Compute the distances of rows first..first + width - 1 to one query, one line per player."""
     block[:-1, :width] = 0.0
-    # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
-    n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
-    for j in range(n_numbers):
-        _measure_numbers(
-            rows.numbers[j, first : first + width], batch.numbers[query, j],
-            scales.number_weights[j], scales.number_missing[j], scales.farthest,
-            block[players[j], :width],
-        )  # fmt: skip
-    for j in range(n_categories):
-        _measure_categories(
-            rows.categories[j, first : first + width], batch.categories[query, j],
-            np.float64(scales.category_weights[j]), np.float64(scales.category_missing[j]),
-            block[players[n_numbers + j], :width],
-        )  # fmt: skip
-    for j in range(rows.coded.shape[0]):
-        line = block[players[n_numbers + n_categories + j], :width]
-        table, cells = scales.tables[batch.lines[query, j] :], rows.coded[j, first : first + width]
-        for i in range(width):
-            line[i] += table[cells[i]]
+    for j in range(players.shape[0]):
+        _measure_column(rows, scales, batch, query, j, 1.0, first, block[players[j], :width])
 
 
 @kernel
-def _measure_numbers(cells, here, weight, missing, farthest, line):
+def _measure_column(rows, scales, batch, query, j, sign, first, line):
+    """Add the distances in column j, times ``sign``, to a line that starts at row ``first``."""
+    # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
+    end = first + line.shape[0]
+    n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
+    if j < n_numbers:
+        _measure_numbers(
+            rows.numbers[j, first:end], batch.numbers[query, j], scales.number_weights[j],
+            scales.number_missing[j], scales.farthest, sign, line,
+        )  # fmt: skip
+        return
+    j -= n_numbers
+    if j < n_categories:
+        _measure_categories(
+            rows.categories[j, first:end], batch.categories[query, j],
+            sign * scales.category_weights[j], sign * scales.category_missing[j], line,
+        )  # fmt: skip
+        return
+    j -= n_categories
+    table, cells = scales.tables[batch.lines[query, j] :], rows.coded[j, first:end]
+    for i in range(line.shape[0]):
+        line[i] += sign * table[cells[i]]
+
+
+@kernel
+def _measure_numbers(cells, here, weight, missing, farthest, sign, line):
     # Independent conditional expressions compile to vector instructions.
     for i in range(cells.shape[0]):
         difference = np.float64(cells[i]) - here
         distance = np.floor(difference * difference * weight + 0.5)
-        distance = farthest if distance > farthest else distance
-        line[i] += missing if difference != difference else distance  # noqa: PLR0124 (NaN)
+        distance = distance if distance < farthest else farthest
+        distance = distance if difference == difference else missing  # noqa: PLR0124 (NaN)
+        line[i] += sign * distance
 
 
 @kernel
@@ -423,7 +570,7 @@ def _smallest(ordinal):
 
 
 @kernel
-def _list_nearest(ordinal, end, line, match, near, n_near, counts):
+def _list_nearest(ordinal, end, line, match, first_row, near, near_rows, n_near, counts):
     for first in range(0, ordinal.shape[0], _SEARCHED):
         some = ordinal[first : first + _SEARCHED]
         if _smallest(some) >= end:
@@ -434,6 +581,8 @@ def _list_nearest(ordinal, end, line, match, near, n_near, counts):
                 counts[0] -= 1
                 if n_near < near.shape[0]:
                     near[n_near] = 2 * np.int64(line[first + i]) + match
+                    if near_rows is not None:
+                        near_rows[n_near] = first_row + first + i
                 n_near += 1
     return n_near
 

@@ -77,15 +77,16 @@ class ColumnScales(NamedTuple):
 
     def scale(self, at: int) -> float:
         """Return the divisor of differences in a numeric column; 0 if it has no weight."""
-        weight = float(self.number_weights[at]) / self._unit
+        weight = float(self.number_weights[at]) / self.unit
         return weight**-0.5 if weight > 0 else 0.0
 
     def mismatch(self, at: int) -> float:
         """Return the distance of two different categories."""
-        return float(self.category_weights[at]) / self._unit
+        return float(self.category_weights[at]) / self.unit
 
     @property
-    def _unit(self) -> float:
+    def unit(self) -> float:
+        """Integer that stands for a distance of 1."""
         return self.farthest / FARTHEST
 
 

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm
 
-from cellworth.data.arguments import Codes, Floats, Integers
+from cellworth.data.arguments import Codes, Floats, Integers, Mask
 from cellworth.knn.distances import Columns, ColumnScales
-from cellworth.sampling.column_samplers import Coalitions
 from cellworth.sampling.semivalues import Semivalue, Shapley, inside_chances
 
 # Bases, first entries and toggles of coalitions; see kernels.fill_keys.
 StepArrays = tuple[Integers, Integers, Integers]
-# Keys that are sorted together: about the size of a core's cache.
+# Arrays of FewWeights.
+FewArrays = tuple[Integers, Integers, Floats, Floats, Integers]
+# As in kernels, which are imported when they are needed.
+_NOTHING, _PREVIOUS, _EVERYTHING = 0, 1, 2
+# Keys that are sorted together if a matrix product follows, which is fast for many lines.
 _KEYS_AT_ONCE = 2**18
 _LEAST_AT_ONCE = 16
+# Keys that are sorted together if not: with two lines of values they stay in a core's cache.
+_FEW_KEYS_AT_ONCE = 2**16
+# Weights that are not 0, up to which no matrix product is needed: a prefix of an order has two.
+_FEW_PER_COALITION = 2
+_KEPT_PAYLOADS = 8
+# Floats below are not normal numbers, which some libraries tell the processor to take for 0.
+_LEAST_NORMAL_BITS = 2**52
 # Sums up to this rank are tabulated.
 _HEAD = 65_536
 
@@ -77,6 +88,32 @@ class RankChances:
         return -_from_the_end(0.0, self.pair), -_from_the_end(0.0, fronts)
 
 
+class RadiusVotes:
+    """Values of rows if all rows within a distance vote, instead of the K nearest.
+
+    The utility is the mean match of the rows of a coalition that are within ``limit``.
+    """
+
+    def __init__(self, limit: int, semivalue: Semivalue, n_players: int) -> None:
+        self.limit = limit
+        self._semivalue, self._n_players = semivalue, n_players
+        self._known: dict[int, tuple[float, float]] = {0: (0.0, 0.0)}
+
+    def find_terms(self, counts: Integers) -> tuple[Floats, Floats]:
+        """Return what a row within the limit gets for its match, and loses for another's.
+
+        ``counts`` are numbers of rows within the limit.
+        """
+        for count in set(np.unique(counts).tolist()) - set(self._known):
+            others = np.arange(count)
+            chances = inside_chances(self._semivalue, self._n_players, count - 1, others)
+            shares = chances / (others + 1)
+            lost = float(shares[1:].sum()) / max(count - 1, 1)
+            self._known[count] = float(shares.sum()), lost
+        terms = np.array([self._known[count] for count in counts.tolist()])
+        return terms[:, :1], terms[:, 1:]
+
+
 class Query(NamedTuple):
     """One validation row."""
 
@@ -105,6 +142,10 @@ class TrainingRows:
     is_class: bool
     n_neighbors: int
     chances: RankChances
+    gains: Floats | None = None  # What a vote (line) earns for a label (column); None for matches
+    # Terms of rows that vote, if gains are divided by their number; see find_voter_terms.
+    voter_terms: tuple[float, float] | None = None
+    radius: RadiusVotes | None = None  # If rows within a distance vote, instead of the nearest
 
     @property
     def n_rows(self) -> int:
@@ -117,11 +158,22 @@ class TrainingRows:
         return self.n_rows.bit_length() + self.is_class
 
     @cached_property
+    def n_classes(self) -> int:
+        """One more than the largest code of a class."""
+        return int(self.labels.max()) + 1
+
+    @cached_property
+    def columns(self) -> tuple[Integers, Integers]:
+        """Columns sorted by player, and the first column of each player."""
+        return sort_by_player(self.players)
+
+    @cached_property
     def _shifted_positions(self) -> Integers:
-        return np.arange(self.n_rows, dtype=np.int64) << self.is_class
+        positions = np.arange(self.n_rows, dtype=np.int64) << self.is_class
+        return positions + _LEAST_NORMAL_BITS
 
     def payload(self, query: Query) -> Integers:
-        """Return the low bits of the sort keys."""
+        """Return the low bits of the sort keys, with one bit that all keys have in common."""
         positions = self._shifted_positions
         return positions | (self.labels == query.label) if self.is_class else positions
 
@@ -130,8 +182,18 @@ class TrainingRows:
         from cellworth.knn import kernels
 
         chances = self.chances
-        if self.is_class:
+        if self.radius is not None:
+            positions, match, inside = self._find_inside(keys, self.radius)
+            kept, lost = self.radius.find_terms(inside.sum(axis=1))
+            matches = (match * inside).sum(axis=1, keepdims=True)
+            values = inside * (kept * match - lost * (matches - match))
+            np.put_along_axis(out, positions, values, axis=1)
+        elif self.is_class:
             kernels.class_values(keys, self.shift, chances.single, chances.running, out)
+            if self.voter_terms is not None:
+                own, others = self.voter_terms
+                match = (self.labels == query.label).astype(np.float64)
+                out += own * match - others * (match.sum() - match)
         else:
             tables = (chances.single, chances.running, chances.pair, chances.pushed)
             kernels.target_values(
@@ -143,11 +205,45 @@ class TrainingRows:
         from cellworth.knn import kernels
 
         if self.is_class:
-            matches = kernels.nearest_matches(keys, self.shift, self.n_neighbors)
-            return float(matches) / self.n_neighbors
+            return self._share(self._count_votes(keys, query), query)
         return -float(
             kernels.nearest_error(keys, self.shift, self.labels, query.label, self.n_neighbors)
         )
+
+    def utility_and_vote(self, keys: Integers, query: Query) -> tuple[float, float]:
+        """Compute the utility, and the probability that the vote is correct; NaN for a number."""
+        if not self.is_class:
+            return self.utility(keys, query), math.nan
+        votes = self._count_votes(keys, query)
+        chance = chance_of_right_vote(*votes, int(query.label))
+        gains = (gain * self._share(votes, one) for one, gain in self.split(query))
+        return sum(gains), chance
+
+    def _share(self, votes: _Votes, query: Query) -> float:
+        if self.radius is None:
+            return votes.share(query, self.n_votes)
+        n_votes = int(votes.surely.sum())
+        return float(votes.surely[int(query.label)]) / max(n_votes, 1)
+
+    def _find_inside(self, keys: Integers, radius: RadiusVotes) -> tuple[Integers, Integers, Mask]:
+        """Return positions, matches, and whether rows are within the radius, in order of keys."""
+        low_bits = (1 << self.shift) - 1
+        inside = (keys - _LEAST_NORMAL_BITS) >> self.shift <= radius.limit
+        return (keys & low_bits) >> 1, keys & 1, inside
+
+    @property
+    def n_votes(self) -> int:
+        """Divisor of the utility."""
+        few = self.voter_terms is not None
+        return min(self.n_neighbors, self.n_rows) if few else self.n_neighbors
+
+    def split(self, query: Query) -> list[tuple[Query, float]]:
+        """Return queries that count matches, and their gains: values are linear in gains."""
+        if self.gains is None:
+            return [(query, 1.0)]
+        gains = enumerate(self.gains[:, int(query.label)].tolist())
+        found = [(query._replace(label=float(vote)), gain) for vote, gain in gains if gain]
+        return found or [(query, 0.0)]
 
     def without_columns(self, query: Query) -> tuple[Floats, float]:
         """Return the values of rows, and their utility, without columns: all rows tie."""
@@ -156,17 +252,54 @@ class TrainingRows:
         self.row_values(keys[None, :], query, values)
         return values[0], self.utility(keys, query)
 
+    def _count_votes(self, keys: Integers, query: Query) -> _Votes:
+        from cellworth.knn import kernels
 
-def vote_sorted_rows(training: TrainingRows, keys: Integers, query: Query) -> float:
-    """Return the probability that the vote is correct, from one line of sorted keys."""
-    from cellworth.knn import kernels
+        n_known = self.n_classes if self.gains is None else len(self.gains)
+        n_classes = max(n_known, int(query.label) + 1)
+        surely, tied = np.zeros((2, n_classes), dtype=np.int64)
+        if self.radius is not None:
+            near, _, inside = self._find_inside(keys, self.radius)
+            np.add.at(surely, self.labels[near[inside]].astype(np.int64), 1)
+            return _Votes(surely, tied, 0)
+        positions = kernels.count_sorted_votes(
+            keys, self.shift, self.labels, self.n_neighbors, surely, tied
+        )
+        return _Votes(surely, tied, positions)
 
-    right = int(query.label)
-    surely, tied = np.zeros((2, max(int(training.labels.max()), right) + 1), dtype=np.int64)
-    positions = kernels.count_sorted_votes(
-        keys, training.shift, training.labels, training.n_neighbors, surely, tied
-    )
-    return chance_of_right_vote(surely, tied, positions, right)
+
+def find_voter_terms(
+    semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int
+) -> tuple[float, float]:
+    """Return what changes if matches are divided by the number of rows that vote, not by K.
+
+    On any columns, the value of a row changes by the first term if it matches, minus the second
+    for each other row that does: all rows of a coalition of fewer than K vote.
+    """
+    sizes = np.arange(min(n_neighbors, n_rows))
+    chances = inside_chances(semivalue, n_players, n_rows - 1, sizes)
+    shares = chances / (sizes + 1)
+    own = float(shares.sum() - chances.sum() / n_neighbors)
+    return own, float(shares[1:].sum()) / max(n_rows - 1, 1)
+
+
+class _Votes(NamedTuple):
+    """Votes of the nearest rows, as in :func:`chance_of_right_vote`."""
+
+    surely: Integers
+    tied: Integers
+    positions: int
+
+    def share(self, query: Query, n_neighbors: int) -> float:
+        """Return the mean share of right votes, over all orders of ties."""
+        surely, tied, right = self.surely.tolist(), self.tied.tolist(), int(query.label)
+        return float(surely[right] + tied[right] * self.positions / sum(tied)) / n_neighbors
+
+
+def sort_by_player(players: Integers) -> tuple[Integers, Integers]:
+    """Return the columns sorted by player, and the first column of each player."""
+    starts = np.concatenate([[0], np.cumsum(np.bincount(players))])
+    return np.argsort(players, kind="stable"), starts
 
 
 def chance_of_right_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
@@ -175,10 +308,10 @@ def chance_of_right_vote(surely: Integers, tied: Integers, positions: int, right
     ``surely`` counts the rows that certainly vote, by class, and ``tied`` those of which
     ``positions`` random ones vote.
     """
-    if tied.sum() == positions:
-        votes = surely + tied
-        best = votes == votes.max()
-        return float(best[right]) / int(best.sum())
+    if sum(tied.tolist()) == positions:
+        votes = (surely + tied).tolist()
+        most = max(votes)
+        return float(votes[right] == most) / int(votes.count(most))
     return _chance(surely.tobytes(), tied.tobytes(), positions, right)
 
 
@@ -191,13 +324,67 @@ def _chance(surely: bytes, tied: bytes, positions: int, right: int) -> float:
     return float(kernels.right_chance(*counts, positions, right))
 
 
+class FewWeights(NamedTuple):
+    """Weights of coalitions with few results each, such as the prefixes of an order.
+
+    The value of a column that joins is the difference of two coalitions that follow each other, so
+    an entry has two weights.
+    """
+
+    firsts: Integers  # (n_coalitions + 1,): first entry of each coalition
+    results: Integers  # (n_entries,)
+    weights: Floats
+    other_weights: Floats
+    others: Integers  # To what the other weight belongs: kernels.NOTHING or PREVIOUS
+
+    @classmethod
+    def of(cls, weights: Floats) -> FewWeights:
+        """Find the weights that are not 0; the last line is for the empty coalition."""
+        entries: list[list[tuple[int, float, float, int]]] = [[] for _ in weights[:-1]]
+        coalitions: list[list[int]] = [[] for _ in weights.T]
+        for result, s in np.argwhere(weights[:-1].T).tolist():
+            coalitions[result].append(s)
+        for result, (left, nothing) in enumerate(
+            zip(coalitions, weights[-1].tolist(), strict=True)
+        ):
+            if nothing and not left:
+                left.append(0)
+            other, which = nothing, _NOTHING
+            while left:
+                s = left.pop(0)
+                if not other and left[:1] == [s + 1]:
+                    other, which = float(weights[s, result]), _PREVIOUS
+                    s = left.pop(0)
+                entries[s].append((result, float(weights[s, result]), other, which))
+                other, which = 0.0, _NOTHING
+        table = np.array(list(chain.from_iterable(entries)), dtype=np.float64).reshape(-1, 4)
+        results, own, others, which_others = np.ascontiguousarray(table.T)
+        firsts = np.cumsum([0] + [len(some) for some in entries])
+        return cls(firsts, results.astype(np.int64), own, others, which_others.astype(np.int64))
+
+    def take(self, batch: slice) -> FewArrays:
+        """Return the arrays of a batch of coalitions; kernels take plain tuples faster."""
+        firsts = self.firsts[batch.start : batch.stop + 1]
+        mine = slice(firsts[0], firsts[-1])
+        return (
+            firsts - firsts[0],
+            self.results[mine],
+            self.weights[mine],
+            self.other_weights[mine],
+            self.others[mine],
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class CoalitionBatches:
-    """Coalitions in batches that are ranked together."""
+    """Coalitions of a draw, in batches that are ranked together."""
 
-    coalitions: Coalitions
+    weights: Floats  # (n_coalitions + 1, n_results); the last line is for the empty coalition
     # Slices of the coalitions, each with its steps for the kernel.
     batches: tuple[tuple[slice, StepArrays], ...]
+    # For each batch, if all coalitions have weights in few results; steps go on over batches then.
+    few: tuple[FewArrays, ...] = ()
+    needs_everything: bool = False  # Whether steps of these batches start at the full coalition
 
     @property
     def most_at_once(self) -> int:
@@ -205,20 +392,39 @@ class CoalitionBatches:
         return max(len(steps[0]) for _, steps in self.batches)
 
     @classmethod
-    def of(cls, coalitions: Coalitions, at_once: int) -> CoalitionBatches:
-        """Divide coalitions into batches of ``at_once``."""
-        members = coalitions.members
-        batches = (slice(i, i + at_once) for i in range(0, len(members), at_once))
-        return cls(coalitions, tuple((batch, find_steps(members[batch])) for batch in batches))
+    def of(cls, members: Mask, weights: Floats, n_rows: int) -> CoalitionBatches:
+        """Divide coalitions into batches for tables of n_rows rows."""
+        n_coalitions, n_results = len(members), weights.shape[1]
+        if np.count_nonzero(weights) > _FEW_PER_COALITION * n_coalitions + n_results:
+            batches = _divide(n_coalitions, max(_KEYS_AT_ONCE // n_rows, _LEAST_AT_ONCE))
+            steps = [find_steps(members[batch]) for batch in batches]
+            return cls(weights, tuple(zip(batches, steps, strict=True)))
+        batches = _divide(n_coalitions, max(_FEW_KEYS_AT_ONCE // n_rows, 1))
+        bases, firsts, toggles = find_fewest_steps(members)
+        few, steps = FewWeights.of(weights), []
+        for batch in batches:
+            mine = firsts[batch.start : batch.stop + 1]
+            steps.append((bases[batch], mine - mine[0], toggles[mine[0] : mine[-1]]))
+        return cls(
+            weights,
+            tuple(zip(batches, steps, strict=True)),
+            tuple(map(few.take, batches)),
+            needs_everything=needs_everything(bases),
+        )
 
 
-def find_steps(members: NDArray[np.bool_]) -> StepArrays:
+def _divide(n_coalitions: int, at_once: int) -> list[slice]:
+    starts = range(0, n_coalitions, at_once)
+    return [slice(start, min(start + at_once, n_coalitions)) for start in starts]
+
+
+def find_steps(members: Mask, *, with_everything: bool = True) -> StepArrays:
     """Return the fewest steps to each coalition from nothing, the previous one, or everything."""
     before = np.vstack([members[:1], members[:-1]])
     sources = np.stack([np.zeros_like(members), before, np.ones_like(members)])
     lengths = (sources != members).sum(axis=2)
     lengths[1, 0] = members.shape[1] + 1
-    bases = lengths.argmin(axis=0)
+    bases = lengths[: 3 if with_everything else 2].argmin(axis=0)
     changed = sources[bases, np.arange(len(members))] != members
     coalition, player = np.nonzero(changed)
     toggles = np.where(members[coalition, player], player, ~player)
@@ -226,19 +432,34 @@ def find_steps(members: NDArray[np.bool_]) -> StepArrays:
     return bases.astype(np.int64), firsts.astype(np.int64), toggles.astype(np.int64)
 
 
-def coalitions_at_once(n_rows: int) -> int:
-    """Return how many coalitions to rank together."""
-    return max(_KEYS_AT_ONCE // n_rows, _LEAST_AT_ONCE)
+def find_fewest_steps(members: Mask) -> StepArrays:
+    """Return steps that start from everything only if that saves more than it takes to add up."""
+    return min(
+        (find_steps(members, with_everything=choice) for choice in (False, True)),
+        key=lambda steps: len(steps[2]) + needs_everything(steps[0]) * members.shape[1],
+    )
+
+
+def needs_everything(bases: Integers) -> bool:
+    """Return whether steps start at the full coalition."""
+    return _EVERYTHING in bases
 
 
 class SortedRows:
     """Computes values for one query after the other, with its own buffers."""
 
-    def __init__(self, training: TrainingRows, n_lines: int) -> None:
+    def __init__(self, training: TrainingRows, plans: Sequence[CoalitionBatches]) -> None:
+        shape = max(plan.most_at_once for plan in plans), training.n_rows
         self._training = training
-        self._keys = np.empty((n_lines, training.n_rows), dtype=np.int64)
-        # The last line is for the values without columns.
-        self._values = np.empty((n_lines + 1, training.n_rows))
+        self._payloads: dict[float, Integers] = {}
+        self._keys = np.empty(shape, dtype=np.int64)
+        if any(plan.few for plan in plans):
+            # Values of this batch of coalitions and of the one before.
+            self._values = np.empty((2, *shape))
+            self._last, self._everything = np.empty((2, shape[1]), dtype=np.int64)
+        if not all(plan.few for plan in plans):
+            # The last line is for the values without columns.
+            self._stacked = np.empty((shape[0] + 1, shape[1]))
 
     def add(
         self,
@@ -246,44 +467,100 @@ class SortedRows:
         plan: CoalitionBatches,
         *,
         order: Integers,
-        weights: Floats,
         query_weight: float,
         nothing: Floats,
         into: Floats,
-    ) -> tuple[float, float]:
-        """Add the values of all cells for one query; return the utility and vote of the full table.
+    ) -> Integers:
+        """Add the values of all cells for one query; return the keys of the full coalition.
 
-        The vote is the probability that the majority vote is correct; NaN for a numeric target.
-
-        ``order`` is the column player at each position of the plan's coalitions. ``weights`` has
-        shape (n_coalitions + 1, n_results); its last line is for ``nothing``, the values of rows
-        without columns. ``into`` has shape (n_results, n_rows).
+        ``order`` is the column player at each position of the plan's coalitions. ``nothing`` has
+        the values of rows without columns. ``into`` has shape (n_results, n_rows).
         """
+        add = self._add_few if plan.few else self._add_many
+        return add(query, plan, order=order, query_weight=query_weight, nothing=nothing, into=into)
+
+    def _add_few(
+        self,
+        query: Query,
+        plan: CoalitionBatches,
+        *,
+        order: Integers,
+        query_weight: float,
+        nothing: Floats,
+        into: Floats,
+    ) -> Integers:
+        """Add values where coalitions have few weights; return the keys of the full coalition."""
         from cellworth.knn import kernels
 
-        training, full_utility, vote = self._training, 0.0, math.nan
-        payload = training.payload(query)
+        training, keys, before = self._training, self._keys[:1], nothing
+        given = training.rows, query[:3], training.scales, training.columns
+        payload, shift = self._payload(query), training.shift
+        if plan.needs_everything:
+            players = np.arange(len(training.columns[1]) - 1)
+            steps = find_steps(np.ones((1, len(players)), dtype=bool), with_everything=False)
+            kernels.follow_steps(
+                *given, players, steps, payload, shift, payload, self._last,
+                self._everything[np.newaxis],
+            )  # fmt: skip
+        for number, ((_, steps), few) in enumerate(zip(plan.batches, plan.few, strict=True)):
+            keys = self._keys[: len(steps[0])]
+            values = self._values[number % 2, : len(keys)]
+            kernels.follow_steps(
+                *given, order, steps, payload, shift, self._everything, self._last, keys
+            )
+            _sort(keys)
+            training.row_values(keys, query, values)
+            kernels.add_few(values, before, nothing, few, order, query_weight, into)
+            before = values[-1]
+        return np.asarray(keys[-1])
+
+    def _payload(self, query: Query) -> Integers:
+        """Return the low bits of the sort keys, which depend on the label alone."""
+        key = query.label if self._training.is_class else 0.0
+        if key not in self._payloads:
+            # For many classes, one after the other.
+            self._payloads = {} if len(self._payloads) == _KEPT_PAYLOADS else self._payloads
+            self._payloads[key] = self._training.payload(query)
+        return self._payloads[key]
+
+    def _add_many(
+        self,
+        query: Query,
+        plan: CoalitionBatches,
+        *,
+        order: Integers,
+        query_weight: float,
+        nothing: Floats,
+        into: Floats,
+    ) -> Integers:
+        """Add values by a matrix product; return the keys of the full coalition."""
+        from cellworth.knn import kernels
+
+        training, keys = self._training, self._keys[:1]
+        payload = self._payload(query)
+        weights = plan.weights[:, np.argsort(order)]
         for batch, steps in plan.batches:
-            n_lines = len(steps[0])
-            keys, values = self._keys[:n_lines], self._values[: n_lines + 1]
+            keys, values = self._keys[: len(steps[0])], self._stacked[: len(steps[0]) + 1]
             kernels.fill_keys(
                 training.rows, query[:3], training.scales, training.players, order, steps,
                 payload, training.shift, keys,
             )  # fmt: skip
-            keys.sort(axis=1)
+            _sort(keys)
             training.row_values(keys, query, values[:-1])
             batch_weights = weights[batch]
-            if batch is plan.batches[-1][0]:
-                full_utility = training.utility(keys[-1], query)
-                if training.is_class:
-                    vote = vote_sorted_rows(training, keys[-1], query)
+            if batch.stop == len(weights) - 1:
                 values[-1] = nothing
                 batch_weights = weights[batch.start :]
             dgemm(
                 query_weight, values[: len(batch_weights)].T, batch_weights,
                 beta=1.0, c=into.T, overwrite_c=1,
             )  # fmt: skip
-        return full_utility, vote
+        return np.asarray(keys[-1])
+
+
+def _sort(keys: Integers) -> None:
+    """Sort lines of keys; floats with the same bits are sorted faster, in the same order."""
+    keys.view(np.float64).sort(axis=1)
 
 
 def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> Chances:

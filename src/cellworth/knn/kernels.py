@@ -17,9 +17,10 @@ from cellworth.runtime.stopping import announce, skip_seconds
 
 # Rows whose distances are computed together: small enough for the fastest cache.
 _ROWS_AT_ONCE = 256
+_ROWS_OF_STEPS = 1024
 # Distances from which those of a coalition are computed by adding or subtracting columns.
 NOTHING, PREVIOUS, EVERYTHING = 0, 1, 2
-_ONCE = "kernels, once per machine and release, which takes 10 to 30 s"
+_ONCE = "kernels, once per machine and release, which takes 5 to 20 s"
 
 
 class UniqueNames(str):
@@ -43,8 +44,9 @@ class _CompilationListener(events.Listener):
         self._began: list[float] = []
 
     def on_start(self, event: Any) -> None:
-        function = event.data["dispatcher"].py_func
-        if not self._announced and function.__module__.startswith("cellworth."):
+        # Functions that others make by exec may have no module.
+        module = event.data["dispatcher"].py_func.__module__ or ""
+        if not self._announced and module.startswith("cellworth."):
             self._announced = True
             announce("compile", f"compiling {_ONCE}")
         self._began.append(time.perf_counter())
@@ -70,8 +72,13 @@ def announce_compilation(executor: Any) -> None:
 
 
 def kernel(function: Any) -> Any:
-    """Compile on first use and cache the result on disk if possible."""
-    settings = {"nogil": True, "error_model": "numpy"}
+    """Compile on first use and cache the result on disk if possible.
+
+    A name with an underscore is for kernels alone: its code is part of theirs.
+    """
+    settings = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    if function.__name__.startswith("_"):
+        return njit(no_cpython_wrapper=True, **settings)(function)
     try:
         compiled = njit(cache=True, **settings)(function)
     except RuntimeError:
@@ -107,12 +114,12 @@ def fill_keys(rows, query, scales, players, order, steps, payload, shift, keys):
     block = np.empty((order.shape[0] + 1, _ROWS_AT_ONCE), dtype=np.int64)
     for first in range(0, n_rows, _ROWS_AT_ONCE):
         width = min(_ROWS_AT_ONCE, n_rows - first)
-        measure(rows, query, scales, players, shift, first, width, block)
-        fill_block(block, order, steps, payload[first : first + width], keys, first)
+        _measure(rows, query, scales, players, shift, first, width, block)
+        _fill_block(block, order, steps, payload[first : first + width], keys, first)
 
 
 @kernel
-def fill_block(block, order, steps, payload, keys, first):
+def _fill_block(block, order, steps, payload, keys, first):
     """Write the keys of a block of rows from their distances by player.
 
     The keys start at ``first`` in each line. The last line of ``block`` is overwritten.
@@ -145,42 +152,89 @@ def fill_block(block, order, steps, payload, keys, first):
 
 
 @kernel
-def measure(rows, query, scales, players, shift, first, width, block):
+def follow_steps(
+    rows, query, scales, columns, order, steps, payload, shift, everything, last, keys
+):  # fmt: skip
+    """Write the sort keys of all rows as fill_keys does, with a column measured whenever it joins.
+
+    This is faster where every coalition is few steps from the one before.
+
+    Parameters
+    ----------
+    rows, query, scales, order, steps, payload, shift, keys
+        As in fill_keys. The first coalition may have the base PREVIOUS, too.
+    columns : tuple
+        Columns of ``rows`` sorted by player, and the first of each player.
+    everything : (n_rows,) int64, keys of the full coalition; not read unless a base is EVERYTHING
+    last : (n_rows,) int64, keys of the coalition before the first; output: those of the last one
+    """
+    bases, firsts, toggles = steps
+    sorted_columns, starts = columns
+    n_rows = payload.shape[0]
+    for first in range(0, n_rows, _ROWS_OF_STEPS):
+        end = min(first + _ROWS_OF_STEPS, n_rows)
+        line = last[first:end]
+        for s in range(bases.shape[0]):
+            if bases[s] == NOTHING:
+                _copy(payload[first:end], line)
+            elif bases[s] == EVERYTHING:
+                _copy(everything[first:end], line)
+            for t in range(firsts[s], firsts[s + 1]):
+                leaves = np.int64(-1) if toggles[t] < 0 else np.int64(0)
+                player = order[toggles[t] ^ leaves]
+                for j in range(starts[player], starts[player + 1]):
+                    _measure_column(
+                        rows, query, scales, sorted_columns[j], shift, leaves, first, end, line
+                    )
+            _copy(line, keys[s, first:end])
+
+
+@kernel
+def _measure(rows, query, scales, players, shift, first, width, block):
     """Compute the distances of rows first..first + width - 1 to one query, one line per player.
 
     The last line of ``block`` is not changed.
     """
-    block[:-1] = 0
-    # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
-    n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
-    for j in range(n_numbers):
-        _measure_numbers(
-            rows.numbers[j, first : first + width], query[0][j], scales.number_weights[j],
-            scales.number_missing[j], scales.farthest, shift, block[players[j], :width],
-        )  # fmt: skip
-    for j in range(n_categories):
-        _measure_categories(
-            rows.categories[j, first : first + width], query[1][j],
-            scales.category_weights[j] << shift, scales.category_missing[j] << shift,
-            block[players[n_numbers + j], :width],
-        )  # fmt: skip
-    for j in range(rows.coded.shape[0]):
-        _look_up(
-            rows.coded[j, first : first + width], scales.tables[query[2][j] :], shift,
-            block[players[n_numbers + n_categories + j], :width],
-        )  # fmt: skip
+    for player in range(block.shape[0] - 1):
+        _fill(block[player], 0)
+    for j in range(players.shape[0]):
+        line, end = block[players[j], :width], first + width
+        _measure_column(rows, query, scales, j, shift, np.int64(0), first, end, line)
 
 
 @kernel
-def _measure_numbers(cells, here, weight, missing, farthest, shift, line):
+def _measure_column(rows, query, scales, j, shift, leaves, first, end, line):
+    """Add the distances of rows first..end - 1 in column j; subtract them if ``leaves`` is -1."""
+    # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
+    n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
+    if j < n_numbers:
+        _measure_numbers(
+            rows.numbers[j, first:end], query[0][j], scales.number_weights[j],
+            scales.number_missing[j], scales.farthest, shift, leaves, line,
+        )  # fmt: skip
+        return
+    j -= n_numbers
+    if j < n_categories:
+        mismatch, missing = scales.category_weights[j] << shift, scales.category_missing[j] << shift
+        _measure_categories(
+            rows.categories[j, first:end], query[1][j], (mismatch ^ leaves) - leaves,
+            (missing ^ leaves) - leaves, line,
+        )  # fmt: skip
+        return
+    j -= n_categories
+    _look_up(rows.coded[j, first:end], scales.tables[query[2][j] :], shift, leaves, line)
+
+
+@kernel
+def _measure_numbers(cells, here, weight, missing, farthest, shift, leaves, line):
     # Independent conditional expressions compile to vector instructions.
     for i in range(cells.shape[0]):
         difference = cells[i] - here
         distance = difference * difference * weight + 0.5
-        distance = farthest if distance > farthest else distance
-        distance = missing if difference != difference else distance  # noqa: PLR0124 (NaN)
+        distance = distance if distance < farthest else farthest
+        distance = distance if difference == difference else missing  # noqa: PLR0124 (NaN)
         # Distances are not negative and 0.5 was added, so truncation rounds to the nearest.
-        line[i] += np.int64(distance) << shift
+        line[i] += ((np.int64(distance) << shift) ^ leaves) - leaves
 
 
 @kernel
@@ -195,9 +249,9 @@ def _measure_categories(cells, here, mismatch, missing, line):
 
 
 @kernel
-def _look_up(cells, table, shift, line):
+def _look_up(cells, table, shift, leaves, line):
     for i in range(cells.shape[0]):
-        line[i] += table[cells[i]] << shift
+        line[i] += ((table[cells[i]] << shift) ^ leaves) - leaves
 
 
 @kernel
@@ -232,61 +286,103 @@ def class_values(keys, shift, single, running, values):
     single, running : (n_rows + 1,) float64, as in RankChances
     values : (n_coalitions, n_rows) float64, output, by position
     """
-    n_rows = keys.shape[1]
     low_bits = (np.int64(1) << shift) - 1
     for s in range(keys.shape[0]):
         line, out = keys[s], values[s]
-        farther = 0.0
-        end = n_rows
-        distance = line[n_rows - 1] >> shift
+        farther, end = 0.0, keys.shape[1]
         while end > 0:
+            while end > 4:
+                # Most often four rows tie with no other. Their sums do not wait for each other.
+                a, b, c, d = line[end - 1], line[end - 2], line[end - 3], line[end - 4]
+                apart = ((a ^ b) > low_bits) & ((b ^ c) > low_bits) & ((c ^ d) > low_bits)
+                if apart & ((d ^ line[end - 5]) > low_bits):
+                    single_a, single_b, single_c = single[end], single[end - 1], single[end - 2]
+                    single_d, single_e = single[end - 3], single[end - 4]
+                    of_a, of_b = (a & 1) * (single_b - single_a), (b & 1) * (single_c - single_b)
+                    of_c, of_d = (c & 1) * (single_d - single_c), (d & 1) * (single_e - single_d)
+                    of_two = of_a + of_b
+                    out[(a & low_bits) >> 1] = (a & 1) * single_a - farther
+                    out[(b & low_bits) >> 1] = (b & 1) * single_b - (farther + of_a)
+                    out[(c & low_bits) >> 1] = (c & 1) * single_c - (farther + of_two)
+                    out[(d & low_bits) >> 1] = (d & 1) * single_d - (farther + (of_two + of_c))
+                    farther += of_two + (of_c + of_d)
+                    end -= 4
+                    continue
+                two = (a ^ b) <= low_bits
+                if two & ((b ^ c) <= low_bits):
+                    break
+                # One or two rows, without branches that would often be predicted wrongly.
+                mean = 0.5 * (running[end] - running[end - 2]) if two else single[end]
+                pushed = mean - single[end]
+                match_a, match_b = np.float64(a & 1), np.float64(b & 1)
+                both = match_a + (match_b if two else 0.0)
+                of_other, more = -both * pushed - farther, mean + pushed
+                out[(a & low_bits) >> 1] = match_a * more + of_other
+                # If it does not tie, the next round overwrites this.
+                out[(b & low_bits) >> 1] = match_b * more + of_other
+                nearer, share = single[end - 2] if two else single[end - 1], 0.5 if two else 1.0
+                farther += both * (nearer - single[end]) * share
+                end -= 2 if two else 1
             begin = end - 1
-            key = line[begin]
-            next_distance = line[begin - 1] >> shift if begin > 0 else np.int64(-1)
-            if next_distance != distance:
-                match = key & 1
-                out[(key & low_bits) >> 1] = match * single[end] - farther
-                if begin > 0:
-                    farther += match * (single[begin] - single[end])
-            else:
-                matches = key & 1
-                while next_distance == distance:
-                    begin -= 1
-                    matches += line[begin] & 1
-                    next_distance = line[begin - 1] >> shift if begin > 0 else np.int64(-1)
-                # As in binned_kernels.value_ties; a call would take 25% more time.
-                tied = end - begin
+            key, matches = line[begin], line[begin] & 1
+            while begin > 0 and (line[begin - 1] ^ key) <= low_bits:
+                begin -= 1
+                matches += line[begin] & 1
+            tied = end - begin
+            # As in binned_kernels.value_ties; a call would take more time.
+            mean, pushed = single[end], 0.0
+            if tied > 1:
                 mean = (running[end] - running[begin]) / tied
                 pushed = (mean - single[end]) / (tied - 1)
-                of_other = -matches * pushed - farther
-                of_match = mean + pushed + of_other
-                for i in range(begin, end):
-                    key = line[i]
-                    out[(key & low_bits) >> 1] = of_match if key & 1 else of_other
-                if begin > 0:
-                    farther += matches * (single[begin] - single[end]) / tied
+            of_other, more = -matches * pushed - farther, mean + pushed
+            for i in range(begin, end):
+                out[(line[i] & low_bits) >> 1] = (line[i] & 1) * more + of_other
+            if begin > 0:
+                farther += matches * (single[begin] - single[end]) / tied
             end = begin
-            distance = next_distance
 
 
 @kernel
-def nearest_matches(keys, shift, n_neighbors):
-    """Return the number of matches among the nearest rows, as a mean over all orders of ties."""
-    n_rows = keys.shape[0]
-    n_nearest = min(n_neighbors, n_rows)
-    farthest = keys[n_nearest - 1] >> shift
-    nearer, tied, matches, tied_matches = 0, 0, 0, 0
-    for i in range(n_rows):
-        distance = keys[i] >> shift
-        if distance > farthest:
-            break
-        if distance < farthest:
-            nearer += 1
-            matches += keys[i] & 1
-        else:
-            tied += 1
-            tied_matches += keys[i] & 1
-    return matches + tied_matches * (n_nearest - nearer) / tied
+def add_few(values, before, nothing, few, order, query_weight, into):
+    """Add the values of rows to the cells in which coalitions have weights.
+
+    Parameters
+    ----------
+    values : (n_coalitions, n_rows) float64
+    before : (n_rows,) float64, values of the coalition before the first one
+    nothing : (n_rows,) float64, values without columns
+    few : tuple
+        FewWeights of the coalitions: first entry of each coalition, and for each entry its result,
+        the weight of the coalition, the weight of another one, and which: NOTHING or PREVIOUS.
+    order : (n_players,) int64, as in fill_keys
+    query_weight : float
+    into : (n_results, n_rows) float64, added to
+    """
+    firsts, results, weights, other_weights, others = few
+    for s in range(values.shape[0]):
+        for e in range(firsts[s], firsts[s + 1]):
+            line = into[order[results[e]]]
+            weight, other_weight = query_weight * weights[e], query_weight * other_weights[e]
+            if other_weight == 0.0:
+                _add_one(weight, values[s], line)
+            elif others[e] == NOTHING:
+                _add_two(weight, values[s], other_weight, nothing, line)
+            elif s == 0:
+                _add_two(weight, values[s], other_weight, before, line)
+            else:
+                _add_two(weight, values[s], other_weight, values[s - 1], line)
+
+
+@kernel
+def _add_one(weight, values, line):
+    for i in range(line.shape[0]):
+        line[i] += weight * values[i]
+
+
+@kernel
+def _add_two(weight, values, other_weight, others, line):
+    for i in range(line.shape[0]):
+        line[i] += weight * values[i] + other_weight * others[i]
 
 
 @kernel
@@ -404,36 +500,76 @@ def variance_of_draw(taken, tied, total, squares):
 
 
 @kernel
-def observe(values, players, squared_weight, seen, first, second):
-    """Add the cell values of one query, with their margins, to sums over queries.
+def add_scaled(weight, values, into):
+    """Add ``weight`` times an array of values to another one."""
+    for j in range(values.shape[0]):
+        _add_one(weight, values[j], into[j])
+
+
+@kernel
+def add_by_player(values, players, into):
+    """Add values of rows, shape (n_results, n_rows), to those of their row players."""
+    for j in range(values.shape[0]):
+        line, found = values[j], into[j]
+        for i in range(line.shape[0]):
+            found[players[i]] += line[i]
+
+
+@kernel
+def observe(values, squared_weight, totals, first, second):
+    """Add the values of one query, with their margins, to sums over queries; set them to 0.
 
     Parameters
     ----------
-    values : (n_results, n_rows) float64
-    players : (n_rows,) int64, row player of each row
+    values : (n_results, n_players) float64, set to 0
     squared_weight : float, squared weight of the query
-    seen : (n_results + 1, n_players + 1) float64, buffer for the values by player
+    totals : (n_players,) float64, buffer
     first, second : (n_results + 1, n_players + 1) float64
         Sums of squared weight times value, and of squared weight times squared value.
     """
-    n_results, n_rows = values.shape
-    n_players = seen.shape[1] - 1
-    seen[:] = 0.0
+    n_results, n_players = values.shape
+    everything = 0.0
+    _fill(totals, 0.0)
     for j in range(n_results):
-        line, cells = seen[j], values[j]
-        for i in range(n_rows):
-            line[players[i]] += cells[i]
-        total = 0.0
-        for i in range(n_players):
-            total += line[i]
-            seen[n_results, i] += line[i]
-        line[n_players] = total
-        seen[n_results, n_players] += total
-    for j in range(n_results + 1):
-        for i in range(n_players + 1):
-            value = seen[j, i]
-            first[j, i] += squared_weight * value
-            second[j, i] += squared_weight * value * value
+        line, total = values[j], _sum(values[j])
+        _add_one(1.0, line, totals)
+        _observe_line(line, squared_weight, first[j], second[j])
+        first[j, n_players] += squared_weight * total
+        second[j, n_players] += squared_weight * total * total
+        everything += total
+        _fill(line, 0.0)
+    _observe_line(totals, squared_weight, first[n_results], second[n_results])
+    first[n_results, n_players] += squared_weight * everything
+    second[n_results, n_players] += squared_weight * everything * everything
+
+
+@kernel
+def _sum(line):
+    # Four sums need not wait for each other.
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    n_fours = line.shape[0] // 4
+    for i in range(n_fours):
+        a += line[4 * i]
+        b += line[4 * i + 1]
+        c += line[4 * i + 2]
+        d += line[4 * i + 3]
+    for i in range(4 * n_fours, line.shape[0]):
+        a += line[i]
+    return (a + b) + (c + d)
+
+
+@kernel
+def _observe_line(line, squared_weight, first, second):
+    for i in range(line.shape[0]):
+        weighted = squared_weight * line[i]
+        first[i] += weighted
+        second[i] += weighted * line[i]
+
+
+@kernel
+def _fill(line, value):
+    for i in range(line.shape[0]):
+        line[i] = value
 
 
 @kernel

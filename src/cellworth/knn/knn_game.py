@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
@@ -25,7 +25,7 @@ from cellworth.data.arguments import (
     Scale,
     check_count,
 )
-from cellworth.data.blocks import Axis, Blocks, Groups
+from cellworth.data.blocks import Axis, Blocks, Groups, is_missing, some
 from cellworth.data.io import describe
 from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.sharded_table import ShardedTable
@@ -47,8 +47,10 @@ from cellworth.valuation.column_info import (
 )
 
 KNNScoring = Literal["neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"]
+Divisor = Literal["n_neighbors", "n_voters"]
+AGREEMENT, BALANCED = "neighbor_agreement", "balanced_neighbor_agreement"
 # Scores of scikit-learn's names, which this game does not have, and those it has.
-_INSTEAD = {"accuracy": "neighbor_agreement", "balanced_accuracy": "balanced_neighbor_agreement"}
+_INSTEAD = {"accuracy": AGREEMENT, "balanced_accuracy": BALANCED}
 # Each stratum needs an array of the size of the table.
 _MOST_STRATA = 8
 # Size of the sample of a sharded table: the first rows of some shards.
@@ -56,12 +58,119 @@ _SAMPLED_SHARDS = 8
 _SAMPLED_ROWS = 500
 
 
+@dataclass(frozen=True)
+class NeighborAgreement:
+    """Score of nearest neighbors for class labels: what the votes of the K nearest rows earn.
+
+    Parameters
+    ----------
+    balanced : bool or str, default=False
+        Whether all classes of validation rows have equal weights. The name of a column of X gives
+        equal weights to the groups of validation rows that its contents define.
+    gains : mapping, default=None
+        ``{(vote, label): gain}``: what a vote for one class earns for a validation row with a
+        label. Other pairs earn 0. None means that a vote for the right label earns 1. Negative
+        gains are costs; gains of right votes are class weights. A validation row takes the time
+        of as many rows as its label has gains.
+    divisor : {"n_neighbors", "n_voters"}, default="n_neighbors"
+        What the sum of gains is divided by: K, as in Jia et al. (2019), or the number of rows that
+        vote, min(K, size of S), as in Wang and Jia (2023). With fewer than K rows, all vote on any
+        columns. So the divisor changes no value of a cell, except with ``empty="zero"`` and for
+        labels (``value_labels=True``).
+    radius : float, default=None
+        If given, all rows within this distance vote, instead of the K nearest, and gains are
+        divided by their number; without any, the utility is 0. A distance is the root of the sum
+        of squared differences over the columns of a coalition, each in units of its scale.
+
+    References
+    ----------
+    Wang, Zhu, Wang, Jia and Mittal (2023), Threshold KNN-Shapley: A Linear-Time and
+    Privacy-Friendly Approach to Data Valuation, NeurIPS.
+
+    Examples
+    --------
+    A missed "ill" costs twice what a right vote earns:
+
+    >>> from cellworth import KNNValuer
+    >>> from cellworth.knn import NeighborAgreement
+    >>> gains = {("ill", "ill"): 1, ("well", "well"): 1, ("well", "ill"): -2}
+    >>> X, y = [[0.0], [1.0], [8.0], [9.0]], ["ill", "ill", "well", "well"]
+    >>> valuer = KNNValuer(1, scoring=NeighborAgreement(gains=gains))
+    >>> valuation = valuer.fit(X, y, X_val=[[0.2], [7.0]], y_val=["ill", "well"]).valuation_
+    >>> round(valuation.score, 3), round(valuation.baseline, 3)
+    (1.0, 0.0)
+
+    Both groups of a column have the same weight in the score, however many validation rows each
+    has:
+
+    >>> by_group = NeighborAgreement(balanced="x1")
+    >>> valuer = KNNValuer(1, scoring=by_group)
+    >>> X_val = [[0.2, 0], [0.3, 0], [0.4, 0], [7.0, 1]]
+    >>> X = [[0.0, 0], [1.0, 1], [8.0, 0], [9.0, 1]]
+    >>> valuer.fit(X, y, X_val=X_val, y_val=["ill", "ill", "ill", "ill"]).valuation_.score
+    0.5
+    """
+
+    balanced: bool | str = False
+    gains: Mapping[tuple[Any, Any], float] | None = None
+    divisor: Divisor = "n_neighbors"
+    radius: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        if not isinstance(self.balanced, bool | str):
+            raise TypeError(
+                f"balanced must be True, False or the name of a column, got {self.balanced!r}."
+            )
+        if self.divisor not in get_args(Divisor):
+            choices = " or ".join(map(repr, get_args(Divisor)))
+            raise ValueError(f"divisor must be {choices}, got {self.divisor!r}.")
+        if self.radius is not None and not 0 <= self.radius < math.inf:
+            raise ValueError(f"radius must be a finite number from 0, got {self.radius!r}.")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the score is the share of the K nearest rows with the right label."""
+        return self.gains is None and self.divisor == "n_neighbors" and self.radius is None
+
+    @property
+    def name(self) -> str:
+        """Name of the score."""
+        name = AGREEMENT if self.gains is None else "neighbor_gain"
+        return f"balanced_{name}" if self.balanced else name
+
+    def tabulate_gains(self, classes: NDArray[Any]) -> Floats | None:
+        """Return the gains, one line per vote and one column per label; None for matches."""
+        if self.gains is None:
+            return None
+        codes = {label: code for code, label in enumerate(classes.tolist())}
+        table = np.zeros((len(codes), len(codes)))
+        for pair, gain in _check_gains(self.gains).items():
+            unknown = [label for label in pair if label not in codes]
+            if unknown:
+                raise ValueError(f"gains have the label {unknown[0]!r}, which is not in y.")
+            table[codes[pair[0]], codes[pair[1]]] = gain
+        return table
+
+
+def _check_gains(gains: Any) -> dict[tuple[Any, Any], float]:
+    form = "gains must be {(vote, label): number}"
+    if not isinstance(gains, Mapping) or not gains:
+        raise TypeError(f"{form}, got {gains!r}.")
+    for pair, gain in gains.items():
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ValueError(f"{form}, got the key {pair!r}.")
+        if not np.isscalar(gain) or isinstance(gain, str) or not np.isfinite(gain):
+            raise ValueError(f"{form}, got {gain!r} for {pair!r}; give a finite number.")
+    return {pair: float(gain) for pair, gain in gains.items()}
+
+
 class KNNGame:
     """Game whose utility is how well the nearest rows predict the validation labels.
 
     Consider one validation row, training rows S and columns F. For a class label the utility is the
     number of matching labels among the min(K, size of S) nearest rows, divided by K as in Jia et
-    al. (2019), not by min(K, size of S) as in Wang and Jia (2023). For a numeric target it is minus
+    al. (2019); ``NeighborAgreement`` has other gains and divisors. For a numeric target it is minus
     the squared error of the mean of K targets: those of the nearest rows and, if there are fewer
     than K, the mean target of all training rows for the others.
 
@@ -74,10 +183,11 @@ class KNNGame:
         Tables and labels. Labels are a numeric target if they have fractions or more than 50
         different numbers, and classes otherwise; ``scoring`` overrides this.
     n_neighbors : int, default=5
-    scoring : str, default=None
+    scoring : str or NeighborAgreement, default=None
         "neighbor_agreement": mean share of the K nearest rows with the correct label; the default
         for classes. "balanced_neighbor_agreement": the same with equal weights of all classes of
         validation rows. "neg_mean_squared_error": the default for numeric targets.
+        ``NeighborAgreement(gains=..., divisor=...)``: gains of votes instead of matches.
     scale : {"robust", "std"} or None, default="robust"
         Divisor of numeric columns: interquartile range, standard deviation, or none.
     column_types : mapping, default=None
@@ -118,7 +228,7 @@ class KNNGame:
         y_val: VectorLike | None = None,
         *,
         n_neighbors: int = 5,
-        scoring: KNNScoring | None = None,
+        scoring: KNNScoring | NeighborAgreement | None = None,
         scale: Scale = "robust",
         column_types: ColumnTypes | None = None,
         cv: CrossValidation | GroupedFolds = 5,
@@ -131,9 +241,16 @@ class KNNGame:
             column_groups=column_groups, cv=cv, allow_one_class=True,
         )  # fmt: skip
         self.n_neighbors: int = check_count(n_neighbors, "n_neighbors")
-        self.scoring = scoring or (
-            "neighbor_agreement" if self.is_class else "neg_mean_squared_error"
+        self.agreement: NeighborAgreement = (
+            scoring
+            if isinstance(scoring, NeighborAgreement)
+            else NeighborAgreement(balanced=scoring == BALANCED)
         )
+        weighted = BALANCED if self.agreement.balanced else AGREEMENT
+        self.scoring: str = weighted if self.is_class else "neg_mean_squared_error"
+        self.gains: Floats | None = None
+        if self.problem.classes is not None:
+            self.gains = self.agreement.tabulate_gains(self.problem.classes)
         self.empty = check_empty_policy(empty)
         self.blocks: Blocks = self.problem.blocks
         self.distances: Distances = Distances.of(
@@ -166,8 +283,45 @@ class KNNGame:
             "column_types": {str(name): describe(kind) for name, kind in self.column_types.items()},
             "distances_sha256": self.distances.sha256(),
             "empty": self.empty,
+            **self._gains_spec(),
             **self.problem.problem_spec(),
         }
+
+    def _gains_spec(self) -> dict[str, Any]:
+        """Return what differs from the plain score."""
+        agreement, spec = self.agreement, dict[str, Any]()
+        if self.gains is not None:
+            spec["gains"] = self.gains.tolist()
+        if isinstance(agreement.balanced, str):
+            spec["balanced"] = agreement.balanced
+        if agreement.radius is not None:
+            spec |= {"n_neighbors": None, "radius": float(agreement.radius)}
+        elif agreement.divisor != "n_neighbors":
+            spec["divisor"] = agreement.divisor
+        return spec
+
+    @property
+    def score_name(self) -> str:
+        """Name of the score, also for gains."""
+        return self.agreement.name if self.is_class else self.scoring
+
+    @property
+    def limit(self) -> int | None:
+        """Largest distance of a row that votes, in integer units; None for the K nearest rows."""
+        radius = self.agreement.radius
+        return None if radius is None else round(radius**2 * self.distances.scales.unit)
+
+    def count_votes(self, n_rows: int) -> int:
+        """Return the divisor of the gains of n_rows rows."""
+        if self.agreement.divisor == "n_voters":
+            return min(self.n_neighbors, n_rows)
+        return self.n_neighbors
+
+    def find_gains(self, labels: Floats, asked: Floats | float) -> NDArray[Any]:
+        """Return what votes for labels earn for validation rows with the labels asked."""
+        if self.gains is None:
+            return np.asarray(labels == asked)
+        return np.asarray(self.gains[labels.astype(np.int64), np.asarray(asked, dtype=np.int64)])
 
     @cached_property
     def labels(self) -> Floats:
@@ -213,7 +367,21 @@ class KNNGame:
     @cached_property
     def query_weights(self) -> list[Floats]:
         """Weight of each validation row; all weights add up to 1."""
-        return query_weights(self.query_labels, self.scoring)
+        return query_weights(self.query_groups, self.scoring)
+
+    @cached_property
+    def query_groups(self) -> list[Floats]:
+        """Groups of validation rows by fold, of equal weight if the score is balanced: classes."""
+        name = self.agreement.balanced
+        if not isinstance(name, str):
+            return self.query_labels
+        names = list(map(str, self.problem.table.names.tolist()))
+        if name not in names:
+            raise ValueError(f"balanced={name!r} must be the name of a column of X: {some(names)}.")
+        cells = [fold.table.column(names.index(name)).tolist() for fold in self.problem.folds]
+        groups = ["" if is_missing(cell) else f"{cell}." for own in cells for cell in own]
+        codes = np.unique(groups, return_inverse=True)[1].astype(np.float64)
+        return np.split(codes, np.cumsum([len(own) for own in cells])[:-1])
 
     def value(self, rows: Mask, columns: Mask) -> float:
         """Return the weighted mean of the utility over all validation rows."""
@@ -237,7 +405,11 @@ class KNNGame:
         if len(labels) == 0:
             return 0.0 if self.is_class or self.empty == "zero" else -(float(label) ** 2)
         if self.is_class:
-            return compute_expected_matches(distances, labels == label, k) / k
+            gains = self.find_gains(labels, label)
+            if self.limit is not None:
+                near = distances <= self.limit
+                return float(gains[near].mean()) if near.any() else 0.0
+            return compute_expected_matches(distances, gains, k) / self.count_votes(len(labels))
         return -compute_expected_error(distances, labels, label, k)
 
     def _read_coded(self, target: NDArray[Any]) -> Floats:
@@ -248,7 +420,7 @@ class KNNGame:
 
     def _warn_of_too_many_neighbors(self) -> None:
         n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
-        if self.is_class:
+        if self.is_class and self.agreement.radius is None:
             warn_too_many_neighbors(self.n_neighbors, n_rows)
 
 
@@ -263,10 +435,13 @@ def warn_too_many_neighbors(n_neighbors: int, n_rows: int) -> None:
 
 
 def query_weights(labels: list[Floats], scoring: str) -> list[Floats]:
-    """Return the weight of each validation row by fold; all weights add up to 1."""
+    """Return the weight of each validation row by fold; all weights add up to 1.
+
+    Labels are classes or other groups.
+    """
     ends = np.cumsum([len(some) for some in labels])
     weights = np.full(ends[-1], 1.0 / ends[-1])
-    if scoring == "balanced_neighbor_agreement":
+    if scoring == BALANCED:
         together = np.concatenate(labels)
         _, position, count = np.unique(together, return_inverse=True, return_counts=True)
         weights = 1.0 / (len(count) * count[position])
@@ -280,7 +455,7 @@ def stratify_queries(labels: list[Floats], scoring: str) -> list[Positions]:
     """
     ends = np.cumsum([len(some) for some in labels])
     strata = np.zeros(ends[-1], dtype=np.intp)
-    if scoring == "balanced_neighbor_agreement":
+    if scoring == BALANCED:
         together = np.concatenate(labels)
         _, position, count = np.unique(together, return_inverse=True, return_counts=True)
         by_size = np.argsort(np.argsort(-count, kind="stable"))
@@ -288,8 +463,10 @@ def stratify_queries(labels: list[Floats], scoring: str) -> list[Positions]:
     return np.split(strata, ends[:-1])
 
 
-def compute_expected_matches(distances: NDArray[Any], match: Mask, n_neighbors: int) -> float:
-    """Return the number of matches among the nearest rows, as a mean over all orders of ties."""
+def compute_expected_matches(
+    distances: NDArray[Any], match: NDArray[Any], n_neighbors: int
+) -> float:
+    """Return the sum of matches of the nearest rows, as a mean over all orders of ties."""
     nearer, tied, n_left = _nearest(distances, n_neighbors)
     return float(match[nearer].sum() + match[tied].mean() * n_left)
 
@@ -319,7 +496,9 @@ def wants_classes(scoring: Any) -> bool | None:
     """Return whether a score needs class labels; None if the labels decide."""
     if scoring is None:
         return None
-    return check_scoring(scoring) != "neg_mean_squared_error"
+    return (
+        isinstance(scoring, NeighborAgreement) or check_scoring(scoring) != "neg_mean_squared_error"
+    )
 
 
 def check_scoring(scoring: Any, called: str = "scoring") -> KNNScoring:
@@ -378,6 +557,11 @@ class ShardedKNNGame:
         show_progress: bool,
     ) -> ShardedKNNGame:
         """Check the parameters, and summarize the columns in one pass over the shards."""
+        if isinstance(scoring, NeighborAgreement):
+            raise TypeError(
+                f"scoring of a sharded table must be a string, got {scoring!r}; gains and divisors "
+                "are for tables in memory."
+            )
         classes = wants_classes(scoring)
         n_neighbors = check_count(n_neighbors, "n_neighbors")
         columns = Axis.from_groups(table.names, column_groups, what="column")

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property, partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, ColumnTypes, Floats, Integers
 from cellworth.data.arrow import NO_TIME, READERS, Coder
-from cellworth.data.io import read_manifest, write_atomically
+from cellworth.data.io import read_array, read_manifest, write_atomically
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.knn.binned import Shard
 from cellworth.knn.distances import Columns
@@ -178,7 +178,8 @@ def _map_array(folder: Path, name: str, dtype: str, shape: list[int]) -> NDArray
     path = folder / Path(name).name
     try:
         # Copy-on-write: kernels need not be compiled for read-only arrays, too.
-        array: NDArray[Any] = np.load(path, mmap_mode="c" if 0 not in shape else None)
+        mode: Literal["c"] | None = "c" if 0 not in shape else None
+        array = read_array(partial(np.load, path, mmap_mode=mode))
     except (ValueError, OSError, EOFError) as error:
         raise ValueError(
             f"{path} is incomplete or missing ({error}); prepare the shard again."

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from functools import cached_property
+from itertools import accumulate, islice, pairwise
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -15,9 +17,10 @@ from cellworth.data.holdings import Holdings, Runs
 from cellworth.knn.binned import DrawnCoalitions, PreparedBatch, QueryBatch, Ranker
 from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import Query
-from cellworth.knn.knn_game import query_weights, stratify_queries
+from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights, stratify_queries
 from cellworth.sampling.column_samplers import Coalitions, ColumnSampler, ExhaustiveSampler
-from cellworth.sampling.passes import QueryVariance
+from cellworth.sampling.moments import append_pairs, count_with_pairs
+from cellworth.sampling.passes import DrawVariance, QueryVariance
 from cellworth.sampling.samplers import generator
 from cellworth.sampling.semivalues import Semivalue
 
@@ -31,11 +34,15 @@ _RANKED_PER_TASK = 2**24
 _LEAST_PER_COLUMN = 128
 # Results of all tasks on shards wait in a folder, so their number is limited.
 _MOST_PARTS = 240
+_LEAST_PARTS = 12
 # Queries share draws of coalitions, each with its own permutation of the columns.
 _QUERIES_PER_DRAW = 64
 _MOST_DRAWS = 16
-# Queries from which validation errors are estimated; more would take time and add little.
-_OBSERVED = 1000
+# Queries from which validation errors are estimated. A cell may owe its value to few queries, so
+# that errors from a small share of them would often be too small.
+_MOST_OBSERVED = 10_000
+# Queries that are drawn twice in each pass; others have one draw.
+DRAWN_TWICE: int = 500
 # With more strata, validation errors of single cells of shards would take too much memory.
 _MOST_KEPT_STRATA = 4
 # Most objects that a cache keeps. Tasks alternate between folds, and most splitters have fewer.
@@ -81,25 +88,64 @@ class Task:
     number: int
     pass_number: int
     part: Part
+    n_draws: int  # Draws of coalitions for each query: 1 or 2
+    records: bool  # Whether the values of single queries are recorded
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedQueries:
-    """The queries of a run by fold."""
+    """The queries of a run by fold: all validation rows, or some that were drawn."""
 
     cells: tuple[Columns, ...]
     labels: list[Floats]  # Codes of classes, or targets minus the mean target of the training rows
-    weights: list[Floats]  # Weight of each query; they add up to 1 over all folds
+    # Weight of each query; they add up to 1 over all folds. Rows that were not drawn have 0.
+    weights: list[Floats]
     strata: list[Positions]  # Stratum of each query; each stratum has a fixed share in the score
+    # Folds and positions of the queries, ordered so that every beginning is representative.
+    order: tuple[Positions, Positions]
 
     @classmethod
-    def of(cls, cells: tuple[Columns, ...], labels: list[Floats], scoring: str) -> Self:
-        """Compute the weights and strata that a score implies."""
-        return cls(cells, labels, query_weights(labels, scoring), stratify_queries(labels, scoring))
+    def of(
+        cls,
+        cells: tuple[Columns, ...],
+        labels: list[Floats],
+        scoring: str,
+        n_drawn: int | None = None,
+        *,
+        groups: list[Floats] | None = None,
+    ) -> Self:
+        """Compute the weights and strata that a score implies, and draw queries.
+
+        The draw depends on the numbers of rows by class and fold alone. If the score gives each
+        class a fixed share, small classes are drawn in full before large ones. Groups of queries
+        take the part of classes if they are given.
+        """
+        groups = groups or labels
+        # Classes alternate even if the score gives them no fixed share.
+        in_turns = BALANCED if scoring == AGREEMENT else scoring
+        folds, positions = order_fairly(stratify_queries(groups, in_turns))
+        if n_drawn is not None and n_drawn < len(folds):
+            drawn = np.arange(n_drawn)
+            if scoring == BALANCED:
+                offsets = np.cumsum([0, *map(len, labels)])
+                drawn = _draw_evenly(np.concatenate(groups)[offsets[folds] + positions], n_drawn)
+            folds, positions = folds[drawn], positions[drawn]
+        kept = [np.sort(positions[folds == fold]) for fold in range(len(labels))]
+        some = query_weights([own[at] for own, at in zip(groups, kept, strict=True)], scoring)
+        weights = [np.zeros(len(own)) for own in labels]
+        for own, at, drawn_weights in zip(weights, kept, some, strict=True):
+            own[at] = drawn_weights
+        strata = stratify_queries(groups, scoring)
+        return cls(cells, labels, weights, strata, (folds, positions))
 
     @property
     def n_queries(self) -> int:
         """Number of queries in all folds."""
+        return len(self.order[0])
+
+    @property
+    def n_given(self) -> int:
+        """Number of validation rows from which the queries were drawn."""
         return sum(map(len, self.labels))
 
     @property
@@ -115,9 +161,11 @@ class WeightedQueries:
 class TaskSchedule:
     """Schedule of tasks: task t is a part of a pass, and every pass draws new coalitions.
 
-    ``shape`` is the number of training rows and of column players. ``with_label`` makes the label
-    column a player. ``empty`` is "prior" or "zero": the utility without columns. The seed is None
-    if nothing is drawn.
+    In a pass, the first queries have two independent draws of coalitions, whose difference shows
+    the sampling error. A ``quick`` sampler adds a first pass with few coalitions, which later
+    passes replace. ``shape`` is the number of training rows and of column players. ``with_label``
+    makes the label column a player. ``empty`` is "prior" or "zero": the utility without columns.
+    The seed is None if nothing is drawn.
     """
 
     def __init__(
@@ -126,6 +174,7 @@ class TaskSchedule:
         shape: tuple[int, int],
         *,
         sampler: ColumnSampler,
+        quick: ColumnSampler | None = None,
         column_semivalue: Semivalue,
         with_label: bool,
         empty: str,
@@ -135,6 +184,7 @@ class TaskSchedule:
         self.n_rows: int = shape[0]
         self.n_columns: int = shape[1]
         self.sampler = sampler
+        self.quick = quick
         self.column_semivalue = column_semivalue
         self.with_label = with_label
         self.empty = empty
@@ -149,7 +199,32 @@ class TaskSchedule:
     def __call__(self, number: int) -> Task:
         """Return task number t."""
         pass_number, position = divmod(number, len(self.parts))
-        return Task(number, pass_number, self.parts[position])
+        part = self.parts[position]
+        n_draws = 2 if self.draws and position < self._n_drawn_twice else 1
+        return Task(
+            number, pass_number, part, n_draws, part.observed and pass_number <= self.n_quick_passes
+        )
+
+    @property
+    def n_quick_passes(self) -> int:
+        """Number of passes that later ones replace: 0 or 1."""
+        return int(self.quick is not None)
+
+    @cached_property
+    def milestones(self) -> tuple[int, ...]:
+        """Numbers of parts at which an unfinished pass counts: after quarters of the queries."""
+        n_parts, n_queries = len(self.parts), self.queries.n_queries
+        if not self.draws or n_parts < _LEAST_PARTS:
+            return ()
+        n_done = np.cumsum([part.n_queries for part in self.parts])
+        found = np.searchsorted(4 * n_done, n_queries * np.array([1, 2, 3])) + 1
+        return tuple(int(each) for each in found if each < n_parts)
+
+    @cached_property
+    def _n_drawn_twice(self) -> int:
+        """Number of first parts of a pass whose queries are drawn twice."""
+        before = accumulate((part.n_queries for part in self.parts), initial=0)
+        return sum(n < DRAWN_TWICE for n in islice(before, len(self.parts)))
 
     def draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
         """Return the draws of a pass: coalitions and their weights.
@@ -167,28 +242,43 @@ class TaskSchedule:
 
     @property
     def n_coalitions(self) -> int:
-        """Approximate number of coalitions per query."""
-        return self.sampler.n_coalitions(self.n_results, self.column_semivalue)
+        """Approximate number of coalitions of a pass, a mean over queries."""
+        return self._mean_over_queries(self.sampler)
+
+    @property
+    def n_quick_coalitions(self) -> int:
+        """Approximate number of coalitions of the quick pass, a mean over queries."""
+        return 0 if self.quick is None else self._mean_over_queries(self.quick)
+
+    def _mean_over_queries(self, sampler: ColumnSampler) -> int:
+        n_queries = self.queries.n_queries
+        n_twice = sum(part.n_queries for part in self.parts[: self._n_drawn_twice])
+        n_draws = n_queries + n_twice * self.draws
+        n_coalitions = sampler.n_coalitions(self.n_results, self.column_semivalue)
+        return -(-n_draws * n_coalitions // n_queries)
 
     def orders(self, task: Task) -> Orders:
-        """Yield for each query the column player at each position of its draw."""
-        rng = generator(self.seed or 0, task.number)
+        """Yield for each query and draw the column player at each position of the draw."""
+        number = task.number - self.n_quick_passes * len(self.parts)
+        rng = generator(self.seed or 0, *((number,) if number >= 0 else (0, 0, task.number)))
         order = np.arange(self.n_results)
-        for _ in range(task.part.n_queries):
+        for _ in range(task.part.n_queries * task.n_draws):
             if self.draws:
                 order[: self.n_columns] = rng.permutation(self.n_columns)
             yield order
 
     def prepare(
-        self, piece: FoldQueries, pass_number: int, orders: Orders, ranker: Ranker
+        self, piece: FoldQueries, task: Task, orders: Orders, ranker: Ranker
     ) -> PreparedBatch:
-        """Prepare the queries of one fold for binned ranks."""
-        drawn, positions = self.draw_coalitions(pass_number), piece.queries.tolist()
+        """Prepare the queries of one fold for binned ranks; both draws of a query are adjacent."""
+        drawn = self.draw_coalitions(task.pass_number)
+        positions = np.repeat(piece.queries, task.n_draws).tolist()
+        weights = self.queries.weights[piece.fold] / task.n_draws
         batch = QueryBatch.of(
             [self.queries.query(ranker.scales, piece.fold, position) for position in positions],
             [order.copy() for order in islice(orders, len(positions))],
             [position % len(drawn.nothing) for position in positions],
-            [float(self.queries.weights[piece.fold][position]) for position in positions],
+            [float(weights[position]) for position in positions],
             drawn,
             is_class=ranker.target_scale is None,
         )
@@ -197,7 +287,7 @@ class TaskSchedule:
     def n_ranked(self, task: Task) -> int:
         """Return the number of coalitions of all queries of a task."""
         drawn = self.draw(task.pass_number)
-        return sum(
+        return task.n_draws * sum(
             len(drawn[position % len(drawn)][0].members)
             for piece in task.part.pieces
             for position in piece.queries.tolist()
@@ -247,28 +337,51 @@ class TaskSchedule:
             np.tensordot(squared, values**2, axes=1),
         )
 
+    def draw_variance(self, task: Task, difference: Floats) -> DrawVariance:
+        """Return what a task tells of sampling errors, by the difference between its two draws."""
+        squared = float((self.weights(task.part) ** 2).sum())
+        if not self.draws:
+            # Another draw would be the same.
+            return DrawVariance(1, np.zeros(()), squared, 0.0)
+        if task.n_draws == 1:
+            return DrawVariance(0, np.zeros(()), 0.0, squared)
+        return DrawVariance(1, difference**2, squared, 0.0)
+
     def _divide_pass(self) -> list[Part]:
         """Divide the queries into parts, ordered so that the first parts are representative."""
-        n_coalitions = self.n_coalitions
+        # Of the first pass, which may be the only one.
+        sampler = self.quick or self.sampler
+        n_coalitions = sampler.n_coalitions(self.n_results, self.column_semivalue)
         size = max(
             _RANKED_PER_TASK // (self.n_rows * n_coalitions),
             -(-_LEAST_PER_COLUMN * self.n_results // n_coalitions),
             -(-self.queries.n_queries // _MOST_PARTS),
             min(len(self.queries.labels), _FOLDS_PER_PART),
         )
-        folds, positions = order_fairly(self.queries.strata)
-        starts = np.linspace(0, len(positions), -(-len(positions) // size) + 1).astype(np.intp)
+        folds, positions = self.queries.order
+        starts, n_queries = [0], len(positions)
+        if self.draws:
+            size = min(size, -(-n_queries // _LEAST_PARTS))
+            # Sampling errors come from differences between two draws, summed over parts.
+            n_twice = min(DRAWN_TWICE, n_queries)
+            starts = _divide(0, n_twice, max(-(-n_twice // size), min(_LEAST_PARTS, n_twice)))
+        n_left = n_queries - starts[-1]
+        starts += _divide(starts[-1], n_queries, -(-n_left // size))[1:]
         return [
-            Part(_pieces(folds[start:end], positions[start:end]), bool(start < _OBSERVED))
-            for start, end in pairwise(starts.tolist())
+            Part(_pieces(folds[start:end], positions[start:end]), bool(start < _MOST_OBSERVED))
+            for start, end in pairwise(starts)
         ]
 
     def _draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
         n_draws = min(max(self.queries.n_queries // _QUERIES_PER_DRAW, 1), _MOST_DRAWS)
+        is_quick = pass_number < self.n_quick_passes
+        sampler = self.quick if is_quick and self.quick is not None else self.sampler
         drawn = []
         for position in range(n_draws if self.draws else 1):
-            rng = generator(self.seed or 0, pass_number, position)
-            coalitions = self.sampler.draw(self.n_results, self.column_semivalue, rng)
+            # A quick pass leaves the draws of later ones as they are without it.
+            key = (1, 0, position) if is_quick else (pass_number - self.n_quick_passes, position)
+            rng = generator(self.seed or 0, *key)
+            coalitions = sampler.draw(self.n_results, self.column_semivalue, rng)
             if self.with_label:
                 coalitions = coalitions.with_last_player()
             # If the utility without columns is set to 0, all others rise by a constant, which the
@@ -301,6 +414,20 @@ def order_fairly(strata: list[Positions]) -> tuple[Positions, Positions]:
         times[mine] = (ranks + 0.5) / len(mine)
     order = np.argsort(times, kind="stable")
     return folds[order], positions[order]
+
+
+def _divide(start: int, end: int, n_parts: int) -> list[int]:
+    """Return the ends of parts of about equal size."""
+    return [int(each) for each in np.linspace(start, end, n_parts + 1)]
+
+
+def _draw_evenly(labels: Floats, n_drawn: int) -> Positions:
+    """Return the positions of the first queries of each class, equally many where possible."""
+    turns = np.empty(len(labels), dtype=np.intp)
+    for label in np.unique(labels):
+        mine = np.flatnonzero(labels == label)
+        turns[mine] = np.arange(len(mine))
+    return np.sort(np.argsort(turns, kind="stable")[:n_drawn])
 
 
 def _pieces(folds: Positions, positions: Positions) -> tuple[FoldQueries, ...]:
@@ -410,40 +537,53 @@ def add_by_code(entries: Sequence[Mapping[str, Any]], name: str, n_codes: int) -
 class QueryRecorder:
     """Records the values of single queries, for the variance within strata.
 
-    ``n_results`` is the number of column players, ``n_players`` that of row players.
+    ``n_results`` is the number of column players, ``n_players`` that of row players. ``grouped``
+    says whether a row player may have several rows.
     """
 
-    def __init__(self, n_results: int, n_players: int, n_strata: int, n_owners: int = 0) -> None:
-        shape = n_results + 1, n_players + 1
-        self._seen = np.zeros(shape)
-        self._first, self._second = (np.zeros((n_strata, *shape)) for _ in range(2))
-        self._owned_first, self._owned_second = (np.zeros((n_strata, n_owners)) for _ in range(2))
+    def __init__(
+        self, n_results: int, n_players: int, n_strata: int, n_owners: int = 0, *, grouped: bool
+    ) -> None:
+        self._shape = n_strata, n_results + 1, n_players + 1
+        # Players with several rows have sums; rows of different ones are squared as they are.
+        self._grouped = grouped
+        self._first, self._second = np.zeros((2, *self._shape))
+        of_owners = n_strata, count_with_pairs(n_owners)
+        self._owned_first, self._owned_second = np.zeros(of_owners), np.zeros(of_owners)
         self._n_queries, self._counts = np.zeros(n_strata, dtype=np.int64), np.zeros(n_strata)
 
-    def start_fold(self, players: Positions, owned: OwnerCodes | None = None) -> None:
-        """Prepare for values of rows that belong to these row players."""
-        self._values = np.empty((len(self._seen) - 1, len(players)))
-        self._players, self._owned = players, owned
-
-    def clear_values(self) -> Floats:
-        """Return an array of zeros for the values of the next query."""
-        self._values[:] = 0.0
-        return self._values
-
-    def add_values(self, squared_weight: float, stratum: int) -> None:
-        """Add the values in that array to the sums of a stratum."""
+    @contextmanager
+    def in_fold(self, players: Positions, owned: OwnerCodes | None = None) -> Iterator[Floats]:
+        """Give an array of zeros for the values of a query, of rows of these row players."""
         from cellworth.knn import kernels
 
-        kernels.observe(
-            self._values, self._players, squared_weight, self._seen, self._first[stratum],
-            self._second[stratum],
-        )  # fmt: skip
+        n_strata, n_lines, n_ends = self._shape
+        self.values: Floats = np.zeros((n_lines - 1, len(players)))
+        self._players, self._owned = players, owned
+        self._seen = np.zeros((n_lines - 1, n_ends - 1)) if self._grouped else self.values
+        n_seen = self._seen.shape[1]
+        self._totals = np.empty(n_seen)
+        self._sums = np.zeros((2, n_strata, n_lines, n_seen + 1))
+        yield self.values
+        where = np.append(np.arange(n_seen) if self._grouped else players, n_ends - 1)
+        for stratum in range(n_strata):
+            kernels.add_by_player(self._sums[0, stratum], where, self._first[stratum])
+            kernels.add_by_player(self._sums[1, stratum], where, self._second[stratum])
+
+    def add_values(self, squared_weight: float, stratum: int) -> None:
+        """Add the values in that array to the sums of a stratum, and set them to 0."""
+        from cellworth.knn import kernels
+
         self._n_queries[stratum] += 1
         self._counts[stratum] += squared_weight
         if self._owned is not None:
-            sums = self._owned.sums(self._values)
+            sums = append_pairs(self._owned.sums(self.values))
             self._owned_first[stratum] += squared_weight * sums
             self._owned_second[stratum] += squared_weight * sums**2
+        if self._grouped:
+            kernels.add_by_player(self.values, self._players, self._seen)
+            self.values[:] = 0.0
+        kernels.observe(self._seen, squared_weight, self._totals, *self._sums[:, stratum])
 
     def variance(self) -> QueryVariance:
         """Return the sums over all recorded queries."""

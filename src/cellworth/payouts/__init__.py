@@ -1,4 +1,4 @@
-"""Payouts: who gets how much, for which cells, and the audit that replays it.
+"""Payouts: who gets how much, for which cells, and the bundle to replay it.
 
 Examples
 --------
@@ -12,19 +12,42 @@ Examples
 """
 
 from cellworth.payouts.agreement import Agreement
-from cellworth.payouts.audit import Verdict, verify_audit
-from cellworth.payouts.fraud_checks import Finding, check_owners
+from cellworth.payouts.allocation import IntervalPlan
+from cellworth.payouts.chain import verify_chain, verify_proof, write_proofs
+from cellworth.payouts.copies import share_copies
+from cellworth.payouts.fraud_checks import OwnerFinding, check_owners
+from cellworth.payouts.owner_players import (
+    OwnerValuer,
+    SourceComparison,
+    compare_sources,
+    measure_owner_interactions,
+)
 from cellworth.payouts.payout import Payout, Statement, split_revenue
-from cellworth.payouts.policy import Policy
+from cellworth.payouts.policy import Policy, ValidationDraw
+from cellworth.payouts.replay import Verdict, verify_bundle
+from cellworth.payouts.signatures import generate_key, sign, verify_signatures
 
 __all__ = [
     "Agreement",
-    "Finding",
+    "IntervalPlan",
+    "OwnerFinding",
+    "OwnerValuer",
     "Payout",
     "Policy",
+    "SourceComparison",
     "Statement",
+    "ValidationDraw",
     "Verdict",
     "check_owners",
+    "compare_sources",
+    "generate_key",
+    "measure_owner_interactions",
+    "share_copies",
+    "sign",
     "split_revenue",
-    "verify_audit",
+    "verify_bundle",
+    "verify_chain",
+    "verify_proof",
+    "verify_signatures",
+    "write_proofs",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -12,10 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats
+from cellworth.data.arguments import Floats, Mask
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners
-from cellworth.payouts.policy import Policy, compute_quotas, compute_weights, round_to_units
+from cellworth.payouts.policy import (
+    Policy,
+    add_by_party,
+    compute_quotas,
+    compute_weights,
+    count_units,
+    divide_by_owner,
+    find_parties,
+    round_to_units,
+    share_equally,
+)
+from cellworth.sampling.moments import WIDTH_95, draw_errors, widening
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation
 
@@ -25,6 +36,13 @@ _DIGITS = 52
 _HALF = 26
 # Values below this share of the scores are rounding errors and count as 0.
 _ROUNDING = 1e-12
+# Draws of owners' values, from which the intervals of amounts follow.
+_SEED = 22
+_MOST_DRAWS, _LEAST_DRAWS, _NUMBERS_DRAWN = 4_000, 400, 4_000_000
+# Steps to the factor for errors, which is then exact to 0.1%.
+_HALVINGS = 11
+# The last digits of simulated amounts may differ between processors.
+_PART_OF_UNIT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +62,54 @@ class OwnerErrors:
         both: Floats = np.hypot(self.sampling, validation)
         return both
 
+    @property
+    def sampled(self) -> float:
+        """Largest part of an owner's variance that is due to sampling."""
+        together = self.together
+        known = together > 0
+        return float(((self.sampling[known] / together[known]) ** 2).max(initial=0.0))
+
+
+@dataclass(frozen=True)
+class IntervalPlan:
+    """Validation rows that narrower intervals of amounts need, from ``payout.plan``.
+
+    Errors are proportional to 1 / sqrt(n) for n independent validation rows, and in model games to
+    1 / sqrt(n) for n tasks; those of a nearest-neighbor run have as many draws as rows. Amounts
+    follow from smaller errors by the policy, as their intervals do.
+
+    Parameters
+    ----------
+    currency : str
+    width_now, width_then : float
+        Width of the widest interval, now and as planned.
+    rows_now, rows_then : int
+        Validation rows.
+    times_tasks : float
+        How many times as many tasks a model game needs; 1 if sampling errors hardly matter.
+
+    Examples
+    --------
+    >>> from cellworth.payouts import IntervalPlan
+    >>> IntervalPlan("EUR", 8000.0, 4000.0, 100, 400, 1.0)
+    About 400 validation rows, instead of 100: the widest interval is then 4,000 EUR, not 8,000.
+    """
+
+    currency: str
+    width_now: float
+    width_then: float
+    rows_now: int
+    rows_then: int
+    times_tasks: float = 1.0
+
+    def __repr__(self) -> str:
+        tasks = f" and {self.times_tasks:.3g} times as many tasks" * (self.times_tasks != 1)
+        return (
+            f"About {self.rows_then:,} validation rows, instead of {self.rows_now:,}{tasks}: the "
+            f"widest interval is then {self.width_then:,.0f} {self.currency}, not "
+            f"{self.width_now:,.0f}."
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
@@ -53,10 +119,15 @@ class Allocation:
     # Hash of the cells that each owner holds.
     keys: tuple[str, ...]
     amounts: tuple[Decimal, ...]
+    # 95% intervals of the amounts; None if errors are not known.
+    intervals: tuple[tuple[Decimal, Decimal] | None, ...]
     values: Floats
     errors: OwnerErrors
     carried: Mapping[str, float]
     unassigned: float
+    # What is not paid, and owners who share in equal parts, as the policy's "undecided" says.
+    held: Decimal
+    ties: tuple[tuple[str, ...], ...]
 
 
 def allocate(
@@ -68,33 +139,237 @@ def allocate(
     amount: Decimal,
     brought: Mapping[str, float],
 ) -> Allocation:
-    """Divide an amount among the owners; a pure function of the content of an audit."""
+    """Divide an amount among the owners; a pure function of the content of a bundle."""
     names, keys = holdings.names, holdings.keys
     exact, unassigned = sum_owner_values(valuation, holdings)
     exact = [
         value + Fraction(brought.get(name, 0.0)) for value, name in zip(exact, names, strict=True)
     ]
     values = np.array([float(value) for value in exact])
+    errors = compute_owner_errors(valuation, holdings)
+    drawn = draw_owner_errors(valuation, holdings, errors)
+    codes = find_parties(policy, names)
     for_labels = _compute_label_quotas(amount, policy, names, labels)
-    shares = compute_quotas(
-        Fraction(amount) - sum(for_labels),
-        compute_weights(exact, policy.negative),
-        Fraction(Decimal(policy.minimum)),
+    for_cells = Fraction(amount) - sum(for_labels)
+    by_party = add_by_party(exact, codes)
+    quotas = compute_quotas(
+        for_cells, compute_weights(by_party, policy.negative), Fraction(Decimal(policy.minimum))
     )
+    ties = []
+    if policy.undecided == "equal":
+        playing = {code for code, holds in zip(codes, holdings.hold_blocks, strict=True) if holds}
+        ties = _find_ties(find_undecided(values, drawn, codes, errors), by_party, playing)
+    shares = divide_by_owner(share_equally(quotas, ties), exact, codes)
     shares = [cells + label for cells, label in zip(shares, for_labels, strict=True)]
+    unit = Decimal(policy.unit)
+    amounts = round_to_units(shares, unit, keys)
+    fixed = np.array([float(label) for label in for_labels])
+    simulated = fixed + simulate_quotas(policy, float(for_cells), values + drawn, codes)
+    intervals = [_find_interval(*one, unit) for one in zip(amounts, simulated.T, strict=True)]
+    if policy.undecided == "hold":
+        amounts = [_get_low_end(interval) for interval in intervals]
     return Allocation(
         names,
         keys,
-        tuple(round_to_units(shares, Decimal(policy.unit), keys)),
+        tuple(amounts),
+        tuple(intervals),
         values,
-        compute_owner_errors(valuation, holdings),
-        _find_shortfalls(names, values) if policy.negative == "carry" else {},
+        errors,
+        _find_shortfalls(names, exact, codes, brought) if policy.negative == "carry" else {},
         float(unassigned),
+        amount - sum(amounts),
+        tuple(tuple(names[i] for i, code in enumerate(codes) if code in tie) for tie in ties),
     )
 
 
-def _find_shortfalls(names: tuple[str, ...], values: Floats) -> dict[str, float]:
-    return {name: float(v) for name, v in zip(names, values, strict=True) if v < 0}
+def _get_low_end(interval: tuple[Decimal, Decimal] | None) -> Decimal:
+    if interval is None:
+        raise ValueError(
+            "undecided='hold' needs the errors of the values, which are not known; pass owners to "
+            "fit, or agree on 'pay'."
+        )
+    return interval[0]
+
+
+def _find_ties(undecided: Mask, weights: Sequence[Fraction], playing: Set[int]) -> list[list[int]]:
+    """Return groups of parties of undecided order.
+
+    From the largest value down, a party joins the group before it if its order with the group's
+    first party is undecided.
+    """
+    groups: list[list[int]] = []
+    for one in sorted(playing, key=lambda code: (-weights[code], code)):
+        if groups and undecided[groups[-1][0], one]:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return [group for group in groups if len(group) > 1]
+
+
+def find_undecided(
+    values: Floats, drawn: Floats, codes: Sequence[int], errors: OwnerErrors
+) -> Mask:
+    """Return of which parties, by their values and draws of errors, the order is undecided.
+
+    The difference of their values is then within 1.96 standard errors of it, or its error is not
+    known. If errors are only bounded, that of a difference is at most their sum.
+    """
+    sums = _add_by_code(values[np.newaxis], codes)[0]
+    if errors.bounded:
+        each = _add_by_code(errors.together[np.newaxis], codes)[0]
+        of_differences = np.add.outer(each, each)
+    else:
+        parties = _add_by_code(drawn, codes)
+        products = parties.T @ parties / len(parties)
+        variances = np.add.outer(np.diag(products), np.diag(products))
+        of_differences = np.sqrt(np.maximum(variances - 2 * products, 0.0))
+    # Differences due to rounding do not count.
+    limits = WIDTH_95 * of_differences + _ROUNDING * np.abs(sums).max()
+    undecided: Mask = ~(np.abs(np.subtract.outer(sums, sums)) > limits)
+    return undecided
+
+
+def _add_by_code(values: Floats, codes: Sequence[int]) -> Floats:
+    """Return the sums of columns with the same code."""
+    sums = np.zeros((len(values), max(codes) + 1))
+    for column, code in zip(values.T, codes, strict=True):
+        sums[:, code] += column
+    return sums
+
+
+def draw_owner_errors(valuation: Valuation, holdings: Holdings, errors: OwnerErrors) -> Floats:
+    """Return draws of the errors of owners' values, shape (n_draws, n_owners); NaN: not known.
+
+    The draws have the covariances that the run observed, if ``fit`` got the owners. Otherwise,
+    errors are drawn as if they were not correlated. The same draws come every time.
+    """
+    drawn = draw_observed_errors(valuation, holdings)
+    if drawn is not None:
+        return drawn
+    n_owners = len(holdings.names)
+    return np.asarray(_draw_normals(n_owners)[0][:, :n_owners] * errors.together)
+
+
+def draw_observed_errors(valuation: Valuation, holdings: Holdings) -> Floats | None:
+    """Return draws of the errors that the run observed; None unless for all owners of blocks."""
+    held, positions, owned = (
+        holdings.hold_blocks,
+        find_observed(valuation, holdings),
+        valuation.owned,
+    )
+    if positions is None or owned is None:
+        return None
+    n_owners = len(owned.names)
+    normals = _draw_normals(n_owners)
+    drawn = np.zeros((normals.shape[1], len(held)))
+    both_errors = [owned.validation]
+    if valuation.status != "exact":
+        both_errors.append(owned.moments.sampling_se * widening(owned.moments.count))
+    for of_sums, numbers in zip(both_errors, normals, strict=False):
+        if of_sums is not None:
+            drawn[:, held] += draw_errors(of_sums, n_owners, numbers)[:, positions]
+    return drawn
+
+
+def _draw_normals(n_owners: int) -> Floats:
+    """Return standard normal numbers of shape (2, n_draws, n_owners + 1), always the same."""
+    half = min(max(_NUMBERS_DRAWN // n_owners, _LEAST_DRAWS), _MOST_DRAWS) // 2
+    generator = np.random.Generator(np.random.Philox(_SEED))
+    numbers = generator.standard_normal((2, half, n_owners + 1))
+    # Each draw comes with its opposite, so that their mean is the estimate.
+    return np.concatenate([numbers, -numbers], axis=1)
+
+
+def simulate_quotas(policy: Policy, amount: float, values: Floats, codes: Sequence[int]) -> Floats:
+    """Return the shares of an amount for draws of owners' values, shape (n_draws, n_owners).
+
+    Draws by which nothing could be split, because no weight is above 0, are left out. Ties are not
+    shared: intervals are those of the estimates.
+    """
+    parties = _add_by_code(values, codes)
+    weights = parties if policy.negative == "signed" else np.maximum(parties, 0.0)
+    # A draw that is not known (NaN) is kept: it makes the interval unknown.
+    kept = ~(weights.sum(axis=1) <= _ROUNDING * np.abs(weights).sum(axis=1))
+    quotas = _simulate_minimum(weights[kept], amount, float(Decimal(policy.minimum)))
+    if len(set(codes)) == len(codes):
+        return quotas
+    signs = np.where(quotas >= 0, 1.0, -1.0)[:, codes]
+    inside = np.maximum(signs * values[kept], 0.0)
+    totals = _add_by_code(inside, codes)[:, codes]
+    sizes = np.bincount(codes)[codes]
+    parts = np.divide(inside, totals, out=np.ones_like(inside) / sizes, where=totals > 0)
+    return np.asarray(quotas[:, codes] * parts)
+
+
+def shrink_errors(
+    policy: Policy,
+    valuation: Valuation,
+    holdings: Holdings,
+    labels: Mapping[str, int],
+    shared: Allocation,
+    *,
+    amount: Decimal,
+    part: float,
+) -> float:
+    """Return the factor for all errors that reduces the widest interval to a part of itself."""
+    errors = draw_owner_errors(valuation, holdings, shared.errors)
+    codes = find_parties(policy, shared.owners)
+    fixed = _compute_label_quotas(amount, policy, shared.owners, labels)
+    for_cells = float(Fraction(amount) - sum(fixed))
+
+    def measure_widest(factor: float) -> float:
+        quotas = simulate_quotas(policy, for_cells, shared.values + factor * errors, codes)
+        low, high = np.quantile(quotas, [0.025, 0.975], axis=0)
+        return float((high - low).max())
+
+    below, above, limit = 0.0, 1.0, part * measure_widest(1.0)
+    for _ in range(_HALVINGS):
+        middle = (below + above) / 2
+        below, above = (below, middle) if measure_widest(middle) > limit else (middle, above)
+    return above
+
+
+def _simulate_minimum(weights: Floats, amount: float, minimum: float) -> Floats:
+    at_minimum = np.zeros(weights.shape, dtype=bool)
+    while True:
+        left = amount - minimum * at_minimum.sum(axis=1)
+        rest = np.where(at_minimum, 0.0, weights)
+        quotas = np.where(at_minimum, minimum, rest * (left / rest.sum(axis=1))[:, np.newaxis])
+        below = quotas < minimum * (1.0 - _ROUNDING)
+        if minimum == 0 or not below.any():
+            return quotas
+        at_minimum |= below
+
+
+def _find_interval(
+    amount: Decimal, simulated: Floats, unit: Decimal
+) -> tuple[Decimal, Decimal] | None:
+    """Return the 95% interval of an amount: percentiles of simulated ones; None if not known."""
+    if len(simulated) == 0 or np.isnan(simulated).any():
+        return None
+    ordered = np.sort(simulated)
+    if ordered[-1] - ordered[0] <= _ROUNDING * abs(ordered[0]):
+        return amount, amount
+    outside, size = round(len(ordered) / 40), float(unit)
+    low = math.floor(ordered[outside] / size + _PART_OF_UNIT)
+    high = math.ceil(ordered[-1 - outside] / size - _PART_OF_UNIT)
+    return min(count_units(low, unit), amount), max(count_units(high, unit), amount)
+
+
+def _find_shortfalls(
+    names: tuple[str, ...],
+    values: Sequence[Fraction],
+    codes: Sequence[int],
+    brought: Mapping[str, float],
+) -> dict[str, float]:
+    """Return what owners carry to the next payout; who left still carries it.
+
+    The shortfall of a party of negative value is divided among its owners of negative value.
+    """
+    left = {name: value for name, value in brought.items() if name not in names}
+    shortfalls = [min(value, Fraction(0)) for value in add_by_party(values, codes)]
+    divided = zip(names, divide_by_owner(shortfalls, values, codes), strict=True)
+    return left | {name: float(value) for name, value in divided if value < 0}
 
 
 def _compute_label_quotas(
@@ -187,11 +462,9 @@ def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
 
 def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None:
     """Return the errors that the run observed; None unless for all owners of blocks."""
-    held = holdings.hold_blocks
-    mine = [key for key, holds in zip(holdings.keys, held, strict=True) if holds]
-    if valuation.owned is None or not set(mine) <= set(valuation.owned.keys):
+    held, positions = holdings.hold_blocks, find_observed(valuation, holdings)
+    if positions is None:
         return None
-    positions = [valuation.owned.keys.index(key) for key in mine]
     observed = valuation.owners()
     sampling, validation = np.zeros(len(held)), np.zeros(len(held))
     sampling[held] = observed.sampling_se[positions]
@@ -199,6 +472,14 @@ def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
         return OwnerErrors(sampling, None, bounded=False)
     validation[held] = observed.validation_se[positions]
     return OwnerErrors(sampling, validation, bounded=False)
+
+
+def find_observed(valuation: Valuation, holdings: Holdings) -> list[int] | None:
+    """Return the positions of owners of blocks among those that the run observed, if all were."""
+    mine = [key for key, holds in zip(holdings.keys, holdings.hold_blocks, strict=True) if holds]
+    if valuation.owned is None or not set(mine) <= set(valuation.owned.keys):
+        return None
+    return [valuation.owned.keys.index(key) for key in mine]
 
 
 def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> OwnerErrors | None:

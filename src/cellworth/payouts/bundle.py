@@ -1,12 +1,16 @@
-"""Files of an audit, and how a sharded table is replayed."""
+"""Files of a bundle, and how a sharded table is replayed."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import io
 import json
+import math
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +19,18 @@ import numpy as np
 from cellworth.data.arguments import Codes, is_integer
 from cellworth.data.blocks import LABEL
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import local_path, write_atomically
+from cellworth.data.io import local_path, read_manifest, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.tables import AbsentTable
 from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.payouts.allocation import Allocation
 from cellworth.payouts.policy import shorten
 from cellworth.runtime.executors import choose_thread_executor
+from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.storage import read_parquet
 from cellworth.valuation.valuation import RowChunk, Valuation
 
-FORMAT = "cellworth audit"
+FORMAT = "cellworth bundle"
 VERSION = 1
 MANIFEST = "manifest.json"
 VALUATION = "valuation"
@@ -34,10 +39,17 @@ _ROWS = "holdings.parquet"
 PAYOUT = "payout.json"
 AGREEMENT = "agreement.toml"
 UTILITIES = "utilities.parquet"
+# What every owner may see, with the root of the tree over all owners' parts.
+PUBLIC = "public.json"
+_SALT_BYTES = 32
+_ADDS_UP = 1e-9
+# A hash of one kind must not pass for another.
+_LEAF, _NODE, _PART = b"\x00", b"\x01", b"\x02"
+_CLOCKS_DIFFER = timedelta(minutes=10)
 
 
 class DifferenceError(Exception):
-    """The first difference between an audit and its replay."""
+    """The first difference between a bundle and its replay."""
 
 
 def write_bundle(
@@ -59,14 +71,209 @@ def write_bundle(
     valuation.save(path / VALUATION)
     _write(path / _ROWS, _encode_parquet({"line": holdings.row_lines[:]}))
     held = _serialize_holdings(holdings) | {"labels": dict(labels)}
-    _write(path / _HOLDINGS, _encode_json(held))
-    _write(path / PAYOUT, _encode_json(payout))
+    _write(path / _HOLDINGS, encode_json(held))
+    payout = {**payout, "salt": secrets.token_hex(_SALT_BYTES)}
+    _write(path / PAYOUT, encode_json(payout))
+    public = make_public(round_trip_json(payout), valuation, holdings, labels)
+    _write(path / PUBLIC, encode_json(public))
     if agreement is not None:
         _write(path / AGREEMENT, agreement.encode())
     if log is not None:
         _write(path / UTILITIES, _encode_parquet(log))
     _write(path / MANIFEST, make_manifest(hash_files(path)))
     return compute_digest(path)
+
+
+def read_previous(folder: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:
+    """Return the digest of the bundle before, and the shortfalls that it carried over."""
+    path = local_path(folder, "carried")
+    if not (path / PAYOUT).is_file():
+        raise FileNotFoundError(
+            f"carried must be the folder of a bundle or a mapping, got {path}; give the folder "
+            "that payout.save wrote."
+        )
+    try:
+        compare_files(path, None)
+        carried = read_json(path / PAYOUT)["carried"]
+    except (DifferenceError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} was changed after it was saved: {error}") from error
+    return compute_digest(path), carried
+
+
+def compare_files(path: Path, digest: str | None) -> None:
+    """Compare all files with the manifest, and the manifest with a digest."""
+    if not (path / MANIFEST).is_file():
+        raise DifferenceError(f"{MANIFEST} is missing.")
+    manifest = read_manifest(path / MANIFEST, FORMAT, VERSION)
+    named, there = manifest["files"], hash_files(path)
+    for name in sorted(set(named) | set(there)):
+        if name not in there:
+            raise DifferenceError(f"{name} is missing.")
+        if name not in named:
+            raise DifferenceError(f"{name} was added after the bundle was saved.")
+        if named[name] != there[name]:
+            raise DifferenceError(f"{name} is not the file that was saved (its sha256 differs).")
+    if (path / MANIFEST).read_bytes() != make_manifest(there):
+        raise DifferenceError(f"{MANIFEST} was changed after it was written.")
+    if digest is not None and digest != compute_digest(path):
+        raise DifferenceError(f"the digest is {compute_digest(path)}, but {digest} was given.")
+
+
+def read_time(text: Any) -> datetime:
+    """Return the time of a bundle; raise DifferenceError unless it is one, and not to come."""
+    try:
+        time = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise DifferenceError(f"the time {shorten(text)} is not a time.") from None
+    if time.tzinfo is None or time.isoformat() != text:
+        raise DifferenceError(f"the time {shorten(text)} has no zone or is not written in full.")
+    if time > datetime.now(UTC) + _CLOCKS_DIFFER:
+        raise DifferenceError(f"the time {text} is still to come.")
+    return time
+
+
+def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> dict[str, list[Any]]:
+    """List the values of the cells in which one owner has a share."""
+    n_claims, labels = holdings.claims.sum(axis=1), valuation.column_labels
+    found: dict[str, list[Any]] = {
+        name: [] for name in ("row", "column", "value", "sampling_se", "share")
+    }
+    for chunk in valuation.iter_rows():
+        codes = holdings.codes(chunk.rows)
+        held = holdings.claims[:, position][codes]
+        rows, columns = np.nonzero(held)
+        found["row"] += valuation.blocks.rows.some_labels(chunk.rows)[rows].tolist()
+        found["column"] += labels[columns].tolist()
+        found["value"] += chunk.values[held].tolist()
+        found["sampling_se"] += chunk.sampling_se[held].tolist()
+        found["share"] += (1.0 / n_claims[codes[held]]).tolist()
+    return found
+
+
+def make_public(
+    payout: Mapping[str, Any], valuation: Valuation, holdings: Holdings, labels: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return what every owner may see of a payout; the root commits to all owners' parts."""
+    parts = make_parts(payout, valuation, holdings, labels)
+    sums = [(one["values"]["value"] - one["values"]["brought"], one["values"]["sum"])
+            for one in parts or []]  # fmt: skip
+    return {
+        "time": payout["time"],
+        "previous": payout["previous"],
+        "agreement_sha256": payout["agreement_sha256"],
+        "amount": payout["amount"],
+        "currency": payout["policy"]["currency"],
+        "n_owners": len(payout["owners"]),
+        # Whether each owner's value is the sum of its cells and what was carried over.
+        "adds_up": all(_is_close(value, total) for value, total in sums),
+        "root": None if parts is None else compute_root([hash_part(one) for one in parts]),
+    }
+
+
+def _is_close(value: float, total: float) -> bool:
+    return abs(value - total) <= _ADDS_UP * max(1.0, abs(value), abs(total))
+
+
+def make_parts(
+    payout: Mapping[str, Any], valuation: Valuation, holdings: Holdings, labels: Mapping[str, int]
+) -> list[dict[str, Any]] | None:
+    """Return each owner's amount and values, with salts; None for a table in shards."""
+    if isinstance(valuation, ShardedValuation):
+        return None
+    return [
+        _make_part(payout, one, list_own_cells(valuation, holdings, i), labels.get(one["name"], 0))
+        for i, one in enumerate(payout["owners"])
+    ]
+
+
+def _make_part(
+    payout: Mapping[str, Any], one: Mapping[str, Any], cells: dict[str, list[Any]], n_labels: int
+) -> dict[str, Any]:
+    """Return the part of one owner; salts keep others from guessing its figures."""
+    name, salt = one["name"], bytes.fromhex(payout["salt"])
+    cells["sampling_se"] = [_replace_nan(error) for error in cells["sampling_se"]]
+    salts = {
+        kind: hmac.digest(salt, f"{kind} of {name}".encode(), "sha256").hex()
+        for kind in ("amount", "values")
+    }
+    values = {
+        "owner": name,
+        "value": one["value"],
+        "sampling_se": one["sampling_se"],
+        "validation_se": one["validation_se"],
+        "brought": payout["brought"].get(name, 0.0),
+        "carried": payout["carried"].get(name, 0.0),
+        "labels": n_labels,
+        "sum": add_up(cells),
+        "cells": cells,
+        "salt": salts["values"],
+    }
+    amount = {"owner": name, "amount": one["amount"], "salt": salts["amount"]}
+    # Ids of rows may be dates.
+    plain: dict[str, Any] = json.loads(
+        json.dumps({"amount": amount, "values": values}, default=str)
+    )
+    return plain
+
+
+def add_up(cells: Mapping[str, Any]) -> float:
+    """Return the sum of an owner's shares of the values of its cells."""
+    pairs = zip(cells["value"], cells["share"], strict=True)
+    return math.fsum(value * share for value, share in pairs)
+
+
+def hash_figures(figures: Mapping[str, Any]) -> str:
+    """Return the hash of an owner's amount or values, which hold a salt."""
+    return hashlib.sha256(_PART + encode_json(figures)).hexdigest()
+
+
+def hash_part(part: Mapping[str, Any]) -> str:
+    """Return the leaf of an owner: the hash of the hashes of its amount and of its values."""
+    return join_figures(hash_figures(part["amount"]), hash_figures(part["values"]))
+
+
+def join_figures(amount_sha256: str, values_sha256: str) -> str:
+    """Return the leaf of an owner."""
+    both = bytes.fromhex(amount_sha256) + bytes.fromhex(values_sha256)
+    return hashlib.sha256(_LEAF + both).hexdigest()
+
+
+def compute_root(leaves: Sequence[str]) -> str:
+    """Return the root of the tree over leaves."""
+    level = list(leaves)
+    while len(level) > 1:
+        level = _join_pairs(level)
+    return level[0]
+
+
+def find_path(leaves: Sequence[str], position: int) -> list[list[str]]:
+    """Return the hashes that join a leaf to the root, each with its side."""
+    level, path = list(leaves), []
+    while len(level) > 1:
+        beside = position ^ 1
+        if beside < len(level):
+            path.append(["left" if beside < position else "right", level[beside]])
+        level, position = _join_pairs(level), position // 2
+    return path
+
+
+def follow_path(leaf: str, path: Sequence[Sequence[str]]) -> str:
+    """Return the root to which a path leads from a leaf."""
+    for side, beside in path:
+        if side not in ("left", "right"):
+            raise DifferenceError(f"the path has a side {shorten(side)}.")
+        leaf = _join_two(beside, leaf) if side == "left" else _join_two(leaf, beside)
+    return leaf
+
+
+def _join_pairs(level: Sequence[str]) -> list[str]:
+    pairs = [_join_two(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
+    # A hash without a neighbor moves up.
+    return [*pairs, level[-1]] if len(level) % 2 else pairs
+
+
+def _join_two(left: str, right: str) -> str:
+    return hashlib.sha256(_NODE + bytes.fromhex(left) + bytes.fromhex(right)).hexdigest()
 
 
 def serialize_provenance(valuation: Valuation) -> dict[str, Any]:
@@ -92,11 +299,16 @@ def serialize_allocation(shared: Allocation, valuation: Valuation) -> dict[str, 
                 "sampling_se": _replace_nan(errors.sampling[i]),
                 "validation_se": None if validation is None else _replace_nan(validation[i]),
                 "amount": str(shared.amounts[i]),
+                "interval": None if interval is None else list(map(str, interval)),
             }
-            for i, (name, key) in enumerate(zip(shared.owners, shared.keys, strict=True))
+            for i, (name, key, interval) in enumerate(
+                zip(shared.owners, shared.keys, shared.intervals, strict=True)
+            )
         ],
         "errors_are_bounds": errors.bounded,
         "carried": dict(shared.carried),
+        "held": str(shared.held),
+        "ties": [list(tie) for tie in shared.ties],
         "unassigned": shared.unassigned,
         "baseline": _replace_nan(valuation.baseline),
     }
@@ -186,7 +398,7 @@ def hash_files(path: Path) -> dict[str, str]:
 
 def make_manifest(files: Mapping[str, str]) -> bytes:
     """Return the content of the manifest for these files."""
-    return _encode_json({"format": FORMAT, "version": VERSION, "files": files})
+    return encode_json({"format": FORMAT, "version": VERSION, "files": files})
 
 
 def compute_digest(path: Path) -> str:
@@ -199,7 +411,8 @@ def round_trip_json(plain: Any) -> Any:
     return json.loads(json.dumps(plain))
 
 
-def _encode_json(plain: Mapping[str, Any]) -> bytes:
+def encode_json(plain: Mapping[str, Any]) -> bytes:
+    """Return the one way in which a JSON file is written."""
     return json.dumps(plain, indent=1).encode()
 
 
@@ -207,7 +420,7 @@ def read_json(path: Path) -> Any:
     """Read a JSON file that must be exactly as written, without duplicate keys."""
     content = path.read_bytes()
     plain = json.loads(content)
-    if not isinstance(plain, dict) or _encode_json(plain) != content:
+    if not isinstance(plain, dict) or encode_json(plain) != content:
         raise DifferenceError(f"{path.name} was changed after it was written.")
     return plain
 
@@ -221,7 +434,7 @@ def check_equal(came: Any, saved: Any, what: str) -> None:
     """Raise DifferenceError unless both are equal."""
     if came != saved:
         raise DifferenceError(
-            f"{what} should be {shorten(came)}, but the audit has {shorten(saved)}."
+            f"{what} should be {shorten(came)}, but the bundle has {shorten(saved)}."
         )
 
 

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import MISSING, Floats, Mask, Model, Positions, Scoring
+from cellworth.data.arguments import Floats, Mask, Model, Positions, Scoring
 from cellworth.data.holdings import Holdings
-from cellworth.data.owners import Owners
+from cellworth.data.owners import Owners, are_players
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.comparison import Comparison, compare_models
 from cellworth.diagnostics.repair import repair_cells
-from cellworth.knn.columns import CategoricalColumn, CodedColumn, read_column
 from cellworth.payouts.allocation import (
     check_owners_type,
     check_same_table,
     compute_owner_errors,
+    draw_observed_errors,
     estimate_rounding,
     sum_owner_values,
+)
+from cellworth.payouts.copies import (
+    Cells,
+    Twins,
+    TwinSearch,
+    find_copied_rows,
+    find_repeated_rows,
+    iter_pairs,
 )
 from cellworth.payouts.policy import has_joint_rows, join_names
 from cellworth.sampling.moments import WIDTH_95
@@ -33,17 +41,20 @@ from cellworth.valuation.valuation import Valuation
 _LEAST_SEPARABLE = 0.05
 _LEAST_ROWS_SEPARABLE = 20
 _MOST_ROWS = 20_000
-_FAR = 1e9
+# Names of the sides of a comparison with validation rows, if no owner holds whole rows.
+VALIDATION, ALL = "validation rows", "all owners"
 # Kind of the finding for sharded tables, whose cells are not checked.
 NOT_CHECKED = "not checked"
+# Kind of the finding for a total that is not above 0 beyond noise.
+WITHIN_NOISE = "within noise"
+LEAKED = "leaked rows"
+# Owners with negative values: beyond noise, and within noise.
+BELOW_ZERO, PERHAPS_BELOW_ZERO = "below zero", "perhaps below zero"
+# Findings that stop no payout.
+NOTES = (NOT_CHECKED, PERHAPS_BELOW_ZERO)
+RowValues = Mapping[str, Floats]
 # Splits of the rows into halves: few, because there may be many owners.
 N_SPLITS = 5
-# Rows are twins if every number is within this many scale units and all else is equal.
-_NEAR = 0.02
-# Share of twins, beyond chance, that is reported.
-_MOST_TWINS = 0.01
-# Differences of this many standard errors may be due to chance.
-_WIDE = 4.0
 # Columns with at least this association count as copies.
 _MOST_ALIKE = 0.95
 _LEAST_ROWS = 10
@@ -51,20 +62,23 @@ _FEW_LEVELS = 50
 
 
 @dataclass(frozen=True)
-class Finding:
+class OwnerFinding:
     """A problem to resolve before money is paid; it names no rows and no cells.
 
     Parameters
     ----------
     kind : str
-        "copied rows", "copied columns", "one identity", "below zero", "within noise", "better
-        without", or "not checked" for a sharded table.
+        "repeated rows" (within an owner), "copied rows" (between owners), "leaked rows" (of the
+        validation set), "copied columns", "one identity", "below zero", "within noise", "better
+        without"; notes that stop no payout are "perhaps below zero" and "not checked".
     owners : tuple of str
         Owners concerned.
     figure : float
         The size of the problem: a share of rows, an association, an area under the curve, a value,
         a total, a change of the score or a number of rows, depending on ``kind``.
     sentence : str
+    stake : float or None, default=None
+        Value of the first owner's rows that are copies, if single cells were valued.
 
     Examples
     --------
@@ -81,6 +95,7 @@ class Finding:
     owners: tuple[str, ...]
     figure: float
     sentence: str
+    stake: float | None = None
 
 
 def check_owners(
@@ -92,14 +107,17 @@ def check_owners(
     X_val: TableLike | None = None,
     y_val: VectorLike | None = None,
     scoring: Scoring = None,
-) -> list[Finding]:
+) -> list[OwnerFinding]:
     """Look for problems that make a split unfair.
 
     Copies are paid under every value that is symmetric and efficient, so they must be found before
-    the split: rows of one owner that nearly equal rows of another, and columns with the same
-    information. With a valuation, the checks also report owners with negative values and a total
-    whose 95% interval contains 0. If blocks were the players, they report pairs of owners whose
-    rows cannot be distinguished: an owner under two names is paid for both.
+    the split: rows of one owner that are copies of each other, of another owner's rows or of
+    validation rows, exact or with small changes, and columns with the same information. Less than
+    1% of honest pairs of owners are reported for copied rows.
+
+    With a valuation, the checks also report owners with negative values and a total that is not
+    above 0 beyond noise. If blocks were the players, they report pairs of owners whose rows cannot
+    be distinguished: an owner under two names is paid for both.
 
     With a model, the checks report owners whose cells make the model worse.
     :func:`~cellworth.diagnostics.compare_models` compares the table with one in which the owner's
@@ -110,18 +128,21 @@ def check_owners(
     ----------
     owners : Owners
     valuation : Valuation, default=None
+        If it was just fitted, its validation rows are known.
     model : classifier or regressor, default=None
         Needs ``y``, ``X_val`` and ``y_val`` as well.
     y : array-like of shape (n_rows,), default=None
         Labels of the owners' table.
-    X_val, y_val : table and labels, default=None
-        Rows to score the model on; none of the table's own.
+    X_val : table, default=None
+        Validation rows, none of the table's own; they are compared with the owners' rows.
+    y_val : array-like, default=None
+        Their labels, to score the model.
     scoring : str or callable, default=None
         As in :func:`~cellworth.diagnostics.compare_models`; None means accuracy or R squared.
 
     Returns
     -------
-    list of Finding
+    list of OwnerFinding
         Empty if there are none.
 
     Examples
@@ -131,8 +152,8 @@ def check_owners(
     >>> X = [[i % 7, i % 5, i * i % 11] for i in range(30)]
     >>> owners = Owners(X + X).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, 60))
     >>> for finding in check_owners(owners):
-    ...     print(finding.sentence.split(" (")[0])
-    100.0% of the rows of ann equal or nearly equal rows of bob in the 3 columns that both hold
+    ...     print(finding.sentence.split(", ")[0])
+    100.0% of the rows of ann have a twin among those of bob
     """
     check_owners_type(owners, empty_ok=True)
     holdings = None
@@ -140,7 +161,7 @@ def check_owners(
         check_valuation(valuation)
         check_same_table(owners, valuation)
         holdings = owners.on(valuation.blocks)
-    findings = run_checks(owners, valuation, holdings)
+    findings = run_checks(owners, valuation, holdings, X_val)
     data: dict[str, Any] = {"y": y, "X_val": X_val, "y_val": y_val}
     _check_model_arguments(model, data, scoring)
     if model is not None:
@@ -150,29 +171,79 @@ def check_owners(
 
 
 def run_checks(
-    owners: Owners, valuation: Valuation | None, holdings: Holdings | None
-) -> list[Finding]:
+    owners: Owners,
+    valuation: Valuation | None,
+    holdings: Holdings | None,
+    X_val: TableLike | None = None,
+) -> list[OwnerFinding]:
     """Run all checks that need no model."""
-    findings = _check_cells(owners, valuation)
+    validation = _find_validation_rows(owners, valuation, X_val)
+    findings = _check_cells(owners, valuation, validation)
     if valuation is not None and holdings is not None:
+        if validation is None and owners.sees_cells and _was_held_out(valuation):
+            findings.append(_report_leaks_not_checked(owners))
         findings += _check_negative_values(holdings, valuation)
-        findings += _check_total(owners, valuation)
+        findings += _check_total(holdings, valuation)
     return findings
 
 
-def _check_cells(owners: Owners, valuation: Valuation | None) -> list[Finding]:
+def _find_validation_rows(
+    owners: Owners, valuation: Valuation | None, X_val: TableLike | None
+) -> Table | None:
+    """Return the given validation rows, or those of the valuation if it was just fitted."""
+    if not owners.sees_cells:
+        return None
+    rows = None if valuation is None else valuation.held_out
+    if X_val is not None:
+        rows = Table.from_data(X_val, called="X_val")
+    return None if rows is None else rows.align_to(owners.table, called="X_val")
+
+
+def _was_held_out(valuation: Valuation) -> bool:
+    """Return whether a table was scored on validation rows apart from it."""
+    return valuation.scores is not None and valuation.scores.n_folds == 1
+
+
+def _check_cells(
+    owners: Owners, valuation: Valuation | None, validation: Table | None
+) -> list[OwnerFinding]:
     if not owners.sees_cells:
         return [_report_not_checked(owners)]
-    cells = _Cells(owners.table)
+    cells = Cells(owners.table, validation)
+    search = TwinSearch(cells, len(owners.names))
     held = {name: owners.cells_of(name) for name in owners.names}
-    findings = [*_check_copied_rows(held, cells), *_check_copied_columns(held, cells)]
+    row_values = _sum_own_rows(held, valuation)
+    distinct = dict(held)
+    findings = list(_check_repeated_rows(distinct, search, row_values))
+    if owners.delivered is None:
+        findings += _check_copied_rows(distinct, search, row_values)
+    else:
+        findings += _check_delivered_rows(owners, row_values)
+    findings += _check_copied_columns(held, cells)
+    if validation is not None and held:
+        rows = cells.n_rows + np.arange(validation.shape[0])
+        findings += _check_leaks(held, search, rows, row_values)
     if valuation is not None and has_joint_rows(valuation):
         findings += _check_identity(held, cells)
     return findings
 
 
-def _report_not_checked(owners: Owners) -> Finding:
-    return Finding(
+def _sum_own_rows(held: Mapping[str, Mask], valuation: Valuation | None) -> RowValues:
+    """Return the values of each owner's rows, if single cells were valued."""
+    if valuation is None or are_players(valuation.blocks):
+        return {}
+    if valuation.blocks.rows.grouped or valuation.blocks.columns.grouped:
+        return {}
+    # Who holds a cell together with others gets a part of its value.
+    n_owners = np.maximum(np.sum(list(held.values()), axis=0), 1)
+    return {
+        name: np.where(mine, valuation.values[:, : mine.shape[1]] / n_owners, 0.0).sum(axis=1)
+        for name, mine in held.items()
+    }
+
+
+def _report_not_checked(owners: Owners) -> OwnerFinding:
+    return OwnerFinding(
         NOT_CHECKED,
         tuple(owners.names),
         float(owners.shape[0]),
@@ -181,12 +252,22 @@ def _report_not_checked(owners: Owners) -> Finding:
     )
 
 
+def _report_leaks_not_checked(owners: Owners) -> OwnerFinding:
+    return OwnerFinding(
+        NOT_CHECKED,
+        tuple(owners.names),
+        0.0,
+        "the rows were not checked for copies of validation rows, which a saved valuation does "
+        "not hold; pass X_val as well.",
+    )
+
+
 def _check_model_arguments(model: Model | None, data: Mapping[str, Any], scoring: Scoring) -> None:
     given = [name for name, part in data.items() if part is not None]
-    if model is None and (given or scoring is not None):
+    alone = [name for name in given if name != "X_val"] + ["scoring"] * (scoring is not None)
+    if model is None and alone:
         raise ValueError(
-            f"{(given or ['scoring'])[0]} needs a model; pass model=, y=, X_val= and y_val=, or "
-            "none of them."
+            f"{alone[0]} needs a model; pass model=, y=, X_val= and y_val=, or only X_val."
         )
     if model is not None and len(given) < len(data):
         missing = [name for name in data if name not in given]
@@ -196,76 +277,94 @@ def _check_model_arguments(model: Model | None, data: Mapping[str, Any], scoring
         )
 
 
-class _Cells:
-    """A table as numbers: numeric columns in scale units, categories as codes."""
-
-    def __init__(self, table: Table) -> None:
-        read = [
-            read_column(position, [table], None, "robust") for position in range(table.shape[1])
-        ]
-        self.categorical = np.array([isinstance(c, CategoricalColumn | CodedColumn) for c in read])
-        self.numbers = np.column_stack([_read_numbers(column) for column in read])
-        self.known = np.column_stack([_is_known(column) for column in read])
-        self.names = table.names.tolist()
-
-    def of(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Floats:
-        """Return cells of some rows; different categories are always far apart."""
-        scale = np.where(self.categorical[columns], _FAR, 1.0)
-        return np.asarray(self.numbers[np.ix_(rows, columns)] * scale)
+def _check_repeated_rows(
+    held: dict[str, Mask], search: TwinSearch, row_values: RowValues
+) -> Iterator[OwnerFinding]:
+    """Find twins within owners; they are then left out of the cells that owners hold."""
+    for names, columns, rows in list(_group_by_columns(held)):
+        for twins in find_repeated_rows(search, dict(zip(names, rows, strict=True)), columns):
+            yield _report_twins("repeated rows", twins, row_values)
+            # Their copies in the table of another owner are looked for once.
+            held[twins.owner] = search.drop_repeats(held[twins.owner], columns)
 
 
-def _read_numbers(column: Any) -> Floats:
-    cells = column.cells[0].astype(np.float64)
-    if isinstance(column, CategoricalColumn | CodedColumn):
-        return np.asarray(cells)
-    scaled = cells * np.sqrt(column.weight)
-    # Missing values are equal to each other only.
-    return np.where(np.isnan(cells), MISSING * _FAR, scaled)
+def _check_copied_rows(
+    held: Mapping[str, Mask], search: TwinSearch, row_values: RowValues
+) -> Iterator[OwnerFinding]:
+    for sides, shared in iter_pairs(held, _find_complete_rows):
+        found = find_copied_rows(search, sides, shared)
+        if found is not None:
+            yield _report_twins("copied rows", found, row_values)
 
 
-def _is_known(column: Any) -> Mask:
-    cells = column.cells[0]
-    if isinstance(column, CategoricalColumn | CodedColumn):
-        return np.asarray(cells != MISSING)
-    return np.asarray(~np.isnan(cells.astype(np.float64)))
+def _check_delivered_rows(owners: Owners, row_values: RowValues) -> Iterator[OwnerFinding]:
+    """Find rows of another owner among the delivered ones, of which equal ones were merged."""
+    delivered, merged = owners.delivered, owners.merged
+    assert delivered is not None and merged is not None  # noqa: S101, PT018 (both or none)
+    search = TwinSearch(Cells(delivered.table), len(delivered.names))
+    held = {}
+    for name in delivered.names:
+        mine = delivered.cells_of(name)
+        own = np.flatnonzero(mine.any(axis=1))
+        # Copies of its own rows would make copies of others' look like chance.
+        first = own[np.unique(merged[own], return_index=True)[1]]
+        held[name] = mine & np.isin(np.arange(len(mine)), first)[:, np.newaxis]
+    values = {name: of_rows[merged] for name, of_rows in row_values.items()}
+    yield from _check_copied_rows(held, search, values)
 
 
-def _check_copied_rows(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
-    sides = OwnerRowsCache(cells.of)
-    kept = {name: mine.any(axis=0) for name, mine in held.items()}
-    complete: dict[tuple[str, bytes], Mask] = {}
-    for one, other in combinations(held, 2):
-        columns = np.flatnonzero(kept[one] & kept[other])
-        if len(columns) == 0:
-            continue
-        for key in ((name, columns.tobytes()) for name in (one, other)):
-            if key not in complete:
-                complete[key] = _find_complete_rows(held[key[0]], columns)
-        rows = _separate_rows(*(complete[name, columns.tobytes()] for name in (one, other)))
-        if min(map(len, rows)) < 2:
-            continue
-        finding = find_copied_rows(
-            dict(zip((one, other), (sides.of(some, columns) for some in rows), strict=True))
-        )
-        if finding is not None:
-            copier, source, share, usual = finding
-            yield Finding(
-                "copied rows",
-                (copier, source),
-                share,
-                f"{share:.1%} of the rows of {copier} equal or nearly equal rows of {source} in "
-                f"the {len(columns)} columns that both hold (about {usual:.1%} expected by "
-                "chance); copies are paid at the expense of other owners.",
-            )
+def _report_twins(kind: str, twins: Twins, row_values: RowValues) -> OwnerFinding:
+    alone = twins.owner == twins.source
+    where = "its own rows" if alone else f"those of {twins.source}"
+    return OwnerFinding(
+        kind,
+        (twins.owner,) if alone else (twins.owner, twins.source),
+        twins.share,
+        f"{twins.share:.1%} of the rows of {twins.owner} have a twin among {where}, "
+        f"{_describe_twins(twins)}; copies are paid at the expense of other owners.",
+        twins.add_up(row_values.get(twins.owner)),
+    )
+
+
+def _describe_twins(twins: Twins) -> str:
+    columns = "column" if twins.n_columns == 1 else f"{twins.n_columns} columns"
+    return (
+        f"equal or with small changes in the {columns} that are compared ({twins.equal:.1%} are "
+        f"equal; {twins.expected:.1%} have one by chance)"
+    )
+
+
+def _check_leaks(
+    held: Mapping[str, Mask], search: TwinSearch, validation: Positions, row_values: RowValues
+) -> Iterator[OwnerFinding]:
+    """Find twins of validation rows: for each owner of rows, or for all owners of columns."""
+    complete = {name: mine.all(axis=1) for name, mine in held.items()}
+    if not np.any(list(complete.values())):
+        complete = {ALL: np.any(list(held.values()), axis=0).all(axis=1)}
+    columns = np.arange(search.n_columns)
+    for name, rows in complete.items():
+        sides = {name: np.flatnonzero(rows), VALIDATION: validation}
+        twins = find_copied_rows(search, sides, columns)
+        if twins is not None:
+            yield _report_leak(twins, tuple(held) if name == ALL else (name,), row_values)
+
+
+def _report_leak(twins: Twins, concerned: tuple[str, ...], row_values: RowValues) -> OwnerFinding:
+    whose = f"rows of {join_names(concerned)}"
+    sides = [whose, "validation rows"]
+    one, other = sides if twins.source == VALIDATION else sides[::-1]
+    return OwnerFinding(
+        LEAKED,
+        concerned,
+        twins.share,
+        f"{twins.share:.1%} of the {one} have a twin among the {other}, {_describe_twins(twins)}; "
+        "such rows are scored by themselves, so they are paid too much.",
+        twins.add_up(row_values.get(twins.owner)),
+    )
 
 
 def _find_complete_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
     return np.asarray(held[:, columns].all(axis=1))
-
-
-def _separate_rows(one: Mask, other: Mask) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the rows that only one of two owners holds; a shared row is not a copy."""
-    return _thin_out(np.flatnonzero(one & ~other)), _thin_out(np.flatnonzero(other & ~one))
 
 
 def _thin_out(rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -273,11 +372,11 @@ def _thin_out(rows: NDArray[np.intp]) -> NDArray[np.intp]:
     return rows[:: max(-(-len(rows) // _MOST_ROWS), 1)]
 
 
-def _check_copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
+def _check_copied_columns(held: Mapping[str, Mask], cells: Cells) -> Iterator[OwnerFinding]:
     holders = _list_holders(held)
     everyone = {name for name, mine in held.items() if mine.any()}
     found: dict[tuple[str, ...], list[tuple[float, int, int]]] = {}
-    rows = _thin_out(np.arange(len(cells.numbers)))
+    rows = _thin_out(np.arange(cells.n_rows))
     owned = np.flatnonzero([len(some) > 0 for some in holders])
     for one, other, alike in find_copied_columns(
         cells.numbers[rows], cells.known[rows], cells.categorical, owned
@@ -289,7 +388,7 @@ def _check_copied_columns(held: Mapping[str, Mask], cells: _Cells) -> Iterator[F
     for concerned, pairs in found.items():
         alike, one, other = max(pairs, key=lambda pair: pair[0])
         more = f", and {len(pairs) - 1} more such pairs" if len(pairs) > 1 else ""
-        yield Finding(
+        yield OwnerFinding(
             "copied columns",
             concerned,
             alike,
@@ -306,27 +405,35 @@ def _list_holders(held: Mapping[str, Mask]) -> list[tuple[str, ...]]:
     return [tuple(names[position] for position in np.flatnonzero(column)) for column in holds.T]
 
 
-def _check_identity(held: Mapping[str, Mask], cells: _Cells) -> Iterator[Finding]:
-    """Find pairs of owners of the same columns whose rows cannot be distinguished."""
+def _group_by_columns(
+    held: Mapping[str, Mask],
+) -> Iterator[tuple[list[str], Positions, list[Positions]]]:
+    """Yield owners of the same columns, these columns, and the rows that are complete in them."""
     alike: dict[bytes, list[str]] = {}
     for name, mine in held.items():
         alike.setdefault(mine.any(axis=0).tobytes(), []).append(name)
     for names in alike.values():
         columns = np.flatnonzero(held[names[0]].any(axis=0))
-        rows = [
-            _thin_out(np.flatnonzero(_find_complete_rows(held[name], columns))) for name in names
-        ]
+        if len(columns):
+            complete = (_find_complete_rows(held[name], columns) for name in names)
+            yield names, columns, [np.flatnonzero(rows) for rows in complete]
+
+
+def _check_identity(held: Mapping[str, Mask], cells: Cells) -> Iterator[OwnerFinding]:
+    """Find pairs of owners of the same columns whose rows cannot be distinguished."""
+    for names, columns, complete in _group_by_columns(held):
+        rows = [_thin_out(some) for some in complete]
         enough = [i for i, some in enumerate(rows) if len(some) >= _LEAST_ROWS_SEPARABLE]
         separability = _compute_separability(cells.numbers[:, columns], [rows[i] for i in enough])
         for (i, one), (j, other) in combinations(enumerate(enough), 2):
             if separability[i, j] <= _estimate_chance_area(len(rows[one]), len(rows[other])):
-                yield Finding(
+                yield OwnerFinding(
                     "one identity",
                     (names[one], names[other]),
                     float(separability[i, j]),
                     f"rows of {names[one]} and {names[other]} cannot be distinguished (area under "
-                    f"the curve {separability[i, j]:.2f}); if they are one party, game='blocks' "
-                    "pays it under both names.",
+                    f"the curve {separability[i, j]:.2f}); if they are one party, it is paid "
+                    "under both names.",
                 )
 
 
@@ -358,14 +465,16 @@ def _estimate_chance_area(n_one: int, n_other: int) -> float:
     return 0.5 + max(_LEAST_SEPARABLE, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
 
 
-def _check_negative_values(holdings: Holdings, valuation: Valuation) -> Iterator[Finding]:
+def _check_negative_values(holdings: Holdings, valuation: Valuation) -> Iterator[OwnerFinding]:
     errors = compute_owner_errors(valuation, holdings).together
     values = [float(exact) for exact in sum_owner_values(valuation, holdings)[0]]
     for name, value, error in zip(holdings.names, values, errors, strict=True):
         if value < 0:
-            sure = "by more than two standard errors" if value + 2.0 * error < 0 else "within noise"
-            yield Finding(
-                "below zero",
+            perhaps = bool(value + 2.0 * error >= 0)
+            sure = "within noise" if perhaps else "by more than two standard errors"
+            sure = "its error is not known" if np.isnan(error) else sure
+            yield OwnerFinding(
+                PERHAPS_BELOW_ZERO if perhaps else BELOW_ZERO,
                 (name,),
                 value,
                 f"the cells of {name} have a negative value, {value:.4f} ({sure}): on average over "
@@ -373,25 +482,36 @@ def _check_negative_values(holdings: Holdings, valuation: Valuation) -> Iterator
             )
 
 
-def _check_total(owners: Owners, valuation: Valuation) -> Iterator[Finding]:
-    total, error = valuation.total, valuation.total_error
+def _check_total(holdings: Holdings, valuation: Valuation) -> Iterator[OwnerFinding]:
+    """Find a total of the owners' values that is not above 0 beyond noise."""
+    total, error = _sum_with_error(holdings, valuation)
     # An unknown error (NaN) gives no finding.
-    if abs(total) <= WIDTH_95 * error + estimate_rounding(valuation):
+    if total <= WIDTH_95 * error + estimate_rounding(valuation):
         low, high = total - WIDTH_95 * error, total + WIDTH_95 * error
-        yield Finding(
-            "within noise",
-            tuple(owners.names),
+        what = "is below 0" if high < 0 else "cannot be distinguished from 0"
+        yield OwnerFinding(
+            WITHIN_NOISE,
+            holdings.names,
             total,
-            f"the total value of all cells, {total:.4g} (95% interval {low:.4g} to {high:.4g}), "
-            "cannot be distinguished from 0; shares of it are noise.",
+            f"the total value of the owners' cells, {total:.4g} (95% interval {low:.4g} to "
+            f"{high:.4g}), {what}; shares of it are noise.",
         )
 
 
-def _check_harmful_owners(compared: Iterable[tuple[str, Comparison]]) -> Iterator[Finding]:
+def _sum_with_error(holdings: Holdings, valuation: Valuation) -> tuple[float, float]:
+    """Return the sum of the owners' values with its error; that of all cells if not observed."""
+    drawn = draw_observed_errors(valuation, holdings)
+    if drawn is None:
+        return valuation.total, valuation.total_error
+    values = sum_owner_values(valuation, holdings)[0]
+    return float(sum(values)), float(np.sqrt(np.mean(drawn.sum(axis=1) ** 2)))
+
+
+def _check_harmful_owners(compared: Iterable[tuple[str, Comparison]]) -> Iterator[OwnerFinding]:
     for name, found in compared:
         low, high = found.interval
         if low > 0:
-            yield Finding(
+            yield OwnerFinding(
                 "better without",
                 (name,),
                 found.change,
@@ -444,76 +564,6 @@ def _list_cells(table: Table, position: int) -> list[Any]:
     if isinstance(table.data, np.ndarray):
         return list(table.data[:, position].tolist())
     return list(table.data[:, position].to_list())
-
-
-@dataclass(frozen=True, eq=False)
-class OwnerRows:
-    """Distinct rows of one owner, and which of them have a twin of the same owner."""
-
-    points: Floats
-    counts: Positions
-    tree: Any
-    has_twin: Mask
-
-    @classmethod
-    def of(cls, rows: Floats) -> OwnerRows:
-        """Find twins among rows."""
-        from scipy.spatial import KDTree
-
-        points, counts = np.unique(rows, axis=0, return_counts=True)
-        tree = KDTree(points)
-        apart = tree.query(points, k=[2], p=np.inf, distance_upper_bound=_NEAR)[0].ravel()
-        return cls(points, counts, tree, np.asarray((counts > 1) | np.isfinite(apart)))
-
-    def __len__(self) -> int:
-        return int(self.counts.sum())
-
-
-def find_copied_rows(sides: Mapping[str, OwnerRows]) -> tuple[str, str, float, float] | None:
-    """Return copier, source, share of copies and share expected by chance; None without copies."""
-    found = []
-    for copier, source in permutations(sides):
-        share, usual = _compute_share_of_twins(sides[copier], sides[source])
-        n_rows = (len(sides[name]) for name in (copier, source))
-        if share > usual + _estimate_chance(usual, *n_rows):
-            found.append((copier, source, share, usual))
-    return max(found, key=lambda one: one[2] - one[3], default=None)
-
-
-class OwnerRowsCache:
-    """OwnerRows by rows and columns, each computed once."""
-
-    def __init__(self, cells: Callable[[Positions, Positions], Floats]) -> None:
-        self._cells = cells
-        self._made: dict[tuple[bytes, bytes], OwnerRows] = {}
-
-    def of(self, rows: Positions, columns: Positions) -> OwnerRows:
-        """Return the rows of one owner, in the columns that are compared."""
-        key = rows.tobytes(), columns.tobytes()
-        if key not in self._made:
-            self._made[key] = OwnerRows.of(self._cells(rows, columns))
-        return self._made[key]
-
-
-def _compute_share_of_twins(copier: OwnerRows, source: OwnerRows) -> tuple[float, float]:
-    """Return the share of rows with a twin in the source, and the share expected by chance."""
-    # Dense rows have twins by chance: as often as the source's rows among themselves, or as those
-    # of them that are twins of the copier's rows, whichever share is larger.
-    apart, nearest = source.tree.query(copier.points, p=np.inf, distance_upper_bound=_NEAR)
-    found = np.isfinite(apart)
-    crowded = np.append(source.has_twin, False)[nearest]
-    nearby = np.average(crowded, weights=copier.counts)
-    at_home = np.average(source.has_twin, weights=source.counts)
-    return float(np.average(found, weights=copier.counts)), float(max(nearby, at_home))
-
-
-def _estimate_chance(usual: float, n_copier: int, n_source: int) -> float:
-    """Return the excess over the expected share that chance may reach."""
-    # With few rows, a share of 0 does not mean that twins never occur.
-    likely = (usual * n_source + 1.0) / (n_source + 2.0)
-    # Similar rows are not independent: n rows count as about half as many.
-    error = np.sqrt(likely * (1.0 - likely) * (2.0 / n_copier + 2.0 / n_source))
-    return max(_MOST_TWINS, _WIDE * float(error))
 
 
 def find_copied_columns(

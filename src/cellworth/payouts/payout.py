@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
+from fractions import Fraction
+from functools import cached_property
 from hashlib import sha256
 from itertools import combinations
 from typing import Any
@@ -18,17 +21,35 @@ from cellworth.data.arguments import Floats
 from cellworth.data.blocks import LABEL
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners
-from cellworth.data.tables import frame
+from cellworth.data.tables import TableLike, frame
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.payouts.allocation import (
     Allocation,
+    IntervalPlan,
     OwnerErrors,
     allocate,
     check_owners_type,
     check_same_table,
+    draw_owner_errors,
+    find_undecided,
+    shrink_errors,
+    sum_owner_values,
 )
-from cellworth.payouts.bundle import serialize_allocation, serialize_provenance, write_bundle
-from cellworth.payouts.fraud_checks import NOT_CHECKED, Finding, run_checks
+from cellworth.payouts.bundle import (
+    list_own_cells,
+    read_previous,
+    serialize_allocation,
+    serialize_provenance,
+    write_bundle,
+)
+from cellworth.payouts.copies import count_copies
+from cellworth.payouts.fraud_checks import (
+    BELOW_ZERO,
+    NOTES,
+    WITHIN_NOISE,
+    OwnerFinding,
+    run_checks,
+)
 from cellworth.payouts.policy import (
     PER_HEAD,
     Policy,
@@ -43,10 +64,18 @@ from cellworth.runtime.cache import FileCache
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation, format_score, name_of_score
-from cellworth.valuation.values import table_lines
+from cellworth.valuation.values import (
+    draw_bars,
+    heading,
+    paragraph,
+    table,
+    table_lines,
+    view,
+)
 
-_ROUNDING = 1e-12
 _LINES_SHOWN = 20
+# Part of the variance that more tasks are not worth.
+_NEGLIGIBLE = 0.05
 _BOUNDS = "Intervals are upper bounds. Pass owners to fit to estimate the errors of their sums."
 _UNKNOWN = "Intervals are not known. Pass owners to fit to estimate the errors of their sums."
 
@@ -111,19 +140,23 @@ class Statement:
         held = f"{totals['cells']:,} cells"
         if totals["labels"]:
             held += f" and {totals['labels']:,} labels"
-        verb = "pays" if self.amount < 0 else "gets"
+        verb, ends = "gets", totals["amount_interval"]
+        if self.amount < 0:
+            verb, ends = "pays", ends and [-Decimal(end) for end in reversed(ends)]
         units = f", in units of {totals['score']}" if totals["score"] else ""
         return (
-            f"{self.owner} {verb} {abs(self.amount):,} {totals['currency']}, "
-            f"{totals['share']:.2%} of {Decimal(totals['total_amount']):,}: its {held} have a "
-            f"value of {self.value:.4g} out of {totals['total_value']:.4g} (95% interval "
-            f"{interval}){units}."
+            f"{self.owner} {verb} {abs(self.amount):,} {totals['currency']} (95% interval "
+            f"{_format_ends(ends)}), {totals['share']:.2%} of "
+            f"{Decimal(totals['total_amount']):,}: its {held} have a value of {self.value:.4g} out "
+            f"of {totals['total_value']:.4g} (95% interval {interval}){units}."
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Payout:
-    """Amounts of all owners with intervals of their values, from ``split_revenue``.
+    """Amounts of all owners with their intervals, from ``split_revenue``.
+
+    ``cellworth.report.write_payout`` writes it as a page.
 
     Parameters
     ----------
@@ -131,7 +164,7 @@ class Payout:
         Amounts, values and errors of all owners.
     amount : Decimal
     policy : Policy
-    findings : tuple of Finding
+    findings : tuple of OwnerFinding
         Findings of the gate.
     valuation : Valuation
     ownership : Owners
@@ -139,6 +172,8 @@ class Payout:
         Shortfalls carried over from an earlier payout.
     agreement : str or None
         Text of the agreement file, if there is one.
+    previous : str or None
+        Digest of the bundle before, from which shortfalls were carried over.
 
     Examples
     --------
@@ -155,7 +190,9 @@ class Payout:
     >>> payout.undecided
     (('ann', 'bob'),)
     >>> payout.notes[0]
-    'Ranking undecided (intervals overlap): ann and bob.'
+    'Ranking undecided: ann and bob.'
+    >>> payout.plan()
+    About 16 validation rows, instead of 4: the widest interval is then 46 EUR, not 93.
     >>> payout.to_frame("pandas")[["owner", "share", "amount"]]
       owner  share amount
     0   ann   0.75  75.00
@@ -165,11 +202,12 @@ class Payout:
     shared: Allocation
     amount: Decimal
     policy: Policy
-    findings: tuple[Finding, ...]
+    findings: tuple[OwnerFinding, ...]
     valuation: Valuation
     ownership: Owners
     brought: Mapping[str, float] = field(default_factory=dict)
     agreement: str | None = None
+    previous: str | None = None
 
     @property
     def owners(self) -> tuple[str, ...]:
@@ -178,7 +216,7 @@ class Payout:
 
     @property
     def amounts(self) -> tuple[Decimal, ...]:
-        """What each owner gets; the sum is exactly ``amount``."""
+        """What each owner gets; the sum and what is held back are exactly ``amount``."""
         return self.shared.amounts
 
     @property
@@ -195,6 +233,16 @@ class Payout:
     def carried(self) -> Mapping[str, float]:
         """Shortfalls that reduce the next payout, with ``negative="carry"``."""
         return self.shared.carried
+
+    @property
+    def held(self) -> Decimal:
+        """What is held back, with ``undecided="hold"``."""
+        return self.shared.held
+
+    @property
+    def ties(self) -> tuple[tuple[str, ...], ...]:
+        """Owners whose parties share in equal parts, with ``undecided="equal"``."""
+        return self.shared.ties
 
     @property
     def unassigned(self) -> float:
@@ -219,20 +267,26 @@ class Payout:
         return np.column_stack([self.values - half, self.values + half])
 
     @property
+    def amount_intervals(self) -> tuple[tuple[Decimal, Decimal] | None, ...]:
+        """95% intervals of the amounts; None if they are not known.
+
+        Values are drawn from their joint distribution and split by the policy, always with the
+        same draws. The interval ends at a minimum and at 0 if the policy does.
+        """
+        return self.shared.intervals
+
+    @cached_property
     def undecided(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of owners whose intervals overlap, so that their order is uncertain.
+        """Pairs of owners whose order is uncertain: their values differ within the error of it.
 
         Owners who hold only labels that were not valued are in no pair: their share was agreed on.
         """
-        intervals = self.intervals
-        held = np.flatnonzero(self.ownership.on(self.valuation.blocks).hold_blocks).tolist()
-        # Differences due to rounding do not count.
-        intervals = intervals + _ROUNDING * np.abs(self.values).max() * np.array([-1.0, 1.0])
+        holdings = self.ownership.on(self.valuation.blocks)
+        drawn = draw_owner_errors(self.valuation, holdings, self.errors)
+        undecided = find_undecided(self.values, drawn, range(len(self.owners)), self.errors)
+        held = np.flatnonzero(holdings.hold_blocks).tolist()
         return tuple(
-            (self.owners[i], self.owners[j])
-            for i, j in combinations(held, 2)
-            # An interval that is unknown (NaN) overlaps all others.
-            if not (intervals[i, 0] > intervals[j, 1] or intervals[j, 0] > intervals[i, 1])
+            (self.owners[i], self.owners[j]) for i, j in combinations(held, 2) if undecided[i, j]
         )
 
     @property
@@ -250,17 +304,68 @@ class Payout:
             "high": high,
             "share": self.shares.tolist(),
             "amount": [str(amount) for amount in self.amounts],
+            "amount_low": [
+                None if ends is None else str(ends[0]) for ends in self.amount_intervals
+            ],
+            "amount_high": [
+                None if ends is None else str(ends[1]) for ends in self.amount_intervals
+            ],
         }
         return frame(columns, backend or self.valuation.backend)
+
+    def plan(self, width: float | None = None) -> IntervalPlan | None:
+        """Say how many validation rows would halve the intervals of amounts.
+
+        Parameters
+        ----------
+        width : float, default=None
+            Width that the widest interval may have, in money. None means half of the present one.
+
+        Without ``X_val``, validation rows are those of the table.
+
+        Returns
+        -------
+        IntervalPlan or None
+            None if the intervals or the number of validation rows are not known, or have no width.
+        """
+        known = [float(ends[1] - ends[0]) for ends in self.amount_intervals if ends is not None]
+        widest, scores = max(known, default=0.0), self.valuation.scores
+        if widest == 0 or scores is None or self.errors.validation is None:
+            return None
+        if width is not None and not 0 < width < widest:
+            raise ValueError(
+                f"width must be above 0 and below {widest:,}, the width of the widest interval, "
+                f"got {width}."
+            )
+        then = widest / 2 if width is None else float(width)
+        factor = shrink_errors(
+            self.policy,
+            self.valuation,
+            self.ownership.on(self.valuation.blocks),
+            self.ownership.share_of_labels(),
+            self.shared,
+            amount=self.amount,
+            part=then / widest,
+        )
+        times = 1 / factor**2
+        rows = scores.n_validation_rows
+        # Draws of coalitions in a nearest-neighbor run are as many as its validation rows.
+        of_neighbors = "KNN" in self.valuation.provenance.method["name"]
+        samples = not of_neighbors and self.errors.sampled * (times - 1) > _NEGLIGIBLE
+        return IntervalPlan(
+            self.currency, widest, then, rows, math.ceil(rows * times), times if samples else 1.0
+        )
 
     def statement(self, owner: str) -> Statement:
         """Return what one owner may see: totals, and its own cells only."""
         if owner not in self.owners:
             raise KeyError(f"owner must be one of {join_names(self.owners)}, got {owner!r}.")
         position, held = self.owners.index(owner), self.ownership
+        ends = self.amount_intervals[position]
         totals = {
             "share": float(self.shares[position]),
             "interval": self.intervals[position].tolist(),
+            "amount_interval": None if ends is None else list(map(str, ends)),
             "carried": self.carried.get(owner, 0.0),
             "cells": held.n_cells_of(owner),
             "labels": held.share_of_labels().get(owner, 0),
@@ -274,32 +379,41 @@ class Payout:
         amount, value = self.amounts[position], float(self.values[position])
         return Statement(owner, amount, value, totals, cells, self.valuation.backend)
 
-    def save(self, folder: str | os.PathLike[str], *, utilities: FileCache | None = None) -> str:
-        """Write an audit that ``verify_audit`` can replay, and return its digest.
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        utilities: FileCache | None = None,
+        time: datetime | None = None,
+    ) -> str:
+        """Write a bundle that ``verify_bundle`` can replay, and return its digest.
 
         Parameters
         ----------
         folder : path
             Must be new or empty.
         utilities : FileCache, default=None
-            Utilities of a model valuation, saved with the audit.
+            Utilities of a model valuation, saved with the bundle.
+        time : datetime with time zone, default=None
+            Time of the bundle, which must not precede its agreement or the bundle before; None
+            means now.
 
         Returns
         -------
         str
-            Hash of the whole audit. Give it to all owners: it reveals any later change.
+            Hash of the whole bundle. Give it to all owners: it reveals any later change.
         """
         return write_bundle(
             folder,
             valuation=self.valuation,
             holdings=self.ownership.on(self.valuation.blocks),
             labels=self.ownership.share_of_labels(),
-            payout=self._to_plain(),
+            payout=self._to_plain(_check_time(time)),
             agreement=self.agreement,
             utilities=utilities,
         )
 
-    def _to_plain(self) -> dict[str, Any]:
+    def _to_plain(self, time: datetime) -> dict[str, Any]:
         agreed = self.agreement
         return {
             **serialize_allocation(self.shared, self.valuation),
@@ -308,11 +422,31 @@ class Payout:
             "brought": dict(self.brought),
             "findings": [asdict(finding) for finding in self.findings],
             "agreement_sha256": None if agreed is None else sha256(agreed.encode()).hexdigest(),
+            "previous": self.previous,
+            "time": time.isoformat(),
             **serialize_provenance(self.valuation),
         }
 
     def __repr__(self) -> str:
-        return "\n".join(_iter_summary(self))
+        return "\n".join([_make_title(self), *table_lines(_list_owners(self)), *_list_more(self)])
+
+    def _repr_html_(self) -> str:
+        """Show owners and amounts in Jupyter."""
+        bars = draw_bars(np.array(self.amounts[:_LINES_SHOWN], dtype=np.float64))
+        listed = table(_list_owners(self), bars=bars)
+        return view(heading(_make_title(self)), listed, *map(paragraph, _list_more(self)))
+
+
+def _format_ends(ends: Sequence[Decimal | str] | None) -> str:
+    return "not known" if ends is None else " to ".join(f"{Decimal(end):,}" for end in ends)
+
+
+def _check_time(time: Any) -> datetime:
+    if time is None:
+        return datetime.now(UTC).replace(microsecond=0)
+    if not isinstance(time, datetime) or time.tzinfo is None:
+        raise ValueError(f"time must be a datetime with a time zone, got {time!r}.")
+    return time
 
 
 def _describe_unassigned(payout: Payout) -> str:
@@ -323,23 +457,31 @@ def _describe_unassigned(payout: Payout) -> str:
     return " and ".join(name for name, here in parts if free[here].any()).capitalize()
 
 
-def _iter_summary(payout: Payout) -> Iterator[str]:
-    n_owners, policy = len(payout.owners), payout.policy
+def _make_title(payout: Payout) -> str:
+    n_owners, rule = len(payout.owners), payout.policy.negative
     people = "1 owner" if n_owners == 1 else f"{n_owners} owners"
-    yield f"Payout of {payout.amount:,} {payout.currency} to {people}; negative: {policy.negative}"
+    return f"Payout of {payout.amount:,} {payout.currency} to {people}; negative: {rule}"
+
+
+def _list_owners(payout: Payout) -> dict[str, list[str]]:
+    """Return the printed columns of the first owners."""
     known = not np.isnan(payout.errors.together).any()
-    intervals = [f"{low:.4f} to {high:.4f}" for low, high in payout.intervals]
     columns = {
         "owner": list(payout.owners),
         "value": [f"{value:.4f}" for value in payout.values],
-        "95% interval": intervals if known else ["not known"] * n_owners,
+        "95% interval": [
+            f"{low:.4f} to {high:.4f}" if known else "not known" for low, high in payout.intervals
+        ],
         "share": [f"{share:.2%}" for share in payout.shares],
         "amount": [f"{amount:,}" for amount in payout.amounts],
+        "95% of amount": [_format_ends(ends) for ends in payout.amount_intervals],
     }
-    lines = table_lines({name: column[:_LINES_SHOWN] for name, column in columns.items()})
-    yield from lines
-    if n_owners > _LINES_SHOWN:
-        yield f"... and {n_owners - _LINES_SHOWN:,} more, in to_frame()"
+    return {name: column[:_LINES_SHOWN] for name, column in columns.items()}
+
+
+def _list_more(payout: Payout) -> Iterator[str]:
+    if (n_more := len(payout.owners) - _LINES_SHOWN) > 0:
+        yield f"... and {n_more:,} more, in to_frame()"
     yield from payout.notes
 
 
@@ -369,37 +511,23 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
     if payout.undecided:
         pairs = [" and ".join(pair) for pair in payout.undecided]
         more = f"; {len(pairs) - _LINES_SHOWN:,} more pairs" if len(pairs) > _LINES_SHOWN else ""
-        yield f"Ranking undecided (intervals overlap): {'; '.join(pairs[:_LINES_SHOWN])}{more}."
+        yield f"Ranking undecided: {'; '.join(pairs[:_LINES_SHOWN])}{more}."
     if payout.unassigned:
         yield (
             f"{_describe_unassigned(payout)} without an owner have a value of "
             f"{payout.unassigned:.4f}, which is not paid out."
         )
     yield from _iter_score_notes(payout.valuation)
-    if payout.policy.game == "blocks":
+    if payout.policy.game != "cells":
         yield f"Note: {PER_HEAD}."
+    for tie in payout.ties:
+        yield f"Paid in equal parts, because their order is not decided: {join_names(tie)}."
+    if payout.held:
+        yield f"Held back until the values are known better: {payout.held:,} {payout.currency}."
     for name, value in payout.carried.items():
         yield f"Carried to the next payout: {name} {value:.4f}."
     for finding in payout.findings:
         yield f"Check first: {finding.sentence}"
-
-
-def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> dict[str, list[Any]]:
-    """List the values of the cells in which one owner has a share."""
-    n_claims, labels = holdings.claims.sum(axis=1), valuation.column_labels
-    found: dict[str, list[Any]] = {
-        name: [] for name in ("row", "column", "value", "sampling_se", "share")
-    }
-    for chunk in valuation.iter_rows():
-        codes = holdings.codes(chunk.rows)
-        held = holdings.claims[:, position][codes]
-        rows, columns = np.nonzero(held)
-        found["row"] += valuation.blocks.rows.some_labels(chunk.rows)[rows].tolist()
-        found["column"] += labels[columns].tolist()
-        found["value"] += chunk.values[held].tolist()
-        found["sampling_se"] += chunk.sampling_se[held].tolist()
-        found["share"] += (1.0 / n_claims[codes[held]]).tolist()
-    return found
 
 
 def split_revenue(
@@ -408,15 +536,17 @@ def split_revenue(
     *,
     amount: str | int | Decimal,
     policy: Policy | None = None,
-    carried: Mapping[str, float] | None = None,
+    carried: Mapping[str, float] | str | os.PathLike[str] | None = None,
     agreement: str | None = None,
+    X_val: TableLike | None = None,
 ) -> Payout:
     """Split an amount of money among the owners of a table, in proportion to their values.
 
     Parameters
     ----------
     valuation : Valuation
-        Values of single cells; or of owners' blocks, with ``Policy(game="blocks")``.
+        Values of single cells; or of owners' blocks, with ``Policy(game="blocks")``; or of owners
+        by :class:`~cellworth.payouts.OwnerValuer`, with ``Policy(game="owners")``.
     owners : Owners
         Who holds which cells. Pass them to ``fit`` of the valuer as well: the errors of their sums
         are then estimated, and not only bounded.
@@ -425,11 +555,16 @@ def split_revenue(
     policy : Policy, default=None
         Currency, rounding, treatment of negative values and of labels, and the checks to run.
         None means ``Policy()``.
-    carried : mapping of str to float, default=None
-        ``payout.carried`` of the previous payout; only with ``Policy(negative="carry")``.
+    carried : path or mapping of str to float, default=None
+        Folder of the bundle before, which the new one then names by its digest: its shortfalls
+        are carried over, also those of owners who left. Or ``payout.carried`` of the previous
+        payout. There are shortfalls only with ``Policy(negative="carry")``.
     agreement : str, default=None
         Text of the agreement file, which the payout keeps;
         :meth:`~cellworth.payouts.Agreement.split` passes it.
+    X_val : table, default=None
+        Validation rows, to check that no owner's rows are copies of them. A valuation that was
+        just fitted knows them; pass them for one that was loaded.
 
     Returns
     -------
@@ -443,11 +578,11 @@ def split_revenue(
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
     >>> split_revenue(valuation, owners, amount="100.00")
-    Payout of 100.00 EUR to 2 owners; negative: floor
-    owner   value       95% interval   share  amount
-      ann  0.3750   0.1453 to 0.6047  75.00%   75.00
-      bob  0.1250  -0.1047 to 0.3547  25.00%   25.00
-    Ranking undecided (intervals overlap): ann and bob.
+    Payout of 100.00 EUR to 2 owners; negative: signed
+    owner   value       95% interval   share  amount    95% of amount
+      ann  0.3750   0.1453 to 0.6047  75.00%   75.00  28.60 to 121.40
+      bob  0.1250  -0.1047 to 0.3547  25.00%   25.00  -21.40 to 71.40
+    Ranking undecided: ann and bob.
     The whole table scores 1 neighbor agreement (K = 1) on 4 validation rows.
     Accuracy: 1 by majority vote, 0.5 by guessing the most frequent class.
     0.5000 of the score is the baseline (empty='prior') and is not allocated to any owner.
@@ -460,28 +595,82 @@ def split_revenue(
     holdings = owners.on(valuation.blocks)
     check_same_table(owners, valuation)
     check_players(valuation, policy)
-    brought = check_carried(carried, holdings.names, policy.negative)
+    _check_copies_shared(policy, owners)
+    previous = None
+    if isinstance(carried, str | os.PathLike):
+        previous, carried = read_previous(carried)
+    brought = check_carried(
+        carried, holdings.names, policy.negative, absent_ok=previous is not None
+    )
+    findings = _run_checks(policy, owners, valuation, holdings, X_val)
+    values = dict(zip(holdings.names, sum_owner_values(valuation, holdings)[0], strict=True))
+    _apply_gate(findings, policy, values, money)
     shared = allocate(
         policy, valuation, holdings, owners.share_of_labels(), amount=money, brought=brought
     )
-    findings = _run_checks(policy, owners, valuation, holdings)
-    return Payout(shared, money, policy, findings, valuation, owners, brought, agreement)
+    return Payout(shared, money, policy, findings, valuation, owners, brought, agreement, previous)
+
+
+def _check_copies_shared(policy: Policy, owners: Owners) -> None:
+    """Check that equal rows were merged, if the policy says so."""
+    n_copies = count_copies(owners) if policy.duplicates == "share" else 0
+    if n_copies:
+        rows = "1 row equals" if n_copies == 1 else f"{n_copies:,} rows equal"
+        raise ValueError(
+            f"duplicates='share' needs values of distinct rows, but {rows} an earlier one; value "
+            "the table under an agreement (or what share_copies returns), or split with "
+            "duplicates='pay'."
+        )
 
 
 def _run_checks(
-    policy: Policy, owners: Owners, valuation: Valuation, holdings: Holdings
-) -> tuple[Finding, ...]:
-    """Return the findings of the gate; with gate="refuse", raise ValueError unless NOT_CHECKED."""
-    if policy.gate == "off":
-        return ()
-    findings = tuple(run_checks(owners, valuation, holdings))
-    found = [finding for finding in findings if finding.kind != NOT_CHECKED]
-    if found and policy.gate == "refuse":
-        problems = " ".join(finding.sentence for finding in found)
-        raise ValueError(
-            f"nothing was split: {problems} Resolve this first, or pass gate='warn' to split "
-            "anyway."
-        )
+    policy: Policy,
+    owners: Owners,
+    valuation: Valuation,
+    holdings: Holdings,
+    X_val: TableLike | None,
+) -> tuple[OwnerFinding, ...]:
+    return () if policy.gate == "off" else tuple(run_checks(owners, valuation, holdings, X_val))
+
+
+def _apply_gate(
+    findings: Sequence[OwnerFinding], policy: Policy, values: Mapping[str, Fraction], money: Decimal
+) -> None:
+    """Warn of findings of the gate; raise ValueError if they forbid a split."""
     for finding in findings:
-        warnings.warn(finding.sentence, UserWarning, stacklevel=3)
-    return findings
+        # Shares of noise are no one's due, whatever else the parties have agreed on.
+        if finding.kind == WITHIN_NOISE:
+            raise ValueError(
+                f"nothing was split: {finding.sentence} Give more validation rows, or pass "
+                "gate='off' to split anyway."
+            )
+    # An owner who pays for a negative value gains nothing by it.
+    harmless = (*NOTES, BELOW_ZERO) if policy.negative == "signed" else NOTES
+    found = [finding for finding in findings if finding.kind not in harmless]
+    sentences = [
+        f"{finding.sentence}{_describe_stake(finding, policy, values, money)}" for finding in found
+    ]
+    if found and policy.gate == "refuse":
+        raise ValueError(
+            f"nothing was split: {' '.join(sentences)} Resolve this first, or pass gate='warn' to "
+            "split anyway."
+        )
+    notes = [finding.sentence for finding in findings if finding.kind in harmless]
+    for sentence in [*sentences, *notes]:
+        warnings.warn(sentence, UserWarning, stacklevel=3)
+
+
+def _describe_stake(
+    finding: OwnerFinding, policy: Policy, values: Mapping[str, Fraction], money: Decimal
+) -> str:
+    """Say how much less the first owner would get if its copies had no value."""
+    name = finding.owners[0]
+    if finding.stake is None or name not in values:
+        return ""
+    others = sum(max(float(value), 0.0) for owner, value in values.items() if owner != name)
+    own = float(values[name])
+    now, then = (max(v, 0.0) / (others + max(v, 0.0) or 1.0) for v in (own, own - finding.stake))
+    if now <= then:
+        return ""
+    gain = (money * Decimal(now - then)).quantize(Decimal(1))
+    return f" Without them, {name} would get about {gain:,} {policy.currency} less."

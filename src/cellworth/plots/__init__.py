@@ -14,8 +14,20 @@ Examples
 True
 """
 
+from cellworth.plots.cell_plots import beeswarm, scatter
 from cellworth.plots.curve_plots import convergence, detection, removal
 from cellworth.plots.heatmap_plot import heatmap
-from cellworth.plots.value_plots import beeswarm, owners, waterfall
+from cellworth.plots.value_plots import bar, compare, owners, waterfall
 
-__all__ = ["beeswarm", "convergence", "detection", "heatmap", "owners", "removal", "waterfall"]
+__all__ = [
+    "bar",
+    "beeswarm",
+    "compare",
+    "convergence",
+    "detection",
+    "heatmap",
+    "owners",
+    "removal",
+    "scatter",
+    "waterfall",
+]

@@ -1,28 +1,21 @@
-"""Plots of values: bars, waterfalls and beeswarms."""
+"""Plots of bars: lists of values, one row or column, owners, and two valuations."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from cellworth.data.arguments import Floats, check_count
-from cellworth.data.blocks import LABEL, some
-from cellworth.data.tables import Table, TableLike
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.explain import Explanation
-from cellworth.knn.columns import NumericColumn, read_column
 from cellworth.payouts.payout import Payout
 from cellworth.plots.style import (
     GRAY,
     NEGATIVE,
-    PALE_GRAY,
     POSITIVE,
     SCORE_UNITS,
     SMALL,
@@ -34,14 +27,13 @@ from cellworth.plots.style import (
     get_axes,
     hide_frame,
     measure_axes,
-    name_lines,
-    sequential,
     text_of,
     with_minus,
     write_lines,
 )
 from cellworth.sampling.moments import WIDTH_95, combine_errors
 from cellworth.valuation.valuation import Valuation
+from cellworth.valuation.values import ValueList
 
 _THICKNESS = 0.7
 # With more brackets side by side, they could not be distinguished.
@@ -54,10 +46,6 @@ _WHISKER: dict[str, Any] = {
     "fmt": "none",
     "zorder": 3,
 }
-_DIAMETER = 3.6
-_WIDEST = 0.42
-# Multiples modulo 1 are evenly distributed, without randomness.
-_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 class _Part(NamedTuple):
@@ -71,6 +59,7 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
 
     Each bar begins where the one above it ends. Whiskers are 95% intervals, from the errors that
     are known. The bar for several cells together has none, because their errors are dependent.
+    If the explanation knows the table, names say what cells hold: ``age = 39``.
 
     Parameters
     ----------
@@ -102,7 +91,8 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
         ("label", "value", "sampling_se", "parts", "side"),
         "give what explain_row or explain_column returns.",
     )
-    parts, n_unvisited = _list_parts(explanation.parts, check_count(max_bars, "max_bars"))
+    names = _name_cells(explanation.parts, getattr(explanation, "cells", None))
+    parts, n_unvisited = _list_parts(names, explanation.parts, check_count(max_bars, "max_bars"))
     total = _Part(
         f"{explanation.side} {text_of(explanation.label)}",
         float(explanation.value),
@@ -117,12 +107,18 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
     return ax
 
 
-def _list_parts(listing: Any, most: int) -> tuple[list[_Part], int]:
+def _name_cells(listing: Any, cells: Sequence[Any] | None) -> list[str]:
+    """Return the label of each part, with what its cell holds if that is known."""
+    labels = listing.labels["column" if "column" in listing.labels else "row"].tolist()
+    if cells is None:
+        return format_labels(labels)
+    contents = ("missing" if cell is None else text_of(cell) for cell in cells)
+    return [f"{name} = {held}" for name, held in zip(format_labels(labels), contents, strict=True)]
+
+
+def _list_parts(names: list[str], listing: Any, most: int) -> tuple[list[_Part], int]:
     """Return the parts, largest first and the rest as one, and the number without a value."""
-    names = format_labels(
-        listing.labels["column" if "column" in listing.labels else "row"].tolist()
-    )
-    errors = combine_errors(listing.sampling_se, getattr(listing, "validation_se", None))
+    errors = _combine_listed(listing)
     order = np.argsort(-np.abs(listing.values), kind="stable")
     order = order[~np.isnan(listing.values[order])]
     n_shown = len(order) if len(order) <= most else most - 1
@@ -158,6 +154,8 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
     """Draw bars from their starts, with whiskers for known intervals."""
     hide_frame(ax)
     ax.tick_params(axis="x", labelsize=SMALL)
+    # More would overlap in narrow axes.
+    ax.locator_params(axis="x", nbins=5)
     # Otherwise bars would end at the frame.
     ax.use_sticky_edges = False
     lines = np.arange(len(values))
@@ -169,6 +167,161 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
         ends = starts[known] + values[known]
         ax.errorbar(ends, lines[known], xerr=reach, **_WHISKER)
     ax.axvline(0.0, color="black", linewidth=0.8, zorder=4)
+
+
+def _combine_listed(listing: Any) -> Floats:
+    return combine_errors(listing.sampling_se, getattr(listing, "validation_se", None))
+
+
+def bar(listing: ValueList, *, max_bars: int = 20, ax: Axes | None = None) -> Axes:
+    """Draw a list of values as bars with 95% intervals, highest first.
+
+    Parameters
+    ----------
+    listing : ValueList
+        For example ``valuation.columns()``, ``valuation.rows()`` or ``valuation.lowest(10)``. For
+        cohorts, value the table with ``row_groups``, and give ``valuation.rows()``.
+    max_bars : int, default=20
+        Longer lists show the values of largest absolute value.
+    ax : matplotlib axes, default=None
+        None makes a new figure.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cellworth.games import TableGame
+    >>> from cellworth import value_game
+    >>> from cellworth.plots import bar
+    >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
+    >>> ax = bar(value_game(game, (2, 2)).rows(), ax=Figure().subplots())
+    >>> [tick.get_text() for tick in ax.get_yticklabels()]
+    ['1', '0']
+    """
+    check_attributes(
+        listing,
+        "listing",
+        ("labels", "values", "sampling_se"),
+        "give a list of values, such as valuation.columns().",
+    )
+    values = np.asarray(listing.values, dtype=np.float64)
+    order = choose_largest(values, check_count(max_bars, "max_bars"))
+    ax = get_axes(ax, compute_size(len(order) + 2))
+    errors = _combine_listed(listing)[order]
+    intervals = values[order, np.newaxis] + _compute_whiskers(errors)
+    _draw_bars(ax, values[order], np.zeros(len(order)), intervals)
+    labels = {name: column for name, column in listing.labels.items() if name != "rank"}
+    names = [", ".join(map(str, each)) for each in zip(*labels.values(), strict=True)]
+    n_more = len(values) - len(order)
+    note = f"\n{n_more:,} more are smaller" if n_more else ""
+    ax.set_xlabel(f"value of a {' and '.join(labels)} ({SCORE_UNITS}){note}", size=SMALL)
+    write_lines(ax, format_labels([names[i] for i in order]), format_signed(values[order]))
+    return ax
+
+
+def choose_largest(values: Floats, most: int) -> list[int]:
+    """Return the positions of the largest absolute values, highest value first, NaN last."""
+    largest = np.sort(np.argsort(-np.abs(values), kind="stable")[:most])
+    falling: list[int] = largest[np.argsort(-values[largest], kind="stable")].tolist()
+    return falling
+
+
+def compare(
+    before: Valuation,
+    after: Valuation,
+    *,
+    labels: tuple[str, str] = ("before", "after"),
+    max_columns: int = 20,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the values of columns in two valuations, the largest change on top.
+
+    Columns are matched by name; one that only one valuation has gets a single point. Whiskers are
+    95% intervals. The numbers on the right are the changes.
+
+    Parameters
+    ----------
+    before, after : Valuation
+        For example of last month's table and of this month's, valued by the same method.
+    labels : tuple of two str, default=("before", "after")
+    max_columns : int, default=20
+        Wider tables show the columns that changed most.
+    ax : matplotlib axes, default=None
+        None makes a new figure.
+
+    Returns
+    -------
+    matplotlib axes
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from cellworth.games import TableGame
+    >>> from cellworth import value_game
+    >>> from cellworth.plots import compare
+    >>> last = value_game(TableGame([[0, 0, 0, 0], [0, 3, -1, 2]]), (1, 2))
+    >>> this = value_game(TableGame([[0, 0, 0, 0], [0, 3, 4, 8]]), (1, 2))
+    >>> ax = compare(last, this, ax=Figure().subplots())
+    >>> [tick.get_text() for tick in ax.get_yticklabels()]
+    ['1', '0']
+    """
+    for each in (before, after):
+        check_valuation(each)
+    names, values, errors = _match_columns(before.columns(), after.columns())
+    changes = values[:, 1] - values[:, 0]
+    sizes = np.abs(np.where(np.isnan(changes), np.nansum(values, axis=1), changes))
+    order = np.argsort(-sizes, kind="stable")[: check_count(max_columns, "max_columns")]
+    ax = get_axes(ax, compute_size(len(order) + 3))
+    _draw_changes(ax, values[order], errors[order], labels)
+    more = f"\n{len(order)} of {len(names):,} columns" if len(order) < len(names) else ""
+    ax.set_xlabel(f"value of a column ({SCORE_UNITS}){more}", size=SMALL)
+    texts = format_signed(changes[order])
+    alone = {(True, False): f"only {labels[1]}", (False, True): f"only {labels[0]}"}
+    lacking = np.isnan(values[order]).tolist()
+    beside = [alone.get(tuple(each), text) for each, text in zip(lacking, texts, strict=True)]
+    write_lines(ax, format_labels([names[i] for i in order.tolist()]), beside)
+    return ax
+
+
+def _match_columns(*listings: ValueList) -> tuple[list[str], Floats, Floats]:
+    """Return all names, and values and errors of shape (n_names, 2), NaN for absent columns."""
+    columns = [
+        {
+            str(name): (float(value), float(error))
+            for name, value, error in zip(
+                each.labels["column"].tolist(), each.values, _combine_listed(each), strict=True
+            )
+        }
+        for each in listings
+    ]
+    names = list(dict.fromkeys([name for each in columns for name in each]))
+    absent = math.nan, math.nan
+    found = np.array([[each.get(name, absent) for each in columns] for name in names])
+    return names, found[:, :, 0], found[:, :, 1]
+
+
+def _draw_changes(ax: Axes, values: Floats, errors: Floats, labels: tuple[str, str]) -> None:
+    """Draw two points per line, and an arrow from the first to the second."""
+    hide_frame(ax)
+    ax.tick_params(axis="x", labelsize=SMALL)
+    ax.axvline(0.0, color="black", linewidth=0.8, zorder=1)
+    lines = np.arange(len(values))
+    rises = values[:, 1] >= values[:, 0]
+    for color, chosen in ((POSITIVE, rises), (NEGATIVE, ~rises)):
+        both = chosen & ~np.isnan(values).any(axis=1)
+        ax.hlines(lines[both], *values[both].T, color=color, linewidth=3.0, alpha=0.6, zorder=2)
+    styles = ((0.12, "white", GRAY), (-0.12, POSITIVE, POSITIVE))
+    for column, (shift, face, edge) in enumerate(styles):
+        reach = WIDTH_95 * np.nan_to_num(errors[:, column])
+        ax.errorbar(
+            values[:, column], lines - shift, xerr=reach, fmt="o", markersize=6.0, color=edge,
+            markerfacecolor=face, ecolor=GRAY, elinewidth=0.8, label=text_of(labels[column]),
+            zorder=3,
+        )  # fmt: skip
+    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, fontsize=SMALL)
 
 
 def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
@@ -279,222 +432,3 @@ def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]], lanes: Sequence[
             clip_on=False,
         )
     return _LANE * (max(lanes) + 1) + 2.0 if lanes else 0.0
-
-
-def beeswarm(
-    valuation: Valuation,
-    *,
-    X: TableLike | None = None,
-    max_points: int = 2_000,
-    max_columns: int = 20,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw one point per cell at its value, one line per column, highest value on top.
-
-    Points of similar value are stacked. Nothing is random: the picture is the same each time.
-
-    Parameters
-    ----------
-    valuation : Valuation
-    X : table of shape (n_rows, n_columns), default=None
-        The table that was valued. It colors points by content: numbers and dates by their rank
-        within the column; strings, categories and missing values in gray.
-    max_points : int, default=2000
-        Columns with more cells show this many, evenly by rank, including lowest and highest.
-    max_columns : int, default=20
-        Wider tables show the columns whose values are largest in absolute value.
-    ax : matplotlib axes, default=None
-        None makes a new figure.
-
-    Returns
-    -------
-    matplotlib axes
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from cellworth.plots import beeswarm
-    >>> from cellworth.valuers import RandomValuer
-    >>> X = [[0.0, "red"], [1.0, "blue"], [3.0, "red"]]
-    >>> valuation = RandomValuer(random_state=0).fit(X, ["no", "yes", "no"]).valuation_
-    >>> valuation.columns().values.round(2)
-    array([1.31, 1.06])
-    >>> ax = beeswarm(valuation, X=X, ax=Figure().subplots())
-    >>> [tick.get_text() for tick in ax.get_yticklabels()]
-    ['x0', 'x1']
-    """
-    check_valuation(valuation)
-    contents = None if X is None else _rank_contents(X, valuation)
-    positions = _choose_columns(valuation, check_count(max_columns, "max_columns"))
-    chosen = [
-        _choose_evenly(valuation.values[:, position], check_count(max_points, "max_points"))
-        for position in positions
-    ]
-    # The label of a color bar needs some height.
-    ax = get_axes(
-        ax, compute_size(len(positions) + 2 if contents is None else max(len(positions) + 2, 6))
-    )
-    swarm = _make_swarm(valuation.values, positions, chosen, *measure_axes(ax))
-    _draw_points(
-        ax, swarm, None if contents is None else _choose_ranks(contents, positions, chosen)
-    )
-    names = format_labels(valuation.column_labels.tolist())
-    name_lines(ax, [names[position] for position in positions])
-    ax.set_xlabel(_make_title(valuation, len(positions), chosen), size=SMALL)
-    ax.tick_params(axis="x", labelsize=SMALL)
-    return ax
-
-
-def _rank_contents(X: TableLike, valuation: Valuation) -> list[Floats | None]:
-    """Return the rank of every cell within its column; None for columns without numbers."""
-    if valuation.blocks.rows.grouped or valuation.blocks.columns.grouped:
-        raise ValueError(
-            "X must be None for a valuation of groups, whose blocks have many cells; leave X out."
-        )
-    table = Table.from_data(X, called="X")
-    n_rows = valuation.shape[0]
-    if table.shape[0] != n_rows or _has_other_ids(table, valuation):
-        raise ValueError(
-            f"X must have the {n_rows} rows of the valuation in their order, got "
-            f"{table.shape[0]} rows; give the table that was valued."
-        )
-    # If labels were valued, all names are strings.
-    labels = [str(label) for label in valuation.column_labels.tolist()]
-    named = table.backend is not None
-    names = [str(name) for name in table.names.tolist()] if named else labels[: table.shape[1]]
-    lacking = [label for label in labels if label not in names and label != LABEL]
-    if lacking:
-        raise ValueError(
-            f"X must have the columns of the valuation, got a table without {some(lacking)}; give "
-            "the table that was valued."
-        )
-    return [_rank_column(table, names.index(label)) if label in names else None for label in labels]
-
-
-def _has_other_ids(table: Table, valuation: Valuation) -> bool:
-    # Only pandas has row ids.
-    return table.backend == "pandas" and table.row_ids.tolist() != valuation.row_labels.tolist()
-
-
-def _rank_column(table: Table, position: int) -> Floats | None:
-    """Return ranks from 0 to 1, NaN for missing values; None for a column without numbers."""
-    column = read_column(position, [table], None, None)
-    if not isinstance(column, NumericColumn):
-        return None
-    ranks = rankdata(column.cells[0], nan_policy="omit")
-    lowest, highest = np.nanmin(ranks, initial=np.inf), np.nanmax(ranks, initial=-np.inf)
-    scaled: Floats = (ranks - lowest) / (highest - lowest) if highest > lowest else 0.5 + 0 * ranks
-    return scaled
-
-
-def _choose_columns(valuation: Valuation, most: int) -> list[int]:
-    """Return the columns of largest absolute value, highest first, those without a value last."""
-    values = valuation.columns().values
-    largest = np.argsort(-np.abs(values), kind="stable")[:most]
-    order = np.sort(largest)
-    falling: list[int] = order[np.argsort(-values[order], kind="stable")].tolist()
-    return falling
-
-
-def _choose_evenly(values: Floats, most: int) -> NDArray[np.intp]:
-    """Return at most this many rows of a column, lowest value first, evenly by rank."""
-    order = np.argsort(values, kind="stable")
-    order = order[: len(order) - int(np.isnan(values).sum())]
-    if len(order) <= most:
-        return order
-    return order[np.linspace(0, len(order) - 1, most).round().astype(np.intp)]
-
-
-@dataclass(frozen=True, eq=False)
-class _Swarm:
-    """Points of all columns: values on the x axis, lines on the y axis."""
-
-    values: Floats
-    lines: Floats
-
-
-def _make_swarm(
-    values: Floats,
-    positions: list[int],
-    chosen: list[NDArray[np.intp]],
-    width: float,
-    height: float,
-) -> _Swarm:
-    """Stack points of similar value, as far as a line has room."""
-    along = [values[rows, position] for rows, position in zip(chosen, positions, strict=True)]
-    everything = np.concatenate(along)
-    if len(everything) == 0:
-        return _Swarm(everything, everything)
-    ends = float(everything.min()), float(everything.max())
-    crowds = [_count_neighbors(line, ends, max(int(width / _DIAMETER), 1)) for line in along]
-    per_point = _DIAMETER * len(positions) / height
-    most = max(float(crowd.max(initial=1.0)) for crowd in crowds)
-    half = min(per_point / 2.0, _WIDEST / max(most - 1.0, 1e-9))
-    across = [i + half * _compute_offsets(crowd) for i, crowd in enumerate(crowds)]
-    return _Swarm(everything, np.concatenate(across))
-
-
-def _count_neighbors(line: Floats, ends: tuple[float, float], n_bins: int) -> Floats:
-    """Return the smoothed number of points near each value, at least 1."""
-    if ends[0] == ends[1]:
-        return np.full(len(line), float(len(line)))
-    counts, edges = np.histogram(line, bins=n_bins, range=ends)
-    smooth = np.convolve(counts, [0.25, 0.5, 0.25], mode="same")
-    return np.maximum(np.interp(line, (edges[1:] + edges[:-1]) / 2, smooth), 1.0)
-
-
-def _compute_offsets(crowd: Floats) -> Floats:
-    ranks = np.arange(len(crowd))
-    return (crowd - 1.0) * (2.0 * ((0.5 + ranks * _GOLDEN) % 1.0) - 1.0)
-
-
-def _choose_ranks(
-    contents: list[Floats | None], positions: list[int], chosen: list[NDArray[np.intp]]
-) -> Floats:
-    """Return the ranks of the drawn cells, NaN for those without."""
-    parts = [
-        np.full(len(rows), np.nan) if (ranks := contents[position]) is None else ranks[rows]
-        for rows, position in zip(chosen, positions, strict=True)
-    ]
-    return np.concatenate(parts)
-
-
-def _draw_points(ax: Axes, swarm: _Swarm, ranks: Floats | None) -> None:
-    hide_frame(ax)
-    ax.axvline(0.0, color=GRAY, linewidth=0.8, zorder=1)
-    dots: dict[str, Any] = {"s": _DIAMETER**2, "linewidths": 0, "rasterized": True, "zorder": 2}
-    if ranks is None:
-        ax.scatter(swarm.values, swarm.lines, color=POSITIVE, alpha=0.8, **dots)
-        return
-    ranked = ~np.isnan(ranks)
-    ax.scatter(swarm.values[~ranked], swarm.lines[~ranked], color=PALE_GRAY, **dots)
-    if not ranked.any():
-        return
-    points = ax.scatter(
-        swarm.values[ranked],
-        swarm.lines[ranked],
-        c=ranks[ranked],
-        cmap=sequential(),
-        vmin=0.0,
-        vmax=1.0,
-        **dots,
-    )
-    bar = ax.figure.colorbar(points, ax=ax, pad=0.02, aspect=30)
-    bar.set_ticks([0.0, 1.0], labels=["low", "high"])
-    note = "" if ranked.all() else "\ngray: category or missing value"
-    bar.set_label(f"content of the cell\n(rank within its column){note}", size=SMALL)
-    bar.ax.tick_params(labelsize=SMALL, length=0)
-    bar.outline.set_visible(False)
-
-
-def _make_title(valuation: Valuation, n_drawn: int, chosen: list[NDArray[np.intp]]) -> str:
-    n_rows, n_columns = valuation.shape
-    notes = []
-    most = max(len(rows) for rows in chosen)
-    if n_unvisited := int(np.isnan(valuation.values).sum()):
-        notes.append(f"{n_unvisited:,} cells were not sampled")
-    if most < np.count_nonzero(~np.isnan(valuation.values), axis=0).max():
-        notes.append(f"{most:,} of {n_rows:,} cells per column, evenly by rank")
-    if n_drawn < n_columns:
-        notes.append(f"{n_drawn:,} of {n_columns:,} columns, those of largest absolute value")
-    return "\n".join([f"value of a cell ({SCORE_UNITS})", *notes])

@@ -1,9 +1,12 @@
-"""Reports: a valuation and its table in one HTML file that needs no network.
+"""Reports: a valuation and its table, an audit, or a payout, in one HTML file without network.
 
 :func:`~cellworth.report.save` writes a report. :func:`~cellworth.report.summarize` returns its
 contents as plain data, and
-:func:`~cellworth.report.render` makes a page of them. Jinja2 is loaded by the first page
-(``pip install 'cellworth[report]'``).
+:func:`~cellworth.report.render` makes a page of them.
+:func:`~cellworth.report.write_audit` writes the findings of an audit,
+:func:`~cellworth.report.write_payout` a payout for those who decide on it, and
+:func:`~cellworth.report.write_statement` what one owner may see of it. Jinja2 is loaded by the
+first page (``pip install 'cellworth[report]'``).
 
 Examples
 --------
@@ -14,8 +17,17 @@ Examples
 3.0
 """
 
-from cellworth.report.build import save, summarize
+from cellworth.report.build import save, summarize, write_audit
 from cellworth.report.page import render
+from cellworth.report.payout_pages import write_payout, write_statement
 from cellworth.report.sections import round_line
 
-__all__ = ["render", "round_line", "save", "summarize"]
+__all__ = [
+    "render",
+    "round_line",
+    "save",
+    "summarize",
+    "write_audit",
+    "write_payout",
+    "write_statement",
+]

@@ -1,9 +1,10 @@
-"""Build a report: summarize a valuation as plain data, and save it as one HTML file."""
+"""Build a report: summarize a valuation or an audit as plain data, and save one HTML file."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import ColumnTypes, check_count
+from cellworth.data.arguments import ColumnTypes, Labels, check_count
 from cellworth.data.io import hash_json, to_path, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
+from cellworth.findings.data_audit import Audit
+from cellworth.findings.finding import Finding
 from cellworth.payouts.payout import Payout
 from cellworth.report.heatmap_data import MOST_CELLS, QUANTILE, pack_cells
-from cellworth.report.page import render
+from cellworth.report.page import render, render_static, text_of
 from cellworth.report.sections import (
     Subject,
     check_rounds,
@@ -31,6 +34,10 @@ from cellworth.report.sections import (
 )
 from cellworth.valuation.valuation import RowChunk, Valuation, name_of_score
 
+# An audit lists this many findings, this many unusual cells, and this many rows of each.
+_FINDINGS, _UNUSUAL, _ROWS = 500, 100, 10
+# A finding with at most this false rate is certain, as for ``Audit.fix``.
+_SURE = 0.1
 # Errors below this share of a large value are rounding.
 _ROUNDING = 1e-12
 
@@ -177,6 +184,66 @@ def summarize(
         summary["values_hash"] = _hash_values(valuation)
         summary["provenance"] = plain_provenance(valuation.provenance)
     return summary
+
+
+def write_audit(
+    audit: Audit, path: str | os.PathLike[str], *, title: str = "Audit of a table"
+) -> None:
+    """Write an audit: one HTML file for any browser, which loads nothing and has no script.
+
+    It shows contents of cells.
+
+    Parameters
+    ----------
+    audit : Audit
+        What :func:`~cellworth.audit` returned.
+    path : path
+        An existing file is replaced.
+    title : str, default="Audit of a table"
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from cellworth import audit, report
+    >>> found = audit([[age, "yes" if age % 2 else "n/a"] for age in range(20, 60)])
+    >>> with TemporaryDirectory() as folder:
+    ...     report.write_audit(found, Path(folder) / "audit.html")
+    ...     print((Path(folder) / "audit.html").read_text(encoding="utf-8")[:15])
+    <!doctype html>
+    """
+    file_path = to_path(path, "path")
+    with write_atomically(file_path) as file:
+        file.write(render_static("audit.html.j2", _summarize_audit(audit, title)).encode())
+
+
+def _summarize_audit(audit: Audit, title: str) -> dict[str, Any]:
+    """Return the contents of the page of an audit as plain data."""
+    counts = Counter(finding.kind for finding in audit.findings)
+    ids = audit.table.row_ids
+    return {
+        "title": title,
+        "shape": list(audit.table.shape),
+        "n_findings": len(audit.findings),
+        "n_unusual": len(audit.unusual),
+        "n_sure": sum(finding.false_rate <= _SURE for finding in audit.findings),
+        "kinds": counts.most_common(),
+        "findings": [_summarize_finding(each, ids) for each in audit.findings[:_FINDINGS]],
+        "unusual": [_summarize_finding(each, ids) for each in audit.unusual[:_UNUSUAL]],
+    }
+
+
+def _summarize_finding(finding: Finding, row_ids: Labels) -> dict[str, Any]:
+    rows = np.unique(finding.rows)
+    return {
+        "kind": finding.kind,
+        "columns": list(finding.columns),
+        "sentence": finding.sentence,
+        "advice": finding.advice,
+        "count": len(finding.rows),
+        "n_rows": len(rows),
+        "rows": [text_of(row_id) for row_id in row_ids[rows[:_ROWS]].tolist()],
+    }
 
 
 def _list_column_info(valuation: Valuation, *, cells: bool) -> list[dict[str, Any]] | None:

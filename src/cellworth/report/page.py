@@ -1,4 +1,4 @@
-"""Render the HTML page of a report, and format its figures."""
+"""Render the HTML pages of reports, audits and payouts, and format their figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -75,6 +75,14 @@ def render(summary: Mapping[str, Any]) -> str:
         score=draw_score_bar(summary["figures"]),
         provenance_text=json.dumps(summary["provenance"], indent=2, sort_keys=True),
     )
+    return text
+
+
+def render_static(template: str, summary: Mapping[str, Any]) -> str:
+    """Return an HTML page that needs no script: that of an audit, a payout or a statement."""
+    style = _read_files(_STYLES)
+    page = _make_environment().get_template(template)
+    text: str = page.render(summary, policy=_make_policy("", style), style=_mark_safe(style))
     return text
 
 
@@ -152,8 +160,9 @@ def _make_mark(line: Mapping[str, Any], *, has_errors: bool) -> dict[str, Any]:
 
 
 def _make_policy(script: str, style: str) -> str:
+    scripts = f"script-src {_hash_source(script)}; " if script else ""
     return (
-        f"default-src 'none'; script-src {_hash_source(script)}; style-src {_hash_source(style)}; "
+        f"default-src 'none'; {scripts}style-src {_hash_source(style)}; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -185,7 +194,8 @@ def _make_environment() -> Any:
     )
     environment.filters |= {"number": number, "percentage": percentage, "timestamp": timestamp}
     environment.filters |= {"shorten": shorten, "sort_value": sort_value}
-    environment.filters["split_isolates"] = split_isolates
+    environment.filters |= {"split_isolates": split_isolates, "start_upper": start_upper}
+    environment.filters["fixed"] = format_fixed
     return environment
 
 
@@ -197,32 +207,40 @@ def _mark_safe(text: str) -> Any:
 
 
 def draw_column_bars(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, float | None]]:
-    """Return where the bar and the whisker of each column begin and end, on one scale."""
-    ends = [0.0]
-    for line in columns:
-        reach = WIDTH_95 * (line["error"] or 0.0)
-        if line["value"] is not None:
-            ends += [line["value"] - reach, line["value"] + reach]
-    low, high = min(ends), max(ends)
+    """Return the bars of columns, with whiskers of 1.96 standard errors."""
+    return draw_bars([_add_interval(line) for line in columns])
+
+
+def _add_interval(line: Mapping[str, Any]) -> dict[str, float | None]:
+    value, reach = line["value"], WIDTH_95 * (line["error"] or 0.0)
+    if value is None or not reach:
+        return {"value": value, "low": None, "high": None}
+    return {"value": value, "low": value - reach, "high": value + reach}
+
+
+def draw_bars(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float | None]]:
+    """Return where the bar and the whisker of each line begin and end, on one scale."""
+    ends = [line[key] for line in lines for key in ("value", "low", "high")]
+    known: list[float] = [0.0, *(end for end in ends if end is not None)]
+    low, high = min(known), max(known)
     span = high - low or 1.0
 
     def position(value: float) -> float:
         return round(_WIDTH * (value - low) / span, 2)
 
-    return [_draw_bar(line, position) for line in columns]
+    return [_draw_bar(line, position) for line in lines]
 
 
 def _draw_bar(line: Mapping[str, Any], position: Any) -> dict[str, float | None]:
-    zero, value = position(0.0), line["value"]
-    if value is None:
-        return {"zero": zero, "start": zero, "width": 0.0, "low": None, "high": None}
-    reach = WIDTH_95 * (line["error"] or 0.0)
+    zero = position(0.0)
+    value = zero if line["value"] is None else position(line["value"])
+    whisker = None not in (line["low"], line["high"])
     return {
         "zero": zero,
-        "start": min(zero, position(value)),
-        "width": round(abs(position(value) - zero), 2),
-        "low": position(value - reach) if reach else None,
-        "high": position(value + reach) if reach else None,
+        "start": min(zero, value),
+        "width": round(abs(value - zero), 2),
+        "low": position(line["low"]) if whisker else None,
+        "high": position(line["high"]) if whisker else None,
     }
 
 
@@ -270,6 +288,20 @@ def number(value: float | None, digits: int = 4) -> str:
     return with_minus(f"{value:,.{decimals}f}")
 
 
+def count_decimals(values: Iterable[float | None], digits: int = 4) -> int:
+    """Return the decimals with which the largest of some values has this many digits."""
+    largest = max((abs(value) for value in values if value is not None), default=0.0)
+    return max(digits - 1 - math.floor(math.log10(largest)), 0) if largest > 0 else 1
+
+
+def format_fixed(value: float | None, decimals: int) -> str:
+    """Format a figure with this many decimals, so that figures of one table can be compared."""
+    if value is None:
+        return "unknown"
+    text = f"{value:,.{decimals}f}"
+    return with_minus(text if any(digit in text for digit in "123456789") else text.lstrip("-"))
+
+
 def percentage(share: float | None) -> str:
     """Format a share in percent."""
     if share is None:
@@ -305,6 +337,11 @@ def split_isolates(text: str) -> list[tuple[str, bool]]:
     """Split text at Unicode isolates; return each part and whether it was isolated."""
     parts = _ISOLATED.split(text)
     return [(part, position % 2 == 1) for position, part in enumerate(parts) if part]
+
+
+def start_upper(sentence: str) -> str:
+    """Return a sentence with a capital letter at its start."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def visible(content: Any) -> Any:

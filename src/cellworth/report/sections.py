@@ -39,7 +39,8 @@ LEFT_OUT = (
 # Settings that are shown without cells. Others, such as parameters of a model, may hold contents.
 _PROBLEM = (
     "game", "model", "row_semivalue", "column_semivalue", "n_neighbors", "n_repeats", "scoring",
-    "scale", "empty", "validation", "value_labels", "column_share", "contrast",
+    "gains", "divisor", "radius", "scale", "empty", "validation", "value_labels", "column_share",
+    "contrast",
 )  # fmt: skip
 _METHOD = ("name", "sampler", "n_passes", "stop")
 _NAME = re.compile(r"'?(\w[\w. -]{0,79})")

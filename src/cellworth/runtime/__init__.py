@@ -31,6 +31,7 @@ from cellworth.runtime.stopping import (
     Progress,
     StableRanking,
     StoppingRule,
+    TargetPrecision,
     TargetStandardError,
 )
 from cellworth.runtime.workers import LostWorkersError
@@ -56,6 +57,7 @@ __all__ = [
     "Serial",
     "StableRanking",
     "StoppingRule",
+    "TargetPrecision",
     "TargetStandardError",
     "Threads",
     "merge",

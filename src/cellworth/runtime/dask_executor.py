@@ -16,7 +16,6 @@ from uuid import uuid4
 from weakref import WeakSet
 
 import cloudpickle
-from threadpoolctl import threadpool_limits
 
 from cellworth.runtime.workers import (
     Answers,
@@ -31,6 +30,7 @@ from cellworth.runtime.workers import (
     make_lost_cluster_error,
     unwrap,
 )
+from cellworth.sampling.moments import limit_threads
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -322,7 +322,7 @@ def _unpickle(chunks: list[bytes]) -> Any:
 
 
 def _answer(content: Any, *, work: Callable[..., Any], **inputs: Any) -> Any:
-    with threadpool_limits(1):
+    with limit_threads():
         return attempt_in_worker(lambda given: work(given, *inputs.values()), content)
 
 

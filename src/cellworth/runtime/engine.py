@@ -371,8 +371,10 @@ def run(
     show_progress: bool = False,
     seconds_per_task: float = 0.0,
     describe: Callable[[Progress], str] = count_tasks,
+    share_done: Callable[[Progress], float] | None = None,
     errors_from: int | None = 2,
     on_round: Callable[[Progress], Any] | None = None,
+    intro: str = "",
 ) -> Outcome:
     """Run tasks 0, 1, 2, ... until the stopping rule is met, with the same result on any executor.
 
@@ -388,7 +390,7 @@ def run(
     reporter = ProgressReporter(
         title,
         shown=show_progress,
-        share_done=stop.share_done,
+        share_done=share_done or stop.share_done,
         before=progress,
         describe=describe,
         errors_from=errors_from,
@@ -396,6 +398,7 @@ def run(
         where={"stop": stop, "executor": executor, "checkpoint": checkpoint},
         file=_progress_file(checkpoint, ""),
         is_local=isinstance(executor, Serial | Threads),
+        intro=intro,
     )
     pool = executor.start(work, title)
     folded = _fold_tasks(

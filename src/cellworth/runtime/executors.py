@@ -1,4 +1,4 @@
-"""Executors: where tasks run, the default choice, and Runtime, which bundles all of it.
+"""Executors: where tasks run, the default choice, and Runtime, which holds all of it.
 
 To add an executor, write a class with the one method of :class:`~cellworth.runtime.Executor`:
 
@@ -45,7 +45,6 @@ import joblib
 from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import ShutdownExecutorError
 from joblib.parallel import get_active_backend
-from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from cellworth.data.arguments import check_count, is_integer
 from cellworth.runtime.cache import Cache
@@ -63,6 +62,7 @@ from cellworth.runtime.workers import (
     attempt_in_worker,
     cancel_thread_on,
 )
+from cellworth.sampling.moments import limit_threads
 
 # Starting processes takes a second or two; shorter runs finish sooner without them.
 _LEAST_SECONDS_FOR_PROCESSES = 10.0
@@ -107,7 +107,7 @@ class Serial:
     def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Answer each request in this thread."""
         # One thread inside each task: sums that are split over threads round differently.
-        with threadpool_limits(1):
+        with limit_threads():
             yield SerialPool(work)
 
 
@@ -137,7 +137,7 @@ class Threads:
     def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Answer requests in threads; on exit, wait for those that are running."""
         cancelled = threading.Event()
-        with threadpool_limits(1):
+        with limit_threads():
             pool = ThreadPoolExecutor(self.n_workers, title, partial(_begin_thread, cancelled))
             try:
                 yield FuturePool(
@@ -156,7 +156,7 @@ class Threads:
 def _begin_thread(cancelled: threading.Event) -> None:
     cancel_thread_on(cancelled)
     # BLAS is limited per process, OpenMP per thread.
-    ThreadpoolController().limit(limits=1, user_api="openmp")
+    limit_threads("openmp")
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ class Processes:
                 "multiprocessing.Pool; tasks run serially, with the same values.",
                 stacklevel=2,
             )
-            with threadpool_limits(1):
+            with limit_threads():
                 yield SerialPool(work)
             return
         # loky warns in its own thread, which would die if warnings are errors. A worker that leaves

@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from cellworth.runtime.executors import pickle_object
 from cellworth.runtime.workers import (
@@ -26,6 +25,7 @@ from cellworth.runtime.workers import (
     attempt_in_worker,
     make_lost_cluster_error,
 )
+from cellworth.sampling.moments import limit_threads
 
 
 @dataclass(frozen=True)
@@ -268,6 +268,6 @@ def _answer(run: str, work: Any, content: Any, *inputs: Any) -> tuple[Failure | 
     function, given = _loaded[run], [_unpack(each) for each in inputs]
     if not _internal_kv_exists(run):
         return None, _pack(None)
-    with threadpool_limits(1):
+    with limit_threads():
         answer = attempt_in_worker(lambda asked: function(asked, *given), _unpack(content))
     return answer if isinstance(answer, Failure) else None, _pack(answer)

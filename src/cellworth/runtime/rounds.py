@@ -62,6 +62,7 @@ def run_rounds(
     on_round: Callable[[Progress], object] | None = None,
     title: str = "rounds over shards",
     show_progress: bool = False,
+    intro: str = "",
     n_cached: int | None = None,
 ) -> ShardRunResult:
     """Run rounds 0, 1, 2, ... over all shards; the result does not depend on the executor.
@@ -96,6 +97,7 @@ def run_rounds(
             where={"executor": executor, "checkpoint": checkpoint},
             file=checkpoint and checkpoint / PROGRESS.format(""),
             is_local=isinstance(executor, Serial | Threads),
+            intro=intro,
         )
         cache = ShardCache(algorithm, rounds.states, n_cached)
         context = RunContext(

@@ -49,7 +49,7 @@ _reporters: list[ProgressReporter] = []
 
 @dataclass(frozen=True)
 class BlockErrors:
-    """Statistics of the values of all blocks and of their sampling errors."""
+    """Statistics of the values of all blocks and of their errors."""
 
     # The fewest observations of a block.
     fewest: int
@@ -59,9 +59,13 @@ class BlockErrors:
     mean_square: float
     # Variance of the values across blocks.
     variance: float
+    # Mean of the squared validation errors; NaN if they are not known.
+    validation: float = math.nan
+    # Share of the finished tasks that they include.
+    share: float = 1.0
 
     @classmethod
-    def of(cls, moments: Moments) -> BlockErrors:
+    def of(cls, moments: Moments, validation: float = math.nan, share: float = 1.0) -> BlockErrors:
         """Compute the statistics of moments with sums of rows and columns."""
         n_rows, n_columns = (size - 1 for size in moments.mean.shape)
         fewest, largest, squares, seen = math.inf, 0.0, 0.0, Moments.of(np.full(1, np.nan))
@@ -84,6 +88,8 @@ class BlockErrors:
             math.inf if math.isnan(largest) else largest,
             squares / n_blocks,
             float(seen.sum_sq[0]) / n_blocks,
+            validation,
+            share,
         )
 
 
@@ -158,10 +164,21 @@ class Progress:
 
     @property
     def errors(self) -> BlockErrors | None:
-        """Statistics of sampling errors of blocks; None while nothing is known."""
+        """Statistics of the errors of blocks; None while nothing is known."""
         if self.shards is not None:
             return self.shards.errors
         return None if self.moments is None else BlockErrors.of(self.moments)
+
+    @property
+    def latest_errors(self) -> BlockErrors | None:
+        """Statistics with validation errors, maybe of fewer tasks; None while nothing is known."""
+        if self.shards is not None:
+            return self.shards.errors
+        return (
+            None
+            if self.contribution is None
+            else BlockErrors.of(*self.contribution.latest_errors())
+        )
 
     @property
     def largest_standard_error(self) -> float:
@@ -311,6 +328,38 @@ class TargetStandardError(StoppingRule):
 
 
 @dataclass(frozen=True)
+class TargetPrecision(StoppingRule):
+    """Stop when sampling errors are small beside validation errors: more would tell little.
+
+    The rule compares the sampling error with this share of the validation error, each as the root
+    of its mean square over all blocks. With half of the validation error, the total error is at
+    most 12% larger than that of a run without end. The rule is never met if validation errors are
+    not known; combine it with another, as in ``TargetPrecision(0.2) | MaxSeconds(600)``.
+
+    Examples
+    --------
+    >>> from cellworth.runtime import MaxSeconds, TargetPrecision
+    >>> TargetPrecision(0.2) | MaxSeconds(600)
+    TargetPrecision(share=0.2) | MaxSeconds(n_seconds=600)
+    """
+
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_positive("TargetPrecision", self.share, "validation errors")
+
+    def share_done(self, progress: Progress) -> float:
+        """Return the share of the expected tasks; sampling variances fall with their number."""
+        errors = progress.latest_errors
+        if errors is None or math.isnan(errors.validation):
+            return 0.0
+        noise = errors.mean_square * errors.share
+        return _limit_by_observations(
+            errors, self.share**2 * max(errors.validation, 0.0) / noise if noise else 1.0
+        )
+
+
+@dataclass(frozen=True)
 class StableRanking(StoppingRule):
     """Stop when another run of the same length would rank the blocks almost equally.
 
@@ -429,6 +478,7 @@ class ProgressReporter:
     ``seconds_per_task``, if it is known, and ``where`` the run is executed and recorded. The latest
     line is kept in ``file`` (see :func:`read_progress`). If tasks do not run in this process, which
     would tell how long it compiles, the first tasks say nothing of the time left.
+    ``intro`` is shown before the first task.
     """
 
     def __init__(
@@ -445,8 +495,10 @@ class ProgressReporter:
         where: Mapping[str, object] | None = None,
         file: AnyPath | None = None,
         is_local: bool = True,
+        intro: str = "",
     ) -> None:
         self.n_tasks: int = n_tasks
+        self._intro = intro
         self._file, self._is_local = file, is_local
         self._title, self._where, self._seconds_per_task = title, where or {}, seconds_per_task
         self._share_done, self._describe = share_done or self._count_share, describe
@@ -511,6 +563,8 @@ class ProgressReporter:
             texts.append(f"about {format_seconds(self._seconds_per_task)} per task")
         self.log("start", ", ".join(["started", *texts]), **where)
         self._record("start")
+        if self._intro:
+            self.announce("plan", self._intro)
         if self._before.tasks:
             found = f"resumed after {self._describe(self._before)} ({self._share_before:.0%})"
             self.log("resume", found, tasks=self._before.tasks, done=self._share_before)

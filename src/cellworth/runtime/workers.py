@@ -9,7 +9,6 @@ lost request is sent again, and how signals end a run.
 from __future__ import annotations
 
 import ctypes
-import gc
 import logging
 import math
 import pickle
@@ -595,7 +594,6 @@ def release_memory() -> None:
     Otherwise a pass over many small batches leaves about 100 MB in the allocator, which the large
     shards of the next pass cannot use.
     """
-    gc.collect()
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, TypeError, AttributeError):

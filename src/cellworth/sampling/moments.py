@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, stdtrit
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from cellworth.data.arguments import Floats
 
@@ -111,6 +112,8 @@ Estimate = Callable[..., Moments]
 LEAST_DEVIATIONS = 32
 # Most deviations that are held at once.
 _NUMBERS_AT_ONCE = 2**22
+# Errors that take long are computed again when there are more tasks by this part of them.
+_TASKS_BETWEEN_ERRORS = 4
 
 
 def append_margins(blocks: Floats) -> Floats:
@@ -207,6 +210,14 @@ class Tally:
         )
 
 
+class LatestErrors(NamedTuple):
+    """Values and errors of blocks after some of the tasks, which decide whether a run ends."""
+
+    moments: Moments
+    mean_square_validation_se: float  # NaN if validation errors are not known
+    share: float = 1.0  # Share of the finished tasks that it includes
+
+
 class Addition(Protocol):
     """Protocol of the results of tasks: they merge and have Moments and a Tally."""
 
@@ -217,6 +228,13 @@ class Addition(Protocol):
     @property
     def tally(self) -> Tally:
         """Counts of utilities."""
+
+    def latest_errors(self) -> LatestErrors:
+        """Return both errors; where they take long, after an earlier number of tasks.
+
+        That number depends on the number of tasks alone, so that a run ends at the same task on any
+        number of workers and after a resume.
+        """
 
     def merge(self, other: Any, /) -> Any:
         """Return the result of both; ``other`` comes later in the order of tasks."""
@@ -232,6 +250,10 @@ class Contribution:
     def merge(self, other: Contribution) -> Contribution:
         """Return the result of both."""
         return Contribution(self.moments.merge(other.moments), self.tally.merge(other.tally))
+
+    def latest_errors(self) -> LatestErrors:
+        """Return sampling errors; validation errors are not known."""
+        return LatestErrors(self.moments, math.nan)
 
 
 class Signs(NamedTuple):
@@ -308,14 +330,94 @@ def combine_errors(standard: Floats | float, validation: Floats | float | None) 
     return np.where(np.isnan(standard) & np.isnan(validation), np.nan, np.sqrt(squares))
 
 
+# Sums of pairs of so many owners are observed; of more owners, sums of each with the total.
+_MOST_PAIRED = 64
+# Part of a variance that may be rounding.
+_NEGLIGIBLE = 1e-9
+
+
+def append_pairs(sums: Floats) -> Floats:
+    """Append the sums of pairs of owners, along the last axis; covariances follow from them.
+
+    For more than 64 owners, the sum of each with the total is appended, and the total.
+    """
+    n_owners = sums.shape[-1]
+    if n_owners <= _MOST_PAIRED:
+        one, other = np.triu_indices(n_owners, 1)
+        return np.concatenate([sums, sums[..., one] + sums[..., other]], axis=-1)
+    total = sums.sum(axis=-1, keepdims=True)
+    return np.concatenate([sums, sums + total, total], axis=-1)
+
+
+def count_with_pairs(n_owners: int) -> int:
+    """Return the length of the last axis that :func:`append_pairs` gives."""
+    return len(append_pairs(np.zeros(n_owners)))
+
+
+def draw_errors(errors: Floats, n_owners: int, normals: Floats) -> Floats:
+    """Return draws of the errors of owners' sums, from those of sums and pairs of owners.
+
+    ``normals`` are standard normal numbers, of shape (n_draws, n_owners + 1). Only elementwise
+    operations are used, so that every processor gets the same draws. For more than 64 owners,
+    errors are correlated with that of the total as observed, and their rest adds up to 0.
+    """
+    squares = errors**2
+    variances = squares[:n_owners]
+    if n_owners <= _MOST_PAIRED:
+        factor = _factorize(_read_covariances(squares, n_owners))
+        drawn = np.zeros((len(normals), n_owners))
+        for numbers, column in zip(normals.T, factor.T, strict=False):
+            drawn += np.multiply.outer(numbers, column)
+        return drawn
+    with_total = (squares[n_owners:-1] - variances - squares[-1]) / 2
+    common = with_total / math.sqrt(squares[-1]) if squares[-1] > 0 else np.zeros(n_owners)
+    rest = np.maximum(variances - common**2, 0.0)
+    drawn = normals[:, :n_owners] * np.sqrt(rest)
+    drawn -= np.multiply.outer(drawn.sum(axis=1), rest / (float(rest.sum()) or 1.0))
+    return np.asarray(drawn + np.multiply.outer(normals[:, n_owners], common))
+
+
+def _read_covariances(squares: Floats, n_owners: int) -> Floats:
+    """Return covariances from the variances of sums and of sums of pairs."""
+    variances = squares[:n_owners]
+    found = np.diag(variances)
+    one, other = np.triu_indices(n_owners, 1)
+    found[one, other] = (squares[n_owners:] - variances[one] - variances[other]) / 2
+    found[other, one] = found[one, other]
+    return found
+
+
+def _factorize(covariances: Floats) -> Floats:
+    """Return a lower triangle L with L @ L.T close to the covariances, and the same diagonal.
+
+    Variances of pairs are estimates, so there may be no L that gives all of them.
+    """
+    factor = np.zeros_like(covariances)
+    variances = np.diag(covariances)
+    left = variances.copy()
+    for position in range(len(factor)):
+        if left[position] <= _NEGLIGIBLE * variances[position]:
+            continue
+        column = covariances[position:, position].copy()
+        for earlier in factor[position:, :position].T:
+            column -= earlier * earlier[0]
+        column /= math.sqrt(left[position])
+        # No correlation is beyond 1.
+        most = np.sqrt(left[position:])
+        factor[position:, position] = np.clip(column, -most, most)
+        left = np.maximum(left - factor[:, position] ** 2, 0.0)
+    reached = (factor**2).sum(axis=1)
+    return np.asarray(factor * np.sqrt(variances / np.where(reached > 0, reached, 1.0))[:, None])
+
+
 @dataclass(frozen=True, eq=False)
 class OwnerSums:
     """Sums over the cells of owners, observed task by task because cells are correlated."""
 
     names: tuple[str, ...]  # Names of the owners
     keys: tuple[str, ...]  # Hash of each owner's cells
-    moments: Moments  # (n_owners,)
-    validation: Floats | None  # (n_owners,): validation errors
+    moments: Moments  # Of the owners, then of the sums of :func:`append_pairs`
+    validation: Floats | None  # Validation errors of the same sums
 
     def merge(self, other: OwnerSums) -> OwnerSums:
         """Merge the sums of two independent runs, which have the same validation errors."""
@@ -356,6 +458,8 @@ class UtilityLog:
     tally: Tally
     # Deviations of each utility (see :class:`DetailedUtility`); None if the game has none.
     deviations: list[list[Deviations | None]]
+    # Both errors by their number of tasks, shared by the logs that share the lists.
+    latest: dict[int, LatestErrors] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -371,10 +475,11 @@ class UtilityLog:
 
     def merge(self, other: UtilityLog) -> UtilityLog:
         """Return the log of both."""
-        lists = self.tasks, self.utilities, self.deviations
+        lists, latest = (self.tasks, self.utilities, self.deviations), self.latest
         if len(self.tasks) != self.n_tasks:
             # Another merge has extended these lists.
             lists = tuple(own[: self.n_tasks] for own in lists)  # type: ignore[assignment]
+            latest = {}
         tasks, utilities, deviations = lists
         # Lists grow in place, so that a merge does not copy all earlier tasks.
         tasks.extend(other.tasks[: other.n_tasks])
@@ -387,6 +492,7 @@ class UtilityLog:
             self.estimate,
             self.tally.merge(other.tally),
             deviations,
+            latest,
         )
 
     @cached_property
@@ -394,21 +500,44 @@ class UtilityLog:
         """Moments of all blocks and sums."""
         return self._estimate(self.utilities[: self.n_tasks])
 
+    def latest_errors(self) -> LatestErrors:
+        """Return both errors of the first tasks, after the last number that computes them."""
+        n_tasks = _last_computed(self.n_tasks)
+        if n_tasks not in self.latest:
+            first = replace(self, n_tasks=n_tasks)
+            self.latest.clear()
+            self.latest[n_tasks] = LatestErrors(first.moments, first.mean_square_validation_se())
+        return self.latest[n_tasks]._replace(share=n_tasks / self.n_tasks)
+
+    def mean_square_validation_se(self) -> float:
+        """Return the mean of the squared validation errors of blocks; NaN if they are not known.
+
+        The sampling variance of deviations is subtracted. The mean is as unbiased as that variance,
+        except that it is never negative. Few deviations suffice for a mean over blocks.
+        """
+        squares = [
+            (seen.values[..., 1:] ** 2).sum(axis=-1) - deviation_noise(seen)
+            for seen in self.deviation_moments(LEAST_DEVIATIONS)
+        ]
+        # A maximum with NaN is NaN.
+        return float(np.maximum(np.mean(sum(squares)[:-1, :-1]), 0.0)) if squares else math.nan
+
     def moments_of(self, sums: Sums) -> Moments:
         """Return the Moments of sums of blocks, for estimators whose tasks observe all blocks."""
         return self._estimate(self.utilities[: self.n_tasks], sums=sums)
 
-    def deviation_moments(self) -> Iterator[Moments]:
+    def deviation_moments(self, most: float = math.inf) -> Iterator[Moments]:
         """Yield Moments with a last axis: the value, then some of its deviations.
 
-        Nothing is yielded if a deviation is not known.
+        Deviations are pooled until at most ``most`` are left. Nothing is yielded if a deviation is
+        not known.
         """
         deviations = self.deviations[: self.n_tasks]
         lengths = {0 if each is None else len(each) for task in deviations for each in task}
         if 0 in lengths:
             return
         # Runs with other budgets may have left fewer deviations in the cache that they share.
-        n_deviations = min(lengths)
+        n_deviations = _count_pooled(min(lengths), most)
         at_once = max(_NUMBERS_AT_ONCE // sum(map(len, deviations)), 8)
         for start in range(0, n_deviations, at_once):
             some = slice(start, start + at_once)
@@ -421,25 +550,60 @@ class UtilityLog:
 
     def _estimate(self, utilities: list[Floats], **sums: Sums) -> Moments:
         # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
-        with threadpool_limits(1):
+        with limit_threads():
             return self.estimate(self.tasks[: self.n_tasks], utilities, **sums)
 
 
-def pool_deviations(deviations: NDArray[Any], most: int) -> NDArray[Any]:
-    """Add up pairs of deviations until at most ``most`` or ``LEAST_DEVIATIONS`` are left.
+def limit_threads(user_api: str | None = None) -> Any:
+    """Limit BLAS and OpenMP to one thread, from now on or in a ``with`` block."""
+    return _find_libraries(len(sys.modules)).limit(limits=1, user_api=user_api)
+
+
+@lru_cache(maxsize=1)
+def _find_libraries(n_modules: int) -> ThreadpoolController:
+    """Search for libraries with threads, which takes milliseconds; they come with modules."""
+    return ThreadpoolController()
+
+
+def deviation_noise(seen: Moments) -> Floats:
+    """Return the sum of the squared sampling errors of deviations, which their squares contain."""
+    return np.asarray((seen.sampling_se[..., 1:] ** 2).sum(axis=-1))
+
+
+def pool_deviations(deviations: NDArray[Any], most: float) -> NDArray[Any]:
+    """Add up pairs along the last axis until at most ``most`` or ``LEAST_DEVIATIONS`` are left.
 
     More than half of ``LEAST_DEVIATIONS`` always remain: fewer do not determine an error.
     """
-    while len(deviations) > max(most, LEAST_DEVIATIONS):
-        n_before = len(deviations)
-        padded = np.append(deviations, np.zeros(n_before % 2, dtype=deviations.dtype))
-        n_after = len(padded) // 2
+    *others, n_before = deviations.shape
+    while n_before > max(most, LEAST_DEVIATIONS):
+        odd = np.zeros((*others, n_before % 2), dtype=deviations.dtype)
+        n_after = -(-n_before // 2)
+        pairs = np.concatenate([deviations, odd], axis=-1).reshape(*others, n_after, 2)
         # Deviations of a pair cancel a little, because all of them add up to 0.
         scale = np.sqrt(n_after / (n_after - 1) * (n_before - 1) / n_before)
-        deviations = padded.reshape(n_after, 2).sum(axis=1) * deviations.dtype.type(scale)
+        deviations = pairs.sum(axis=-1) * deviations.dtype.type(scale)
+        n_before = n_after
     return deviations
 
 
+def _count_pooled(n_deviations: int, most: float) -> int:
+    return len(pool_deviations(np.zeros(n_deviations), most))
+
+
 def _stack(task: Sequence[Deviations | None], most: int, some: slice) -> Floats:
-    stacked = [pool_deviations(each, most)[some] for each in task if each is not None]
-    return np.array(stacked, dtype=np.float64)
+    known = [each for each in task if each is not None]
+    if len(set(map(len, known))) == 1:
+        stacked = pool_deviations(np.array(known), most)[:, some]
+    else:
+        stacked = np.array([pool_deviations(each, most)[some] for each in known])
+    return stacked.astype(np.float64)
+
+
+def _last_computed(n_tasks: int) -> int:
+    """Return the last of 1, 2, ..., 7, 8, 10, 12, 15, 18, 22, ... that is not above ``n_tasks``."""
+    last = following = 1
+    while following <= n_tasks:
+        last = following
+        following += max(last // _TASKS_BETWEEN_ERRORS, 1)
+    return last

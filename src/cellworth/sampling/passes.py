@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats
-from cellworth.sampling.moments import Moments, Tally, widening
+from cellworth.sampling.moments import LatestErrors, Moments, Tally, widening
 
 # Sums of values are small: 64 bits hold up to 8 in these units. Overflow of intermediate sums
 # wraps around and does no harm. For a numeric target, the units depend on its range.
@@ -80,31 +81,148 @@ class QueryVariance:
         # Guard against degrees that rounding moved just below an integer.
         return variance, np.floor(degrees + 1e-9).astype(np.int64) + 1
 
-    def standard_errors(self, moments: Moments, n_queries: int) -> Floats | None:
+    def standard_errors(self, values: Floats, n_queries: int, of_draw: Floats) -> Floats | None:
         """Return the errors due to the choice of queries, without sampling errors.
 
-        ``moments`` are those of passes over n_queries queries. Sampling errors are estimated from
-        the differences between passes and subtracted. With few passes this estimate is uncertain,
-        so at most three quarters of the variance are subtracted: the error may be too large, but
-        is never 0 for that reason. Errors of few queries are widened such that values plus or
-        minus 1.96 errors are 95% intervals. The result is None for a single query.
+        Values are means over n_queries queries, and ``of_draw`` is the sampling variance of such a
+        mean if each query has one draw of coalitions. It is subtracted, because the values of
+        queries also differ by their draws. It is uncertain itself, so at most three quarters of the
+        variance are subtracted: the error may be too large, but is never 0 for that reason. Errors
+        of few queries are widened such that values plus or minus 1.96 errors are 95% intervals. The
+        result is None for a single query.
         """
         if self.n_queries.sum() < 2:
             return None
-        variance, n_seen = self.variance(moments.values, n_queries)
-        if moments.count.max() > 1:
-            # Values of queries also differ because each query has its own sampled coalitions.
-            between_passes = moments.sum_sq / np.maximum(moments.count - 1, 1)
-            variance = np.maximum(variance - between_passes, variance / 4)
+        variance, n_seen = self.variance(values, n_queries)
+        variance = np.maximum(variance - of_draw, variance / 4)
         return np.sqrt(variance) * widening(n_seen)
 
 
 @dataclass(frozen=True, eq=False)
-class PassSums:
-    """Weighted sums of values over queries; each finished pass is one observation.
+class DrawVariance:
+    """Differences between two draws for the same queries, from which sampling errors follow.
 
-    Tasks add their queries to the unfinished pass.
+    The queries of some parts are drawn twice, and their value is the mean of both draws. Half the
+    difference between the draws has the same variance as this mean.
     """
+
+    n_parts: int  # Number of parts whose queries were drawn twice
+    squares: Floats  # Sum over these parts of (half the difference between both draws)**2
+    # Summed squared weights of the queries drawn twice, and of those drawn once.
+    twice: float
+    once: float
+
+    def merge(self, other: DrawVariance) -> DrawVariance:
+        """Return the sums over both."""
+        return DrawVariance(
+            self.n_parts + other.n_parts,
+            self.squares + other.squares,
+            self.twice + other.twice,
+            self.once + other.once,
+        )
+
+    @property
+    def variance(self) -> Floats:
+        """Variance of the sum over all queries; 0 if no query was drawn twice."""
+        return self.squares * (1.0 + 2.0 * self._once_per_twice)
+
+    @property
+    def of_draw(self) -> float:
+        """Variance of the sum if every query was drawn once, in units of ``variance``."""
+        return (2.0 + 2.0 * self._once_per_twice) / (1.0 + 2.0 * self._once_per_twice)
+
+    @property
+    def _once_per_twice(self) -> float:
+        return self.once / self.twice if self.n_parts else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """Means over the queries of one or more passes."""
+
+    n_passes: int
+    n_parts: int  # Number of parts whose queries were drawn twice
+    n_queries: int  # Number of queries of one pass
+    values: Floats
+    variance: Floats  # Sum over passes of the sampling variance
+    # Sampling variance of a pass with one draw per query, in units of that of these passes.
+    of_draw: float
+    weight: float = math.nan  # Sum of the query weights of a pass
+    relative_variance: float = (
+        math.nan
+    )  # Its sampling variance, in units of that of a draw with weight 1
+    total: float = math.nan  # Expected sum of the values
+    utility: float = math.nan  # Utility of the full table
+    # Share of queries that the full table's majority vote predicts correctly; NaN if not known.
+    right: float = math.nan
+    # Variance between queries, from the first pass
+    query_variance: QueryVariance | None = None
+    is_quick: bool = False  # Whether the next pass replaces this one
+    # Sampling variance of the values; None means that it follows from ``variance``.
+    sampling: Floats | None = None
+
+    def merge(self, other: Passes) -> Passes:
+        """Add a later pass over the same queries."""
+        n_passes = self.n_passes + other.n_passes
+        share = other.n_passes / n_passes
+        return replace(
+            self,
+            n_passes=n_passes,
+            n_parts=self.n_parts + other.n_parts,
+            values=self.values + (other.values - self.values) * share,
+            variance=self.variance + other.variance,
+        )
+
+    def refine(self, before: Floats, now: Passes) -> Passes:
+        """Count the queries of an unfinished pass; ``before`` are the means over them until now.
+
+        Each of these queries takes the mean over all its passes, or the new values alone if those
+        until now are quick ones.
+        """
+        old = 0.0 if self.is_quick else self.n_passes / (self.n_passes + 1.0)
+        new_share = now.weight / self.weight * (1.0 - old)
+        left = 1.0 - now.relative_variance / self.relative_variance * (1.0 - old**2)
+        return replace(
+            self,
+            n_parts=self.n_parts + (0 if self.is_quick else now.n_parts),
+            values=self.values + (now.values - before) * new_share,
+            sampling=self.variance / self.n_passes**2 * left + now.variance * new_share**2,
+        )
+
+    @property
+    def moments(self) -> Moments:
+        """Values and sampling errors; a part with two draws counts as an observation."""
+        count = np.full(self.values.shape, self.n_parts + 1, dtype=np.int64)
+        variance = self.variance / self.n_passes**2 if self.sampling is None else self.sampling
+        return Moments.of_variances(count, self.values, variance)
+
+    def validation_se(self) -> Floats | None:
+        """Return the errors due to the choice of queries; None if they are not known."""
+        if self.query_variance is None:
+            return None
+        return self.query_variance.standard_errors(self.values, self.n_queries, self._of_draw)
+
+    def mean_square_validation_se(self, shape: tuple[int, ...] | None = None) -> float:
+        """Return the mean of the squared validation errors of blocks; NaN if they are not known.
+
+        ``shape`` is that of the blocks; None means all values but the last line and column, which
+        are sums.
+        """
+        if self.query_variance is None or self.query_variance.n_queries.sum() < 2:
+            return math.nan
+        variance, _ = self.query_variance.variance(self.values, self.n_queries)
+        rows, columns = shape or (size - 1 for size in self.values.shape)
+        return float(np.mean((variance - self._of_draw)[:rows, :columns]))
+
+    @property
+    def _of_draw(self) -> Floats:
+        """Sampling variance of a pass with one draw per query."""
+        return self.variance * (self.of_draw / self.n_passes)
+
+
+@dataclass(frozen=True, eq=False)
+class PassSums:
+    """Weighted sums of values over the queries of the unfinished pass, and the finished passes."""
 
     parts_per_pass: int  # Number of tasks per pass
     parts: int  # Number of tasks in the sums
@@ -116,13 +234,18 @@ class PassSums:
     # Weighted number of queries that the full table's majority vote predicts correctly; NaN if not
     # known.
     right: float = math.nan
-    finished: Moments | None = None  # One observation per finished pass
-    finished_queries: int = 0  # Number of queries of a finished pass
-    # Means over the queries of a finished pass.
-    finished_total: float = math.nan
-    finished_utility: float = math.nan
-    finished_right: float = math.nan
-    query_variance: QueryVariance | None = None  # Variance between queries, from the first pass
+    draws: DrawVariance | None = None  # None: no query was drawn twice
+    query_variance: QueryVariance | None = None  # Variance between queries, if it is observed
+    # Whether the first pass is a quick one, with few coalitions, which the second one replaces.
+    quick: bool = False
+    finished: Passes | None = None
+    # Numbers of parts at which an unfinished pass counts, and means of the finished passes over the
+    # queries of so many parts.
+    milestones: tuple[int, ...] = ()
+    before: Floats | None = None
+    # Means of the unfinished pass at the milestones that it has reached, and the last of them.
+    reached: Floats | None = None
+    last: Passes | None = None
     tally: Tally = field(default_factory=Tally)
     owned: PassSums | None = None  # The same for the sums over the owners' cells
     units: float = UNITS
@@ -130,32 +253,46 @@ class PassSums:
     def merge(self, other: PassSums) -> PassSums:
         """Add the next task; tasks must come in order."""
         ended = self.close_pass()
-        variance = ended.query_variance
-        if other.query_variance is not None:
-            variance = (
-                other.query_variance if variance is None else variance.merge(other.query_variance)
+        return (
+            replace(
+                ended,
+                parts=ended.parts + other.parts,
+                n_queries=ended.n_queries + other.n_queries,
+                sums=ended.sums + other.sums,
+                weight=ended.weight + other.weight,
+                total=ended.total + other.total,
+                utility=ended.utility + other.utility,
+                right=ended.right + other.right,
+                draws=_merge_known(ended.draws, other.draws),
+                query_variance=_merge_known(ended.query_variance, other.query_variance),
+                tally=ended.tally.merge(other.tally),
+                owned=ended.owned and other.owned and ended.owned.merge(other.owned),
             )
-        return replace(
-            ended,
-            parts=ended.parts + other.parts,
-            n_queries=ended.n_queries + other.n_queries,
-            sums=ended.sums + other.sums,
-            weight=ended.weight + other.weight,
-            total=ended.total + other.total,
-            utility=ended.utility + other.utility,
-            right=ended.right + other.right,
-            query_variance=variance,
-            tally=ended.tally.merge(other.tally),
-            owned=ended.owned and other.owned and ended.owned.merge(other.owned),
-        ).close_pass()
+            ._note_milestone()
+            .close_pass()
+        )
+
+    def _note_milestone(self) -> PassSums:
+        if self.parts not in self.milestones:
+            return self
+        last = replace(self._means(), query_variance=None)
+        lines = last.values[np.newaxis]
+        lines = lines if self.reached is None else np.concatenate([self.reached, lines])
+        return replace(self, reached=lines, last=last)
 
     def close_pass(self) -> PassSums:
-        """Turn a complete pass into an observation."""
+        """Add a complete pass to the finished ones."""
         if self.parts < self.parts_per_pass:
             return self
-        seen = Moments.of(as_floats(self.sums, self.units) / self.weight)
+        before, seen = self.finished, self._means()
+        milestones = self.reached
+        if self.before is not None and milestones is not None and before and not before.is_quick:
+            milestones = self.before + (milestones - self.before) / (before.n_passes + 1)
         return replace(
             self,
+            before=milestones,
+            reached=None,
+            last=None,
             parts=0,
             n_queries=0,
             sums=np.zeros_like(self.sums),
@@ -163,33 +300,35 @@ class PassSums:
             total=0.0,
             utility=0.0,
             right=0.0,
-            finished=seen if self.finished is None else self.finished.merge(seen),
-            finished_queries=self.n_queries,
-            finished_total=self.total / self.weight,
-            finished_utility=self.utility / self.weight,
-            finished_right=self.right / self.weight,
+            draws=None,
+            query_variance=None,
+            finished=seen if before is None or before.is_quick else before.merge(seen),
         )
+
+    @cached_property
+    def latest(self) -> Passes:
+        """The finished passes and the milestone of the next, or the queries of the first pass."""
+        closed = self.close_pass()
+        if closed.finished is None:
+            return self._means()
+        if closed.last is None or closed.reached is None or closed.before is None:
+            return closed.finished
+        return closed.finished.refine(closed.before[len(closed.reached) - 1], closed.last)
 
     @property
     def moments(self) -> Moments:
-        """Moments of the finished passes, or of the queries so far during the first pass."""
-        finished = self.close_pass().finished
-        if finished is not None:
-            return finished
-        return Moments.of(as_floats(self.sums, self.units) / self.weight)
+        """Moments of the values."""
+        return self.latest.moments
 
     @property
     def expected_total(self) -> float:
         """Expected sum of the values."""
-        return self._mean("total")
+        return self.latest.total
 
     @property
     def baseline(self) -> float:
         """Part of the full table's utility that exists without any rows or columns."""
-        ended = self.close_pass()
-        if ended.finished is None:
-            return (self.utility - self.total) / self.weight
-        return ended.finished_utility - ended.finished_total
+        return self.latest.utility - self.latest.total
 
     @property
     def score(self) -> float:
@@ -199,26 +338,49 @@ class PassSums:
     @property
     def accuracy(self) -> float:
         """Share of queries that the full table's majority vote predicts correctly; NaN: unknown."""
-        return self._mean("right")
-
-    def _mean(self, name: str) -> float:
-        """Return a mean over a finished pass, or over the queries so far during the first pass."""
-        ended = self.close_pass()
-        if ended.finished is None:
-            return float(getattr(self, name) / self.weight)
-        return float(getattr(ended, f"finished_{name}"))
+        return self.latest.right
 
     @property
     def n_estimated(self) -> int:
         """Number of distinct queries that the values are means over; passes repeat them."""
-        ended = self.close_pass()
-        return self.n_queries if ended.finished is None else ended.finished_queries
+        return self.latest.n_queries
 
     def validation_se(self) -> Floats | None:
         """Return the errors due to the choice of queries; None if they are not known."""
-        if self.query_variance is None:
-            return None
-        return self.query_variance.standard_errors(self.moments, self.n_estimated)
+        return self.latest.validation_se()
+
+    def latest_errors(self) -> LatestErrors:
+        """Return both errors."""
+        return LatestErrors(self.moments, self.latest.mean_square_validation_se())
+
+    def _means(self) -> Passes:
+        """Return the means over the queries of the unfinished pass."""
+        drawn = self.draws or DrawVariance(0, np.zeros(()), 0.0, 0.0)
+        return Passes(
+            n_passes=1,
+            n_parts=drawn.n_parts,
+            n_queries=self.n_queries,
+            values=as_floats(self.sums, self.units) / self.weight,
+            variance=drawn.variance / self.weight**2,
+            of_draw=drawn.of_draw,
+            weight=self.weight,
+            relative_variance=drawn.twice / 2.0 + drawn.once,
+            total=self.total / self.weight,
+            utility=self.utility / self.weight,
+            right=self.right / self.weight,
+            query_variance=self.query_variance,
+            is_quick=self.quick and self.finished is None,
+        )
+
+
+_Known = TypeVar("_Known", DrawVariance, QueryVariance)
+
+
+def _merge_known(one: _Known | None, other: _Known | None) -> _Known | None:
+    """Merge what is known of one or both."""
+    if one is None or other is None:
+        return one or other
+    return one.merge(other)
 
 
 def as_floats(sums: NDArray[Any], units: float) -> NDArray[np.float64]:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellworth.data.arguments import Floats
-from cellworth.sampling.moments import Moments, UtilityLog, append_margins, widening
+from cellworth.sampling.moments import (
+    Moments,
+    UtilityLog,
+    append_margins,
+    append_pairs,
+    deviation_noise,
+    widening,
+)
 
 # Share of squared deviations that the correction for sampling errors never removes.
 _LEAST_LEFT = 0.25
@@ -185,7 +192,8 @@ class MomentsWithErrors:
 
     moments: Moments  # (n_rows + 1, n_columns + 1)
     errors: Floats | None  # Same shape: validation errors of blocks and sums
-    owners: Floats | None = None  # (n_owners,): validation errors of the owners' sums
+    # Validation errors of the owners' sums, and of their pairs' (see append_pairs)
+    owners: Floats | None = None
 
     @classmethod
     def of(
@@ -216,9 +224,10 @@ class MomentsWithErrors:
             deviations = append_margins(blocks) if kept is None else kept.shrink_deviations(blocks)
             squares = squares + (deviations**2).sum(axis=-1)
             if shares is not None:
-                of_owners = np.tensordot(shares, deviations[:-1, :-1], axes=2)
-                owned = owned + (of_owners**2).sum(axis=-1)
-            noise = noise + (seen.sampling_se[..., 1:] ** 2).sum(axis=-1)
+                # Deviations come first, owners last.
+                of_owners = np.tensordot(deviations[:-1, :-1], shares, axes=([0, 1], [1, 2]))
+                owned = owned + (append_pairs(of_owners) ** 2).sum(axis=0)
+            noise = noise + deviation_noise(seen)
         if moments is None:
             return cls(utility_log.moments, None)
         if samples:

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.blocks import is_missing
+from cellworth.data.blocks import is_missing, list_first
 from cellworth.data.tables import frame
 from cellworth.valuation.values import table, table_lines, view
 
@@ -34,10 +34,10 @@ _DIGITS = (
     r"|\d+,\d+"  # 12,5
     r"|\d+\.?\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?"
 )
-_NUMBER = re.compile(
+NUMBER_PATTERN = re.compile(
     rf"\s*[$€£]?\s*[+-]?\s*[$€£]?(?P<digits>{_DIGITS})\s*(?P<unit>[%€$£]|[^\W\d_]{{1,12}}\.?)?\s*"
 )
-_DATE = re.compile(
+DATE_PATTERN = re.compile(
     r"\s*(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))"
     r"(?:[T ]+\d{1,2}:\d{2}.*)?\s*"
 )
@@ -105,13 +105,13 @@ def notes_on_values(
     marks = [pair for pair in strings if is_missing_mark(pair[0])]
     if strings and not named:
         unmarked = [pair for pair in strings if not is_missing_mark(pair[0])]
-        dates = _find_matches(_DATE, unmarked)
-        found = [] if dates else _find_matches(_NUMBER, unmarked)
+        dates = _find_matches(DATE_PATTERN, unmarked)
+        found = [] if dates else _find_matches(NUMBER_PATTERN, unmarked)
         n_dates, n_read = (sum(count for _, count in matches) for matches in (dates, found))
         n_numbers = sum(count for value, count in pairs if _type_of(value) == "number")
-        are_codes = n_numbers == 0 and _are_codes([match for match, _ in found], known)
+        coded = n_numbers == 0 and are_codes([match for match, _ in found], known)
         least = _SHARE_OF_NUMBERS * (known - sum(count for _, count in marks))
-        if 0 < least <= n_numbers + n_read and not are_codes:
+        if 0 < least <= n_numbers + n_read and not coded:
             notes.append(f"{NUMBERS_AS_TEXT} ({n_numbers + n_read:,} of {known:,})")
         elif 0 < least <= n_dates:
             notes.append(f"{DATES_AS_TEXT} ({n_dates:,} of {known:,})")
@@ -122,7 +122,9 @@ def notes_on_values(
 
 def reads_as_number(cell: Any) -> bool:
     """Return whether a cell is a number, or a string that reads as one."""
-    return _type_of(cell) == "number" or (isinstance(cell, str) and bool(_NUMBER.fullmatch(cell)))
+    if isinstance(cell, str):
+        return NUMBER_PATTERN.fullmatch(cell) is not None
+    return _type_of(cell) == "number"
 
 
 def is_missing_mark(cell: Any) -> bool:
@@ -143,7 +145,7 @@ def _find_matches(
     return found
 
 
-def _are_codes(found: list[re.Match[str]], known: int) -> bool:
+def are_codes(found: list[re.Match[str]], known: int) -> bool:
     """Return whether numbers are codes: leading zeros, few, of one length or all different."""
     digits = [match["digits"] for match in found]
     units = {(match["unit"] or "").lower().rstrip(".") for match in found} - {""}
@@ -253,7 +255,7 @@ class ColumnTable:
         counts = Counter(column.read_as for column in self.columns)
         parts = [_format_count(counts[kind], kind) for kind in get_args(ReadAs) if counts[kind]]
         named = [
-            f"{len(names)} {note}: {_some(names)}"
+            f"{len(names)} {note}: {list_first(names, _NAMES_SHOWN)}"
             for note in _NAMED
             if (names := self.columns_with_note(note))
         ]
@@ -315,8 +317,3 @@ class ColumnTable:
 def _format_count(count: int, kind: ReadAs) -> str:
     single = count == 1 and kind in ("number", "category", "date", "duration")
     return f"{count:,} {kind if single else _PLURALS[kind]}"
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - _NAMES_SHOWN
-    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")

@@ -22,7 +22,7 @@ from cellworth.sampling.moments import Tally
 # another version are then rejected. Do not raise it for docs, names, messages or speed.
 # tests/test_algorithm_version.py fails if bits change and this number does not; its docstring has
 # the command that records new ones.
-ALGORITHM_VERSION = 1
+ALGORITHM_VERSION = 2
 _PACKAGES = ("cellworth", "numpy", "scipy", "scikit-learn", "narwhals", "numba", "joblib")
 
 
@@ -204,8 +204,9 @@ class Scores:
         Classes of the training rows; None for a numeric target.
     n_validation_rows : int
         Validation rows that were used.
-    n_planned_rows : int
-        Validation rows that were given; more than were used if a run was interrupted.
+    n_given_rows : int
+        Validation rows that were given; more than were used if some were drawn, or if a run was
+        interrupted.
     n_folds : int
         Folds of the cross-validation; 1 if validation rows were given.
     accuracy : float
@@ -231,7 +232,7 @@ class Scores:
     scoring: str
     n_classes: int | None
     n_validation_rows: int
-    n_planned_rows: int
+    n_given_rows: int
     n_folds: int
     accuracy: float = math.nan
     majority: float = math.nan
@@ -254,11 +255,11 @@ class Scores:
     def scored_on(self) -> str:
         """Number of validation rows and folds in words."""
         n_rows = f"{self.n_validation_rows:,}"
-        if self.n_validation_rows < self.n_planned_rows:
-            n_rows += f" of {self.n_planned_rows:,}"
+        if self.n_validation_rows < self.n_given_rows:
+            n_rows += f" of {self.n_given_rows:,}"
         if self.n_folds > 1:
             return f"{self.n_folds}-fold cross-validation over {n_rows} rows"
-        return f"{n_rows} validation row{'s' * (self.n_planned_rows != 1)}"
+        return f"{n_rows} validation row{'s' * (self.n_given_rows != 1)}"
 
     @property
     def beside(self) -> tuple[str, str] | None:
@@ -266,12 +267,12 @@ class Scores:
         if self.n_classes is None and not math.isnan(self.rmse):
             error = f"root mean squared error {self.rmse:.4g} (in units of the target)"
             return "fit", f"R2 {self.r2:.4g}, {error}"
-        if not self.scoring.endswith("neighbor_agreement"):
+        if not self.scoring.endswith(("neighbor_agreement", "neighbor_gain")):
             return None
-        vote = "not known" if math.isnan(self.accuracy) else f"{self.accuracy:.4g}"
+        vote = "" if math.isnan(self.accuracy) else f"{self.accuracy:.4g} by majority vote, "
         balanced = " (balanced)" if self.scoring.startswith("balanced") else ""
         guess = f"{self.majority:.4g} by guessing the most frequent class"
-        return "accuracy", f"{vote} by majority vote, {guess}{balanced}"
+        return "accuracy", f"{vote}{guess}{balanced}"
 
     @property
     def sentence(self) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Blocks, label_array
 from cellworth.data.io import Options, jsonable, make_folder
-from cellworth.data.tables import frame
+from cellworth.data.tables import Table, frame
 from cellworth.sampling.moments import (
     SAMPLING_ALONE,
     Moments,
@@ -104,6 +104,8 @@ class Valuation:
         game has no validation rows.
     column_info : ColumnTable or None
         How each column was read, if a table was valued.
+    held_out : Table or None
+        The validation rows, for checks before a payout. They are not saved, copied or sent.
 
     Examples
     --------
@@ -132,6 +134,10 @@ class Valuation:
     owned: OwnerSums | None = None
     scores: Scores | None = None
     column_info: ColumnTable | None = None
+    held_out: Table | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "held_out": None}
 
     @cached_property
     def values(self) -> Floats:
@@ -253,15 +259,16 @@ class Valuation:
                 "this valuation has no owners; pass owners=Owners(X).assign(...) to the fit of a "
                 "valuer, or use split_revenue."
             )
-        seen = self.owned.moments
+        seen, validation = self.owned.moments, self.owned.validation
+        n_owners = len(self.owned.names)
         errors = seen.sampling_se * widening(seen.count)
         return ValueList(
             {"owner": label_array(self.owned.names, what="owner")},
-            seen.values,
-            np.zeros(seen.mean.shape) if self.status == "exact" else errors,
-            seen.count,
+            seen.values[:n_owners],
+            np.zeros(n_owners) if self.status == "exact" else errors[:n_owners],
+            seen.count[:n_owners],
             self.backend,
-            self.owned.validation,
+            None if validation is None else validation[:n_owners],
         )
 
     def row(self, position: int) -> ValueList:
@@ -691,6 +698,8 @@ def name_of_score(valuation: Valuation) -> str:
         return ""
     of_model = f" of {problem_spec['model'].rpartition('.')[2]}" if "model" in problem_spec else ""
     neighbors = f" (K = {problem_spec['n_neighbors']})" if "n_neighbors" in problem_spec else ""
+    if problem_spec.get("radius") is not None:
+        neighbors = f" (radius = {problem_spec['radius']:g})"
     return f"{scores.name}{of_model}{neighbors}"
 
 

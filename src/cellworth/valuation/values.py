@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from cellworth.data.arguments import Floats, Labels, is_integer
 from cellworth.data.blocks import Axis, Blocks
@@ -19,8 +19,7 @@ from cellworth.data.tables import frame
 _ROWS_PRINTED = 20
 _DIGITS_PRINTED = 4
 # Blue and orange as in plots, in shades that can be read on white and on black.
-_COLOURS = {"█": "#3d8fc9", "░": "#e07b39"}
-_LONGEST_BAR = 24
+_POSITIVE, _NEGATIVE = "#3d8fc9", "#e07b39"
 _LONGEST_TEXT = 40
 # Controls, marks of direction, halves of characters.
 _HIDDEN = {"Cc", "Cf", "Cs"}
@@ -138,13 +137,12 @@ class ValueList:
         Parameters
         ----------
         bars : bool, default=False
-            Whether to draw values as bars of block characters, too.
+            Whether to draw values as bars, too.
         """
         shown: dict[str, list[Any]] = self._columns_to_print()
         if not bars:
             return table(shown)
-        drawn = draw_bars(self._first().values.tolist())
-        return table(shown | {"": drawn}, bars="")
+        return table(shown, bars=draw_bars(self._first().values))
 
     def _columns_to_print(self) -> dict[str, list[Any]]:
         """Return the printed columns of the first entries, rounded to the same decimals."""
@@ -300,21 +298,42 @@ def paragraph(text: str) -> str:
     return f"<p>{_escape(text)}</p>"
 
 
-def table(columns: Mapping[str, Sequence[object]], *, bars: str | None = None) -> str:
-    """Return an HTML table; ``bars`` names the column with the output of :func:`draw_bars`."""
+def table(
+    columns: Mapping[str, Sequence[object]],
+    *,
+    bars: Sequence[str] = (),
+    sentences: Collection[str] = (),
+) -> str:
+    """Return an HTML table; ``bars`` of :func:`draw_bars` become its last column.
+
+    Long text is cut, except in columns of ``sentences``.
+    """
     sides = ["right" if _are_numbers(entries) else "left" for entries in columns.values()]
-    head = _line("th", [_escape(name) for name in columns], sides)
-    entries = [map(_bar if key == bars else _short, column) for key, column in columns.items()]
+    head = [_escape(name) for name in columns]
+    entries: list[Any] = [
+        [_escape(str(entry)) if name in sentences else _short(entry) for entry in column]
+        for name, column in columns.items()
+    ]
+    if bars:
+        sides, head, entries = [*sides, "left"], [*head, ""], [*entries, bars]
     body = "".join(_line("td", line, sides) for line in zip(*entries, strict=True))
-    return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>"
+    return f"<table><thead>{_line('th', head, sides)}</thead><tbody>{body}</tbody></table>"
 
 
-def draw_bars(numbers: Sequence[float]) -> list[str]:
-    """Return bars of block characters: full for positive, pale for negative numbers."""
-    sizes = np.nan_to_num(np.abs(np.asarray(numbers, dtype=np.float64)))
-    largest = float(sizes.max(initial=0.0)) or 1.0
-    lengths = np.ceil(sizes / largest * _LONGEST_BAR).astype(int)
-    return [("░" if number < 0 else "█") * n for number, n in zip(numbers, lengths, strict=True)]
+def draw_bars(numbers: ArrayLike) -> list[str]:
+    """Return a bar in HTML for each number: blue right of zero, orange left of it."""
+    known = np.nan_to_num(np.asarray(numbers, dtype=np.float64))
+    lowest, highest = min(float(known.min(initial=0.0)), 0.0), float(known.max(initial=0.0))
+    width = highest - lowest or 1.0
+    ends = (np.column_stack([np.minimum(known, 0.0), np.abs(known)]) - [lowest, 0.0]) / width
+    colors = (_NEGATIVE if number < 0 else _POSITIVE for number in known)
+    # Screen readers skip the bar, because its number is beside it.
+    return [
+        '<div aria-hidden="true" style="position: relative; width: 10em; height: 0.9em">'
+        f'<div style="position: absolute; left: {100 * left:.1f}%; width: {100 * length:.1f}%; '
+        f'height: 100%; background: {color}"></div></div>'
+        for (left, length), color in zip(ends.tolist(), colors, strict=True)
+    ]
 
 
 def _are_numbers(entries: Sequence[object]) -> bool:
@@ -331,12 +350,6 @@ def _line(element: str, entries: Sequence[str], sides: Sequence[str]) -> str:
         for entry, side in zip(entries, sides, strict=True)
     )
     return f"<tr>{''.join(cells)}</tr>"
-
-
-def _bar(entry: object) -> str:
-    colour = _COLOURS.get(str(entry)[:1], "inherit")
-    # Screen readers skip the bar, because its number is beside it.
-    return f'<span aria-hidden="true" style="color: {colour}">{entry}</span>'
 
 
 def _short(entry: object) -> str:

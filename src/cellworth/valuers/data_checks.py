@@ -223,20 +223,29 @@ def _format_range(labels: NDArray[Any]) -> str:
 
 
 @dataclass(frozen=True)
-class _ColumnFit:
+class ColumnFit:
     """How well one column alone predicts the target: its error and that of the best constant."""
 
     name: str
     missed: float
     by_guess: float
     n_rows: int
+    of_classes: bool
+
+    @property
+    def is_leak(self) -> bool:
+        """Whether the column predicts the target almost without error."""
+        if not self.of_classes:
+            return self.missed <= 1 - _EXPLAINED
+        enough = self.by_guess * self.n_rows >= _FEWEST_OTHERS
+        return enough and self.missed <= _MISSED * self.by_guess
 
 
 def describe_leaks(problem: Problem, cells: Sequence[ColumnCells]) -> Iterator[str]:
     """Describe columns that equal the target, and columns that alone predict it."""
     names = [str(name) for name in problem.table.names.tolist()]
-    fits = list(_iter_column_fits(problem, cells, names))
-    found = [fit for fit in fits if _predicts_target(fit, problem)]
+    fits = list(fit_columns(cells, names, problem.target, of_classes=problem.classes is not None))
+    found = [fit for fit in fits if fit.is_leak]
     same = {fit.name: _is_target(problem, cells[names.index(fit.name)]) for fit in found}
     # A column named like y need not equal it: y may have been computed from it and from others.
     named = {
@@ -256,7 +265,7 @@ def describe_leaks(problem: Problem, cells: Sequence[ColumnCells]) -> Iterator[s
         )
     leaking = [fit for fit in found if fit.name not in holding]
     if leaking:
-        parts = [_format_leak(fit, problem) for fit in leaking[:_NAMED]]
+        parts = [_format_leak(fit) for fit in leaking[:_NAMED]]
         more = f" and {len(leaking) - _NAMED} more" if len(leaking) > _NAMED else ""
         column, predicts, it = ("columns", "each predict", "those from X that are")
         if len(leaking) == 1:
@@ -267,25 +276,17 @@ def describe_leaks(problem: Problem, cells: Sequence[ColumnCells]) -> Iterator[s
         )
 
 
-def _format_leak(fit: _ColumnFit, problem: Problem) -> str:
-    if problem.classes is None:
+def _format_leak(fit: ColumnFit) -> str:
+    if not fit.of_classes:
         return f"{fit.name!r} ({1 - fit.missed:.2%} of the variance of ranks)"
     return f"{fit.name!r} ({1 - fit.missed:.1%} right, best guess {1 - fit.by_guess:.1%})"
 
 
-def _predicts_target(fit: _ColumnFit, problem: Problem) -> bool:
-    if fit.n_rows < _FEWEST_ROWS:
-        return False
-    if problem.classes is None:
-        return fit.missed <= 1 - _EXPLAINED
-    enough = fit.by_guess * fit.n_rows >= _FEWEST_OTHERS
-    return enough and fit.missed <= _MISSED * fit.by_guess
-
-
-def _iter_column_fits(
-    problem: Problem, cells: Sequence[ColumnCells], names: list[str]
-) -> Iterator[_ColumnFit]:
-    n_rows = len(problem.target)
+def fit_columns(
+    cells: Sequence[ColumnCells], names: Sequence[str], target: NDArray[Any], *, of_classes: bool
+) -> Iterator[ColumnFit]:
+    """Yield how well each column alone predicts the target, on up to 5,000 distinct rows."""
+    n_rows = len(target)
     if n_rows < _FEWEST_ROWS:
         return
     rows = np.arange(n_rows)
@@ -295,16 +296,16 @@ def _iter_column_fits(
     rows = rows[
         np.unique(_hash_rows([column.codes(rows) for column in cells]), return_index=True)[1]
     ]
-    labels, codes = np.unique(problem.target[rows], return_inverse=True)
+    labels, codes = np.unique(target[rows], return_inverse=True)
     if len(labels) < 2 or len(rows) < _FEWEST_ROWS:
         return
     for name, column in zip(names, cells, strict=True):
-        if problem.classes is None:
-            missed, guess = _measure_missed_variance(column, rows, codes), 1.0
-        else:
+        if of_classes:
             guess = 1 - float(np.bincount(codes).max()) / len(codes)
             missed = _measure_missed_labels(column, rows, codes, len(labels))
-        yield _ColumnFit(name, missed, guess, len(rows))
+        else:
+            missed, guess = _measure_missed_variance(column, rows, codes), 1.0
+        yield ColumnFit(name, missed, guess, len(rows), of_classes)
 
 
 def _group_cells(column: ColumnCells, rows: Integers) -> tuple[Floats, Integers]:
@@ -500,12 +501,18 @@ def _describe_out_of_bag_copies(found: _Copies) -> str:
 
 def _hash_rows(columns: list[Integers]) -> NDArray[np.uint64]:
     """Return one number for each row, equal for rows with equal cells."""
-    mixed = np.zeros(len(columns[0]), dtype=np.uint64)
-    for codes in columns:
-        mixed += codes.view(np.uint64)
-        mixed *= np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed
+    total = np.zeros(len(columns[0]), dtype=np.uint64)
+    for position, codes in enumerate(columns):
+        total += mix_bits(codes.view(np.uint64), position)
+    return total
+
+
+def mix_bits(cells: NDArray[np.uint64], position: int) -> NDArray[np.uint64]:
+    """Return hashes of the cells of a column; their sum over columns is a hash of the row."""
+    mixed = cells + np.uint64((position + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)
 
 
 def _count_matches(among: Integers, wanted: Integers) -> Integers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Any, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 
@@ -16,11 +16,10 @@ from cellworth.data.arguments import (
     Mask,
     RandomState,
     Scale,
-    Scoring,
     check_count,
     check_random_state,
 )
-from cellworth.data.blocks import LABEL, Axis, Blocks, Groups, label_array
+from cellworth.data.blocks import Blocks, Groups, add_label_column
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
@@ -28,17 +27,26 @@ from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks
-from cellworth.knn.knn_game import KNNGame, KNNScoring
-from cellworth.knn.tasks import TaskSchedule
+from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement
+from cellworth.knn.tasks import DRAWN_TWICE, TaskSchedule
 from cellworth.runtime.engine import Outcome, TaskPlanner, Work
-from cellworth.runtime.executors import Runtime, choose_thread_executor
-from cellworth.runtime.stopping import MaxTasks, Progress, StoppingRule
+from cellworth.runtime.executors import (
+    Executor,
+    Runtime,
+    choose_thread_executor,
+)
+from cellworth.runtime.stopping import (
+    MaxTasks,
+    Progress,
+    StoppingRule,
+    TargetPrecision,
+)
 from cellworth.sampling.column_samplers import (
     MOST_COALITIONS_OF_ALL_SUBSETS,
     ColumnSampler,
     ExhaustiveSampler,
-    LeverageSampler,
     PermutationSampler,
+    QuadratureSampler,
 )
 from cellworth.sampling.moments import Moments, OwnerSums
 from cellworth.sampling.passes import PassSums
@@ -46,15 +54,35 @@ from cellworth.sampling.semivalues import Semivalue, Shapley
 from cellworth.valuation.provenance import Provenance, Scores, Session
 from cellworth.valuation.valuation import Status, Valuation
 from cellworth.valuers.data_checks import DataAdvice
-from cellworth.valuers.plan import Plan, plan_of_passes
+from cellworth.valuers.plan import Plan, describe_time, plan_of_passes
 from cellworth.valuers.run import run_identity, scores_of_game, scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
 
 # Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
+# With more rows, bins are at least 1.5 times faster than sorting.
 MOST_SORTED_ROWS = 100_000
-_DEFAULT_PASSES = 10
+MOST_SORTED_NUMBERS = 30_000
+# Work is training rows x coalitions x validation rows; a default run takes about a minute on two
+# cores. Numeric targets take three times as long, bins half as long. Samplers whose coalitions
+# count for all columns take as long again for each hundred columns.
+_MOST_WORK = 2**32
+_SECONDS_PER_WORK = 20e-9
+_WORK_OF_NUMBERS = 3.0
+_WORK_OF_BINS = 0.5
+_COLUMNS_ADDED_UP = 100
+_LEAST_QUERIES = 100
+# A quick pass over this many validation rows has the total error of another pass over one
+# (benchmarks/samplers.py).
+_QUICK_PER_PASS = 2.0
+_COALITIONS_PER_COLUMN = 4
+# With more columns, adding up the values of all of them takes longer than more orders.
+_MOST_COLUMNS_OF_QUADRATURE = 100
+_MOST_PASSES = 100
+# Sampling errors are small beside validation errors after one to three passes.
+_PASSES_OF_PARTITIONS = 2
+NValidation = int | Literal["auto"] | None
 
 
 class KNNValuer(TableValuer):
@@ -73,20 +101,22 @@ class KNNValuer(TableValuer):
     ----------
     n_neighbors : int, default=5
         Number of nearest rows that vote; :class:`~cellworth.knn.KNNGame` defines the utility.
-    scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"}, \
-            default=None
+    scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"} or \
+            NeighborAgreement, default=None
         Neighbor agreement is the mean share of the K nearest rows that have the right label. None
         means neighbor agreement for classes and the squared error for a numeric target.
+        :class:`~cellworth.knn.NeighborAgreement` has costs, class weights and radii.
     sampler : ColumnSampler, default=None
         Coalitions of columns that are evaluated for each validation row: ``ExhaustiveSampler()``,
         ``LeverageSampler(n)``, ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means
         all subsets if training rows x validation rows x subsets are at most 2^31 (about half a
-        minute on one core). Otherwise it means ``LeverageSampler()``, or ``PermutationSampler()``
-        if the semivalue of columns is not Shapley. A sampler that would draw as many coalitions as
-        exist is replaced by ``ExhaustiveSampler()``.
+        minute on one core). Otherwise a quick pass has an order of the columns and its reverse for
+        each validation row; further passes have ``QuadratureSampler(4 x columns)``, or
+        ``PermutationSampler()`` for more than 100 columns and for semivalues other than Shapley. A
+        sampler that would draw as many coalitions as exist is replaced by ``ExhaustiveSampler()``.
     ranking : BinnedRanks, default=None
-        How rows are ranked by distance. None means exact ranks for up to 100,000 rows, and
-        ``BinnedRanks()`` for more rows.
+        How rows are ranked by distance. None means exact ranks for up to 100,000 rows (30,000 if
+        the target is numeric), and ``BinnedRanks()`` for more rows.
     scale : {"robust", "std"} or None, default="robust"
         Divisor of numeric columns: interquartile range, standard deviation, or none.
     empty : {"prior", "zero"}, default="prior"
@@ -95,12 +125,15 @@ class KNNValuer(TableValuer):
         Weights of coalitions by size; a pair has one for rows and one for columns. None means
         ``Shapley()``.
     n_passes : int, default=None
-        Passes over all validation rows, each with new coalitions. Sampling errors come from the
-        differences between passes, so they need two. None means 1 if all subsets are evaluated;
-        otherwise ``stop`` decides, and without ``stop`` it means 10.
+        Most passes over the validation rows. In each pass, some hundred validation rows have two
+        draws of coalitions, whose differences show the sampling error. None means 1 if all subsets
+        are evaluated; otherwise ``stop`` decides.
     stop : StoppingRule, default=None
-        Rule that ends the run, such as ``TargetStandardError(1e-4)``. With ``n_passes``, the first
-        of the two ends it.
+        Rule that ends the run, such as ``MaxSeconds(600)`` or ``TargetPrecision(0.1)``. With
+        ``n_passes``, the first of the two ends it. None means ``TargetPrecision()``, within a
+        minute of work on two cores: the run ends when the sampling error is below half of the
+        validation error. If there are so many validation rows that a pass over them would take
+        longer, the quick pass over more of them is the whole run, which has a smaller total error.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
@@ -150,7 +183,7 @@ class KNNValuer(TableValuer):
         self,
         n_neighbors: int = 5,
         *,
-        scoring: KNNScoring | None = None,
+        scoring: KNNScoring | NeighborAgreement | None = None,
         sampler: ColumnSampler | None = None,
         ranking: BinnedRanks | None = None,
         scale: Scale = "robust",
@@ -189,6 +222,7 @@ class KNNValuer(TableValuer):
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
         owners: Owners | None = None,
+        n_validation: NValidation = "auto",
     ) -> Self:
         """Value the cells of a training table.
 
@@ -219,6 +253,10 @@ class KNNValuer(TableValuer):
         owners : Owners, default=None
             Who holds which cells. ``valuation_.owners()`` then has the errors of each owner's sum,
             which do not follow from the errors of single cells.
+        n_validation : int, "auto" or None, default="auto"
+            Number of validation rows that are used, drawn from those of all folds; None means all.
+            "auto" draws as many as a default run of about a minute on two cores needs; the number
+            depends on the sampler and on the numbers of rows and columns alone.
 
         Returns
         -------
@@ -231,7 +269,7 @@ class KNNValuer(TableValuer):
         blocks = _blocks(game, value_labels)
         holdings = None if owners is None else check_holdings(owners, game.problem, blocks)
         self._keep_columns(game)
-        return self._keep(game, self._value(game, blocks, holdings))
+        return self._keep(game, self._value(game, blocks, holdings, n_validation))
 
     def problem_spec(
         self,
@@ -246,6 +284,7 @@ class KNNValuer(TableValuer):
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
+        n_validation: NValidation = "auto",
     ) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves, without solving it.
 
@@ -255,7 +294,9 @@ class KNNValuer(TableValuer):
         game = self._game(
             FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
         )
-        return self._problem_spec(game, check_flag(value_labels, "value_labels"))
+        with_label = check_flag(value_labels, "value_labels")
+        effort = self._effort(game, self._settings(self.semivalue), with_label, n_validation)
+        return self._problem_spec(game, with_label, effort.n_drawn)
 
     def plan(
         self,
@@ -270,6 +311,7 @@ class KNNValuer(TableValuer):
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
+        n_validation: NValidation = "auto",
     ) -> Plan:
         """Estimate what ``fit`` with these arguments would cost, by valuing a few validation rows.
 
@@ -278,13 +320,16 @@ class KNNValuer(TableValuer):
         game = self._game(
             FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
         )
-        settings = self._settings(self.semivalue)
-        tasks = self._tasks(game, settings, check_flag(value_labels, "value_labels"))
-        rule = None if self.stop is None else check_stop(self.stop)
-        once, limited = not tasks.schedule.draws, rule is not None
-        n_passes = check_n_passes(self.n_passes, once=once, limited=limited)
-        plan = plan_of_passes(tasks, n_passes, rule)
+        settings, with_label = (
+            self._settings(self.semivalue),
+            check_flag(value_labels, "value_labels"),
+        )
+        effort = self._effort(game, settings, with_label, n_validation)
+        tasks = self._tasks(game, settings, effort, with_label)
+        plan = plan_of_passes(tasks, effort.make_stop(len(tasks.schedule.parts)))
         scores = scores_of_game(game, math.nan)
+        if scores is not None:
+            scores = replace(scores, scoring=game.score_name, n_validation_rows=effort.n_validation)
         return replace(plan, scores=scores, columns=self._inspect_columns(game))
 
     def _advice(self, game: Any) -> DataAdvice:
@@ -299,25 +344,23 @@ class KNNValuer(TableValuer):
         )  # fmt: skip
 
     def _value(
-        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
+        self,
+        game: Game,
+        blocks: Blocks,
+        holdings: Holdings | None = None,
+        n_validation: NValidation = "auto",
     ) -> Valuation | None:
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
         settings = self._settings(self.semivalue)
         with_label = blocks.shape != game.shape
-        tasks = self._tasks(game, settings, with_label, holdings)
-        n_passes = check_n_passes(
-            self.n_passes, once=not tasks.schedule.draws, limited=self.stop is not None
-        )
-        problem_spec = self._problem_spec(game, with_label)
-        method = {
-            "name": "KNNValuer",
-            "sampler": describe(tasks.schedule.sampler),
-            "n_passes": n_passes,
-            "stop": describe(self.stop),
-        }
+        effort = self._effort(game, settings, with_label, n_validation)
+        tasks = self._tasks(game, settings, effort, with_label, holdings)
+        problem_spec = self._problem_spec(game, with_label, effort.n_drawn)
+        method = {"name": "KNNValuer", **effort.describe()}
         settings_of_tasks = {
             "method": method["name"],
             "sampler": method["sampler"],
+            "quick": describe(effort.quick),
             "seed": tasks.schedule.seed,
             "parts_per_pass": len(tasks.schedule.parts),
             "owners": list(tasks.holdings.keys) if tasks.holdings else None,
@@ -331,45 +374,199 @@ class KNNValuer(TableValuer):
         outcome = settings.run(
             work,
             planner=TaskPlanner(PassSums),
-            stop=make_stop(n_passes, len(tasks.schedule.parts), self.stop),
+            stop=effort.make_stop(len(tasks.schedule.parts)),
             executor=executor,
             identity=run_identity(problem_spec, game, settings_of_tasks),
             title=type(tasks.schedule.sampler).__name__,
             tasks_per_round=len(tasks.schedule.parts),
-            describe=_Describe(len(tasks.schedule.parts)),
-            # Errors come from differences between passes, so they need two.
-            errors_from=2 * len(tasks.schedule.parts),
+            describe=_Describe(tasks.schedule),
+            share_done=ExpectedShare(tasks.schedule, effort),
+            intro=effort.introduce(game.shape, executor),
+            errors_from=1 if tasks.schedule.draws else None,
         )
         return None if outcome is None else _valuation(blocks, tasks, outcome, problem_spec, method)
 
-    def _problem_spec(self, game: Any, with_label: bool = False) -> dict[str, Any]:
+    def _problem_spec(
+        self, game: Any, with_label: bool = False, n_drawn: int | None = None
+    ) -> dict[str, Any]:
         return super()._problem_spec(game) | {
             "value_labels": with_label,
             "ranking": describe(self._ranking(game)),
+            "n_validation": n_drawn,
         }
 
     def _ranking(self, game: Any) -> BinnedRanks | None:
-        return check_ranking(self.ranking, len(game.labels))
+        most = MOST_SORTED_ROWS if game.is_class else MOST_SORTED_NUMBERS
+        is_plain = game.agreement.is_plain
+        if not is_plain and self.ranking is not None:
+            raise ValueError(
+                f"ranking must be None with {self.scoring!r}, got {self.ranking!r}; gains and "
+                "divisors need exact ranks."
+            )
+        return check_ranking(self.ranking, in_bins=is_plain and len(game.labels) > most)
+
+    def _effort(
+        self, game: KNNGame, settings: Settings, with_label: bool, n_validation: Any
+    ) -> Effort:
+        size = Size(
+            len(game.labels), game.shape[1], game.n_queries, with_label, bool(game.is_class),
+            self._ranking(game) is not None,
+        )  # fmt: skip
+        return Effort.of(self, n_validation, size, settings.column_semivalue)
 
     def _tasks(
         self,
         game: KNNGame,
         settings: Settings,
+        effort: Effort,
         with_label: bool,
         holdings: Holdings | None = None,
     ) -> QueryTasks:
-        size = len(game.labels), game.shape[1], game.n_queries
-        sampler = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
         return QueryTasks(
             game=game,
-            sampler=sampler,
+            sampler=effort.sampler,
+            quick=effort.quick,
+            n_validation=effort.n_validation,
             row_semivalue=settings.row_semivalue,
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
             ranking=self._ranking(game),
-            seed=choose_seed(self.random_state, self.runtime, sampler),
+            seed=choose_seed(self.random_state, self.runtime, effort.sampler),
             holdings=holdings,
         )
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of a problem, which decides how much of it a default run does."""
+
+    n_rows: int
+    n_columns: int  # Column players
+    n_given: int  # Validation rows
+    with_label: bool
+    is_class: bool
+    in_bins: bool  # Whether rows are ranked in bins
+    most_work: int = _MOST_WORK
+
+    @property
+    def n_players(self) -> int:
+        """Column players, with the label column if it plays."""
+        return self.n_columns + self.with_label
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a run does: coalitions of columns, validation rows and passes."""
+
+    sampler: ColumnSampler
+    quick: ColumnSampler | None  # Sampler of a first, quick pass
+    n_validation: int  # Validation rows that are used
+    n_given: int  # Validation rows that were given
+    n_passes: int | None  # Most passes after the quick one; None if a rule alone ends the run
+    stop: StoppingRule | None  # Rule that ends the run earlier
+    seconds: float  # Expected time of one core, of at most one pass after the quick one
+
+    @classmethod
+    def of(
+        cls,
+        valuer: Any,
+        n_validation: Any,
+        size: Size,
+        column_semivalue: Semivalue,
+        *,
+        has_quick_pass: bool = True,
+    ) -> Effort:
+        """Fill in the defaults."""
+        wanted = check_n_validation(n_validation)
+        n_used = min(size.n_given, wanted) if isinstance(wanted, int) else size.n_given
+        sampler = choose_sampler(valuer.sampler, size, n_used, column_semivalue)
+        draws = not isinstance(sampler, ExhaustiveSampler)
+        quick = PermutationSampler() if draws and has_quick_pass and not valuer.sampler else None
+        n_passes = None if valuer.n_passes is None else check_count(valuer.n_passes, "n_passes")
+        n_passes = n_passes if draws else 1
+        stop = None if valuer.stop is None else check_stop(valuer.stop)
+        per_quick, per_pass = _work_per_query(size, quick, sampler, column_semivalue)
+        by_default = n_passes is None and stop is None
+        if wanted == "auto":
+            # The same for any stop and n_passes, so that a run can be resumed with others.
+            n_used = _affordable_queries(sampler, size, per_quick + per_pass)
+            n_quick = _affordable_queries(sampler, size, per_quick) if quick else 0
+            if n_quick > _QUICK_PER_PASS * n_used:
+                n_used, n_passes = n_quick, 0 if by_default else n_passes
+            n_used = min(max(n_used, _LEAST_QUERIES), size.n_given)
+        if by_default and n_passes is None:
+            stop = TargetPrecision()
+            n_passes = _MOST_PASSES
+            if wanted == "auto":
+                n_draws = _count_draws(sampler, n_used)
+                n_passes = min(max(int(size.most_work / (per_pass * n_draws)), 1), _MOST_PASSES)
+            if valuer.runtime is not None and valuer.runtime.partition is not None:
+                # The run that adds up the partitions decides whether it needs more.
+                n_passes = min(n_passes, _PASSES_OF_PARTITIONS)
+        per_query = per_quick + per_pass * (n_passes != 0)
+        seconds = per_query * _count_draws(sampler, n_used) * _SECONDS_PER_WORK
+        return cls(sampler, quick, n_used, size.n_given, n_passes, stop, seconds)
+
+    @property
+    def n_drawn(self) -> int | None:
+        """Number of validation rows that were drawn; None if all are used."""
+        return None if self.n_validation == self.n_given else self.n_validation
+
+    def describe(self) -> dict[str, Any]:
+        """Return what the provenance of a valuation says of it."""
+        return {
+            "sampler": describe(self.sampler),
+            "n_validation": self.n_validation,
+            "n_passes": self.n_passes,
+            "stop": describe(self.stop),
+        }
+
+    def make_stop(self, parts_per_pass: int) -> StoppingRule:
+        """Return the rule that ends a run."""
+        if self.n_passes is None:
+            return check_stop(self.stop)
+        n_all = self.n_passes + (self.quick is not None)
+        limit = MaxTasks(n_all * parts_per_pass)
+        return limit if self.stop is None else limit | self.stop
+
+    def introduce(self, shape: tuple[int, int], executor: Executor) -> str:
+        """Return the first line of a long run: its size, its time, and how to ask for more."""
+        duration = describe_time(self.seconds, executor)
+        if not duration:
+            return ""
+        some = self.n_validation < self.n_given
+        used = f"{self.n_validation:,} of {self.n_given:,}" if some else f"{self.n_given:,}"
+        text = f"{shape[0]:,} x {shape[1]:,} cells, {used} validation rows, {duration}"
+        more = "n_validation=None uses all" if some else "stop=TargetPrecision(0.1) samples more"
+        return f"{text}; {more}" if some or isinstance(self.stop, TargetPrecision) else text
+
+
+def _work_per_query(
+    size: Size, quick: ColumnSampler | None, sampler: ColumnSampler, column_semivalue: Semivalue
+) -> tuple[float, float]:
+    """Return the work of one draw for a validation row, in the quick pass and in another one."""
+    n_rows = size.n_rows * (1.0 if size.is_class else _WORK_OF_NUMBERS)
+    n_rows *= _WORK_OF_BINS if size.in_bins else 1.0
+    few = 0 if quick is None else quick.n_coalitions(size.n_players, column_semivalue)
+    many = sampler.n_coalitions(size.n_players, column_semivalue)
+    if not isinstance(sampler, PermutationSampler):
+        n_rows_added = n_rows * (1.0 + size.n_columns / _COLUMNS_ADDED_UP)
+        return n_rows * few, n_rows_added * many
+    return n_rows * few, n_rows * many
+
+
+def _count_draws(sampler: ColumnSampler, n_queries: int) -> int:
+    """Return the number of draws of a pass: the first validation rows are drawn twice."""
+    return n_queries + (
+        0 if isinstance(sampler, ExhaustiveSampler) else min(n_queries, DRAWN_TWICE)
+    )
+
+
+def _affordable_queries(sampler: ColumnSampler, size: Size, per_draw: float) -> int:
+    """Return the number of validation rows that a default run can afford."""
+    n_draws = int(size.most_work / per_draw)
+    draws = not isinstance(sampler, ExhaustiveSampler)
+    return min(max(n_draws - DRAWN_TWICE, n_draws // 2) if draws else n_draws, size.n_given)
 
 
 def _blocks(game: KNNGame, value_labels: bool) -> Blocks:
@@ -403,6 +600,7 @@ def _valuation(
         baseline=seen.baseline,
         owned=sum_by_owner(seen, tasks.holdings),
         scores=_scores(tasks, outcome.tasks, seen),
+        held_out=tasks.game.problem.held_out,
     )
 
 
@@ -416,7 +614,7 @@ def _scores(tasks: QueryTasks, n_tasks: int, seen: PassSums) -> Scores:
             np.bincount(labels[fold.may_train], minlength=n_classes) for fold in game.problem.folds
         ]
     return scores_of_queries(
-        tasks.schedule, game.scoring, targets=targets, class_counts=counts, n_tasks=n_tasks,
+        tasks.schedule, game.score_name, targets=targets, class_counts=counts, n_tasks=n_tasks,
         seen=seen,
     )  # fmt: skip
 
@@ -446,10 +644,38 @@ def sum_by_owner(seen: PassSums, holdings: Holdings | None) -> OwnerSums | None:
 class _Describe:
     """Text beside the progress bar."""
 
-    parts_per_pass: int
+    schedule: TaskSchedule
 
     def __call__(self, progress: Progress) -> str:
-        return f"{progress.tasks / self.parts_per_pass:.1f} passes"
+        n_quick, n_parts = self.schedule.n_quick_passes, len(self.schedule.parts)
+        n_passes = progress.tasks / n_parts - n_quick
+        return "quick pass" if n_passes < 0 else f"{n_passes:.1f} passes"
+
+
+@dataclass(frozen=True)
+class ExpectedShare:
+    """Share of the expected work that is done, for the progress bar."""
+
+    schedule: TaskSchedule
+    effort: Effort
+
+    def __call__(self, progress: Progress) -> float:
+        """Return the share; it may exceed 1."""
+        stop = self.effort.stop
+        if not isinstance(stop, TargetPrecision):
+            return self.effort.make_stop(len(self.schedule.parts)).share_done(progress)
+        n_parts, n_quick = len(self.schedule.parts), self.schedule.n_quick_passes
+        n_passes = max(progress.tasks / n_parts - n_quick, 0.0)
+        # The errors of a quick pass say little of the passes that replace it.
+        n_expected = 1.0
+        if n_passes >= 1.0:
+            met = stop.share_done(progress)
+            n_expected = max(n_passes / met if met else math.inf, math.ceil(n_passes))
+        if self.effort.n_passes is not None:
+            n_expected = min(n_expected, self.effort.n_passes)
+        quick, per_pass = self.schedule.n_quick_coalitions, self.schedule.n_coalitions
+        done = quick * min(progress.tasks / n_parts, n_quick) + per_pass * n_passes
+        return done / (quick + per_pass * n_expected)
 
 
 def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
@@ -461,15 +687,7 @@ def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
     return "interrupted" if outcome.interrupted else "estimated"
 
 
-def make_stop(n_passes: int | None, parts_per_pass: int, rule: Any) -> StoppingRule:
-    """Return the rule that ends a run after some passes, or earlier by another rule."""
-    if n_passes is None:
-        return check_stop(rule)
-    limit = MaxTasks(n_passes * parts_per_pass)
-    return limit if rule is None else limit | check_stop(rule)
-
-
-def make_knn_advice(scoring: Scoring, column_types: ColumnTypes | None) -> DataAdvice:
+def make_knn_advice(scoring: Any, column_types: ColumnTypes | None) -> DataAdvice:
     """Return how a user fixes the data that a nearest-neighbor valuer warns of."""
     guessed = scoring is None
     return DataAdvice(
@@ -498,32 +716,31 @@ def check_flag(flag: Any, called: str) -> bool:
 
 
 def choose_sampler(
-    sampler: Any, size: tuple[int, int, int], column_semivalue: Semivalue, with_label: bool
+    sampler: Any, size: Size, n_queries: int, column_semivalue: Semivalue
 ) -> ColumnSampler:
-    """Return the sampler, or the default for so many rows, column players and validation rows."""
+    """Return the sampler, or the default for a size and so many validation rows."""
     if sampler is None:
-        return _default_sampler(size, column_semivalue, with_label)
+        return _default_sampler(size, n_queries, column_semivalue)
     if isinstance(sampler, type) or not isinstance(sampler, ColumnSampler):
         raise TypeError(
             "sampler must be ExhaustiveSampler(), LeverageSampler(), QuadratureSampler() or "
             f"PermutationSampler(), got {sampler!r}."
         )
-    return _all_if_enough(sampler, size[1] + with_label, column_semivalue)
+    return _all_if_enough(sampler, size.n_players, column_semivalue)
 
 
-def _default_sampler(
-    size: tuple[int, int, int], column_semivalue: Semivalue, with_label: bool
-) -> ColumnSampler:
-    n_rows, n_columns, n_queries = size
-    n_players = n_columns + with_label
+def _default_sampler(size: Size, n_queries: int, column_semivalue: Semivalue) -> ColumnSampler:
+    n_players = size.n_players
     exist = ExhaustiveSampler().n_coalitions(n_players, column_semivalue)
     # Coalitions without the label column have utility 0: half of them need no ranking.
     if (
         exist < MOST_COALITIONS_OF_ALL_SUBSETS
-        and n_rows * n_queries * exist <= MOST_RANKED_ROWS << with_label
+        and size.n_rows * n_queries * exist <= MOST_RANKED_ROWS << size.with_label
     ):
         return ExhaustiveSampler()
-    sampled = LeverageSampler() if isinstance(column_semivalue, Shapley) else PermutationSampler()
+    sampled: ColumnSampler = PermutationSampler()
+    if isinstance(column_semivalue, Shapley) and n_players <= _MOST_COLUMNS_OF_QUADRATURE:
+        sampled = QuadratureSampler(_COALITIONS_PER_COLUMN * n_players)
     return _all_if_enough(sampled, n_players, column_semivalue)
 
 
@@ -537,10 +754,10 @@ def _all_if_enough(
     return ExhaustiveSampler() if exist <= max(wanted, n_players + 1) else sampler
 
 
-def check_ranking(ranking: Any, n_rows: float) -> BinnedRanks | None:
-    """Return how rows are ranked: in bins, or exactly (None)."""
+def check_ranking(ranking: Any, *, in_bins: bool) -> BinnedRanks | None:
+    """Return how rows are ranked: in bins or exactly (None); ``in_bins`` is the default."""
     if ranking is None:
-        return BinnedRanks() if n_rows > MOST_SORTED_ROWS else None
+        return BinnedRanks() if in_bins else None
     if not isinstance(ranking, BinnedRanks):
         raise TypeError(
             f"ranking must be BinnedRanks(nearest=1000, width=0.02) or None, got {ranking!r}."
@@ -548,26 +765,13 @@ def check_ranking(ranking: Any, n_rows: float) -> BinnedRanks | None:
     return ranking
 
 
-def check_n_passes(n_passes: Any, *, once: bool, limited: bool) -> int | None:
-    """Return the number of passes; None where a rule alone ends the run."""
-    if n_passes is None:
-        return 1 if once else None if limited else _DEFAULT_PASSES
-    count = check_count(n_passes, "n_passes")
-    return 1 if once else count
-
-
-def add_label_column(columns: Axis) -> Axis:
-    """Return the columns with the labels as one more; all names become strings."""
-    names, ids = ([*map(str, side.tolist()), LABEL] for side in (columns.labels, columns.ids))
-    if len(set(names)) < len(names) or len(set(ids)) < len(ids):
-        raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
-    if not columns.grouped:
-        return Axis.from_ids(names, what="column")
-    return Axis(
-        label_array(names, what="column"),
-        label_array(ids, what="column"),
-        np.append(columns.codes, len(columns.labels)),
-    )
+def check_n_validation(n_validation: Any) -> int | Literal["auto"] | None:
+    """Return the number of validation rows that are wanted: a number, "auto", or None for all."""
+    if n_validation is None:
+        return None
+    if isinstance(n_validation, str) and n_validation == "auto":
+        return "auto"
+    return check_count(n_validation, "n_validation")
 
 
 def warn_if_interrupted(n_done: int, schedule: TaskSchedule, *, interrupted: bool) -> None:

@@ -24,13 +24,20 @@ from cellworth.games.game import EmptyPolicy, Game
 from cellworth.games.model import ErrorPolicy
 from cellworth.runtime.checkpoint import AnotherRunError
 from cellworth.runtime.executors import Runtime
-from cellworth.runtime.stopping import MaxTasks, MaxUtilities, Progress, StoppingRule
+from cellworth.runtime.stopping import (
+    MaxTasks,
+    MaxUtilities,
+    Progress,
+    StoppingRule,
+    TargetPrecision,
+)
 from cellworth.sampling.estimators import Estimator, choose_estimator
 from cellworth.sampling.moments import Estimate, Moments, Sums, append_margins
 from cellworth.sampling.samplers import (
     CoalitionPairs,
     ExhaustiveTasks,
     SampledThenExhaustive,
+    TaskSampler,
     generator,
     n_utilities,
 )
@@ -41,8 +48,14 @@ from cellworth.valuers.run import Corners, Method, corners, value_blocks
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
 from cellworth.valuers.valuer import ModelValuer
 
-_TASKS_PER_ROUND = 16
-_UTILITIES_PER_BLOCK = 50
+# A round is about this many utilities: after each one, a stopping rule may end the run.
+_UTILITIES_PER_ROUND = 2**10
+_MOST_TASKS_PER_ROUND = 16
+# Limits of a default run. At 5 to 20 ms each, the second takes one to three minutes on two cores.
+_UTILITIES_PER_BLOCK = 128
+_MOST_BY_DEFAULT = 2**14
+# Errors need two tasks.
+_LEAST_TASKS = 2
 MOST_UTILITIES = 2**20
 _MOST_PLAYERS_OF_ALL = MOST_UTILITIES.bit_length() - 1
 # A budget of utilities ends after ten looks at each; these and all pairs stay well below.
@@ -78,8 +91,11 @@ class MonteCarloValuer(ModelValuer):
         Chooses coalitions and computes values from their utilities. None means the default for the
         semivalues.
     stop : StoppingRule, default=None
-        Rule that ends the run; None means ``MaxUtilities`` with 50 per block. Combine rules with
-        ``|`` and ``&``. A budget that covers all coalitions gives exact values.
+        Rule that ends the run, such as ``MaxUtilities(10_000)``. Combine rules with ``|`` and
+        ``&``. A budget that covers all coalitions gives exact values. None means
+        ``TargetPrecision()``: the run ends when the sampling error is below half of the validation
+        error, and at the latest after 128 utilities per block or 16,384 in all (or two tasks, if
+        these are more).
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
@@ -156,7 +172,7 @@ class MonteCarloValuer(ModelValuer):
         settings = self._settings(self.semivalue)
         estimator = choose_estimator(self.estimator, settings.semivalues)
         tasks = estimator.make_sampler(game.shape, settings.semivalues, seed=0)
-        rule = _rule(self.stop, game.shape)
+        rule = _rule(self.stop, estimator, tasks, game.shape, settings)
         plan = Plan.of_run(estimator.name, game, tasks, _within(estimator, rule))
         if not _covers_all(rule, game.shape, settings):
             return plan
@@ -185,8 +201,8 @@ def monte_carlo_valuation(
 ) -> Valuation | None:
     """Estimate the values of a game from some of its coalitions, or from all within the budget."""
     estimator = choose_estimator(estimator, settings.semivalues)
-    rule = _rule(stop, blocks.shape)
     tasks = estimator.make_sampler(blocks.shape, settings.semivalues, seed)
+    rule = _rule(stop, estimator, tasks, blocks.shape, settings)
     ends = corners(game, blocks.shape)
     method = Method(
         name=estimator.name,
@@ -194,12 +210,13 @@ def monte_carlo_valuation(
         estimate=estimator.estimate(settings.semivalues, ends.totals),
         stop=_within(estimator, rule),
         seed=seed,
-        tasks_per_round=_TASKS_PER_ROUND,
+        tasks_per_round=_tasks_per_round(tasks),
         describe=_describe,
         shrink=estimator.shrink,
         merges=estimator.merges,
         errors_from=estimator.errors_from,
         observes_sums=estimator.observes_sums,
+        advice=_advise(blocks) if stop is None else "",
     )
     run = partial(value_blocks, game, blocks, settings=settings, ends=ends, holdings=holdings)
     if not _covers_all(rule, blocks.shape, settings):
@@ -283,9 +300,40 @@ class _UntilAll:
         return self.first(tasks[:n_first], utilities[:n_first], **sums)
 
 
-def _rule(stop: StoppingRule | None, shape: tuple[int, int]) -> StoppingRule:
-    usual = MaxUtilities(_UTILITIES_PER_BLOCK * math.prod(shape))
-    return usual if stop is None else check_stop(stop)
+def _rule(
+    stop: StoppingRule | None,
+    estimator: Estimator,
+    tasks: TaskSampler,
+    shape: tuple[int, int],
+    settings: Settings,
+) -> StoppingRule:
+    """Return the rule that ends a run; the default depends on the size of the game alone."""
+    if stop is not None:
+        return check_stop(stop)
+    least = math.ceil(_LEAST_TASKS * tasks.utilities_per_task)
+    most = min(_UTILITIES_PER_BLOCK * math.prod(shape), max(_MOST_BY_DEFAULT, least))
+    budget = MaxUtilities(most)
+    if _covers_all(budget, shape, settings):
+        return budget
+    precise: StoppingRule = TargetPrecision()
+    if estimator.errors_from > _LEAST_TASKS:
+        # Values without errors would not show that they are precise.
+        precise &= MaxTasks(estimator.errors_from)
+    return precise | budget
+
+
+def _advise(blocks: Blocks) -> str:
+    """Return how to ask for more or less than a default run."""
+    text = "stop=MaxUtilities(n) sets another limit"
+    if _UTILITIES_PER_BLOCK * math.prod(blocks.shape) <= _MOST_BY_DEFAULT:
+        return text
+    text += ", row_groups= makes fewer blocks with smaller errors"
+    return text if blocks.rows.grouped else f"{text}, KNNValuer values single rows in seconds"
+
+
+def _tasks_per_round(tasks: TaskSampler) -> int:
+    wanted = int(_UTILITIES_PER_ROUND / tasks.utilities_per_task)
+    return min(max(wanted, 1), _MOST_TASKS_PER_ROUND)
 
 
 def _within(estimator: Estimator, rule: StoppingRule) -> StoppingRule:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-from threadpoolctl import threadpool_limits
 
 from cellworth.data.arguments import (
     MISSING,
@@ -33,7 +32,7 @@ from cellworth.runtime.engine import TaskPlanner
 from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import MaxTasks
 from cellworth.runtime.workers import leave_if_cancelled
-from cellworth.sampling.moments import Contribution, Moments, Tally
+from cellworth.sampling.moments import Contribution, LatestErrors, Moments, Tally, limit_threads
 from cellworth.sampling.samplers import generator
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.data_checks import DataAdvice
@@ -417,7 +416,7 @@ def _trial(lessons: Lessons) -> Corners:
     rows, columns = (np.arange(n) for n in lessons.table.shape)
     began = time.perf_counter()
     try:
-        with threadpool_limits(1):
+        with limit_threads():
             lessons.score(lessons.train(rows, columns, 0), rows, columns)
     except Exception as error:
         raise ValueError(
@@ -525,6 +524,10 @@ class Contrast:
             self.tally.merge(other.tally),
         )
 
+    def latest_errors(self) -> LatestErrors:
+        """Return sampling errors; there are no validation rows."""
+        return LatestErrors(self.moments, math.nan)
+
     @property
     def moments(self) -> Moments:
         """Differences of means; the two come from different trees, so their variances add."""
@@ -548,12 +551,12 @@ class TreeScores:
     def inside(self) -> Contribution:
         """Return the moments of scores of trees that used each column."""
         # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
-        with threadpool_limits(1):
+        with limit_threads():
             return Contribution(cross_moments(self.scores, self.used), self.tally)
 
     def contrast(self) -> Contrast:
         """Return the same for trees that used each column and for those that did not."""
-        with threadpool_limits(1):
+        with limit_threads():
             inside, outside = (cross_moments(self.scores, used) for used in (self.used, ~self.used))
         return Contrast(inside, outside, self.tally)
 

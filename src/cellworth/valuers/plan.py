@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from cellworth.data.arguments import Mask
 from cellworth.data.sharded_table import ShardedTable
@@ -26,16 +25,19 @@ from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import summarize_shard
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.executors import Executor
+from cellworth.runtime.executors import Executor, Processes, Threads
 from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.stopping import YEAR, StoppingRule, format_seconds
 from cellworth.runtime.workers import REQUESTS_PER_WORKER
+from cellworth.sampling.moments import limit_threads
 from cellworth.sampling.samplers import TaskSampler, generator
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Scores
 from cellworth.valuation.storage import write_groups
 
+# A shorter run has no first line.
+_SECONDS_BEFORE_LINE = 3.0
 _TIMED_UTILITIES = 20
 _TIMED_SECONDS = 2.0
 _LONGEST_WRITTEN_OUT = 60
@@ -56,7 +58,7 @@ _PAIR = 8192
 def seconds_per_utility(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> float:
     """Return the mean time of the first of these pairs of coalitions that are not empty."""
     n_timed, began = 0, time.perf_counter()
-    with threadpool_limits(1):
+    with limit_threads():
         for rows, columns in pairs:
             if rows.any() and columns.any():
                 compute_utility(game, rows, columns)
@@ -64,6 +66,18 @@ def seconds_per_utility(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> float
             if n_timed >= _TIMED_UTILITIES or time.perf_counter() - began > _TIMED_SECONDS:
                 break
     return (time.perf_counter() - began) / max(n_timed, 1)
+
+
+def describe_time(seconds: float, executor: Executor, most_seconds: float = math.inf) -> str:
+    """Return, for the first line of a run, how long so many seconds of one core take.
+
+    The text is empty for a short run.
+    """
+    n_cores = executor.n_workers if isinstance(executor, Threads | Processes) else 1
+    seconds = min(seconds / n_cores, most_seconds)
+    if seconds < _SECONDS_BEFORE_LINE:
+        return ""
+    return f"about {format_seconds(seconds)} on {n_cores} core{'s' * (n_cores > 1)}"
 
 
 @dataclass(frozen=True)
@@ -282,30 +296,30 @@ def _short_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def plan_of_passes(tasks: QueryTasks, n_passes: int | None, stop: StoppingRule | None) -> Plan:
-    """Plan a run of some passes, or until a rule is met; time some queries."""
-    n_coalitions = tasks.schedule.n_coalitions
-    per_pass = tasks.schedule.queries.n_queries * n_coalitions
-    most = math.inf if stop is None else min(
-        stop.most_utilities, stop.most_tasks * per_pass / len(tasks.schedule.parts)
-    )  # fmt: skip
+def plan_of_passes(tasks: QueryTasks, stop: StoppingRule) -> Plan:
+    """Plan a run until a rule is met; time some queries."""
+    schedule = tasks.schedule
+    n_coalitions, n_queries = schedule.n_coalitions, schedule.queries.n_queries
+    n_passes = stop.most_tasks / len(schedule.parts) - schedule.n_quick_passes
+    most = n_queries * (schedule.n_quick_coalitions + n_passes * n_coalitions)
     return Plan(
-        type(tasks.schedule.sampler).__name__,
+        type(schedule.sampler).__name__,
         tasks.game.shape,
-        min(most, math.inf if n_passes is None else n_passes * per_pass),
-        per_pass / len(tasks.schedule.parts),
-        seconds_per_query(tasks) / n_coalitions,
-        math.inf if stop is None else stop.most_seconds,
+        min(stop.most_utilities, most),
+        n_queries * n_coalitions / len(schedule.parts),
+        seconds_per_coalition(tasks),
+        stop.most_seconds,
     )
 
 
-def seconds_per_query(tasks: QueryTasks) -> float:
-    """Time a growing number of queries until they take half a second; return the time of one."""
+def seconds_per_coalition(tasks: QueryTasks) -> float:
+    """Time more and more queries until they take half a second; return the time per coalition."""
     # The last part computes errors only if all parts do.
-    task = tasks(len(tasks.schedule.parts) - 1)
+    n_parts = len(tasks.schedule.parts)
+    task = tasks((1 + tasks.schedule.n_quick_passes) * n_parts - 1)
     most = task.part.n_queries
     n_queries = 1
-    with threadpool_limits(1):
+    with limit_threads():
         # The first call compiles, sorts columns and draws coalitions.
         tasks.contribution(replace(task, part=task.part.first(1)))
         while True:
@@ -314,7 +328,7 @@ def seconds_per_query(tasks: QueryTasks) -> float:
             tasks.contribution(trial)
             seconds = time.perf_counter() - began
             if n_queries >= most or seconds > _TRIAL_SECONDS:
-                return seconds / min(n_queries, most)
+                return seconds / tasks.schedule.n_ranked(trial)
             n_queries *= 4
 
 
@@ -341,7 +355,7 @@ def plan_of_shards(
 
     Without cells, only values of row groups are kept, which are small.
     """
-    with threadpool_limits(1), tempfile.TemporaryDirectory() as folder:
+    with limit_threads(), tempfile.TemporaryDirectory() as folder:
         # The first call loads kernels, or compiles them.
         make_game()
         game, gathering = _time_call(time.perf_counter, make_game)
@@ -350,20 +364,22 @@ def plan_of_shards(
         schedule, n_passes = ask(game)
         n_results, queries = schedule.n_results, schedule.queries
         values = np.random.default_rng(0).normal(size=(shard.n_rows, n_results))
-        # Validation errors take as much as values.
+        # Sampling errors take as much as values, and so do validation errors.
         groups = [{"mean": values, "row_mean": values[:, 0]}]
-        groups *= 1 + (schedule.n_kept_strata > 0)
+        groups *= 2 + (schedule.n_kept_strata > 0)
         _, writing = _time_call(time.perf_counter, write_groups, Path(folder), 0, 0, groups)
         ranker = _ranker(game, shard, schedule.n_rows, bins, semivalue)
         passes, serial, pair_bytes, near_bytes = _time_rounds(schedule, ranker, shard)
     n_rows, n_columns = table.shape
     n_pairs, n_parts = queries.n_queries * schedule.n_coalitions, len(schedule.parts)
-    # The first pass has sums and squares by stratum. Then there are sums of a pass, means,
-    # variances between passes, and variances between queries by stratum.
-    n_strata = schedule.n_kept_strata
-    n_held = max(2 * n_strata, 1 if n_passes == 1 else 3 + n_strata)
-    n_stored = max(2 * n_strata, min(n_passes, 3) + (n_passes > 1) * n_strata)
-    n_written = min(n_passes, 2) + (n_strata > 0)
+    # A pass has sums and, for two draws, squares of their differences; the values of a round are
+    # kept by draw. The first pass also has sums and squares by stratum, from which the variances
+    # between queries follow. Of finished passes there are means and variances.
+    n_strata, n_draws = schedule.n_kept_strata, schedule(0).n_draws
+    of_pass, finished = n_draws, 2 * (n_passes > 1) + n_strata
+    n_held = max(of_pass + (2 + n_draws) * n_strata, of_pass + n_draws + finished)
+    n_stored = max(of_pass + 2 * n_strata, of_pass * (n_passes > 1) + finished, 2 + n_strata)
+    n_written = 2 + (n_strata > 0)
     if not with_cells:
         n_held = n_stored = n_written = 0
     # Beside the cells, a row has a position, and a numeric target.
@@ -441,9 +457,7 @@ def _time_round(
     task, clock = schedule(0), time.thread_time
     part = task.part.first(max(n_pairs // schedule.n_coalitions, 1))
     orders = schedule.orders(replace(task, part=part))
-    prepared, preparing = _time_call(
-        clock, schedule.prepare, part.pieces[0], task.pass_number, orders, ranker
-    )
+    prepared, preparing = _time_call(clock, schedule.prepare, part.pieces[0], task, orders, ranker)
     summary, looking = _time_call(clock, ranker.count, 0, shard, prepared)
     values = ranker.finalize(prepared.batch, summary)
     everyone = _of_all_rows(summary, ranker.n_nearest)

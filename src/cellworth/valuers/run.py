@@ -8,13 +8,11 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.blocks import Blocks
@@ -22,12 +20,12 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe, hash_json
 from cellworth.data.problem import Problem
 from cellworth.games.game import EmptyPolicy, Game, compute_detailed_utilities
-from cellworth.knn.knn_game import query_weights
+from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.cache import Cache, FileCache
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.engine import Outcome, Planner, Work
-from cellworth.runtime.executors import choose_process_executor
+from cellworth.runtime.executors import Executor, choose_process_executor
 from cellworth.runtime.stopping import MaxTasks, Progress, StoppingRule, count_tasks
 from cellworth.sampling.moments import (
     Addition,
@@ -37,10 +35,12 @@ from cellworth.sampling.moments import (
     OwnerSums,
     Tally,
     UtilityLog,
+    append_pairs,
+    limit_threads,
     widening,
 )
 from cellworth.sampling.passes import PassSums
-from cellworth.sampling.samplers import FiniteSampler, TaskSampler
+from cellworth.sampling.samplers import FiniteSampler, TaskSampler, n_utilities
 from cellworth.sampling.shrinkage import MomentsWithErrors, compute_share_errors
 from cellworth.valuation.provenance import (
     ALGORITHM_VERSION,
@@ -51,6 +51,7 @@ from cellworth.valuation.provenance import (
     environment,
 )
 from cellworth.valuation.valuation import Valuation
+from cellworth.valuers.plan import describe_time
 from cellworth.valuers.settings import Settings
 from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
 
@@ -96,6 +97,8 @@ class Method:
     # Whether every task observes all blocks, so that any sum of blocks has its own variance. The
     # estimate then takes the sums to be observed as a third argument.
     observes_sums: bool = False
+    # How to ask for more or less, for the first line of a long run.
+    advice: str = ""
 
     @classmethod
     def of_all_tasks(cls, name: str, sampler: FiniteSampler, estimate: Estimate) -> Method:
@@ -155,7 +158,7 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
     """Compute the four corners of a game; raise if a model fails on the whole table."""
     pairs = _corner_pairs(shape)
     # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
-    with threadpool_limits(1):
+    with limit_threads():
         began = time.perf_counter()
         full_utility, tally = compute_detailed_utilities(game, pairs[:1])
         seconds = time.perf_counter() - began
@@ -199,21 +202,20 @@ def value_blocks(
         # Before a cache is created beside it.
         settings.checkpoint.open(identity)
     book, work = _book(game, problem_spec, method, settings, ends)
-    n_utilities = _most_utilities(method)
+    seconds = min(ends.seconds * _most_utilities(method), method.stop.most_seconds)
+    executor = settings.runtime.executor or choose_process_executor(work, seconds, settings.n_jobs)
     outcome = settings.run(
         work,
         planner=book,
         stop=method.stop,
-        executor=settings.runtime.executor
-        or choose_process_executor(
-            work, min(ends.seconds * n_utilities, method.stop.most_seconds), settings.n_jobs
-        ),
+        executor=executor,
         identity=identity,
         title=method.name,
         tasks_per_round=method.tasks_per_round,
         seconds_per_task=ends.seconds * method.sampler.utilities_per_task,
         describe=method.describe,
         errors_from=method.errors_from if method.has_errors else None,
+        intro=_introduce(game, problem_spec, method, ends, executor),
     )
     if outcome is None:
         return None
@@ -240,6 +242,7 @@ def value_blocks(
         shrink=method.shrink and not exact,
         baseline=ends.full_utility - ends.total,
         scores=scores_of_game(game, ends.full_utility),
+        held_out=problem.held_out if problem else None,
     )
     _warn_if_uninformative(valuation, outcome.tasks)
     if problem and hasattr(game, "detailed_value") and outcome.tasks and estimated.errors is None:
@@ -284,22 +287,27 @@ def _sum_by_owner(
     shares: Floats,
 ) -> OwnerSums:
     """Return the sums of the owners' blocks, with their own errors."""
-    values = np.tensordot(shares, valuation.values, axes=2)
+    values = append_pairs(np.tensordot(shares, valuation.values, axes=2))
     count = np.full(len(values), max(int(valuation.moments.count.min()), 2), dtype=np.int64)
     if valuation.shrink:
         errors_by_owner = compute_share_errors(valuation.moments, valuation.expected_total, shares)
-        errors = errors_by_owner / widening(count)
+        errors = _as_uncorrelated(errors_by_owner) / widening(count)
     elif method.observes_sums and valuation.status != "exact" and isinstance(added, UtilityLog):
-        seen = added.moments_of(partial(np.tensordot, shares, axes=2))
+        seen = added.moments_of(lambda blocks: append_pairs(np.tensordot(shares, blocks, axes=2)))
         errors = np.where(seen.count >= method.errors_from, seen.sampling_se, np.nan)
     else:
         # The standard errors of blocks add up to those of their sum at most.
         errors_by_owner = np.array(
             [mine[mine > 0] @ valuation.sampling_se[mine > 0] for mine in shares]
         )
-        errors = errors_by_owner / widening(count)
+        errors = _as_uncorrelated(errors_by_owner) / widening(count)
     moments = Moments.of_variances(count, values, errors**2)
     return OwnerSums(holdings.names, holdings.keys, moments, estimated.owners)
+
+
+def _as_uncorrelated(errors: Floats) -> Floats:
+    """Append the errors of sums of pairs, for errors whose correlations are not known."""
+    return np.sqrt(append_pairs(errors**2))
 
 
 def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
@@ -356,6 +364,25 @@ def _most_utilities(method: Method) -> float:
     """Return the largest number of utilities that a run may need."""
     stop = method.stop
     return min(stop.most_utilities, stop.most_tasks * method.sampler.utilities_per_task)
+
+
+def _introduce(
+    game: Game, problem_spec: dict[str, Any], method: Method, ends: Corners, executor: Executor
+) -> str:
+    """Return the first line of a long run: its size, its time, and how to ask for more or less."""
+    most = _most_utilities(method)
+    if math.isfinite(method.exact_after):
+        most = min(most, n_utilities(ends.shape))
+    duration = describe_time(ends.seconds * most, executor, method.stop.most_seconds)
+    if not duration or math.isinf(most):
+        return ""
+    problem, unit = _problem(game), "utilities"
+    if problem is not None:
+        n_fits = max(len(problem.folds), 1) * problem_spec.get("n_repeats", 1)
+        unit = "fits" if n_fits == 1 else f"utilities of {n_fits} fits each"
+    n_rows, n_columns = ends.shape if problem is None else problem.blocks.shape
+    text = f"{n_rows:,} x {n_columns:,} blocks, at most {int(most):,} {unit}, {duration}"
+    return f"{text}; {method.advice}" if method.advice else text
 
 
 def _most_deviations(n_utilities: float) -> int:
@@ -505,7 +532,7 @@ def scores_of_queries(
         scoring,
         None if class_counts is None else len(class_counts[0]),
         sum(map(len, labels)),
-        all_queries.n_queries,
+        all_queries.n_given,
         len(all_queries.labels),
         **figures,
     )
@@ -518,7 +545,10 @@ def scores_of_game(game: Any, score: float) -> Scores | None:
         return None
     figures: dict[str, float] = {}
     if problem.classes is not None:
-        figures["majority"] = _majority_of_folds(problem, problem.classes, "balanced" in scoring)
+        groups = getattr(getattr(game, "inner", game), "query_groups", None)
+        figures["majority"] = _majority_of_folds(
+            problem, problem.classes, balanced="balanced" in scoring, groups=groups
+        )
         if scoring in ("accuracy", "balanced_accuracy"):
             figures["accuracy"] = score
     elif scoring == "neg_mean_squared_error":
@@ -547,13 +577,18 @@ def _majority(
     return right / float(sum(count.sum() for count in weights))
 
 
-def _majority_of_folds(problem: Problem, classes: NDArray[Any], balanced: bool) -> float:
-    """Return the same for a model, whose score is the mean over folds."""
+def _majority_of_folds(
+    problem: Problem, classes: NDArray[Any], *, balanced: bool, groups: list[Floats] | None
+) -> float:
+    """Return the same for a model, whose score is the mean over folds.
+
+    A balanced score gives equal weights to groups of validation rows, or else to classes.
+    """
     codes = np.searchsorted(classes, problem.target)
     counts = [np.bincount(codes[fold.may_train], minlength=len(classes)) for fold in problem.folds]
     labels = [np.searchsorted(classes, fold.target).astype(np.float64) for fold in problem.folds]
-    how = "balanced_neighbor_agreement" if balanced else "neighbor_agreement"
-    return _majority(counts, labels, [query_weights([each], how)[0] for each in labels])
+    how = BALANCED if balanced else AGREEMENT
+    return _majority(counts, labels, [query_weights([each], how)[0] for each in groups or labels])
 
 
 def _variance(problem: Problem) -> float:

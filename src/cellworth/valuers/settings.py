@@ -61,8 +61,10 @@ class Settings:
         title: str,
         tasks_per_round: int,
         describe: Callable[[Progress], str],
+        share_done: Callable[[Progress], float] | None = None,
         seconds_per_task: float = 0.0,
         errors_from: int | None = 2,
+        intro: str = "",
     ) -> Outcome | None:
         """Run tasks as the settings say; a partition returns None."""
         where = self.runtime
@@ -71,8 +73,8 @@ class Settings:
                 work, planner=planner, stop=stop, executor=executor, checkpoint=self.checkpoint,
                 identity=identity, title=title, show_progress=where.progress,
                 tasks_per_round=tasks_per_round, describe=describe,
-                seconds_per_task=seconds_per_task, errors_from=errors_from,
-                on_round=where.on_round,
+                share_done=share_done, seconds_per_task=seconds_per_task, errors_from=errors_from,
+                on_round=where.on_round, intro=intro,
             )  # fmt: skip
         check_partition_ends(stop, counts_utilities=planner.counts_utilities)
         assert self.checkpoint is not None  # noqa: S101 (Runtime checks that there is one)

@@ -7,10 +7,10 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import reduce
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -19,34 +19,43 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import (
-    Codes,
     ColumnTypes,
-    Floats,
-    Integers,
     Labels,
     RandomState,
     Scale,
 )
-from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis, some
+from cellworth.data.blocks import (
+    Axis,
+    Blocks,
+    Groups,
+    NumberedAxis,
+    add_label_column,
+    some,
+)
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, to_path
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy
-from cellworth.knn.algorithms import KNNGroupAlgorithm, KNNShardAlgorithm
+from cellworth.knn.algorithms import (
+    KNNGroupAlgorithm,
+    KNNShardAlgorithm,
+    SumsByCode,
+    fold_rounds,
+)
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
 from cellworth.knn.knn_game import KNNScoring, ShardedKNNGame, sample_rows
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import check_validation_rows
-from cellworth.knn.tasks import CellCodes, TaskSchedule, WeightedQueries, add_by_code
+from cellworth.knn.tasks import CellCodes, TaskSchedule, WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
 from cellworth.runtime.rounds import count_partition, run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
-from cellworth.sampling.moments import Tally, append_margins
+from cellworth.sampling.moments import append_margins, append_pairs
 from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
@@ -62,14 +71,13 @@ from cellworth.valuers.data_checks import (
     warn,
 )
 from cellworth.valuers.knn_valuer import (
-    add_label_column,
+    Effort,
+    NValidation,
+    Size,
     check_flag,
-    check_n_passes,
     check_ranking,
-    choose_sampler,
     choose_seed,
     make_knn_advice,
-    make_stop,
     sum_by_owner,
     warn_if_interrupted,
 )
@@ -77,6 +85,9 @@ from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
 from cellworth.valuers.run import scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_partition_ends, check_stop
 from cellworth.valuers.valuer import Valuer, check_owners
+
+# Work of a default run: about an hour on two cores.
+_MOST_WORK = 2**37
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +102,7 @@ class ShardedData:
     column_types: ColumnTypes | None
     value_labels: bool
     owners: Owners | None = None
+    n_validation: NValidation = "auto"
 
     @property
     def table(self) -> ShardedTable:
@@ -153,8 +165,7 @@ class ShardedKNNValuer(Valuer):
         Weights of coalitions by size; a pair has one for rows and one for columns. None means
         ``Shapley()``.
     n_passes : int, default=None
-        Passes over all validation rows; None means 1 if all subsets are evaluated; otherwise
-        ``stop`` decides, and without ``stop`` it means 10.
+        Most passes over the validation rows; see :class:`~cellworth.KNNValuer`.
     stop : StoppingRule, default=None
         Ends the run, as in :class:`~cellworth.KNNValuer`; a task is one round over all shards.
         Rules are checked after every pass, limits of time after every round.
@@ -232,6 +243,7 @@ class ShardedKNNValuer(Valuer):
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
         owners: Owners | None = None,
+        n_validation: NValidation = "auto",
     ) -> Self:
         """Value the cells of a training table in shards.
 
@@ -254,6 +266,9 @@ class ShardedKNNValuer(Valuer):
         owners : Owners, default=None
             Who holds which cells: ``Owners(X).assign(...)``. ``valuation_.owners()`` then has the
             errors of each owner's sum, which do not follow from the errors of single cells.
+        n_validation : int, "auto" or None, default="auto"
+            Number of validation rows that are used, drawn from those given; None means all. "auto"
+            draws as many as about an hour of work on two cores allows.
 
         Returns
         -------
@@ -261,19 +276,14 @@ class ShardedKNNValuer(Valuer):
         """
         self._forget()
         data = ShardedData(
-            X, X_val, y_val, row_groups, column_groups, column_types, value_labels, owners
-        )
+            X, X_val, y_val, row_groups, column_groups, column_types, value_labels, owners,
+            n_validation,
+        )  # fmt: skip
         run = self._run(data)
-        method = {
-            "name": type(self).__name__,
-            "sampler": describe(run.schedule.sampler),
-            "n_passes": run.n_passes,
-            "stop": describe(self.stop),
-            "valuer": self.describe(),
-        }
+        method = {"name": type(self).__name__, **run.effort.describe(), "valuer": self.describe()}
         self.columns_ = run.game.column_info
         self._warn_of_data(run.game)
-        problem_spec = self._problem_spec(run.game, data.value_labels, run.blocks.rows)
+        problem_spec = self._problem_spec(run, data.value_labels)
         runtime = self._settings().runtime
         if runtime.partition is not None:
             run.count_partition(
@@ -295,11 +305,14 @@ class ShardedKNNValuer(Valuer):
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
+        n_validation: NValidation = "auto",
     ) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves; read all shards once."""
-        data = ShardedData(X, X_val, y_val, row_groups, column_groups, column_types, value_labels)
-        run = self._run(data)
-        return self._problem_spec(run.game, data.value_labels, run.blocks.rows)
+        data = ShardedData(
+            X, X_val, y_val, row_groups, column_groups, column_types, value_labels,
+            n_validation=n_validation,
+        )  # fmt: skip
+        return self._problem_spec(self._run(data), data.value_labels)
 
     def plan(
         self,
@@ -311,12 +324,16 @@ class ShardedKNNValuer(Valuer):
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
+        n_validation: NValidation = "auto",
     ) -> ShardPlan:
         """Estimate core-hours, bytes between workers, memory and disk from the first rows.
 
-        If a rule alone ends the run, the plan is that of one pass.
+        Unless ``n_passes`` is given, the plan is that of one pass.
         """
-        data = ShardedData(X, X_val, y_val, row_groups, column_groups, column_types, value_labels)
+        data = ShardedData(
+            X, X_val, y_val, row_groups, column_groups, column_types, value_labels,
+            n_validation=n_validation,
+        )  # fmt: skip
         settings, executor = self._check(data)
 
         def make_game() -> ShardedKNNGame:
@@ -324,8 +341,8 @@ class ShardedKNNValuer(Valuer):
             return self._game(few, Serial(), progress=False)
 
         def make_schedule(game: ShardedKNNGame) -> tuple[TaskSchedule, int]:
-            schedule, n_passes = self._schedule(data, game, n_rows=X.shape[0], settings=settings)
-            return schedule, n_passes or 1
+            schedule, _ = self._schedule(data, game, n_rows=X.shape[0], settings=settings)
+            return schedule, self.n_passes if self.n_passes and schedule.draws else 1
 
         return plan_of_shards(
             data.table,
@@ -341,7 +358,7 @@ class ShardedKNNValuer(Valuer):
         settings, executor = self._check(data)
         folder = _check_folder(settings.runtime.checkpoint)
         game = self._game(data, executor, progress=settings.runtime.progress)
-        schedule, n_passes = self._schedule(data, game, n_rows=game.shape[0], settings=settings)
+        schedule, effort = self._schedule(data, game, n_rows=game.shape[0], settings=settings)
         columns = add_label_column(game.columns) if data.value_labels else game.columns
         blocks = Blocks(data.rows(), columns)
         holdings = None if data.owners is None else check_owners(data.owners).on(blocks)
@@ -351,8 +368,8 @@ class ShardedKNNValuer(Valuer):
             schedule,
             settings.row_semivalue,
             self._bins(),
-            n_passes,
-            make_stop(n_passes, len(schedule.parts), self.stop),
+            effort,
+            effort.make_stop(len(schedule.parts)),
             settings.runtime.on_round,
             executor,
             folder,
@@ -387,38 +404,45 @@ class ShardedKNNValuer(Valuer):
 
     def _schedule(
         self, data: ShardedData, game: ShardedKNNGame, *, n_rows: int, settings: Settings
-    ) -> tuple[TaskSchedule, int | None]:
-        """Return the tasks for a table of ``n_rows`` rows, and the number of passes.
-
-        The number is None if a rule alone ends the run.
-        """
-        queries = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
-        with_label = data.value_labels
-        size = n_rows, len(game.columns), queries.n_queries
-        sampler = choose_sampler(self.sampler, size, settings.column_semivalue, with_label)
-        schedule = TaskSchedule(
-            queries,
-            size[:2],
-            sampler=sampler,
-            column_semivalue=settings.column_semivalue,
-            with_label=with_label,
-            empty=game.empty,
-            seed=choose_seed(self.random_state, self.runtime, sampler),
+    ) -> tuple[TaskSchedule, Effort]:
+        """Return the tasks for a table of ``n_rows`` rows."""
+        size = Size(
+            n_rows,
+            len(game.columns),
+            sum(map(len, game.query_labels)),
+            data.value_labels,
+            is_class=game.class_counts is not None,
+            in_bins=True,
+            most_work=_MOST_WORK,
         )
-        limited = self.stop is not None
-        return schedule, check_n_passes(self.n_passes, once=not schedule.draws, limited=limited)
+        # A pass over the shards reads and writes all of them, so none is quick.
+        effort = Effort.of(
+            self, data.n_validation, size, settings.column_semivalue, has_quick_pass=False
+        )
+        schedule = TaskSchedule(
+            WeightedQueries.of(
+                (game.queries.columns,), game.query_labels, game.scoring, effort.n_validation
+            ),
+            (n_rows, len(game.columns)),
+            sampler=effort.sampler,
+            column_semivalue=settings.column_semivalue,
+            with_label=data.value_labels,
+            empty=game.empty,
+            seed=choose_seed(self.random_state, self.runtime, effort.sampler),
+        )
+        return schedule, effort
 
     def _bins(self) -> BinnedRanks:
-        return check_ranking(self.ranking, math.inf) or BinnedRanks()
+        return check_ranking(self.ranking, in_bins=True) or BinnedRanks()
 
-    def _problem_spec(
-        self, game: Any, with_label: bool = False, rows: Axis | None = None
-    ) -> dict[str, Any]:
-        spec: dict[str, Any] = super()._problem_spec(game) | {
+    def _problem_spec(self, run: Any, with_label: bool = False) -> dict[str, Any]:
+        spec: dict[str, Any] = super()._problem_spec(run.game) | {
             "value_labels": bool(with_label),
             "ranking": describe(self._bins()),
+            "n_validation": run.effort.n_drawn,
         }
-        if rows is not None and rows.grouped:
+        rows = run.blocks.rows
+        if rows.grouped:
             groups = hashlib.sha256(rows.codes.astype("<i8").tobytes()).hexdigest()
             spec["data_sha256"] = spec["data_sha256"] | {"rows": groups}
         return spec
@@ -453,7 +477,7 @@ class ShardedRun:
     schedule : TaskSchedule
     row_semivalue : Semivalue
     bins : BinnedRanks
-    n_passes : int or None
+    effort : Effort
     stop : StoppingRule
     on_round : callable or None
     executor : Executor
@@ -468,7 +492,7 @@ class ShardedRun:
     schedule: TaskSchedule
     row_semivalue: Semivalue
     bins: BinnedRanks
-    n_passes: int | None
+    effort: Effort
     stop: StoppingRule
     on_round: Callable[[Progress], object] | None
     executor: Executor
@@ -499,6 +523,7 @@ class ShardedRun:
                 checkpoint=self.folder and self.folder / "run",
                 title=f"{method['sampler']}, {self.game.table.n_shards} shards",
                 show_progress=show_progress,
+                intro=self.effort.introduce(self.game.shape, self.executor),
             )
             valuation = self._valuation(finished, home / "values", problem_spec, method)
         if self.folder is None and isinstance(home, Path):
@@ -618,97 +643,57 @@ class ShardedRun:
         return valuation
 
     def _fold(self, finished: ShardRunResult) -> PassSums:
-        """Return sums by pass and their variance between queries, as a run in memory has them."""
-        n_parts, held = len(self.schedule.parts), self.holdings
-        passes, queries = self._sums_by_code(finished)
-        if self.blocks.rows.grouped:
-            of_passes, of_queries = (
-                np.array([append_margins(one.reshape(self.blocks.shape)) for one in lines])
-                for lines in (passes, queries)
-            )
-            variance = self._variance(of_queries)
-            seen = _fold_passes(finished, n_parts, of_passes, [variance], self._units)
-            if held is not None:
-                codes = held.codes().ravel()
-                passes, queries = (_regroup(lines, codes, held) for lines in (passes, queries))
+        """Return sums by pass and their variances, as a run in memory has them."""
+        held, codes, shape = self.holdings, self._codes(), self.blocks.shape
+        by_code = None
+        if codes is not None:
+            by_code = SumsByCode.of(finished.entries, self.schedule, len(codes.names), self._units)
+        if self.blocks.rows.grouped and by_code is not None:
+            seen = by_code.fold(finished.reports, lambda sums: append_margins(sums.reshape(shape)))
         else:
-            columns = np.sum([entry["column_sums"] for entry in finished.entries], axis=0)
-            with_total = np.column_stack([columns, columns.sum(axis=1)])
+            columns, differences = (
+                _append_total(np.sum([entry[name] for entry in finished.entries], axis=0))
+                for name in ("column_sums", "column_differences")
+            )
             names = [field.name for field in fields(QueryVariance)]
             variances = [
                 QueryVariance(*(report[name] for name in names))
-                for report in finished.reports[:n_parts]
+                for report in finished.reports[: len(self.schedule.parts)]
             ]
-            seen = _fold_passes(finished, n_parts, with_total, variances, self._units)
-        if held is None:
+            seen = fold_rounds(
+                self.schedule,
+                finished.reports,
+                passes=columns,
+                differences=differences,
+                variances=variances,
+                units=self._units,
+            )
+        if held is None or by_code is None:
             return seen
-        variance = self._variance(queries @ held.shares)
-        sums = as_floats(passes, self._units) @ held.shares
-        owned = _fold_passes(finished, n_parts, sums, [variance], self._units)
+        regroup = partial(_regroup, holdings=held) if self.blocks.rows.grouped else None
+        owned = by_code.fold(
+            finished.reports,
+            lambda sums: append_pairs(
+                as_floats(regroup(sums) if regroup else sums, self._units) @ held.shares
+            ),
+        )
         return replace(seen, owned=owned)
 
     @property
     def _units(self) -> float:
         return get_units(self.game.layout.target_scale)
 
-    def _sums_by_code(self, finished: ShardRunResult) -> tuple[Integers, Floats]:
-        """Return sums by pass in fixed point, and the values of observed queries."""
-        codes, entries = self._codes(), finished.entries
-        if codes is None:
-            return np.zeros((0, 0), dtype=np.int64), np.zeros((0, 0))
-        n_codes = len(codes.names)
-        passes = add_by_code(entries, "code_sums", n_codes)
-        if "query_sums" not in entries[0]:
-            return passes, np.zeros((0, n_codes))
-        queries = as_floats(add_by_code(entries, "query_sums", n_codes), self._units)
-        weights = np.concatenate([self.schedule.weights(part) for part in self.schedule.parts])
-        return passes, queries / weights[: len(queries), np.newaxis]
 
-    def _variance(self, values: Floats) -> QueryVariance | None:
-        """Return the variance between the first queries; None if none were observed."""
-        parts, n_left = [], len(values)
-        for part in self.schedule.parts:
-            if n_left > 0:
-                parts.append(part)
-                n_left -= part.n_queries
-        return self.schedule.variance(parts, values) if parts else None
+def _append_total(columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Append the sum of each line."""
+    return np.column_stack([columns, columns.sum(axis=1)])
 
 
-def _regroup(lines: NDArray[Any], codes: Codes, holdings: Holdings) -> NDArray[Any]:
+def _regroup(sums: NDArray[Any], holdings: Holdings) -> NDArray[Any]:
     """Add up sums of blocks by their line of claims."""
-    found = np.zeros((len(holdings.claims), len(lines)), dtype=lines.dtype)
-    np.add.at(found, codes, lines.T)
-    return found.T
-
-
-def _fold_passes(
-    finished: ShardRunResult,
-    n_parts: int,
-    sums: NDArray[Any],
-    variances: Sequence[QueryVariance | None],
-    units: float,
-) -> PassSums:
-    """Fold the sums of passes, and the variances of the first rounds, as a run in memory does."""
-    n_rounds, rounds = len(finished.reports), []
-    for number, report in enumerate(finished.reports):
-        ends = (number + 1) % n_parts == 0 or number + 1 == n_rounds
-        ends = ends and number // n_parts < len(sums)
-        added = PassSums(
-            parts_per_pass=n_parts,
-            parts=1,
-            n_queries=int(report["n_queries"].sum()),
-            # The sums of a whole pass are added with its last round.
-            sums=sums[number // n_parts] if ends else np.zeros_like(sums[0]),
-            weight=report["weight"],
-            total=report["total"],
-            utility=report["utility"],
-            right=report["right"],
-            query_variance=variances[number] if number < len(variances) else None,
-            tally=Tally(utilities=report["n_ranked"], new=report["n_ranked"]),
-            units=units,
-        )
-        rounds.append(added)
-    return reduce(PassSums.merge, rounds).close_pass()
+    found = np.zeros(len(holdings.claims), dtype=sums.dtype)
+    np.add.at(found, holdings.codes().ravel(), sums)
+    return found
 
 
 @contextmanager

@@ -351,4 +351,8 @@ def _distinct(looked_at: list[list[Deviations | None]]) -> tuple[Deviations, NDA
 
 
 def _coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:
-    return [coalition_bytes(rows, columns) for rows, columns in pairs]
+    sides = [np.array(side) for side in zip(*pairs, strict=True)]
+    if not sides:
+        return []
+    bits: NDArray[np.uint8] = np.packbits(np.concatenate(sides, axis=1), axis=1)
+    return [line.tobytes() for line in bits]

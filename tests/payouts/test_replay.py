@@ -1,6 +1,5 @@
-"""Audit bundles: untouched ones verify anywhere, and no tampering stays unseen."""
+"""Bundles: untouched ones verify anywhere, and no tampering stays unseen."""
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -18,9 +17,10 @@ from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import ExactValuer, KNNValuer, MonteCarloValuer, Owners, Runtime, load
-from cellworth.payouts import Agreement, Policy, split_revenue, verify_audit
+from cellworth.payouts import Agreement, Policy, split_revenue, verify_bundle
 from cellworth.runtime import FileCache, MaxTasks, MemoryCache
 from cellworth.sampling import PermutationSampler
+from forging import rehashed
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 ORDER = np.random.default_rng(0).permutation(len(X))[:90]
@@ -47,7 +47,7 @@ def paid(owners=OWNERS):
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("audit") / "bundle"
+    folder = tmp_path_factory.mktemp("payout") / "bundle"
     cache = MemoryCache()
     cache.add("game", {b"01": 0.5})
     digest = paid().save(folder, utilities=cache)
@@ -60,19 +60,6 @@ def copy(bundle, tmp_path):
     return tmp_path / "copy"
 
 
-def rehashed(folder):
-    """Write the manifest anew, as a forger would."""
-    files = {
-        file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and file != folder / "manifest.json"
-    }
-    manifest = json.loads((folder / "manifest.json").read_bytes()) | {
-        "files": dict(sorted(files.items()))
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
-
-
 def changed(folder, name, change):
     """Change a JSON file, and the manifest with it."""
     plain = json.loads((folder / name).read_bytes())
@@ -83,7 +70,7 @@ def changed(folder, name, change):
 
 def test_an_untouched_bundle_verifies_wherever_it_is(bundle, copy):
     for folder in (bundle[0], copy):
-        verdict = verify_audit(folder, data=DATA, valuer=VALUER, digest=bundle[1])
+        verdict = verify_bundle(folder, data=DATA, valuer=VALUER, digest=bundle[1])
         assert verdict, verdict
         assert verdict.checked == ALL
         assert repr(verdict) == "yes: files, split, agreement, data, values agree"
@@ -93,19 +80,56 @@ def test_an_untouched_bundle_verifies_wherever_it_is(bundle, copy):
 def test_the_library_of_the_data_does_not_matter(bundle, kind):
     data = DATA | {"X": kind(DATA["X"]), "X_val": kind(DATA["X_val"].reset_index(drop=True))}
     data["y_val"] = y[60:].to_numpy()
-    assert verify_audit(bundle[0], data=data, valuer=VALUER)
+    assert verify_bundle(bundle[0], data=data, valuer=VALUER)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"undecided": "equal"},
+        {"undecided": "hold", "negative": "floor"},
+        {"party_of": {"ann": "lab", "bob": "lab"}, "minimum": "5", "negative": "carry"},
+    ],
+)
+def test_rules_for_what_is_undecided_and_for_parties_are_replayed(rules, tmp_path):
+    policy = Policy(gate="off", **rules)
+    agreement = Agreement.draft(VALUER, OWNERS, policy, **DATA)
+    agreement.save(tmp_path / "deal.toml")
+    assert Agreement.from_toml(tmp_path / "deal.toml").policy == policy
+    valuation = KNNValuer(3, **SETTINGS).fit(**DATA, owners=OWNERS).valuation_
+    payout = agreement.split(valuation, DATA["X"], amount="1000.00")
+    digest = payout.save(tmp_path / "bundle")
+    assert sum(payout.amounts) + payout.held == 1000
+    assert (
+        verify_bundle(tmp_path / "bundle", data=DATA, valuer=VALUER, digest=digest).checked == ALL
+    )
+
+
+def test_joint_errors_are_recomputed(tmp_path):
+    """Errors of pairs of owners move what is held back, but no error of a single owner."""
+    valuation = KNNValuer(3, **SETTINGS).fit(**DATA, owners=OWNERS).valuation_
+    errors = valuation.owned.validation.copy()
+    errors[len(OWNERS.names) :] *= 0.9
+    forged = replace(valuation, owned=replace(valuation.owned, validation=errors))
+    payout = split_revenue(
+        forged, OWNERS, amount="1000.00", policy=Policy(undecided="hold", gate="off")
+    )
+    payout.save(tmp_path / "bundle")
+    assert verify_bundle(tmp_path / "bundle", data=DATA)
+    verdict = verify_bundle(tmp_path / "bundle", data=DATA, valuer=VALUER)
+    assert "joint validation errors of the owners" in verdict.difference
 
 
 def test_without_data_the_verdict_says_what_was_left_out(bundle):
-    verdict = verify_audit(bundle[0])
+    verdict = verify_bundle(bundle[0])
     assert verdict.checked == ALL[:3]
     assert repr(verdict).endswith("values were not recomputed")
 
 
 @pytest.mark.slow
 def test_another_process_gives_the_same_verdict(bundle):
-    call = f"verify_audit({str(bundle[0])!r}, digest={bundle[1]!r})"
-    code = f"from cellworth.payouts import verify_audit; print({call})"
+    call = f"verify_bundle({str(bundle[0])!r}, digest={bundle[1]!r})"
+    code = f"from cellworth.payouts import verify_bundle; print({call})"
     done = subprocess.run(  # noqa: S603 (our own line)
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
@@ -124,7 +148,7 @@ def all_files(folder):
 
 def test_each_file_that_is_changed_by_a_bit_removed_or_swapped_is_named(bundle, tmp_path):
     names = all_files(bundle[0])
-    assert len(names) == 10
+    assert len(names) == 11
     for position, name in enumerate(names):
         for tampering in ("changed", "removed", "swapped"):
             folder = tmp_path / f"{position} {tampering}"
@@ -136,7 +160,7 @@ def test_each_file_that_is_changed_by_a_bit_removed_or_swapped_is_named(bundle, 
             else:
                 other = names[position - 1]
                 shutil.copy(bundle[0] / other, folder / name)
-            verdict = verify_audit(folder)
+            verdict = verify_bundle(folder)
             assert not verdict, (name, tampering)
             # A bit of the manifest is the name or the hash of some other file.
             named = names if (name, tampering) == ("manifest.json", "changed") else [name]
@@ -147,7 +171,7 @@ def test_each_file_that_is_changed_by_a_bit_removed_or_swapped_is_named(bundle, 
 @pytest.mark.parametrize("name", ["more.txt", "valuation/rows-0.parquet", ".hidden"])
 def test_a_file_that_is_added_is_named(copy, name):
     (copy / name).write_bytes(b"x")
-    assert name in repr(verify_audit(copy))
+    assert name in repr(verify_bundle(copy))
 
 
 def set_amounts(plain):
@@ -174,7 +198,7 @@ def set_policy(key, value):
     ("change", "where"),
     [
         (set_amounts, "ann should get "),
-        (set_owner(0, "amount", "999.99"), "EUR, but the audit has 999.99."),
+        (set_owner(0, "amount", "999.99"), "EUR, but the bundle has 999.99."),
         (set_owner(0, "value", 0.9), "value of ann should be "),
         (set_owner(1, "name", "zoe"), "owners of the payout"),
         (set_owner(2, "holds", "0" * 64), "holds of eve should be "),
@@ -198,7 +222,7 @@ def set_policy(key, value):
 )
 def test_numbers_that_are_changed_with_their_hashes_do_not_add_up(copy, change, where):
     changed(copy, "payout.json", change)
-    verdict = verify_audit(copy)
+    verdict = verify_bundle(copy)
     assert not verdict
     assert where in verdict.difference
 
@@ -209,7 +233,7 @@ def test_a_name_that_stands_twice_in_a_file_is_found(copy):
         text.replace('{\n "owners"', '{\n "unassigned": 1,\n "owners"')
     )
     rehashed(copy)
-    assert "payout.json was changed after it was written" in verify_audit(copy).difference
+    assert "payout.json was changed after it was written" in verify_bundle(copy).difference
 
 
 def test_holdings_that_are_changed_with_all_that_follows_break_the_agreement(tmp_path):
@@ -224,8 +248,8 @@ def test_holdings_that_are_changed_with_all_that_follows_break_the_agreement(tmp
         honest.valuation, stolen, amount="1000.00", policy=Policy(negative="carry")
     )
     replace(forged, agreement=honest.agreement).save(tmp_path / "a")
-    assert verify_audit(tmp_path / "a")
-    verdict = verify_audit(tmp_path / "a", data=DATA)
+    assert verify_bundle(tmp_path / "a")
+    verdict = verify_bundle(tmp_path / "a", data=DATA)
     assert verdict.difference == "the cells of ann are not those in the agreement."
 
 
@@ -237,8 +261,8 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(tmp_path)
     other = replace(honest.valuation, moments=replace(moments, mean=mean), owned=None)
     forged = split_revenue(other, OWNERS, amount="1000.00", policy=Policy(negative="carry"))
     digest = replace(forged, agreement=honest.agreement).save(tmp_path / "a")
-    assert verify_audit(tmp_path / "a", data=DATA, digest=digest)
-    verdict = verify_audit(tmp_path / "a", data=DATA, valuer=VALUER)
+    assert verify_bundle(tmp_path / "a", data=DATA, digest=digest)
+    verdict = verify_bundle(tmp_path / "a", data=DATA, valuer=VALUER)
     assert "1 values differ when they are recomputed, the first at (3, flavanoids)" in repr(verdict)
 
 
@@ -256,8 +280,8 @@ def test_errors_and_the_baseline_are_recomputed_too(tmp_path, figure):
     }
     forged = replace(valuation, **changes[figure])
     split_revenue(forged, OWNERS, amount="1000.00").save(tmp_path / "a")
-    assert verify_audit(tmp_path / "a", data=DATA)
-    verdict = verify_audit(tmp_path / "a", data=DATA, valuer=VALUER)
+    assert verify_bundle(tmp_path / "a", data=DATA)
+    verdict = verify_bundle(tmp_path / "a", data=DATA, valuer=VALUER)
     where = {"validation": "validation errors", "spread": "sampling errors"}.get(figure, figure)
     assert where in verdict.difference
 
@@ -267,7 +291,7 @@ def test_an_older_valid_valuation_instead_of_the_valuation_is_found(copy, tmp_pa
     shutil.rmtree(copy / "valuation")
     other.save(copy / "valuation")
     rehashed(copy)
-    assert "ann should get " in verify_audit(copy).difference
+    assert "ann should get " in verify_bundle(copy).difference
 
 
 def test_findings_that_are_left_out_are_found_with_the_data(tmp_path):
@@ -276,54 +300,55 @@ def test_findings_that_are_left_out_are_found_with_the_data(tmp_path):
     data = DATA | {"X": rows, "y": labels}
     owners = Owners(rows).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, None))
     valuation = KNNValuer(3).fit(**data).valuation_
+    policy = Policy(gate="warn", duplicates="pay")
     with pytest.warns(UserWarning, match=r"100.0% of the rows"):
-        payout = split_revenue(valuation, owners, amount="10.00")
+        payout = split_revenue(valuation, owners, amount="10.00", policy=policy)
     payout.save(tmp_path / "a")
-    assert verify_audit(tmp_path / "a", data=data)
+    assert verify_bundle(tmp_path / "a", data=data)
     changed(tmp_path / "a", "payout.json", set_key("findings", []))
-    assert verify_audit(tmp_path / "a")
-    assert "the findings of the gate" in verify_audit(tmp_path / "a", data=data).difference
+    assert verify_bundle(tmp_path / "a")
+    assert "the findings of the gate" in verify_bundle(tmp_path / "a", data=data).difference
 
 
 def test_an_owners_own_copy_of_the_agreement_must_be_the_one_in_the_bundle(bundle, tmp_path):
     own = tmp_path / "mine.toml"
     text = (bundle[0] / "agreement.toml").read_bytes()
     own.write_bytes(text)
-    assert verify_audit(bundle[0], agreement=own)
+    assert verify_bundle(bundle[0], agreement=own)
     own.write_bytes(text.replace(b"carry", b"floor"))
-    expected = "the agreement of the audit differs from the given one."
-    assert verify_audit(bundle[0], agreement=own).difference == expected
+    expected = "the agreement of the bundle differs from the given one."
+    assert verify_bundle(bundle[0], agreement=own).difference == expected
     split_revenue(paid().valuation, OWNERS, amount="1").save(tmp_path / "bare")
-    expected = "the audit holds no agreement, but one was given."
-    assert verify_audit(tmp_path / "bare", agreement=own).difference == expected
+    expected = "the bundle holds no agreement, but one was given."
+    assert verify_bundle(tmp_path / "bare", agreement=own).difference == expected
     with pytest.raises(
         FileNotFoundError, match=r"agreement must be a file, got .*; pass the path of your copy"
     ):
-        verify_audit(bundle[0], agreement=tmp_path / "nope.toml")
+        verify_bundle(bundle[0], agreement=tmp_path / "nope.toml")
     with pytest.raises(TypeError, match="agreement must be a path, got 5"):
-        verify_audit(bundle[0], agreement=5)
+        verify_bundle(bundle[0], agreement=5)
 
 
 def test_an_agreement_that_is_taken_away_leaves_its_trace(copy):
     (copy / "agreement.toml").unlink()
     rehashed(copy)
-    assert "agreement_sha256" in verify_audit(copy).difference
+    assert "agreement_sha256" in verify_bundle(copy).difference
 
 
 def test_an_agreement_that_is_changed_leaves_its_trace(copy):
     text = (copy / "agreement.toml").read_text()
     (copy / "agreement.toml").write_text(text.replace('"carry"', '"floor"'))
     rehashed(copy)
-    assert "agreement_sha256" in verify_audit(copy).difference
+    assert "agreement_sha256" in verify_bundle(copy).difference
 
 
 def test_the_digest_reveals_what_no_replay_can(bundle, tmp_path):
     payout = paid()
     digest = replace(payout, agreement=None).save(tmp_path / "a")
     assert digest != bundle[1]
-    assert verify_audit(tmp_path / "a", data=DATA, valuer=VALUER, digest=digest)
-    assert "agreement" not in verify_audit(tmp_path / "a").checked
-    assert "the digest is" in verify_audit(tmp_path / "a", digest=bundle[1]).difference
+    assert verify_bundle(tmp_path / "a", data=DATA, valuer=VALUER, digest=digest)
+    assert "agreement" not in verify_bundle(tmp_path / "a").checked
+    assert "the digest is" in verify_bundle(tmp_path / "a", digest=bundle[1]).difference
 
 
 @pytest.mark.parametrize("name", ["X", "y", "X_val", "y_val"])
@@ -334,28 +359,28 @@ def test_other_data_is_named(bundle, name):
     else:
         table.iloc[0] = 2 - table.iloc[0] // 2
     where = "validation" if name.endswith("val") else name
-    verdict = verify_audit(bundle[0], data=DATA | {name: table})
+    verdict = verify_bundle(bundle[0], data=DATA | {name: table})
     assert verdict.difference.startswith(f"{where} is not the data that was valued")
 
 
 def test_rows_under_other_ids_are_found(bundle):
     renamed = DATA["X"].set_axis(range(100, 160))
     labels = DATA["y"].set_axis(range(100, 160))
-    verdict = verify_audit(bundle[0], data=DATA | {"X": renamed, "y": labels})
+    verdict = verify_bundle(bundle[0], data=DATA | {"X": renamed, "y": labels})
     assert "other ids" in verdict.difference
 
 
 @pytest.mark.parametrize(
     ("settings", "where"),
     [
-        ({"random_state": 8}, "seeds of the valuer is [8], but the audit was made with [7]."),
-        ({"n_neighbors": 5}, "n_neighbors of the valuer is 5, but the audit was made with 3."),
-        ({"n_passes": 2}, "n_passes of the valuer is 2, but the audit was made with 3."),
+        ({"random_state": 8}, "seeds of the valuer is [8], but the bundle was made with [7]."),
+        ({"n_neighbors": 5}, "n_neighbors of the valuer is 5, but the bundle was made with 3."),
+        ({"n_passes": 2}, "n_passes of the valuer is 2, but the bundle was made with 3."),
     ],
 )
 def test_a_valuer_with_other_settings_is_named(bundle, settings, where):
     valuer = KNNValuer(**({"n_neighbors": 3} | SETTINGS | settings))
-    assert where in verify_audit(bundle[0], data=DATA, valuer=valuer).difference
+    assert where in verify_bundle(bundle[0], data=DATA, valuer=valuer).difference
 
 
 def small_model_bundle(folder, cache):
@@ -377,13 +402,13 @@ def small_model_bundle(folder, cache):
 def test_the_log_of_utilities_is_computed_anew(tmp_path):
     cache = FileCache(tmp_path / "cache.sqlite")
     data, valuer = small_model_bundle(tmp_path / "a", cache)
-    assert verify_audit(tmp_path / "a", data=data, valuer=valuer).checked[-1] == "values"
+    assert verify_bundle(tmp_path / "a", data=data, valuer=valuer).checked[-1] == "values"
     file = tmp_path / "a" / "utilities.parquet"
     log = pq.read_table(file).to_pydict()
     log["utility"][0] += 0.01
     pq.write_table(pa.table(log), file)
     rehashed(tmp_path / "a")
-    assert "a utility is" in verify_audit(tmp_path / "a", data=data, valuer=valuer).difference
+    assert "a utility is" in verify_bundle(tmp_path / "a", data=data, valuer=valuer).difference
 
 
 @pytest.mark.slow
@@ -393,7 +418,7 @@ def test_a_replay_takes_nothing_from_a_cache(tmp_path):
     for game, coalition, _ in valuer.runtime.cache.entries():
         poisoned.add(game, {coalition: 99.0})
     valuer = valuer.set_params(runtime=Runtime(cache=poisoned, checkpoint=tmp_path / "nowhere"))
-    assert verify_audit(tmp_path / "a", data=data, valuer=valuer)
+    assert verify_bundle(tmp_path / "a", data=data, valuer=valuer)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -407,7 +432,7 @@ def test_folds_groups_and_numeric_targets_are_replayed(tmp_path):
     split_revenue(
         valuation, owners, amount="10", policy=Policy(game="blocks", gate="off", negative="signed")
     ).save(tmp_path / "a")
-    verdict = verify_audit(tmp_path / "a", data=data, valuer=valuer)
+    verdict = verify_bundle(tmp_path / "a", data=data, valuer=valuer)
     assert verdict, verdict
 
 
@@ -423,7 +448,7 @@ def test_integer_targets_that_the_training_rows_lack_are_no_difference(tmp_path)
         amount="10",
         policy=Policy(gate="off", negative="signed"),
     ).save(tmp_path / "a")
-    assert verify_audit(tmp_path / "a", data=data, valuer=valuer)
+    assert verify_bundle(tmp_path / "a", data=data, valuer=valuer)
 
 
 EVIL = {
@@ -471,7 +496,7 @@ EVIL = {
 @pytest.mark.parametrize("what", EVIL)
 def test_whatever_a_bundle_holds_the_answer_is_a_verdict(copy, what):
     changed(copy, *EVIL[what])
-    verdict = verify_audit(copy, data=DATA)
+    verdict = verify_bundle(copy, data=DATA)
     assert not verdict
     assert len(verdict.difference) < 1000
     if what.startswith("codes"):
@@ -487,36 +512,36 @@ def test_json_that_is_none_is_a_difference(copy, name, content):
     (copy / name).write_bytes(content)
     if name != "manifest.json":
         rehashed(copy)
-    assert not verify_audit(copy)
+    assert not verify_bundle(copy)
 
 
 def test_a_link_out_of_the_folder_is_not_followed(copy, tmp_path):
     outside = tmp_path / "payout.json"
     shutil.move(copy / "payout.json", outside)
     (copy / "payout.json").symlink_to(outside)
-    assert verify_audit(copy).difference == "payout.json is a link or a device, not a file."
+    assert verify_bundle(copy).difference == "payout.json is a link or a device, not a file."
 
 
 def test_names_that_lead_out_of_the_folder_are_only_names(copy):
     manifest = json.loads((copy / "manifest.json").read_bytes())
     manifest["files"]["../../secret"] = "0" * 64
     (copy / "manifest.json").write_text(json.dumps(manifest, indent=1))
-    assert verify_audit(copy).difference == "../../secret is missing."
+    assert verify_bundle(copy).difference == "../../secret is missing."
 
 
 def test_wrong_arguments_get_one_sentence(bundle, copy, tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"has no manifest.json; give a folder that payout.save"
     ):
-        verify_audit(tmp_path)
+        verify_bundle(tmp_path)
     with pytest.raises(ValueError, match="a valuer needs data; pass data="):
-        verify_audit(bundle[0], valuer=VALUER)
+        verify_bundle(bundle[0], valuer=VALUER)
     with pytest.raises(TypeError, match="data must be a mapping, got DataFrame; pass"):
-        verify_audit(bundle[0], data=X)
+        verify_bundle(bundle[0], data=X)
     with pytest.raises(ValueError, match=r"data must be the arguments of fit .*, got X, z"):
-        verify_audit(bundle[0], data={"X": X, "z": y})
+        verify_bundle(bundle[0], data={"X": X, "z": y})
     with pytest.raises(TypeError, match=r"valuer must be an unfitted valuer .*, got <class "):
-        verify_audit(bundle[0], data=DATA, valuer=KNNValuer)
+        verify_bundle(bundle[0], data=DATA, valuer=KNNValuer)
     with pytest.raises(FileExistsError, match="folder must be new or empty"):
         paid().save(copy)
     with pytest.raises(TypeError, match=r"utilities must be the FileCache .*, got 'log'"):

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import Owners, ShardedKNNValuer, ShardedTable
-from cellworth.payouts import Agreement, Policy, split_revenue, verify_audit
+from cellworth.payouts import Agreement, Policy, split_revenue, verify_bundle
 from cellworth.payouts.bundle import restore_sharded_owners
 from cellworth.valuation import sharded_valuation as stored_moments
 from sharded_tables import write
@@ -40,74 +40,74 @@ def four_banks(table):
 
 
 @pytest.fixture(scope="module")
-def audit(tmp_path_factory):
+def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("banks")
     table = in_files(folder / "table", cells())
     data, owners = scored(table), four_banks(table)
     agreement = Agreement.draft(VALUER, owners, Policy(gate="warn"), **data)
     with pytest.warns(UserWarning, match="not checked"):
         payout = agreement.split(VALUER.fit(**data).valuation_, table, amount="1000.00")
-    return folder / "audit", payout.save(folder / "audit"), data
+    return folder / "bundle", payout.save(folder / "bundle"), data
 
 
 @pytest.mark.slow
-def test_a_sharded_table_has_a_problem_spec(audit):
-    *_, data = audit
+def test_a_sharded_table_has_a_problem_spec(bundle):
+    *_, data = bundle
     assert VALUER.problem_spec(**data) == VALUER.fit(**data).valuation_.provenance.problem_spec
 
 
 @pytest.mark.slow
-def test_a_payout_of_shards_is_replayed_with_all_values_anew(audit):
-    folder, digest, data = audit
-    verdict = verify_audit(folder, data=data, valuer=VALUER, digest=digest)
+def test_a_payout_of_shards_is_replayed_with_all_values_anew(bundle):
+    folder, digest, data = bundle
+    verdict = verify_bundle(folder, data=data, valuer=VALUER, digest=digest)
     assert repr(verdict) == "yes: files, split, agreement, data, values agree"
-    assert repr(verify_audit(folder, data=data)).endswith("data agree; values were not recomputed")
+    assert repr(verify_bundle(folder, data=data)).endswith("data agree; values were not recomputed")
 
 
 @pytest.mark.slow
-def test_a_replay_never_holds_all_values(audit, monkeypatch):
-    folder, digest, data = audit
+def test_a_replay_never_holds_all_values(bundle, monkeypatch):
+    folder, digest, data = bundle
     monkeypatch.setattr(stored_moments, "MOST_HELD", 899)
     with pytest.raises(MemoryError):
         VALUER.fit(**data).valuation_.column(0)
-    assert verify_audit(folder, data=data, valuer=VALUER, digest=digest)
+    assert verify_bundle(folder, data=data, valuer=VALUER, digest=digest)
 
 
-def test_one_cell_of_one_file_that_was_changed_is_found(audit, tmp_path):
-    folder, _, data = audit
+def test_one_cell_of_one_file_that_was_changed_is_found(bundle, tmp_path):
+    folder, _, data = bundle
     table = cells()
     column = table["b"].to_numpy().copy()
     column[450] += 1e-9
     other = in_files(tmp_path / "table", table.set_column(1, "b", pa.array(column)))
-    verdict = verify_audit(folder, data={**data, "X": other}, valuer=VALUER)
+    verdict = verify_bundle(folder, data={**data, "X": other}, valuer=VALUER)
     assert not verdict
     assert "X is not the table that was valued" in verdict.difference
 
 
-def test_a_file_of_values_that_was_changed_is_found(audit, tmp_path):
-    folder, digest, data = audit
-    copy = shutil.copytree(folder, tmp_path / "audit")
+def test_a_file_of_values_that_was_changed_is_found(bundle, tmp_path):
+    folder, digest, data = bundle
+    copy = shutil.copytree(folder, tmp_path / "bundle")
     file = next((copy / "valuation").glob("*.parquet"))
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     assert (
-        "is not the file that was saved" in verify_audit(copy, data=data, digest=digest).difference
+        "is not the file that was saved" in verify_bundle(copy, data=data, digest=digest).difference
     )
 
 
 @pytest.mark.slow
-def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tmp_path):
-    *_, data = audit
+def test_other_values_with_all_that_follows_are_found_by_valuing_again(bundle, tmp_path):
+    *_, data = bundle
     mine, other = (
         ShardedKNNValuer(k, random_state=0, n_passes=2).fit(**data).valuation_ for k in (5, 4)
     )
     forged = replace(other, provenance=mine.provenance)
     split_revenue(forged, four_banks(data["X"]), amount="9.00", policy=Policy(gate="off")).save(
-        tmp_path / "audit"
+        tmp_path / "bundle"
     )
-    assert verify_audit(tmp_path / "audit", data=data)
-    verdict = verify_audit(tmp_path / "audit", data=data, valuer=VALUER)
+    assert verify_bundle(tmp_path / "bundle", data=data)
+    verdict = verify_bundle(tmp_path / "bundle", data=data, valuer=VALUER)
     assert "values differ when they are recomputed, the first at (0, a)" in verdict.difference
 
 
@@ -118,22 +118,22 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(audit, tm
         ({"row_groups": [0]}, r"the arguments of fit \(X, X_val, y_val\)"),
     ],
 )
-def test_what_shards_do_without_is_rejected(audit, change, words):
-    folder, _, data = audit
+def test_what_shards_do_without_is_rejected(bundle, change, words):
+    folder, _, data = bundle
     with pytest.raises(ValueError, match=words):
-        verify_audit(folder, data=data | change)
+        verify_bundle(folder, data=data | change)
 
 
-def test_a_table_in_memory_is_not_the_one_in_shards(audit):
-    folder, _, data = audit
+def test_a_table_in_memory_is_not_the_one_in_shards(bundle):
+    folder, _, data = bundle
     table = cells()
     memory = data | {"X": table.drop_columns("y"), "y": table["y"].to_pylist()}
-    assert "a sharded table was valued" in verify_audit(folder, data=memory).difference
+    assert "a sharded table was valued" in verify_bundle(folder, data=memory).difference
 
 
 @pytest.mark.slow
-def test_owners_come_back_from_what_they_hold(audit):
-    *_, data = audit
+def test_owners_come_back_from_what_they_hold(bundle):
+    *_, data = bundle
     valuation = VALUER.fit(**data).valuation_
     owners = Owners(data["X"], overlaps="equal").assign("ann", rows=[1, 2, 9], columns=["a", "c"])
     owners = owners.assign("bob", columns="a").assign("ann", rows=slice(5, 900), columns="b")

@@ -1,4 +1,4 @@
-"""verify_audit: replay a saved payout and report the first difference."""
+"""verify_bundle: replay a saved payout and report the first difference."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import numpy as np
 from cellworth.data.arguments import Floats
 from cellworth.data.blocks import LABEL
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import local_path, read_manifest
-from cellworth.data.owners import Owners
+from cellworth.data.io import local_path
+from cellworth.data.owners import Owners, are_players
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import AbsentTable, Table, TableLike
@@ -26,27 +26,28 @@ from cellworth.payouts.agreement import Agreement, AnyValuer
 from cellworth.payouts.allocation import allocate, compute_owner_errors
 from cellworth.payouts.bundle import (
     AGREEMENT,
-    FORMAT,
     MANIFEST,
     PAYOUT,
+    PUBLIC,
     UTILITIES,
     VALUATION,
-    VERSION,
     DifferenceError,
     check_equal,
+    compare_files,
     compare_sharded_data,
     compare_sharded_values,
-    compute_digest,
-    hash_files,
-    make_manifest,
+    make_public,
     read_holdings,
     read_json,
+    read_time,
     restore_sharded_owners,
     round_trip_json,
     serialize_allocation,
     serialize_provenance,
 )
-from cellworth.payouts.fraud_checks import check_owners
+from cellworth.payouts.copies import count_copies, share_copies
+from cellworth.payouts.fraud_checks import LEAKED, NOT_CHECKED, check_owners
+from cellworth.payouts.owner_players import read_players, restore_players
 from cellworth.payouts.policy import Policy, add_label_owner, check_carried, parse_money, shorten
 from cellworth.runtime.cache import MemoryCache
 from cellworth.runtime.executors import Runtime
@@ -58,20 +59,25 @@ from cellworth.valuation.valuation import Valuation
 # Another processor may sum in another order.
 _CLOSE = 1e-9
 _CLOSE_ERROR = 1e-6
+# Figures of a payout that do not follow from others.
+_NOT_REPLAYED = ("agreement_sha256", "findings", "previous", "salt", "time")
 # Arguments of fit, except owners.
-_SHARDED = {"X", "X_val", "y_val", "column_groups", "column_types", "value_labels"}
+_SHARDED = {
+    "X", "X_val", "y_val", "column_groups", "column_types", "value_labels", "n_validation"
+}  # fmt: skip
 _FIT_ARGUMENTS = _SHARDED | {"y", "cv", "groups", "row_groups", "sample_weight"}
 _HASHED = {"X", "y", "X_val", "y_val", "row_groups", "column_groups"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Result of verifying an audit; true if nothing differs.
+    """Result of verifying a bundle; true if nothing differs.
 
     Parameters
     ----------
     checked : tuple of str
-        What was checked: "files", "split", "agreement", "data", "values".
+        What was checked: "files", "split", "agreement", "data", "values"; "chain" if the bundles
+        before were, too.
     difference : str or None
         The first difference, as a sentence.
 
@@ -80,9 +86,9 @@ class Verdict:
     >>> from cellworth.payouts import Verdict
     >>> Verdict(("files", "split"))
     yes: files, split agree; values were not recomputed
-    >>> verdict = Verdict(("files",), "ann should get 75.00 EUR, but the audit has 95.00.")
+    >>> verdict = Verdict(("files",), "ann should get 75.00 EUR, but the bundle has 95.00.")
     >>> print("pay" if verdict else verdict.difference)
-    ann should get 75.00 EUR, but the audit has 95.00.
+    ann should get 75.00 EUR, but the bundle has 95.00.
     """
 
     checked: tuple[str, ...]
@@ -94,11 +100,12 @@ class Verdict:
     def __repr__(self) -> str:
         if self.difference is not None:
             return f"no: {self.difference}"
-        left = "" if "values" in self.checked else "; values were not recomputed"
+        replayed = "files" in self.checked and "values" not in self.checked
+        left = "; values were not recomputed" if replayed else ""
         return f"yes: {', '.join(self.checked)} agree{left}"
 
 
-def verify_audit(
+def verify_bundle(
     folder: str | os.PathLike[str],
     *,
     data: Mapping[str, Any] | None = None,
@@ -106,7 +113,7 @@ def verify_audit(
     digest: str | None = None,
     agreement: str | os.PathLike[str] | None = None,
 ) -> Verdict:
-    """Replay an audit and check that its results follow from its content.
+    """Replay a bundle and check that its results follow from its content.
 
     Parameters
     ----------
@@ -114,14 +121,15 @@ def verify_audit(
         The folder that ``payout.save`` wrote.
     data : mapping, default=None
         The arguments of ``fit``: ``{"X": X, "y": y, "X_val": X_val, "y_val": y_val}``, without y
-        for a ShardedTable. Its hashes are compared, and the gate is run again.
+        for a ShardedTable; X has the columns that the agreement uses as source or keys. Hashes are
+        compared, and the gate is run again.
     valuer : Valuer, default=None
         An unfitted valuer with the same settings. All values are recomputed from the data and
         compared; those of a ShardedTable bit for bit, some rows at a time.
     digest : str, default=None
         What ``payout.save`` returned. It also reveals a consistent change of several files.
     agreement : path, default=None
-        An owner's copy of the agreement, which must equal the one in the audit.
+        An owner's copy of the agreement, which must equal the one in the bundle.
 
     Returns
     -------
@@ -133,19 +141,19 @@ def verify_audit(
     >>> import tempfile
     >>> from pathlib import Path
     >>> from cellworth import KNNValuer, Owners
-    >>> from cellworth.payouts import split_revenue, verify_audit
+    >>> from cellworth.payouts import split_revenue, verify_bundle
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> valuation = valuer.fit(**data, owners=owners).valuation_
     >>> payout = split_revenue(valuation, owners, amount="100.00")
-    >>> folder = Path(tempfile.mkdtemp()) / "audit"
+    >>> folder = Path(tempfile.mkdtemp()) / "bundle"
     >>> digest = payout.save(folder)
-    >>> verify_audit(folder, data=data, valuer=valuer, digest=digest)
+    >>> verify_bundle(folder, data=data, valuer=valuer, digest=digest)
     yes: files, split, data, values agree
     >>> text = (folder / "payout.json").read_text()
     >>> _ = (folder / "payout.json").write_text(text.replace("75.00", "95.00"))
-    >>> verify_audit(folder)
+    >>> verify_bundle(folder)
     no: payout.json is not the file that was saved (its sha256 differs).
     """
     path = local_path(folder, "folder")
@@ -159,7 +167,7 @@ def verify_audit(
         )
     if not (path / MANIFEST).is_file() and not (path / PAYOUT).is_file():
         raise FileNotFoundError(
-            f"folder must hold an audit, but {path} has no {MANIFEST}; give a folder that "
+            f"folder must hold a bundle, but {path} has no {MANIFEST}; give a folder that "
             "payout.save wrote."
         )
     own = None if agreement is None else _read_agreement(agreement)
@@ -203,7 +211,7 @@ def _iter_steps(
 ) -> Iterator[str]:
     """Check one part after the other; yield the names of those that agree."""
     with _ReportDamage("the files"):
-        _compare_files(path, digest)
+        compare_files(path, digest)
     yield "files"
     with _ReportDamage("the split"):
         valuation = load(path / VALUATION)
@@ -217,18 +225,25 @@ def _iter_steps(
         if (path / AGREEMENT).exists():
             agreement = Agreement.from_toml(path / AGREEMENT)
             _compare_agreement(agreement, saved, valuation)
+    with _ReportDamage("the public part"):
+        public = make_public(saved, valuation, holdings, labels)
+        check_equal(public, read_json(path / PUBLIC), PUBLIC)
     if agreement is not None:
         yield "agreement"
     if data is None:
         return
     with _ReportDamage("the data"):
+        agreed, data = _prepare(data, agreement)
         table = _compare_data(data, valuation)
         owners = _restore_owners(table, holdings, valuation)
-        if agreement is not None:
-            _compare_agreed_owners(agreement, table, holdings, labels, valuation)
+        if agreement is not None and agreed is not None:
+            _compare_agreed_validation(agreement, data)
+            _compare_agreed_owners(agreement, agreed, holdings, labels, valuation)
+            owners.delivered, owners.merged = agreed.delivered, agreed.merged
+        elif saved["policy"]["duplicates"] == "share":
+            _check_distinct(owners, data)
         if saved["policy"]["gate"] != "off":
-            found = [asdict(finding) for finding in check_owners(owners, valuation)]
-            _compare_findings(round_trip_json(found), saved["findings"])
+            _compare_findings(owners, valuation, data.get("X_val"), saved["findings"])
     yield "data"
     if valuer is not None:
         again, utilities = _recompute(valuer, data, owners, valuation)
@@ -250,28 +265,10 @@ class _ReportDamage:
         return
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        # An audit may come from anyone and hold anything: every error is a difference.
+        # A bundle may come from anyone and hold anything: every error is a difference.
         if isinstance(error, Exception) and not isinstance(error, DifferenceError):
             reason = shorten(str(error) or type(error).__name__, 600)
             raise DifferenceError(f"{self._what} cannot be read ({reason}).") from error
-
-
-def _compare_files(path: Path, digest: str | None) -> None:
-    if not (path / MANIFEST).is_file():
-        raise DifferenceError(f"{MANIFEST} is missing.")
-    manifest = read_manifest(path / MANIFEST, FORMAT, VERSION)
-    named, there = manifest["files"], hash_files(path)
-    for name in sorted(set(named) | set(there)):
-        if name not in there:
-            raise DifferenceError(f"{name} is missing.")
-        if name not in named:
-            raise DifferenceError(f"{name} was added after the audit was saved.")
-        if named[name] != there[name]:
-            raise DifferenceError(f"{name} is not the file that was saved (its sha256 differs).")
-    if (path / MANIFEST).read_bytes() != make_manifest(there):
-        raise DifferenceError(f"{MANIFEST} was changed after it was written.")
-    if digest is not None and digest != compute_digest(path):
-        raise DifferenceError(f"the digest is {compute_digest(path)}, but {digest} was given.")
 
 
 def _compare_split(
@@ -279,7 +276,8 @@ def _compare_split(
 ) -> None:
     policy = Policy(**saved["policy"])
     amount = parse_money(saved["amount"], "amount", Decimal(policy.unit))
-    brought = check_carried(saved["brought"], holdings.names, policy.negative)
+    linked = saved["previous"] is not None
+    brought = check_carried(saved["brought"], holdings.names, policy.negative, absent_ok=linked)
     shared = allocate(policy, valuation, holdings, labels, amount=amount, brought=brought)
     again = round_trip_json(
         serialize_allocation(shared, valuation)
@@ -287,7 +285,8 @@ def _compare_split(
         | {"amount": str(amount), "policy": asdict(policy), "brought": brought}
     )
     # The agreement and the findings are compared separately.
-    others = {"agreement_sha256": saved["agreement_sha256"], "findings": saved["findings"]}
+    others = {name: saved[name] for name in _NOT_REPLAYED}
+    read_time(saved["time"])
     _compare_owners(again["owners"], saved["owners"], policy.currency)
     for name in sorted(set(again) | set(saved)):
         check_equal((again | others).get(name), saved.get(name), f"{name} of the payout")
@@ -302,7 +301,7 @@ def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], curre
     for one, other in zip(now, then, strict=True):
         if one["amount"] != other["amount"]:
             raise DifferenceError(
-                f"{one['name']} should get {one['amount']} {currency}, but the audit has "
+                f"{one['name']} should get {one['amount']} {currency}, but the bundle has "
                 f"{shorten(other['amount'])}."
             )
         for figure in one:
@@ -312,9 +311,9 @@ def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], curre
 def _compare_same_agreement(path: Path, saved: Mapping[str, Any], own: bytes | None) -> None:
     if own is not None:
         if not (path / AGREEMENT).exists():
-            raise DifferenceError("the audit holds no agreement, but one was given.")
+            raise DifferenceError("the bundle holds no agreement, but one was given.")
         if (path / AGREEMENT).read_bytes() != own:
-            raise DifferenceError("the agreement of the audit differs from the given one.")
+            raise DifferenceError("the agreement of the bundle differs from the given one.")
     file = path / AGREEMENT
     there = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
     check_equal(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
@@ -324,9 +323,35 @@ def _compare_agreement(
     agreement: Agreement, saved: Mapping[str, Any], valuation: Valuation
 ) -> None:
     check_equal(asdict(agreement.policy), saved["policy"], "the policy of the agreement")
+    time = read_time(saved["time"])
+    if agreement.created is not None and time < agreement.created:
+        raise DifferenceError(
+            f"the bundle is of {time}, before the agreement was written ({agreement.created})."
+        )
     difference = agreement.difference(valuation)
     if difference is not None:
         raise DifferenceError(f"the valuation differs from the agreement: {difference}")
+
+
+def _prepare(
+    data: Mapping[str, Any], agreement: Agreement | None
+) -> tuple[Owners | None, Mapping[str, Any]]:
+    """Return the agreed owners, and the data that is valued: no keys, equal rows merged."""
+    if agreement is None:
+        return None, data
+    owners, X, y = agreement.prepare(data["X"], data.get("y"))
+    prepared = {**data, "X": X} | ({} if y is None else {"y": y})
+    if agreement.keys and data.get("X_val") is not None:
+        prepared["X_val"] = owners.features(data["X_val"])
+    return owners, prepared
+
+
+def _check_distinct(owners: Owners, data: Mapping[str, Any]) -> None:
+    """Check that no row that was valued equals another, its label included."""
+    if count_copies(owners):
+        _, _, y = share_copies(owners, data["X"], data["y"])
+        if len(y) < owners.shape[0]:
+            raise DifferenceError("X has equal rows, which were valued as more than one.")
 
 
 def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
@@ -353,15 +378,28 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     for name in ("X", "y", "blocks", *(["validation"] if held_out else [])):
         if hashes[name] != saved[name]:
             raise DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
+    if are_players(valuation.blocks):
+        return came.table
     if came.blocks.rows != valuation.blocks.rows:
-        raise DifferenceError("the rows of X have other ids or groups than in the audit.")
+        raise DifferenceError("the rows of X have other ids or groups than in the bundle.")
     columns = [name for name in valuation.blocks.columns.ids.tolist() if name != LABEL]
     check_equal(list(map(str, came.table.names.tolist())), list(map(str, columns)), "columns of X")
     return came.table
 
 
-def _compare_findings(found: list[dict[str, Any]], saved: list[dict[str, Any]]) -> None:
+def _compare_findings(
+    owners: Owners, valuation: Valuation, X_val: Any, saved: list[dict[str, Any]]
+) -> None:
     """Compare findings of the gate; another processor may change figures slightly."""
+    checked = not any(finding["kind"] == NOT_CHECKED for finding in saved)
+    found = round_trip_json(
+        [asdict(one) for one in check_owners(owners, valuation, X_val=X_val if checked else None)]
+    )
+    if X_val is None and checked:
+        found, saved = (
+            [one for one in side if one["kind"] not in (NOT_CHECKED, LEAKED)]
+            for side in (found, saved)
+        )
     for now, then in zip_longest(found, saved):
         same = (
             now is not None
@@ -378,6 +416,8 @@ def _restore_owners(X: TableLike, holdings: Holdings, valuation: Valuation) -> O
     """Restore the owners of a table from the holdings of its blocks."""
     if isinstance(X, AbsentTable):
         return restore_sharded_owners(X, holdings, valuation)
+    if are_players(valuation.blocks):
+        return restore_players(Table.from_data(X, called="X"), valuation)
     owners = Owners(X, overlaps="equal")
     rows, columns = valuation.blocks.rows.codes, valuation.blocks.columns.codes
     codes = holdings.codes()[np.ix_(rows, columns)]
@@ -391,15 +431,25 @@ def _restore_owners(X: TableLike, holdings: Holdings, valuation: Valuation) -> O
     return owners
 
 
+def _compare_agreed_validation(agreement: Agreement, data: Mapping[str, Any]) -> None:
+    """Check that validation rows are those that the agreed rule draws."""
+    rule = agreement.validation
+    difference = None if rule is None else rule.difference(data)
+    if difference is not None:
+        raise DifferenceError(difference)
+
+
 def _compare_agreed_owners(
     agreement: Agreement,
-    table: Table,
+    owners: Owners,
     holdings: Holdings,
     labels: Mapping[str, int],
     valuation: Valuation,
 ) -> None:
-    owners = add_label_owner(agreement.owners_of(table), agreement.policy, valuation)
+    owners = add_label_owner(owners, agreement.policy, valuation)
     agreed = owners.on(valuation.blocks)
+    if are_players(valuation.blocks):
+        agreed, holdings = owners.holdings, read_players(valuation)
     check_equal(list(agreed.names), list(holdings.names), "the owners of the agreement")
     for name, one, other in zip(agreed.names, agreed.keys, holdings.keys, strict=True):
         if one != other:
@@ -439,7 +489,7 @@ def _compare_values(valuation: Valuation, again: Valuation) -> None:
         if now.get(name) != then.get(name):
             one, other = (shorten(side.get(name)) for side in (now, then))
             raise DifferenceError(
-                f"{name} of the valuer is {one}, but the audit was made with {other}."
+                f"{name} of the valuer is {one}, but the bundle was made with {other}."
             )
     if again.blocks != valuation.blocks:
         raise DifferenceError("the valuer gives blocks with other names.")
@@ -466,6 +516,18 @@ def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) 
     now, then = (compute_owner_errors(v, holdings) for v in (again, valuation))
     _compare_error_arrays(now.sampling, then.sampling, "sampling errors of the owners")
     _compare_error_arrays(now.validation, then.validation, "validation errors of the owners")
+    # Intervals of amounts, and what is held back, follow from the joint errors.
+    if again.owned is not None and valuation.owned is not None:
+        _compare_error_arrays(
+            again.owned.validation,
+            valuation.owned.validation,
+            "joint validation errors of the owners",
+        )
+        _compare_error_arrays(
+            again.owned.moments.sampling_se,
+            valuation.owned.moments.sampling_se,
+            "joint sampling errors of the owners",
+        )
 
 
 def _compare_error_arrays(now: Floats | None, then: Floats | None, what: str) -> None:

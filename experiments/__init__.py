@@ -1,0 +1,1 @@
+"""What README and docs state of real tables: ``python -m experiments NAME`` measures it again."""

@@ -1,0 +1,5 @@
+"""python -m experiments NAME [--quick] [--data FOLDER]."""
+
+from experiments.frame import main
+
+main()

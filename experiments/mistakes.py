@@ -1,0 +1,183 @@
+"""Plant 40 realistic mistakes in the census table and count those among the first 100 items.
+
+    python -m experiments mistakes
+
+Flags: --seeds 10, --rows 2000 5000 20000, --items 100.
+
+Eight of each kind: a letter of a category is changed (typo); two cells of a row, both strings or
+both numbers, change places (swap); a number is multiplied by 10, 100 or 1,000 (unit); a cell gets a
+code for a missing value that its column does not use (code); two neighboring digits change places,
+or one is doubled or dropped (digits). A finding of an audit is one item, and counts if it concerns
+at most 100 cells. Of a swap, one of both cells must be found.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from cellworth.diagnostics import anomaly_scores
+from cellworth.findings.data_audit import audit
+from experiments import tables
+from experiments.detection import ecod
+from experiments.frame import Tables, log, means
+
+QUICK = {"seeds": range(1), "rows": (300,), "methods": ("ECOD, strings by frequency",)}
+MISTAKES = ("typo", "swap", "unit", "code", "digits")
+N_EACH = 8
+MOST_CELLS = 100
+CODES = {True: (-1, 999, 9999, -99), False: ("N/A", "unknown", "-", "none")}
+
+
+class Mistake(NamedTuple):
+    """A planted mistake, and the cells of which one must be found."""
+
+    kind: str
+    cells: tuple[tuple[int, int], ...]
+
+
+def plant(X: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, list[Mistake]]:
+    """Return a table with mistakes, each in a row of its own."""
+    rng = np.random.default_rng(seed)
+    wrong = X.astype(object).copy()
+    numeric = [j for j, kind in enumerate(X.dtypes) if pd.api.types.is_numeric_dtype(kind)]
+    text = [j for j in range(X.shape[1]) if j not in numeric]
+    rows = iter(rng.permutation(len(X)).tolist())
+    mistakes = []
+    for kind in MISTAKES:
+        while sum(each.kind == kind for each in mistakes) < N_EACH:
+            row = next(rows)
+            cells = {
+                "typo": make_typo, "swap": swap, "unit": change_unit, "code": enter_code,
+                "digits": slip_digits,
+            }[kind](wrong, row, numeric, text, rng)  # fmt: skip
+            if cells:
+                mistakes.append(Mistake(kind, cells))
+    return wrong.infer_objects(), mistakes
+
+
+def make_typo(wrong, row, numeric, text, rng):
+    column = int(rng.choice(text))
+    word = wrong.iat[row, column]
+    letters = [i for i, letter in enumerate(word) if letter.isalpha()]
+    if len(letters) < 4:
+        return ()
+    i = int(rng.choice(letters[1:]))
+    other = str(rng.choice(list("abcdefghijklmnopqrstuvwxyz")))
+    made = [word[:i] + other + word[i:], word[:i] + word[i + 1 :], word[:i] + other + word[i + 1 :]]
+    new = made[int(rng.integers(3))]
+    if new == word:
+        return ()
+    wrong.iat[row, column] = new
+    return ((row, column),)
+
+
+def swap(wrong, row, numeric, text, rng):
+    kind = text if rng.random() < len(text) / (len(text) + len(numeric)) else numeric
+    one, other = rng.choice(kind, 2, replace=False).tolist()
+    a, b = wrong.iat[row, one], wrong.iat[row, other]
+    if a == b:
+        return ()
+    wrong.iat[row, one], wrong.iat[row, other] = b, a
+    return ((row, one), (row, other))
+
+
+def change_unit(wrong, row, numeric, text, rng):
+    column = int(rng.choice(numeric))
+    if wrong.iat[row, column] == 0:
+        return ()
+    wrong.iat[row, column] *= int(rng.choice([10, 100, 1000]))
+    return ((row, column),)
+
+
+def enter_code(wrong, row, numeric, text, rng):
+    column = int(rng.integers(wrong.shape[1]))
+    wrong.iat[row, column] = CODES[column in numeric][int(rng.integers(4))]
+    return ((row, column),)
+
+
+def slip_digits(wrong, row, numeric, text, rng):
+    column = int(rng.choice(numeric))
+    digits = str(wrong.iat[row, column])
+    if len(digits) < 2:
+        return ()
+    i = int(rng.integers(len(digits) - 1))
+    made = [
+        digits[:i] + digits[i + 1] + digits[i] + digits[i + 2 :],
+        digits[:i] + digits[i] + digits[i:],
+        digits[:i] + digits[i + 1 :],
+    ]
+    new = int(made[int(rng.integers(3))])
+    if new == wrong.iat[row, column]:
+        return ()
+    wrong.iat[row, column] = new
+    return ((row, column),)
+
+
+def count_found(items: Iterator[set[tuple[int, int]]], mistakes: list[Mistake]) -> Counter[str]:
+    """Count the mistakes of each kind that some item contains."""
+    seen = set().union(*items)
+    return Counter(each.kind for each in mistakes if any(cell in seen for cell in each.cells))
+
+
+def by_audit(X: pd.DataFrame, y: np.ndarray, n_items: int) -> Iterator[set[tuple[int, int]]]:
+    found = audit(X, y)
+    for finding in (*found.findings, *found.unusual)[:n_items]:
+        rows, columns = finding.cells(found.table)
+        if 0 < len(rows) <= MOST_CELLS:
+            yield set(zip(rows.tolist(), columns.tolist(), strict=True))
+
+
+def by_score(score: np.ndarray, n_items: int) -> Iterator[set[tuple[int, int]]]:
+    order = np.argsort(-score, axis=None, kind="stable")[:n_items]
+    for cell in zip(*np.unravel_index(order, score.shape), strict=True):
+        yield {(int(cell[0]), int(cell[1]))}
+
+
+def encode(X: pd.DataFrame) -> np.ndarray:
+    """Return numbers; strings are coded by how frequent they are."""
+    return np.column_stack(
+        [
+            X[name]
+            if pd.api.types.is_numeric_dtype(X[name])
+            else X[name].map(X[name].value_counts())
+            for name in X
+        ]
+    ).astype(float)
+
+
+METHODS = {
+    "audit": by_audit,
+    "anomaly scores": lambda X, y, n: by_score(anomaly_scores(X, y), n),
+    "ECOD, strings by frequency": lambda X, y, n: by_score(ecod(encode(X)), n),
+}
+
+
+def run(
+    data: Path,
+    *,
+    seeds: range = range(1000, 1010),
+    rows: tuple[int, ...] = (2000, 5000, 20000),
+    items: int = 100,
+    methods: tuple[str, ...] = tuple(METHODS),
+) -> Tables:
+    """Return the number found, all and by kind, and the seconds of one table."""
+    everyone, lines = tables.load("adult", data), []
+    for n_rows, name in product(rows, methods):
+        for seed in seeds:
+            (part,) = tables.draw_samples(everyone, n_rows, seed=seed)
+            X, mistakes = plant(part.X, seed)
+            spent = time.process_time()
+            found = count_found(METHODS[name](X, part.y, items), mistakes)
+            spent = time.process_time() - spent
+            line = {"rows": n_rows, "method": name, "found of 40": sum(found.values())}
+            lines.append(line | {kind: found[kind] for kind in MISTAKES} | {"seconds": spent})
+        log(n_rows, name)
+    return {"found": means(lines, ["rows", "method"])}

@@ -1,0 +1,88 @@
+"""Verdicts of ``check`` as files that pipelines read: JSON, JUnit, SARIF and Markdown."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from importlib.metadata import version
+from xml.etree import ElementTree as ET
+
+from cellworth.cli.app import format_document
+from cellworth.cli.schemas import CheckDocument, LimitDocument
+from cellworth.data.io import AnyPath, write_atomically
+from cellworth.valuation.values import visible_text
+
+_SARIF = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+_MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~!&@])")
+
+
+def write_verdict(path: AnyPath, document: CheckDocument, table: str) -> None:
+    """Write the verdict on a table in the format of the ending of a file."""
+    text = WRITERS[path.suffix](document, table)
+    with write_atomically(path) as file:
+        file.write(text.encode())
+
+
+def _as_json(document: CheckDocument, _: str) -> str:
+    return format_document("check", document)
+
+
+def _as_junit(document: CheckDocument, table: str) -> str:
+    """Return a test suite with one case for each check."""
+    failed = sum(not one["passed"] for one in document["checks"])
+    counts = {"tests": str(len(document["checks"])), "failures": str(failed)}
+    suites = ET.Element("testsuites", counts)
+    named = {"name": f"cellworth check {visible_text(table)}", **counts}
+    suite = ET.SubElement(suites, "testsuite", named)
+    for one in document["checks"]:
+        name = visible_text(one["sentence"])
+        case = ET.SubElement(suite, "testcase", classname=f"cellworth.{one['name']}", name=name)
+        if not one["passed"]:
+            ET.SubElement(case, "failure", message=name).text = "\n".join(_describe(one))
+    return ET.tostring(suites, encoding="unicode", xml_declaration=True)
+
+
+def _as_sarif(document: CheckDocument, table: str) -> str:
+    """Return one result for each check that failed."""
+    failed = [one for one in document["checks"] if not one["passed"]]
+    rules = [{"id": name} for name in sorted({one["name"] for one in failed})]
+    driver = {"name": "cellworth", "version": version("cellworth"), "rules": rules}
+    results = [
+        {
+            "ruleId": one["name"],
+            "level": "error",
+            "message": {"text": "\n".join(_describe(one))},
+            "locations": [{"physicalLocation": {"artifactLocation": {"uri": table}}}],
+        }
+        for one in failed
+    ]
+    run = {"tool": {"driver": driver}, "results": results}
+    return json.dumps({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}, indent=1)
+
+
+def _as_markdown(document: CheckDocument, table: str) -> str:
+    """Return a table with one line for each check."""
+    verdict = "passed" if document["passed"] else "failed"
+    lines = [f"**cellworth check of {_escape(table)}: {verdict}**", "", "| | check |", "|---|---|"]
+    for one in document["checks"]:
+        shown = "<br>".join(map(_escape, _describe(one)))
+        lines.append(f"| {'ok' if one['passed'] else '**FAIL**'} | {shown} |")
+    return "\n".join([*lines, ""])
+
+
+def _describe(one: LimitDocument) -> list[str]:
+    findings = [] if one["passed"] else one["findings"]
+    return [visible_text(text) for text in (one["sentence"], *findings)]
+
+
+def _escape(text: str) -> str:
+    """Show the contents of cells as they are: no markup, no links, no mentions."""
+    return _MARKUP.sub(lambda found: f"&#{ord(found[1])};", visible_text(text))
+
+
+WRITERS: dict[str, Callable[[CheckDocument, str], str]] = {
+    ".json": _as_json, ".xml": _as_junit, ".sarif": _as_sarif, ".md": _as_markdown,
+}  # fmt: skip

@@ -1,0 +1,145 @@
+"""Labels that the cells of their row contradict, with the label that fits better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Floats, Integers
+from cellworth.diagnostics.anomaly import Response, predict_left_out
+from cellworth.diagnostics.features import FeatureColumn, Features
+from cellworth.findings.finding import Action, Finding
+
+_N_TREES = 200
+# Rows that one tree is trained on, so that large tables take seconds.
+_ROWS_PER_TREE = 5_000
+_N_THREADS, _ROWS_AT_ONCE = 2, 16_384
+_LEAST_CHANCE = 1e-3
+# Labels are doubtful if another one has at least this probability.
+_CONFIDENT = 0.9
+_FEWEST_ROWS = 50
+
+
+class LabelScores:
+    """Probabilities of labels given the other cells of a row, without training on the row.
+
+    They come from extremely randomized trees, where each row is predicted by trees that have not
+    seen it, and from a ridge regression with the row left out.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[FeatureColumn],
+        labels: Integers,
+        seed: int = 0,
+        features: Features | None = None,
+    ) -> None:
+        self._labels = labels
+        self.chances: Floats = _predict_by_trees(columns, labels, seed)
+        of_own = self.chances[np.arange(len(labels)), labels]
+        own = np.log(np.maximum(of_own, _LEAST_CHANCE))
+        linear = np.log(np.clip(_score_by_ridge(columns, labels, features), _LEAST_CHANCE, 1.0))
+        # High where both models find the label unlikely.
+        self.scores: Floats = -(own + linear) / 2
+
+    def find(self, classes: NDArray[Any], name: str) -> Iterator[Finding]:
+        """Yield the rows of each class whose cells speak for another one."""
+        others = self.chances.copy()
+        others[np.arange(len(others)), self._labels] = -1.0
+        best = others.argmax(axis=1)
+        doubtful = others.max(axis=1) >= _CONFIDENT
+        for given in range(len(classes)):
+            for likely in range(len(classes)):
+                rows = np.flatnonzero(doubtful & (self._labels == given) & (best == likely))
+                if len(rows):
+                    yield _describe(
+                        classes, given, likely, rows[np.argsort(-self.scores[rows])], name
+                    )
+
+
+def _describe(
+    classes: NDArray[Any], given: int, likely: int, rows: NDArray[np.intp], name: str
+) -> Finding:
+    one, other = (repr(classes[[each]].tolist()[0]) for each in (given, likely))
+    count = "one row has" if len(rows) == 1 else f"{len(rows):,} rows have"
+    return Finding(
+        "wrong label",
+        (),
+        rows,
+        f"{count} the {name} {one}, but cells as in rows with {other}.",
+        Action("check", text=f"check whether they are {other}"),
+        0.5,
+    )
+
+
+def find_wrong_labels(
+    columns: Sequence[FeatureColumn],
+    labels: Integers,
+    classes: NDArray[Any],
+    name: str = "label",
+    *,
+    features: Features | None = None,
+) -> Iterator[Finding]:
+    """Yield labels that the cells contradict.
+
+    ``name`` is what the labels are called; ``features`` are those of the columns and the label, if
+    they are known.
+    """
+    if len(labels) >= _FEWEST_ROWS and len(classes) > 1:
+        yield from LabelScores(columns, labels, features=features).find(classes, name)
+
+
+def _predict_by_trees(columns: Sequence[FeatureColumn], labels: Integers, seed: int) -> Floats:
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    X = np.column_stack([_as_numbers(column).astype(np.float32) for column in columns])
+    forest = ExtraTreesClassifier(
+        _N_TREES, bootstrap=True, min_samples_leaf=2, n_jobs=_N_THREADS, random_state=seed,
+        max_samples=min(_ROWS_PER_TREE, len(labels)) / len(labels),
+    )  # fmt: skip
+    return _predict_unseen(forest.fit(X, labels), X)
+
+
+def _predict_unseen(forest: Any, X: NDArray[np.float32]) -> Floats:
+    """Return the mean probabilities by the trees that have not seen the row.
+
+    They are scikit-learn's ``oob_decision_function_``, but on several threads and without a copy of
+    the table for every tree.
+    """
+    chances = np.zeros((len(X), len(forest.classes_)))
+    seen = [np.unique(rows) for rows in forest.estimators_samples_]
+
+    def predict(start: int) -> None:
+        rows = slice(start, min(start + _ROWS_AT_ONCE, len(X)))
+        counts = np.full(rows.stop - start, len(seen))
+        for tree, every in zip(forest.estimators_, seen, strict=True):
+            own = every[slice(*np.searchsorted(every, (start, rows.stop)))] - start
+            found = tree.predict_proba(X[rows], check_input=False)
+            found[own] = 0.0
+            counts[own] -= 1
+            chances[rows] += found
+        chances[rows] /= np.maximum(counts, 1)[:, None]
+
+    with ThreadPoolExecutor(_N_THREADS) as threads:
+        list(threads.map(predict, range(0, len(X), _ROWS_AT_ONCE)))
+    return chances
+
+
+def _as_numbers(column: FeatureColumn) -> Floats:
+    """Return numbers, or how frequent levels are; missing values are below all others."""
+    if column.numbers is None:
+        return np.asarray(column.counts[column.levels], dtype=np.float64)
+    lowest = np.min(column.numbers[column.known], initial=0.0)
+    return np.where(column.known, column.numbers, lowest - 1.0)
+
+
+def _score_by_ridge(
+    columns: Sequence[FeatureColumn], labels: Integers, features: Features | None
+) -> Floats:
+    label = FeatureColumn.from_levels(labels)
+    asked = Response.from_levels(len(columns), label)
+    return predict_left_out(features or Features.of([*columns, label]), [asked])[0]

@@ -1,0 +1,247 @@
+"""Checks of numbers and dates: codes for missing values, gross errors and wrong units."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cellworth.data.arguments import Floats, Integers
+from cellworth.data.blocks import list_first
+from cellworth.findings.finding import Action, Finding, count_cells
+from cellworth.findings.levels import ColumnLevels
+
+# Numbers that people enter for a missing value, with either sign.
+_CODES = {9.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0, 9999999.0, 99.9, 999.9, 99.99, 888.0, 8888.0}
+_NEGATIVE_CODES = {-1.0, -9.0, -99.0, -999.0, -9999.0, -99999.0, -999999.0, -8.0, -88.0, -888.0}
+_DATE_CODES = {
+    datetime.datetime(*date, tzinfo=datetime.UTC).timestamp()
+    for date in ((1900, 1, 1), (1899, 12, 30), (1970, 1, 1), (1904, 1, 1), (9999, 12, 31),
+                 (2099, 12, 31), (1800, 1, 1), (1753, 1, 1), (2999, 12, 31))
+}  # fmt: skip
+_FACTORS = (10.0, 100.0, 1000.0, 1e6)
+# Probability that some power of ten makes any number fit, up to which it is called the cause.
+_MOST_BY_CHANCE = 0.8
+_NORMAL_TAIL = 1.645
+# Gross errors are at least so many standard deviations away from all other numbers.
+_LEAST_STEP = 1.5
+# In heavy tails, they must also be this much farther away than the next number.
+_RELATIVE_STEP = 0.7
+_LEAST_DISTANCE = 4.0
+_MOST_OUTSIDE = 0.02
+_DOUBTFUL = 0.4
+_FEWEST_ROWS, _ENOUGH_ROWS = 20, 100
+_SHARE_OF_NAMES = 0.9
+_SHORTEST_NAME, _DENSEST = 5, 2
+_NAMES = re.compile(
+    r"(^|[_ -])(id|ids|code|number|no|nr|key|index|phone|zip|uuid)$"
+    r"|(?<=[a-z])(Id|ID|Code|Number|Nr|Key|Phone|Zip)$"
+)
+
+
+def check_numbers(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield what is wrong with the numbers or dates of one column."""
+    if column.kind == "text" or column.n_known < _FEWEST_ROWS or len(column.levels) < 4:
+        return
+    if column.kind == "number" and are_names(column):
+        return
+    yield from _find_gross_errors(column)
+
+
+def are_names(column: ColumnLevels) -> bool:
+    """Return whether integers are names rather than quantities: ids, postcodes, phone numbers."""
+    levels = column.levels
+    if column.kind != "number" or not len(levels) or not np.all(levels == np.floor(levels)):
+        return False
+    all_differ = len(levels) >= _SHARE_OF_NAMES * column.n_known
+    is_dense = levels[-1] - levels[0] < _DENSEST * len(levels)
+    lengths = np.floor(np.log10(np.maximum(np.abs(levels), 1.0))) + 1
+    usual = np.bincount(lengths.astype(np.int64), weights=column.counts).argmax()
+    of_one_length = usual >= _SHORTEST_NAME and (
+        column.counts[lengths == usual].sum() >= _SHARE_OF_NAMES * column.n_known
+    )
+    # Amounts are often round, and have all digits in front; names of one kind seldom do.
+    is_round = np.mean(levels % 100 == 0) > 0.3
+    is_repeated = len(levels) < 0.5 * column.n_known
+    is_named = usual >= _SHORTEST_NAME and _NAMES.search(column.name) is not None
+    return bool(
+        is_named or (all_differ and is_dense) or (of_one_length and is_repeated and not is_round)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Bulk:
+    """The middle of a column of numbers, on the scale on which it is spread most evenly."""
+
+    middle: float
+    scale: float
+    low: float  # The middle 90% of the numbers themselves
+    high: float
+    unit: float  # Unit of the logarithm; 0 for the numbers themselves
+
+    @classmethod
+    def of(cls, levels: Floats, counts: Integers) -> Bulk | None:
+        """Measure the numbers; zeros are left out if most numbers are 0."""
+        if counts[levels == 0].sum() > 0.5 * counts.sum():
+            levels, counts = levels[levels != 0], counts[levels != 0]
+        if counts.sum() < _FEWEST_ROWS or len(levels) < 4:
+            return None
+        unit = float(_quantiles(np.sort(np.abs(levels)), _sort_counts(levels, counts), [0.5])[0])
+        found = [cls._on_scale(levels, counts, each) for each in (0.0, unit)]
+        usable = [(skew, bulk) for skew, bulk in found if bulk.scale > 0]
+        return min(usable, key=lambda pair: pair[0])[1] if usable else None
+
+    @classmethod
+    def _on_scale(cls, levels: Floats, counts: Integers, unit: float) -> tuple[float, Bulk]:
+        moved = _transform(levels, unit)
+        low, middle, high = _quantiles(moved, counts, [0.05, 0.5, 0.95])
+        ends = _quantiles(levels, counts, [0.05, 0.95])
+        scale = float(high - low) / (2 * _NORMAL_TAIL)
+        # How much farther the tails reach than those of a normal distribution.
+        reach = max(high - middle, middle - low) / max(min(high - middle, middle - low), 1e-300)
+        return float(reach), cls(float(middle), scale, float(ends[0]), float(ends[1]), unit)
+
+    def distances(self, numbers: Floats) -> Floats:
+        """Return distances from the middle in standard deviations, with their sign."""
+        return (_transform(numbers, self.unit) - self.middle) / self.scale
+
+
+def _transform(numbers: Floats, unit: float) -> Floats:
+    return numbers if unit == 0 else np.sign(numbers) * np.log1p(np.abs(numbers) / unit)
+
+
+def _sort_counts(levels: Floats, counts: Integers) -> Integers:
+    return counts[np.argsort(np.abs(levels), kind="stable")]
+
+
+def _quantiles(levels: Floats, counts: Integers, shares: list[float]) -> Floats:
+    """Return quantiles of ascending numbers with counts."""
+    ends = np.cumsum(counts)
+    return np.asarray(levels[np.searchsorted(ends, np.array(shares) * ends[-1])])
+
+
+def _find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
+    levels, counts = column.levels, column.counts
+    bulk = Bulk.of(levels, counts)
+    if bulk is None:
+        return
+    far = bulk.distances(levels)
+    left = _outside(levels, counts, far, -1)
+    right = _outside(levels, counts, far, 1)
+    codes = _DATE_CODES if column.kind == "date" else _CODES | _NEGATIVE_CODES
+    used = set()
+    for level in np.flatnonzero(np.isin(levels, list(codes))).tolist():
+        false_rate = _doubt_code(column, level, left | right)
+        if false_rate is not None:
+            used.add(level)
+            yield _describe_code(column, level, false_rate)
+    for side in (left, right):
+        outside = [level for level in sorted(side) if level not in used]
+        if outside:
+            yield from _describe_outside(column, outside, bulk, far)
+
+
+def _outside(levels: Floats, counts: Integers, far: Floats, sign: int) -> set[int]:
+    """Return the levels beyond a wide step on one side."""
+    order = np.arange(len(levels))[::-sign]
+    beyond: set[int] = set()
+    n_beyond, limit = 0, max(3, _MOST_OUTSIDE * counts.sum())
+    for position, level in enumerate(order[:-1].tolist()):
+        n_beyond += int(counts[level])
+        if n_beyond > limit or sign * far[level] < _LEAST_DISTANCE:
+            break
+        following = order[position + 1]
+        step = sign * (far[level] - far[following])
+        if step >= max(_LEAST_STEP, _RELATIVE_STEP * sign * far[following]):
+            beyond = set(order[: position + 1].tolist())
+    return beyond
+
+
+def _doubt_code(column: ColumnLevels, level: int, outside: set[int]) -> float | None:
+    """Return how doubtful it is that a number is a code; None if it is a number like others."""
+    levels, counts = column.levels, column.counts
+    if level in outside:
+        return 0.02
+    others = np.delete(levels, level)
+    is_end = levels[level] < others.min() or levels[level] > others.max()
+    if column.kind == "date":
+        return 0.1 if counts[level] >= 5 and is_end else None
+    if levels[level] < 0 and others.min() >= 0:
+        # Nothing else is negative: it is a size, a count, an age.
+        return 0.1 if column.n_known >= _ENOUGH_ROWS or others.min() > 0 else 0.4
+    near = np.arange(max(level - 5, 0), min(level + 6, len(levels)))
+    near = near[near != level]
+    is_spike = counts[level] >= 5 and counts[level] >= 4 * counts[near].max()
+    return _DOUBTFUL if is_end and is_spike and abs(levels[level]) >= 99 else None
+
+
+def _describe_code(column: ColumnLevels, level: int, false_rate: float) -> Finding:
+    number, rows = column.levels[level], column.rows_of([level])
+    others = np.delete(column.levels, level)
+    shown = format_number(number, column.kind)
+    ends = (format_number(end, column.kind) for end in (others.min(), others.max()))
+    rest = f"the others are {' to '.join(ends)}"
+    count = count_cells(len(rows))
+    means = (
+        "may be a code or a limit"
+        if false_rate >= _DOUBTFUL
+        else ("probably stands for a missing value")
+    )
+    return Finding(
+        "missing code", (column.name,), rows,
+        f"{shown} in {count} of {column.name} {means}; {rest}.",
+        Action("set missing", {number: None}, "make them missing values"), false_rate,
+    )  # fmt: skip
+
+
+def _describe_outside(
+    column: ColumnLevels, outside: list[int], bulk: Bulk, far: Floats
+) -> Iterator[Finding]:
+    inside = np.delete(column.levels, outside)
+    rows = column.rows_of(outside)
+    numbers = column.levels[outside]
+    edge = inside.max() if numbers[0] > inside.max() else inside.min()
+    step = float(np.min(np.abs(far[outside] - bulk.distances(np.array([edge]))[0])))
+    factor = _find_factor(numbers, bulk)
+    listed = list_first([format_number(number, column.kind) for number in numbers], 3)
+    side = "at most" if edge == inside.max() else "at least"
+    count = count_cells(len(rows))
+    sentence = (
+        f"{listed} in {count} of {column.name}; all others are {side} "
+        f"{format_number(edge, column.kind)}"
+    )
+    false_rate = float(np.exp(-step) / (np.exp(-step) + 0.3))
+    if factor is None:
+        action = Action("set missing", dict.fromkeys(numbers.tolist()), "correct them")
+        yield Finding("outlier", (column.name,), rows, f"{sentence}.", action, false_rate)
+        return
+    way, other = ("divide", f"{factor:g}") if factor > 1 else ("multiply", f"{1 / factor:g}")
+    action = Action("replace", {n: n / factor for n in numbers.tolist()}, f"{way} by {other}")
+    yield Finding(
+        "scale", (column.name,), rows, f"{sentence}; {way} by {other} to fit.", action, false_rate
+    )
+
+
+def _find_factor(numbers: Floats, bulk: Bulk) -> float | None:
+    """Return the factor that makes numbers fit, if it would not for nearly all numbers."""
+    decades = np.log10(bulk.high / bulk.low) if bulk.low > 0 else np.inf
+    if min(decades, 1.0) ** len(numbers) > _MOST_BY_CHANCE:
+        return None
+    for factor in (*_FACTORS, *(1.0 / each for each in _FACTORS)):
+        scaled = numbers / factor
+        if np.all((scaled >= bulk.low) & (scaled <= bulk.high)):
+            return factor
+    return None
+
+
+def format_number(number: float, kind: str = "number") -> str:
+    """Format a number with separators, or a date."""
+    if kind == "date":
+        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=float(number))
+        return moment.date().isoformat()
+    if number == int(number) and abs(number) < 1e15:
+        return f"{int(number):,}" if abs(number) >= 10_000 else str(int(number))
+    return f"{number:.6g}"

@@ -1,0 +1,402 @@
+"""Single columns of a table and of a reference compared, and copies.
+
+The p-values hold for ties and for few rows: they compare the two tables on sets of rows that are
+computed from both tables together, without knowing which row is in which table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammainc, kolmogorov
+from scipy.stats import chi2, hypergeom
+
+from cellworth.data.arguments import MISSING, Floats, Integers, Mask, Positions
+from cellworth.data.problem import read_target
+from cellworth.data.tables import Table, TableLike, VectorLike
+from cellworth.findings.finding import Action, Finding, FindingKind
+from cellworth.findings.levels import ColumnLevels
+from cellworth.findings.number_checks import format_number
+from cellworth.findings.table_checks import find_first_equal, hash_rows, is_id
+
+# Rows of each table that scores and the classifier use.
+ROWS_DRAWN = 20_000
+_TAILS = (0.001, 0.005, 0.02, 0.05)
+_FEWEST_OF_A_LEVEL, _MOST_LEVELS = 8, 200
+_FEWEST_EXPECTED = 5.0
+LEAST_P = 1e-300
+# Rows of a set are listed if it is at least this many times as frequent as in the reference.
+_CLEAR = 5.0
+_MOST_BINS = 10
+_NOTHING: Positions = np.zeros(0, dtype=np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A comparison with the reference: its p-value, and the finding if it is an alarm."""
+
+    about: str  # One finding is made of all alarms about the same thing
+    weight: float
+    p_value: float
+    finding: Finding
+
+
+@dataclass(frozen=True, eq=False)
+class BothTables:
+    """The rows of a table, then those of its reference, with levels that both share."""
+
+    columns: list[ColumnLevels]
+    label: ColumnLevels | None
+    target: NDArray[Any] | None
+    classes: NDArray[Any] | None
+    is_new: Mask
+    rows: Positions  # Row of the table; meaningless for the reference
+
+    @classmethod
+    def of(
+        cls, table: Table, y: VectorLike | None, X_ref: TableLike, y_ref: VectorLike | None
+    ) -> BothTables:
+        """Read both tables."""
+        other = Table.from_data(X_ref, called="reference").align_to(table, called="reference")
+        columns = [
+            ColumnLevels.of(str(name), _join(table.column(at), other.column(at)))
+            for at, name in enumerate(table.names.tolist())
+        ]
+        is_new = np.arange(table.shape[0] + other.shape[0]) < table.shape[0]
+        label, target, classes = None, None, None
+        if y is not None and y_ref is not None:
+            (new, in_new), (old, in_old) = read_target(y, table), read_target(y_ref, other)
+            target = _join(new, old)
+            label = ColumnLevels.of("the label", target)
+            is_measured = in_new is None or in_old is None
+            if not is_measured or target.dtype.kind != "f":
+                target, classes = label.codes, np.unique(label.codes)
+        rows = np.arange(len(is_new))
+        return cls(columns, label, target, classes, is_new, rows)
+
+    @cached_property
+    def n_new(self) -> int:
+        """Number of rows of the table."""
+        return int(self.is_new.sum())
+
+    @cached_property
+    def n_ref(self) -> int:
+        """Number of rows of the reference."""
+        return len(self.is_new) - self.n_new
+
+    def draw(self) -> BothTables:
+        """Draw rows of both tables, in an order that does not depend on the order of rows."""
+        every = self.columns if self.label is None else [*self.columns, self.label]
+        order = np.lexsort((self.is_new, hash_rows(every)))
+        order = order[np.random.default_rng(0).permutation(len(order))]
+        sides = [order[self.is_new[order] == side][:ROWS_DRAWN] for side in (True, False)]
+        chosen = order[np.isin(order, np.concatenate(sides))]
+        return BothTables(
+            [_take(column, chosen) for column in self.columns],
+            None if self.label is None else _take(self.label, chosen),
+            None if self.target is None else self.target[chosen],
+            self.classes, self.is_new[chosen], self.rows[chosen],
+        )  # fmt: skip
+
+    def test_sets(
+        self, inside: Integers, inside_new: Integers, among: Mask | None = None
+    ) -> Floats:
+        """Return two-sided p-values for sets of so many rows, of which so many are new.
+
+        They are exact if the sets, and the rows among which they are, do not depend on which rows
+        are new.
+        """
+        n = len(self.is_new) if among is None else int(among.sum())
+        n_new = self.n_new if among is None else int((among & self.is_new).sum())
+        above = hypergeom.sf(inside_new - 1, n, inside, n_new)
+        below = hypergeom.cdf(inside_new, n, inside, n_new)
+        return np.asarray(np.clip(2.0 * np.minimum(above, below), LEAST_P, 1.0))
+
+    def test_set(self, mask: Mask, among: Mask | None = None) -> float:
+        """Return the two-sided p-value for the number of new rows in a set."""
+        counts = np.array([mask.sum()]), np.array([(mask & self.is_new).sum()])
+        return float(self.test_sets(*counts, among)[0])
+
+    def shares(self, mask: Mask) -> tuple[float, float]:
+        """Return the share of a set in the table and in the reference."""
+        return float(mask[self.is_new].mean()), float(mask[~self.is_new].mean())
+
+
+def _join(new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
+    if new.dtype.kind in "iuf" and old.dtype.kind in "iuf":
+        return np.concatenate([new.astype(np.float64), old.astype(np.float64)])
+    if new.dtype.kind == old.dtype.kind and new.dtype.kind in "mMb":
+        return np.concatenate([new, old])
+    return np.concatenate([new.astype(object), old.astype(object)])
+
+
+def _take(column: ColumnLevels, rows: Positions) -> ColumnLevels:
+    codes = column.codes[rows]
+    counts = np.bincount(codes[codes >= 0], minlength=len(column.levels)).astype(np.int64)
+    used = counts > 0
+    ranks = np.append(np.cumsum(used) - 1, MISSING).astype(np.int32)
+    return replace(column, codes=ranks[codes], levels=column.levels[used], counts=counts[used])
+
+
+# Single columns
+
+
+def compare_column(both: BothTables, column: ColumnLevels, weight: float) -> Iterator[Check]:
+    """Yield the checks of one column: missing values, its distribution, levels, tails."""
+    missing = column.codes == MISSING
+    new = np.bincount(column.codes[both.is_new & ~missing], minlength=len(column.levels))
+    found = [
+        (f"{column.name}: missing", both.test_set(missing), _describe_missing(both, column)),
+        (column.name, *_compare_distributions(column, new)),
+        (column.name, *_compare_levels(both, column, new)),
+        (column.name, *_compare_rare(both, column)),
+    ]
+    if column.kind != "text":
+        found.append((column.name, *_compare_tails(both, column)))
+    for about, p_value, finding in found:
+        yield Check(about, weight / len(found), p_value, finding)
+
+
+def make_finding(
+    kind: FindingKind, column: ColumnLevels | None, sentence: str, rows: Positions = _NOTHING,
+    action: str = "find out what changed, or take a new reference",
+) -> Finding:  # fmt: skip
+    """Return a finding about a column, or about the label."""
+    columns = () if column is None or column.name == "the label" else (column.name,)
+    if column is not None and not columns:
+        kind = "label drift"
+    text = sentence[:1].upper() + sentence[1:] if not columns else sentence
+    return Finding(kind, columns, rows, text, Action("check", text=action), 1.0)
+
+
+def _describe_missing(both: BothTables, column: ColumnLevels) -> Finding:
+    missing = column.codes == MISSING
+    here, there = both.shares(missing)
+    return make_finding(
+        "missing values", column,
+        f"{column.name} is missing in {here:.2%} of rows; in the reference, in {there:.2%}.",
+        _list_rows(both, missing), "find out why they are missing",
+    )  # fmt: skip
+
+
+def _list_rows(both: BothTables, mask: Mask) -> Positions:
+    """Return the new rows of a set that the reference hardly has."""
+    here, there = both.shares(mask)
+    return both.rows[mask & both.is_new] if here >= _CLEAR * there else _NOTHING
+
+
+def _compare_distributions(column: ColumnLevels, new: Integers) -> tuple[float, Finding]:
+    """Compare all contents: Kolmogorov-Smirnov for numbers, chi-square for categories."""
+    old = column.counts - new
+    n_new, n_old = int(new.sum()), int(old.sum())
+    if min(n_new, n_old) == 0:
+        return 1.0, make_finding("drift", column, "")
+    if (new > 0).sum() == 1 and (old > 0).sum() > 1:
+        level = int(new.argmax())
+        sentence = (
+            f"{column.name} is {_show(column, level)} in every row; in the reference, in "
+            f"{old[level] / n_old:.1%}."
+        )
+        finding = make_finding("constant column", column, sentence)
+    elif column.kind == "text":
+        finding = _describe_shares(column, new / n_new, old / n_old)
+    else:
+        middles = [_median(column, counts) for counts in (new, old)]
+        shown = [format_number(middle, column.kind) for middle in middles]
+        away = float(np.abs(np.cumsum(new / n_new - old / n_old)).max())
+        finding = make_finding(
+            "drift", column,
+            f"{column.name} has another distribution: median {shown[0]}, in the reference "
+            f"{shown[1]}; the shares below a number differ by up to {away:.1%}.",
+        )  # fmt: skip
+    if column.kind == "text":
+        return compute_counts_p_value(new, old), finding
+    return compute_order_p_value(new, old), finding
+
+
+def compute_order_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:
+    """Return the p-value of Kolmogorov and Smirnov for counts of ascending levels.
+
+    The limiting distribution for numbers without ties is an upper limit with ties.
+    """
+    n_new, n_old = new.sum(), old.sum()
+    if min(n_new, n_old) == 0:
+        return 1.0
+    distance = np.abs(np.cumsum(new / n_new - old / n_old)).max()
+    p_value = kolmogorov(distance * np.sqrt(n_new * n_old / (n_new + n_old)))
+    return float(np.clip(p_value, LEAST_P, 1.0))
+
+
+def compute_counts_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:
+    """Return the chi-square p-value for counts of levels, the rare ones taken together."""
+    total = (new + old).astype(np.float64)
+    share = min(new.sum(), old.sum()) / max(total.sum(), 1.0)
+    rare = total * share < _FEWEST_EXPECTED
+    sides = [np.append(side[~rare], side[rare].sum()).astype(np.float64) for side in (new, old)]
+    total = sides[0] + sides[1]
+    kept = total * share >= _FEWEST_EXPECTED
+    if kept.sum() < 2:
+        return 1.0
+    sides, total = [side[kept] for side in sides], total[kept]
+    expected = [total * side.sum() / total.sum() for side in sides]
+    statistic = sum(
+        float(((side - mean) ** 2 / mean).sum()) for side, mean in zip(sides, expected, strict=True)
+    )
+    return float(np.clip(chi2.sf(statistic, int(kept.sum()) - 1), LEAST_P, 1.0))
+
+
+def _describe_shares(column: ColumnLevels, here: Floats, there: Floats) -> Finding:
+    level = int(np.abs(here - there).argmax())
+    sentence = (
+        f"{_show(column, level)} is {here[level]:.1%} of {column.name}; in the reference, "
+        f"{there[level]:.1%}."
+    )
+    return make_finding("drift", column, sentence)
+
+
+def _median(column: ColumnLevels, counts: Integers) -> float:
+    ends = np.cumsum(counts)
+    return float(column.levels[np.searchsorted(ends, 0.5 * ends[-1])])
+
+
+def _show(column: ColumnLevels, level: int) -> str:
+    content = column.levels[level]
+    if not isinstance(content, str):
+        return format_number(float(content), column.kind)
+    return repr(content if len(content) <= 40 else f"{content[:37]}...")
+
+
+def _compare_levels(both: BothTables, column: ColumnLevels, new: Integers) -> tuple[float, Finding]:
+    """Compare the frequency of single contents."""
+    tried = np.argsort(-column.counts, kind="stable")[:_MOST_LEVELS]
+    tried = tried[column.counts[tried] >= _FEWEST_OF_A_LEVEL]
+    if len(tried) == 0:
+        return 1.0, make_finding("drift", column, "")
+    p_values = both.test_sets(column.counts[tried], new[tried], column.codes != MISSING)
+    level = int(tried[p_values.argmin()])
+    p_value = min(1.0, float(p_values.min()) * len(tried))
+    mask = column.codes == level
+    here, there = both.shares(mask)
+    if there == 0:
+        sentence = (
+            f"{_show(column, level)} in {new[level]:,} cells of {column.name} is in none of "
+            f"{both.n_ref:,} reference rows."
+        )
+        rows = both.rows[mask & both.is_new]
+        return p_value, make_finding("new content", column, sentence, rows, "check or correct them")
+    sentence = (
+        f"{_show(column, level)} is {here:.2%} of {column.name}; in the reference, {there:.2%}."
+    )
+    return p_value, make_finding("drift", column, sentence, _list_rows(both, mask))
+
+
+def _compare_rare(both: BothTables, column: ColumnLevels) -> tuple[float, Finding]:
+    """Compare the number of contents that are in no other row of both tables."""
+    single = np.append(column.counts == 1, False)[column.codes]
+    here, there = both.shares(single)
+    sentence = (
+        f"{here:.2%} of cells of {column.name} have a content that no other row has; in the "
+        f"reference, {there:.2%}."
+    )
+    finding = make_finding("new content", column, sentence, _list_rows(both, single))
+    return both.test_set(single, column.codes != MISSING), finding
+
+
+def _compare_tails(both: BothTables, column: ColumnLevels) -> tuple[float, Finding]:
+    """Compare the number of the smallest and of the largest numbers."""
+    best, finding, n_sets = 1.0, make_finding("drift", column, ""), 2 * len(_TAILS)
+    ends, known = np.cumsum(column.counts), column.codes != MISSING
+    for share in _TAILS:
+        low = int(np.searchsorted(ends, share * column.n_known, side="right"))
+        high = int(np.searchsorted(ends, (1 - share) * column.n_known, side="left")) + 1
+        for first, last in ((0, low), (high, len(ends))):
+            mask = (column.codes >= first) & (column.codes < last)
+            p_value = both.test_set(mask, known) if first < last else 1.0
+            if p_value < best:
+                best = p_value
+                edge = format_number(column.levels[first or last - 1], column.kind)
+                here, there = both.shares(mask)
+                finding = make_finding(
+                    "drift", column,
+                    f"{here:.2%} of rows have {column.name} of at {'least' if first else 'most'} "
+                    f"{edge}; in the reference, {there:.2%}.",
+                    _list_rows(both, mask), "check the unit, and correct them",
+                )  # fmt: skip
+    return min(1.0, best * n_sets), finding
+
+
+# Copies, and a column with the label
+
+
+def compare_copies(both: BothTables, weight: float) -> Check:
+    """Compare the number of copies with that in random shares of all rows, which is Poisson."""
+    used = [column for column in both.columns if not is_id(column)]
+    hashes = hash_rows(used) if used else np.arange(len(both.is_new))
+    copies = np.flatnonzero(find_first_equal(hashes[both.is_new]) != np.arange(both.n_new))
+    sizes = np.unique(hashes, return_counts=True)[1]
+    mean, variance = expect_copies(sizes[sizes > 1], both.n_new / len(both.is_new))
+    unit = max(1.0, variance / max(mean, 1e-9))
+    p_value = float(gammainc(len(copies) / unit, mean / unit)) if len(copies) else 1.0
+    finding = Finding(
+        "repeated rows", tuple(column.name for column in used), both.rows[both.is_new][copies],
+        f"{len(copies):,} rows repeat an earlier row; {mean:,.0f} would if rows were distributed "
+        "at random between table and reference.",
+        Action("drop rows", text="drop the copies"), 1.0,
+    )  # fmt: skip
+    return Check("copies", weight, max(p_value, LEAST_P), finding)
+
+
+def expect_copies(sizes: Integers, share: float) -> tuple[float, float]:
+    """Return mean and variance of the copies in a share of rows, for groups of equal rows."""
+    none = (1.0 - share) ** sizes
+    rows = sizes * share
+    means = rows - 1.0 + none
+    squares = rows * (1.0 - share) + (rows - 1.0) ** 2 - none
+    return float(means.sum()), float((squares - means**2).sum())
+
+
+def compare_pair(
+    both: BothTables, column: ColumnLevels, label: ColumnLevels, weight: float
+) -> Check:
+    """Compare how contents and labels occur together."""
+    bins, labels = _bin(column), _bin(label)
+    n_labels = int(labels.max()) + 1
+    cells = bins * n_labels + labels
+    new, old = (np.bincount(cells[s], minlength=cells.max() + 1) for s in _sides(both))
+    p_value = compute_counts_p_value(new, old)
+    if both.classes is None or len(both.classes) < 2:
+        sentence = f"{column.name} and the label go together otherwise than in the reference."
+        finding = make_finding("label drift", column, sentence)
+        return Check(f"{column.name}: label", weight, p_value, finding)
+    counts = [np.append(side, np.zeros(-len(side) % n_labels)) for side in (new, old)]
+    here, there = (side.reshape(-1, n_labels).max(axis=1).sum() / side.sum() for side in counts)
+    is_leak = 1 - here < 0.5 * (1 - there)
+    sentence = f"{column.name} alone predicts {here:.1%} of labels; in the reference, {there:.1%}."
+    action = (
+        "drop it if it is known only once the label is" if is_leak else "check cells and labels"
+    )
+    finding = make_finding("leak" if is_leak else "label drift", column, sentence, action=action)
+    return Check(f"{column.name}: label", weight, p_value, finding)
+
+
+def _sides(both: BothTables) -> tuple[Mask, Mask]:
+    return both.is_new, ~both.is_new
+
+
+def _bin(column: ColumnLevels) -> Integers:
+    """Return bins: intervals of numbers, frequent levels and the rest, and missing values."""
+    if len(column.levels) == 0:
+        return np.zeros(column.n_rows, dtype=np.int64)
+    if len(column.levels) <= _MOST_BINS:
+        bins = np.arange(len(column.levels))
+    elif column.kind == "text":
+        ranks = np.argsort(np.argsort(-column.counts, kind="stable"), kind="stable")
+        bins = np.minimum(ranks, _MOST_BINS - 1)
+    else:
+        bins = (np.cumsum(column.counts) - 1) * _MOST_BINS // column.n_known
+    return np.append(bins, bins.max() + 1).astype(np.int64)[column.codes]

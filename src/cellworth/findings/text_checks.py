@@ -1,0 +1,422 @@
+"""Checks of strings: missing codes, formats, encodings, spellings and contents of other columns."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from rapidfuzz import process
+from rapidfuzz.distance import OSA
+
+from cellworth.data.blocks import list_first, some
+from cellworth.findings.finding import Action, Finding, count_cells
+from cellworth.findings.levels import SHARE_OF_NUMBERS, ColumnLevels
+from cellworth.valuation.column_info import (
+    DATE_PATTERN,
+    NUMBER_PATTERN,
+    are_codes,
+    is_missing_mark,
+)
+
+# Words that often, but not always, stand for a missing value.
+_MISSING_WORDS = {
+    "unknown", "unk", "missing", "none", "nil", "n.a.", "not available", "not applicable",
+    "no data", "not known", "undefined", "unspecified", "tbd", "#ref!", "#value!", "#div/0!",
+}  # fmt: skip
+_FALSE_MARK, _FALSE_WORD = 0.02, 0.4
+_MOST_LEVELS = 5_000
+_EXAMPLES = 3
+# Characters of a text that was decoded with another encoding than it was encoded with.
+_GARBLED = re.compile("\ufffd|[\u0080-\u009f]|Ã[\u0080-\u00bf©¨¤¶¼±³¡­]|â€|Â[\u00a0-\u00bf]|ï¿½")
+# Cyrillic letters that look like Latin ones.
+_LOOK_ALIKE = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0410\u0412"
+    "\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406",
+    "aeopcyxiABEKMHOPCTXI",
+)
+_LETTERS, _DIGIT_RUN = re.compile(r"[^\W\d_]+"), re.compile(r"\d+")
+_AMBIGUOUS_DATE = re.compile(r"\s*(\d{1,2})[-/.](\d{1,2})[-/.](?:\d{4}|\d{2})\b.*")
+
+
+def check_text(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield what is wrong with the strings of one column."""
+    yield from find_missing_marks(column)
+    yield from find_strays(column)
+    if column.kind != "text":
+        return
+    stored = list(find_stored_quantities(column))
+    yield from stored or find_mixed_shapes(column)
+    yield from find_garbled(column)
+    variants = list(find_spelling_variants(column))
+    yield from variants
+    known = {text for finding in variants for text in finding.action.replacements}
+    yield from find_misspellings(column, known)
+
+
+def find_missing_marks(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield strings that stand for a missing value."""
+    strings = column.strings if column.kind == "text" else []
+    rows_of = {text: column.rows_of([level]) for level, text in enumerate(strings) if _mark(text)}
+    rows_of |= {text: rows for text, rows in column.strays.items() if _mark(text)}
+    for text, rows in rows_of.items():
+        shown = repr(text) if text.strip() else "an empty string"
+        yield Finding(
+            "missing code",
+            (column.name,),
+            rows,
+            f"{shown} stands for a missing value in {count_cells(len(rows))} of {column.name}.",
+            Action("set missing", {text: None}, "make them missing values"),
+            _FALSE_MARK if is_missing_mark(text) else _FALSE_WORD,
+        )
+
+
+def _mark(text: str) -> bool:
+    return is_missing_mark(text) or text.strip().lower() in _MISSING_WORDS
+
+
+def find_strays(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield strings among numbers."""
+    strange = {text: rows for text, rows in column.strays.items() if not _mark(text)}
+    if strange:
+        rows = np.sort(np.concatenate(list(strange.values())))
+        kind = "numbers stored as text" if column.as_text else "numbers"
+        yield Finding(
+            "mixed formats",
+            (column.name,),
+            rows,
+            f"{_list_texts(list(strange))} in {count_cells(len(rows))} of {column.name} "
+            f"{'is' if len(strange) == 1 else 'are'} no number; the others are {kind}.",
+            Action("check", text="correct them, or make them missing values"),
+            0.02,
+        )
+
+
+def find_stored_quantities(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield numbers and dates that are stored as strings."""
+    pairs = [(level, text) for level, text in enumerate(column.strings) if not _mark(text)]
+    n_known = int(sum(column.counts[level] for level, _ in pairs))
+    if not n_known:
+        return
+    for pattern, kind in ((DATE_PATTERN, "dates"), (NUMBER_PATTERN, "numbers")):
+        found = [(level, match) for level, text in pairs if (match := pattern.fullmatch(text))]
+        n_found = int(sum(column.counts[level] for level, _ in found))
+        if n_found < SHARE_OF_NUMBERS * n_known:
+            continue
+        if kind == "numbers" and are_codes([match for _, match in found], n_known):
+            continue
+        levels = np.array([level for level, _ in found])
+        if kind == "dates":
+            yield _describe_dates(column, levels)
+            yield from _find_turned_dates(column, levels.tolist())
+        else:
+            yield from _describe_numbers(column, [(level, match["unit"]) for level, match in found])
+        return
+
+
+def _describe_dates(column: ColumnLevels, levels: NDArray[np.intp]) -> Finding:
+    rows = column.rows_of(levels)
+    matches = [_AMBIGUOUS_DATE.fullmatch(column.levels[level]) for level in levels.tolist()]
+    doubtful = [
+        level
+        for level, match in zip(levels.tolist(), matches, strict=True)
+        if match and int(match[1]) <= 12 and int(match[2]) <= 12
+    ]
+    n_doubtful = int(column.counts[doubtful].sum())
+    sentence = f"{column.name} holds dates as text ({len(rows):,} cells)"
+    if n_doubtful:
+        sentence += f"; in {n_doubtful:,} no rule tells the day from the month"
+    return Finding(
+        "dates as text", (column.name,), rows, f"{sentence}.",
+        Action("convert", text="parse the dates with a stated format"), 0.3 if n_doubtful else 0.5,
+    )  # fmt: skip
+
+
+def _find_turned_dates(column: ColumnLevels, levels: Sequence[int]) -> Iterator[Finding]:
+    """Yield dates whose month is where others have the day."""
+    sides: tuple[list[int], list[int]] = ([], [])
+    for level in levels:
+        match = _AMBIGUOUS_DATE.fullmatch(column.strings[level])
+        if match and (int(match[1]) > 12) != (int(match[2]) > 12):
+            sides[int(match[2]) > 12].append(level)
+    few, most = sorted(sides, key=lambda side: int(column.counts[side].sum()))
+    if few:
+        rows, n_most = column.rows_of(few), int(column.counts[most].sum())
+        first = "month" if few is sides[1] else "day"
+        yield Finding(
+            "mixed formats", (column.name,), rows,
+            f"{_list_texts([column.strings[level] for level in few])} in {count_cells(len(rows))} "
+            f"of {column.name} {'has' if len(few) == 1 else 'have'} the {first} first; "
+            f"{count_cells(n_most)} the other way round.",
+            Action("check", text="write all dates in one order"), 0.05,
+        )  # fmt: skip
+
+
+def _describe_numbers(
+    column: ColumnLevels, found: Sequence[tuple[int, str | None]]
+) -> Iterator[Finding]:
+    by_unit: dict[str, list[int]] = defaultdict(list)
+    for level, unit in found:
+        by_unit[(unit or "").rstrip(".").lower()].append(level)
+    sizes = {unit: int(column.counts[levels].sum()) for unit, levels in by_unit.items()}
+    usual = max(sizes, key=sizes.__getitem__)
+    levels = [level for level, _ in found]
+    if not usual and len(sizes) > 1:
+        # Most numbers are plain, some have a unit.
+        odd = [level for unit, own in by_unit.items() if unit for level in own]
+        rows = column.rows_of(odd)
+        units = some([unit for unit in sizes if unit])
+        yield Finding(
+            "mixed formats", (column.name,), rows,
+            f"{len(rows):,} of {sum(sizes.values()):,} numbers in {column.name} end in {units}, "
+            "the others are plain.",
+            Action("convert", text="write all numbers in one unit, without text"), 0.05,
+        )  # fmt: skip
+        return
+    rows = column.rows_of(levels)
+    units = "" if not any(sizes) else f" with {some([unit for unit in sizes if unit])}"
+    yield Finding(
+        "numbers as text", (column.name,), rows,
+        f"{column.name} holds numbers as text{units} ({len(rows):,} cells).",
+        Action("convert", text="convert them to numbers in one unit"), 0.1 if units else 0.3,
+    )  # fmt: skip
+
+
+def find_mixed_shapes(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield strings whose digits, letters and signs are arranged as in few other cells."""
+    shapes = [_shape(text) for text in column.strings]
+    n_known = sum(
+        count
+        for text, count in zip(column.strings, column.counts.tolist(), strict=True)
+        if not _mark(text)
+    )
+    sizes: Counter[str] = Counter()
+    for shape, text, count in zip(shapes, column.strings, column.counts.tolist(), strict=True):
+        if not _mark(text):
+            sizes[shape] += count
+    if len(sizes) < 2:
+        return
+    usual, n_usual = sizes.most_common(1)[0]
+    if "9" not in usual or n_usual < 0.5 * n_known or len(usual) > 30:
+        return
+    # Shapes that are rare by themselves make one finding.
+    groups_of = {shape: shape if size >= 0.01 * n_known else "" for shape, size in sizes.items()}
+    for group in dict.fromkeys(groups_of[shape] for shape in sizes if shape != usual):
+        levels = [
+            level
+            for level, shape in enumerate(shapes)
+            if shape != usual and groups_of.get(shape) == group and not _mark(column.strings[level])
+        ]
+        rows = column.rows_of(levels)
+        share = len(rows) / n_known
+        yield Finding(
+            "mixed formats", (column.name,), rows,
+            f"{_list_texts([column.strings[level] for level in levels])} in "
+            f"{count_cells(len(rows))} of {column.name}; {n_usual / n_known:.0%} look like "
+            f"{column.strings[shapes.index(usual)]!r}.",
+            Action("check", text="write them as the others are written"),
+            share / (share + 0.03),
+        )  # fmt: skip
+
+
+def _shape(text: str) -> str:
+    return _DIGIT_RUN.sub("9", _LETTERS.sub("a", " ".join(text.split())))
+
+
+def find_garbled(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield strings that were read with a wrong encoding."""
+    levels = [level for level, text in enumerate(column.strings) if _is_garbled(text)]
+    if levels:
+        rows = column.rows_of(levels)
+        yield Finding(
+            "encoding", (column.name,), rows,
+            f"{_list_texts([column.strings[level] for level in levels])} in "
+            f"{count_cells(len(rows))} of {column.name} was read with a wrong encoding.",
+            Action("check", text="read the file again with its own encoding"), 0.05,
+        )  # fmt: skip
+
+
+def _is_garbled(text: str) -> bool:
+    if text.isascii():
+        return False
+    if _GARBLED.search(text):
+        return True
+    # Marks that combine with no letter that they occur with.
+    return any(
+        unicodedata.combining(character)
+        and unicodedata.normalize("NFC", before + character) == before + character
+        for before, character in pairwise(text)
+    )
+
+
+def find_spelling_variants(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield levels that differ from a more frequent one in case, blanks or look-alike letters."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for level, text in enumerate(column.strings):
+        groups[simplify_text(text)].append(level)
+    usual: dict[int, int] = {}
+    for own in groups.values():
+        if len(own) > 1:
+            best = max(own, key=lambda level: (column.counts[level], -level))
+            usual |= {level: best for level in own if level != best}
+    if usual:
+        rows = column.rows_of(usual)
+        pairs = {column.strings[level]: column.strings[best] for level, best in usual.items()}
+        listed = list_first([f"{a!r} for {b!r}" for a, b in pairs.items()], _EXAMPLES)
+        yield Finding(
+            "spelling variant", (column.name,), rows,
+            f"{column.name} spells one content in several ways: {listed} "
+            f"({count_cells(len(rows))}).",
+            Action("replace", pairs, "use one spelling"), 0.1,
+        )  # fmt: skip
+
+
+def simplify_text(text: str) -> str:
+    """Return a text without what spellings of one content differ in, such as case and blanks."""
+    folded = unicodedata.normalize("NFKC", text).translate(_LOOK_ALIKE).casefold()
+    return " ".join(folded.split()).rstrip(".")
+
+
+def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iterator[Finding]:
+    """Yield rare levels that are a few letters away from a frequent one, except known ones."""
+    words = np.array([_is_word(text) for text in column.strings], dtype=bool)
+    order = np.argsort(-column.counts, kind="stable")
+    order = order[words[order]][:_MOST_LEVELS]
+    frequent = order[column.counts[order] >= 5]
+    if len(frequent) == 0 or len(order) < 2:
+        return
+    distances = process.cdist(
+        column.levels[order].tolist(), column.levels[frequent].tolist(),
+        scorer=OSA.distance, score_cutoff=_longest_slip(max(map(len, column.strings))),
+        dtype=np.uint8,
+    ).astype(np.int64)  # fmt: skip
+    distances[distances > _longest_slip(255)] = 255
+    limits = np.array([_longest_slip(len(column.levels[level])) for level in order])
+    near = (distances <= limits[:, None]) & (distances > 0)
+    chance = _chance_of_neighbors(near[: len(frequent)], column.levels[frequent].tolist())
+    position_of = {level: position for position, level in enumerate(frequent.tolist())}
+    for line, level in enumerate(order.tolist()):
+        candidates = frequent[np.flatnonzero(near[line])]
+        candidates = candidates[column.counts[candidates] >= 8 * column.counts[level]]
+        candidates = [
+            other
+            for other in candidates.tolist()
+            if _differs_by_letters(column.levels[level], column.levels[other])
+        ]
+        if not candidates or column.strings[level] in known:
+            continue
+        best = min(
+            candidates,
+            key=lambda other: (
+                distances[line, position_of[other]],
+                -column.counts[other],
+            ),
+        )
+        wrong, right = column.strings[level], column.strings[best]
+        rows, by_chance = column.rows_of([level]), chance(len(wrong))
+        yield Finding(
+            "misspelling", (column.name,), rows,
+            f"{wrong!r} in {count_cells(len(rows))} of {column.name} is probably {right!r} "
+            f"({column.counts[best]:,} cells).",
+            Action("replace", {wrong: right}, f"replace it with {right!r}"),
+            by_chance / (by_chance + 0.3 * _measure_closed(column) ** 2),
+        )  # fmt: skip
+
+
+def _measure_closed(column: ColumnLevels) -> float:
+    """Return the share of cells with a frequent level: small for names, near 1 for categories."""
+    return float(column.counts[column.counts >= 5].sum()) / max(column.n_known, 1)
+
+
+def _longest_slip(length: int) -> int:
+    """Return how many letters of a misspelt word may differ."""
+    return 1 if length < 6 else 2 if length < 10 else max(2, length // 7)
+
+
+def _chance_of_neighbors(near: NDArray[np.bool_], texts: Sequence[str]) -> _Chance:
+    return _Chance(float(near.any(axis=1).mean()) if len(texts) > 1 else 0.0, len(texts))
+
+
+class _Chance:
+    """Chance that a correct level is as near to a frequent one as a misspelt level is."""
+
+    def __init__(self, share: float, n_levels: int) -> None:
+        self._share, self._n_levels = share, n_levels
+
+    def __call__(self, length: int) -> float:
+        expected = 0.5 if length < 3 else 0.2 if length < 4 else 0.05 if length < 6 else 0.01
+        return (self._share * self._n_levels + 2 * expected) / (self._n_levels + 2)
+
+
+def _is_word(text: str) -> bool:
+    """Return whether a string has more letters than digits."""
+    n_letters = sum(character.isalpha() for character in text)
+    return n_letters > sum(character.isdigit() for character in text)
+
+
+def _differs_by_letters(one: str, other: str) -> bool:
+    """Return whether a slip of letters explains the difference: no other word or number."""
+    if _DIGIT_RUN.sub("", one) == _DIGIT_RUN.sub("", other):
+        return False
+    words, others = one.split(), other.split()
+    if len(words) != len(others):
+        return True
+    return all(
+        OSA.distance(a, b) <= max(1, (2 * len(a)) // 5) for a, b in zip(words, others, strict=True)
+    )
+
+
+def find_swapped(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
+    """Yield contents that belong to another column."""
+    texts = [column for column in columns if column.kind == "text"]
+    where: dict[str, list[ColumnLevels]] = defaultdict(list)
+    for column in texts:
+        for level in np.flatnonzero(column.counts >= 20).tolist():
+            where[column.strings[level]].append(column)
+    for column in columns:
+        if column.kind == "text":
+            yield from _find_foreign(column, where)
+
+
+def _find_foreign(column: ColumnLevels, where: dict[str, list[ColumnLevels]]) -> Iterator[Finding]:
+    strings = column.strings
+    known = [level for level, text in enumerate(strings) if not _mark(text)]
+    usual = [level for level in known if column.counts[level] >= 5]
+    if len(usual) < 2:
+        return
+    numbers = [level for level in known if NUMBER_PATTERN.fullmatch(strings[level])]
+    are_few = int(column.counts[numbers].sum()) <= max(10, 0.01 * column.n_known)
+    few_numbers = set(numbers if are_few else [])
+    for level in known:
+        count, text = int(column.counts[level]), strings[level]
+        homes = [home for home in where.get(text, []) if home is not column]
+        homes = homes if _is_word(text) else []
+        if count > max(3, 0.001 * column.n_known):
+            continue
+        for home in homes:
+            shared = sum(home in where.get(strings[other], []) for other in usual) / len(usual)
+            if shared < 0.1:
+                yield _describe_foreign(column, level, f"a content of {home.name}", shared + 0.02)
+                break
+        else:
+            if level in few_numbers:
+                yield _describe_foreign(column, level, "a number among words", 0.05)
+
+
+def _describe_foreign(column: ColumnLevels, level: int, what: str, false_rate: float) -> Finding:
+    rows = column.rows_of([level])
+    return Finding(
+        "wrong column", (column.name,), rows,
+        f"{column.strings[level]!r} in {count_cells(len(rows))} of {column.name} is {what}.",
+        Action("set missing", {column.strings[level]: None}, "correct it"),
+        1.0 - (1.0 - false_rate) * _measure_closed(column) ** 2,
+    )  # fmt: skip
+
+
+def _list_texts(texts: Sequence[str]) -> str:
+    shown = [repr(text if len(text) <= 40 else text[:39] + "…") for text in texts]
+    return list_first(shown, _EXAMPLES)

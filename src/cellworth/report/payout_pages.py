@@ -1,0 +1,490 @@
+"""Pages of a payout: one for the board, and one for each owner with its own cells only."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import date
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellworth.data.arguments import Floats
+from cellworth.data.io import to_path, write_atomically
+from cellworth.payouts.fraud_checks import NOT_CHECKED
+from cellworth.payouts.payout import Payout, Statement
+from cellworth.payouts.policy import has_joint_rows
+from cellworth.plots.style import with_minus
+from cellworth.report.page import (
+    Unit,
+    count_decimals,
+    draw_bars,
+    render_static,
+    start_upper,
+    text_of,
+)
+from cellworth.report.sections import plain
+from cellworth.valuation.valuation import Valuation, format_score
+
+# Columns named for each owner, cells listed at each end, letters of a name in the name of a file.
+_COLUMNS, _CELLS, _LETTERS = 3, 15, 40
+# Pairs of owners that are named as undecided.
+_PAIRS = 20
+# Differences below this share of a value are rounding.
+_ROUNDING = 1e-9
+
+# What the gate looks for: kind of a finding, question, and whether it reads cells.
+_GATE = (
+    ("repeated rows", "Did an owner hand in rows several times?", True),
+    ("copied rows", "Did an owner copy rows of another?", True),
+    ("leaked rows", "Are an owner's rows copies of validation rows?", True),
+    ("copied columns", "Do columns of two owners hold the same information?", True),
+    ("one identity", "Is one party paid under two names?", True),
+    ("below zero", "Do cells of an owner make the model worse?", False),
+    ("within noise", "Is the value of the whole table above zero beyond chance?", False),
+)
+_NAMES = {
+    "negative": "negative values",
+    "undecided": "undecided order",
+    "party_of": "parties",
+    "game": "value of an owner",
+    "gate": "findings",
+    "duplicates": "equal rows",
+}
+_RULES = {
+    ("negative", "floor"): "A party whose cells have a negative value gets nothing.",
+    ("negative", "carry"): "A party whose cells have a negative value gets nothing, and the "
+    "shortfall reduces its later payouts.",
+    ("negative", "signed"): "A party whose cells have a negative value pays.",
+    ("undecided", "pay"): "Estimates are paid, also where the order is undecided.",
+    ("undecided", "equal"): "Parties whose values cannot be distinguished get equal parts.",
+    ("undecided", "hold"): "Every owner gets the lower end of its interval; the rest is held back.",
+    ("minimum", "0"): "No party has a guaranteed amount.",
+    ("game", "cells"): "The value of an owner is the sum of the values of its cells.",
+    ("game", "blocks"): "Whole blocks of owners were valued; an owner under two names gets more.",
+    ("game", "owners"): "Each owner joined with all of its cells or not at all; an owner under two "
+    "names gets more.",
+    ("gate", "refuse"): "Nothing is paid while a check has a finding.",
+    ("gate", "warn"): "Findings of the checks are shown, and do not stop the payout.",
+    ("gate", "off"): "Nothing was checked before the split.",
+    ("duplicates", "share"): "Equal rows are valued as one row, which their owners share.",
+    ("duplicates", "pay"): "Each of several equal rows is paid.",
+}
+_ALWAYS_OPEN = (
+    "Copies that were changed by more than small steps, and frauds of kinds that are not listed "
+    "above.",
+    "Whether the contents of cells are true, and whether owners had the right to hand them in: "
+    "values say what cells do for this model, not where they come from.",
+    "Whether the values hold for another model, another score, or people unlike the validation "
+    "rows.",
+)
+
+
+def write_payout(
+    payout: Payout,
+    path: str | os.PathLike[str],
+    *,
+    digest: str | None = None,
+    title: str | None = None,
+) -> None:
+    """Write a payout for those who decide on it: one HTML file, which prints well.
+
+    Who gets how much with which uncertainty, why, what was checked, and what could not be. It
+    names owners and columns, and holds no row and no cell. It loads nothing and has no script.
+
+    Parameters
+    ----------
+    payout : Payout
+    path : path
+        An existing file is replaced.
+    digest : str, default=None
+        What ``payout.save`` returned, so that readers can verify the bundle.
+    title : str, default=None
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from cellworth import KNNValuer, Owners, report
+    >>> from cellworth.payouts import split_revenue
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> payout = split_revenue(valuation, owners, amount="100.00")
+    >>> with TemporaryDirectory() as folder:
+    ...     report.write_payout(payout, Path(folder) / "payout.html")
+    ...     print((Path(folder) / "payout.html").read_text(encoding="utf-8")[:15])
+    <!doctype html>
+    """
+    _write(path, "payout.html.j2", _summarize_payout(payout, digest, title))
+
+
+def write_statement(
+    statement: Statement,
+    path: str | os.PathLike[str],
+    *,
+    digest: str | None = None,
+    agreement: str | None = None,
+) -> None:
+    """Write the statement of one owner: one HTML file, which prints well.
+
+    It is made of a :class:`~cellworth.payouts.Statement` alone, so it holds nothing about other
+    owners' cells.
+
+    Parameters
+    ----------
+    statement : Statement
+        What ``payout.statement(owner)`` returned.
+    path : path
+        An existing file is replaced.
+    digest : str, default=None
+        What ``payout.save`` returned, so that the owner can verify the bundle.
+    agreement : str, default=None
+        Text of the agreement: ``payout.agreement``. Its contract, dates and digest are shown.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from cellworth import KNNValuer, Owners, report
+    >>> from cellworth.payouts import split_revenue
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> payout = split_revenue(valuation, owners, amount="100.00")
+    >>> with TemporaryDirectory() as folder:
+    ...     report.write_statement(payout.statement("bob"), Path(folder) / "bob.html")
+    ...     print("ann" in (Path(folder) / "bob.html").read_text(encoding="utf-8").split())
+    False
+    """
+    summary = _summarize_statement(statement) | {"digest": digest, "head": _read_head(agreement)}
+    _write(path, "statement.html.j2", summary)
+
+
+def write_statements(payout: Payout, folder: Path, *, digest: str | None = None) -> list[Path]:
+    """Write the statement of every owner into a folder, and return the files, in their order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{name}.html" for name in _name_files(payout.owners)]
+    for owner, path in zip(payout.owners, paths, strict=True):
+        statement = payout.statement(owner)
+        write_statement(statement, path, digest=digest, agreement=payout.agreement)
+    return paths
+
+
+def _name_files(owners: tuple[str, ...]) -> Iterator[str]:
+    """Return a name that is safe in every file system, and unique by its number."""
+    digits = len(str(len(owners)))
+    for number, owner in enumerate(owners, start=1):
+        safe = re.sub(r"[^a-z0-9]+", "-", owner.lower())[:_LETTERS].strip("-")
+        yield f"{number:0{digits}}-{safe}".rstrip("-")
+
+
+def _write(path: str | os.PathLike[str], template: str, summary: Mapping[str, Any]) -> None:
+    file_path = to_path(path, "path")
+    with write_atomically(file_path) as file:
+        file.write(render_static(template, summary).encode())
+
+
+def _summarize_payout(payout: Payout, digest: str | None, title: str | None) -> dict[str, Any]:
+    """Return the contents of the page of a payout as plain data."""
+    lines = _list_owners(payout)
+    found = [one for one in payout.findings if one.kind != NOT_CHECKED]
+    # As many digits as the amounts have.
+    amount = _money(payout.amount.quantize(payout.amounts[0]))
+    return {
+        "title": title or f"Payout of {amount} {payout.currency}",
+        "amount": amount,
+        "currency": payout.currency,
+        "lines": lines,
+        "bars": draw_bars([line["drawn"] for line in lines]),
+        "decimals": count_decimals(payout.values.tolist()),
+        "held": _money(payout.held) if payout.held else None,
+        "ties": payout.ties,
+        "n_paid": sum(amount > 0 for amount in payout.amounts),
+        "first": max(lines, key=lambda line: line["share"]),
+        "alone": payout.amounts.count(max(payout.amounts)) == 1,
+        "findings": [asdict(finding) for finding in found],
+        "undecided": payout.undecided[:_PAIRS],
+        "n_undecided": len(payout.undecided),
+        "score": _describe_score(payout.valuation),
+        "rules": _list_rules(payout),
+        "checks": [*_check_sums(payout), *_list_gate_checks(payout)],
+        "open": [*_list_unchecked(payout), *_ALWAYS_OPEN],
+        "record": _make_record(payout),
+        "digest": digest,
+        "head": _read_head(payout.agreement),
+        "run": _describe_run(payout.valuation),
+    }
+
+
+def _list_owners(payout: Payout) -> list[dict[str, Any]]:
+    labels, by_column = payout.ownership.share_of_labels(), _sum_by_column(payout)
+    names = [text_of(name) for name in payout.valuation.column_labels.tolist()]
+    intervals, shares = payout.intervals.tolist(), payout.shares.tolist()
+    of_cells = payout.policy.game != "owners"
+    lines = []
+    for i, owner in enumerate(payout.owners):
+        ends = payout.amount_intervals[i]
+        lines.append(
+            {
+                "owner": owner,
+                "amount": _money(payout.amounts[i]),
+                "amount_interval": _format_ends(ends),
+                "drawn": _make_bar(payout.amounts[i], ends),
+                "share": shares[i],
+                "value": float(payout.values[i]),
+                "low": plain(intervals[i][0]),
+                "high": plain(intervals[i][1]),
+                "n_cells": payout.ownership.n_cells_of(owner),
+                "n_labels": labels.get(owner, 0),
+                "columns": _find_largest(names, by_column[i]) if of_cells else [],
+                "carried": payout.carried.get(owner),
+                "brought": payout.brought.get(owner),
+            }
+        )
+    return lines
+
+
+def _make_bar(amount: Decimal, ends: tuple[Decimal, Decimal] | None) -> dict[str, float | None]:
+    low, high = (None, None) if ends is None else map(float, ends)
+    return {"value": float(amount), "low": low, "high": high}
+
+
+def _format_ends(ends: Sequence[Decimal | str] | None) -> str | None:
+    return None if ends is None else " to ".join(_money(Decimal(end)) for end in ends)
+
+
+def _sum_by_column(payout: Payout) -> Floats:
+    """Return the sums of each owner's cells in each column, shape (n_owners, n_columns)."""
+    valuation = payout.valuation
+    holdings, n_columns = payout.ownership.on(valuation.blocks), valuation.shape[1]
+    sums = np.zeros(len(holdings.claims) * n_columns)
+    for chunk in valuation.iter_rows():
+        positions = holdings.codes(chunk.rows) * n_columns + np.arange(n_columns)
+        sums += np.bincount(positions.ravel(), chunk.values.ravel(), minlength=len(sums))
+    by_column: Floats = holdings.shares.T @ sums.reshape(-1, n_columns)
+    return by_column
+
+
+def _find_largest(names: list[str], values: Floats) -> list[dict[str, Any]]:
+    """Return the columns of largest size, largest first, without rounding errors."""
+    order = np.argsort(-np.abs(values), kind="stable")[:_COLUMNS].tolist()
+    least = _ROUNDING * np.abs(values).max()
+    return [
+        {"column": names[j], "value": float(values[j])} for j in order if abs(values[j]) > least
+    ]
+
+
+def _describe_score(valuation: Valuation) -> dict[str, Any] | None:
+    """Return what the whole table is worth to the model; None if its score is unknown."""
+    if math.isnan(valuation.score):
+        return None
+    scores = valuation.scores
+    return {
+        "score": format_score(valuation),
+        "scored_on": None if scores is None else scores.scored_on,
+        "beside": "" if scores is None else scores.sentence,
+        "baseline": plain(valuation.baseline),
+        "total": plain(valuation.expected_total),
+    }
+
+
+def _list_rules(payout: Payout) -> list[dict[str, str]]:
+    """List the policy: a sentence for each setting that has one, else its name and value."""
+    policy = asdict(payout.policy)
+    rules = [
+        {
+            "name": _NAMES.get(name, name.replace("_", " ")),
+            "text": _RULES.get((name, str(setting))) or _spell(setting),
+        }
+        for name, setting in policy.items()
+        if setting is not None and name not in ("currency", "digits", "unit")
+    ]
+    unit = f"Amounts are multiples of {policy['unit']} {policy['currency']}."
+    return [*rules, {"name": "rounding", "text": unit}]
+
+
+def _spell(setting: Any) -> str:
+    if isinstance(setting, Mapping):
+        return "; ".join(f"{owner} belongs to {party}" for owner, party in setting.items())
+    return str(setting)
+
+
+def _check_sums(payout: Payout) -> Iterator[dict[str, Any]]:
+    """Check what follows from the payout itself."""
+    total = sum(payout.amounts, payout.held)
+    held = f", with the {_money(payout.held)} that are held back" if payout.held else ""
+    text = f"They add up to {_money(total)}{held}."
+    yield _make_check("Do the amounts add up?", total == payout.amount, text)
+    valuation = payout.valuation
+    if valuation.provenance.adds_up and not math.isnan(valuation.expected_total):
+        residual = abs(valuation.efficiency_residual)
+        ok = residual <= _ROUNDING * max(abs(valuation.expected_total), 1.0)
+        text = "They do, up to rounding." if ok else f"They differ from it by {residual:.2g}."
+        yield _make_check("Do the values add up to what the table adds to the score?", ok, text)
+    failed = valuation.provenance.failed_utilities
+    text = "None failed." if not failed else f"{failed:,} failed and were replaced by a fallback."
+    yield _make_check("Did computations fail?", not failed, text)
+    done = valuation.status != "interrupted"
+    text = "It was." if done else "It was interrupted; resume and finish it before you pay."
+    yield _make_check("Was the valuation finished?", done, text)
+
+
+def _list_gate_checks(payout: Payout) -> Iterator[dict[str, Any]]:
+    """List the questions of the gate with its answers, as far as it asked them."""
+    if payout.policy.gate == "off":
+        return
+    sees_cells = payout.ownership.sees_cells
+    not_checked = any(finding.kind == NOT_CHECKED for finding in payout.findings)
+    for kind, asked, reads_cells in _GATE:
+        if (reads_cells and not sees_cells) or (kind == "leaked rows" and not_checked):
+            continue
+        if kind == "one identity" and not has_joint_rows(payout.valuation):
+            continue
+        found = [one.sentence for one in payout.findings if one.kind == kind]
+        yield _make_check(asked, not found, *(found or ["Nothing was found."]))
+
+
+def _make_check(asked: str, ok: bool, *texts: str) -> dict[str, Any]:
+    return {"asked": asked, "ok": ok, "texts": [start_upper(text) for text in texts]}
+
+
+def _list_unchecked(payout: Payout) -> Iterator[str]:
+    """List what could not be checked for this payout."""
+    if payout.policy.gate == "off":
+        yield "Copies and frauds: the checks were turned off by the policy."
+    for finding in payout.findings:
+        if finding.kind == NOT_CHECKED:
+            yield start_upper(finding.sentence)
+    if payout.agreement is None:
+        yield "Whether the rules were fixed before the values were known: there is no agreement."
+    if np.isnan(payout.errors.together).any():
+        yield "How uncertain the values are: errors of owners' sums were not estimated."
+    elif payout.errors.validation is None:
+        yield "How much other validation rows would change: their error is unknown."
+    elif payout.errors.bounded:
+        yield "The errors of owners' sums: the intervals are upper bounds."
+
+
+def _make_record(payout: Payout) -> list[tuple[str, str]]:
+    """List what identifies the computation, without hashes of the data."""
+    provenance = payout.valuation.provenance
+    n_rows, n_columns = payout.valuation.shape
+    seeds = [str(one.seed) for one in provenance.sessions if one.seed is not None]
+    record = [
+        ("Table", f"{n_rows:,} rows and {n_columns:,} columns"),
+        ("Valuer", str(provenance.method["name"])),
+        ("Seeds", ", ".join(seeds) or "none: the values are exact"),
+    ]
+    if payout.unassigned:
+        record.append(("Value without an owner", f"{payout.unassigned:.4g}, which is not paid out"))
+    versions = provenance.versions
+    return [
+        *record,
+        ("Versions", ", ".join(f"{name} {versions[name]}" for name in sorted(versions))),
+    ]
+
+
+def _read_head(agreement: str | None) -> dict[str, Any] | None:
+    """Return contract, days and digest of an agreement; None without one."""
+    if agreement is None:
+        return None
+    try:
+        content = tomllib.loads(agreement)
+    except tomllib.TOMLDecodeError:
+        content = {}
+    days = content.get("period", {})
+    period = [day for day in (_format_day(days.get(end)) for end in ("from", "to")) if day]
+    return {
+        "contract": content.get("contract"),
+        "period": " to ".join(period) or None,
+        "payout_date": _format_day(content.get("payout_date")),
+        "digest": sha256(agreement.encode()).hexdigest(),
+    }
+
+
+def _format_day(day: Any) -> str | None:
+    return f"{day.day} {day:%B %Y}" if isinstance(day, date) else None
+
+
+def _describe_run(valuation: Valuation) -> dict[str, str]:
+    provenance = valuation.provenance
+    status = {"exact": "Exact values", "estimated": "Estimated", "interrupted": "Interrupted"}
+    return {
+        "status": status[valuation.status],
+        "method": str(provenance.method["name"]),
+        "created": provenance.created,
+        "version": provenance.versions["cellworth"],
+    }
+
+
+def _summarize_statement(statement: Statement) -> dict[str, Any]:
+    """Return the contents of the page of one owner as plain data, from its statement alone."""
+    totals, cells = statement.totals, statement.cells
+    if cells["row"] == [statement.owner]:
+        # The owner was a player, and its cells have no values of their own.
+        cells = {name: [] for name in cells}
+    values, shares = np.array(cells["value"], dtype=float), np.array(cells["share"], dtype=float)
+    columns = _sum_own_columns(cells["column"], values * shares)
+    low, high = map(plain, totals["interval"])
+    rest = statement.value - float((values * shares).sum())
+    return {
+        "title": f"Statement for {statement.owner}",
+        "owner": statement.owner,
+        "amount": _money(abs(statement.amount)),
+        "pays": statement.amount < 0,
+        "value": statement.value,
+        "low": low,
+        "high": high,
+        "amount_interval": _format_ends(totals["amount_interval"]),
+        "totals": dict(totals) | {"total_amount": _money(Decimal(totals["total_amount"]))},
+        "columns": columns,
+        "bars": draw_bars(columns),
+        "decimals": count_decimals([statement.value, totals["total_value"]]),
+        "rest": rest
+        if columns and abs(rest) > _ROUNDING * max(np.abs(values).sum(), 1e-300)
+        else None,
+        "unit": Unit.fitting(float(np.abs(values).max(initial=0.0))),
+        **_list_own_cells(cells, values),
+    }
+
+
+def _sum_own_columns(names: list[Any], values: Floats) -> list[dict[str, Any]]:
+    """Return the sum of the owner's cells in each column, highest first."""
+    sums: dict[str, float] = {}
+    for name, value in zip(map(text_of, names), values.tolist(), strict=True):
+        sums[name] = sums.get(name, 0.0) + value
+    lines = [{"column": name, "value": v, "low": None, "high": None} for name, v in sums.items()]
+    return sorted(lines, key=lambda line: -line["value"])
+
+
+def _list_own_cells(cells: Mapping[str, list[Any]], values: Floats) -> dict[str, Any]:
+    """Return the owner's cells of highest and of lowest value, no cell twice."""
+    order = np.argsort(-values, kind="stable").tolist()
+    n_high = min(_CELLS, -(-len(order) // 2))
+    n_low = min(_CELLS, len(order) - n_high)
+    ends = {"highest": order[:n_high], "lowest": order[::-1][:n_low]}
+    return {
+        name: [
+            {
+                "row": text_of(cells["row"][i]),
+                "column": text_of(cells["column"][i]),
+                "value": plain(values[i]),
+                "error": plain(cells["sampling_se"][i]),
+                "share": cells["share"][i],
+            }
+            for i in positions
+        ]
+        for name, positions in ends.items()
+    }
+
+
+def _money(amount: Decimal) -> str:
+    return with_minus(f"{amount:,}")

@@ -1,0 +1,362 @@
+"""Each check finds what it is for, and is silent about its honest neighbor."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_digits
+
+from cellworth.data.tables import Table
+from cellworth.findings.levels import ColumnLevels, read_levels
+from cellworth.findings.number_checks import are_names, check_numbers
+from cellworth.findings.table_checks import (
+    check_columns,
+    find_leaks,
+    find_near_copies,
+    find_repeated_rows,
+    find_shared_rows,
+    find_violations,
+)
+from cellworth.findings.text_checks import (
+    check_text,
+    find_garbled,
+    find_misspellings,
+    find_mixed_shapes,
+    find_spelling_variants,
+    find_swapped,
+)
+
+RNG = np.random.default_rng(0)
+AGES = RNG.integers(17, 91, 2000)
+
+
+def column(cells, name="x"):
+    return ColumnLevels.of(name, np.asarray(cells))
+
+
+def text(cells):
+    return column(np.array(cells, dtype=object))
+
+
+def kinds(findings):
+    return [(finding.kind, finding.rows.tolist()) for finding in findings]
+
+
+def test_levels_of_any_library_and_type_are_the_same():
+    cells = {"a": [3, 1, 3], "b": ["x", None, "y"], "c": [True, False, True]}
+    pandas = read_levels(Table.from_data(pd.DataFrame(cells), called="X"))
+    polars = read_levels(
+        Table.from_data(pytest.importorskip("polars").DataFrame(cells), called="X")
+    )
+    for one, other in zip(pandas, polars, strict=True):
+        assert one.kind == other.kind
+        assert one.codes.tolist() == other.codes.tolist()
+        assert one.levels.tolist() == other.levels.tolist()
+    assert pandas[1].missing_rows.tolist() == [1]
+    assert pandas[0].rows_of([1]).tolist() == [0, 2]
+
+
+def test_strings_that_are_nearly_all_numbers_are_numbers_with_strays():
+    found = text([*map(str, range(30)), "thirty", "?"])
+    assert found.kind == "number"
+    assert found.as_text
+    assert {word: rows.tolist() for word, rows in found.strays.items()} == {
+        "thirty": [30],
+        "?": [31],
+    }
+    assert kinds(check_text(found)) == [("missing code", [31]), ("mixed formats", [30])]
+
+
+@pytest.mark.parametrize("mark", ["?", "N/A", "", "null", "unknown"])
+def test_marks_of_missing_values_are_one_finding(mark):
+    found = list(check_text(text(["red", "blue", mark, "red", mark] * 3)))
+    assert kinds(found) == [("missing code", [2, 4, 7, 9, 12, 14])]
+
+
+@pytest.mark.parametrize("code", [999, -1, 9999, -99])
+@pytest.mark.parametrize("times", [1, 20])
+def test_codes_among_ages_are_one_finding(code, times):
+    cells = np.where(np.arange(2000) < times, code, AGES)
+    (found,) = check_numbers(column(cells))
+    assert (found.kind, found.rows.tolist()) == ("missing code", list(range(times)))
+    assert found.false_rate <= 0.1
+
+
+def test_a_date_of_no_one_is_a_missing_code():
+    days = [
+        datetime.date(2020, 1, 1) + datetime.timedelta(days=int(d))
+        for d in RNG.integers(0, 900, 200)
+    ]
+    days[5] = days[7] = datetime.date(1900, 1, 1)
+    (found,) = check_numbers(text(days))
+    assert (found.kind, found.rows.tolist()) == ("missing code", [5, 7])
+    assert "1900-01-01" in found.sentence
+
+
+def test_no_unit_is_blamed_where_some_power_of_ten_always_fits():
+    cells = np.exp(RNG.normal(size=400) * 1.5)
+    cells[7] = 1e6
+    (found,) = check_numbers(column(cells))
+    assert (found.kind, found.rows.tolist()) == ("outlier", [7])
+
+
+@pytest.mark.parametrize("factor", [10, 100, 1000])
+@pytest.mark.parametrize("times", [1, 15])
+def test_a_wrong_unit_is_found_and_divided_out(factor, times):
+    cells = AGES.astype(float)
+    cells[:times] = 35 * factor
+    (found,) = check_numbers(column(cells))
+    assert (found.kind, found.rows.tolist()) == ("scale", list(range(times)))
+    assert found.action.replacements == {35.0 * factor: 35.0}
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        RNG.normal(size=5000),
+        RNG.standard_cauchy(5000),
+        np.exp(RNG.normal(size=5000) * 2),
+        RNG.exponential(size=5000),
+        RNG.integers(0, 2, 5000),
+        np.where(RNG.random(5000) < 0.9, 0, np.exp(RNG.normal(8, 1, 5000))),
+        RNG.poisson(3, 5000),
+    ],
+    ids=["normal", "Cauchy", "log-normal", "exponential", "binary", "mostly zero", "counts"],
+)
+def test_honest_numbers_are_seldom_called_gross(cells):
+    assert sum(len(finding.rows) for finding in check_numbers(column(cells))) <= 2
+
+
+def test_postcodes_and_ids_are_names_and_amounts_are_not():
+    assert are_names(column(RNG.choice(RNG.integers(10_000, 99_999, 50), 500)))
+    assert are_names(column(np.arange(100_000, 100_500)))
+    assert are_names(column(RNG.integers(10_000, 9_999_999, 500), "order_id"))
+    assert not are_names(column(RNG.integers(10_000, 9_999_999, 500), "price"))
+    assert not are_names(column(RNG.integers(100, 900, 500) * 100))
+    assert not are_names(column(AGES))
+
+
+def test_numbers_with_units_are_numbers_as_text_and_a_few_percents_are_mixed_formats():
+    (found,) = check_text(text([f"{size} oz" for size in range(5, 55)]))
+    assert (found.kind, len(found.rows)) == ("numbers as text", 50)
+    cells = [f"{share / 100}" for share in range(50)]
+    cells[3], cells[9] = "3%", "9%"
+    assert ("mixed formats", [3, 9]) in kinds(check_text(text(cells)))
+
+
+def test_dates_that_can_be_read_either_way_are_reported():
+    cells = [f"{day}/{month}/2014" for day in range(1, 13) for month in range(1, 13)]
+    (found,) = check_text(text(cells))
+    assert found.kind == "dates as text"
+    assert "144 no rule" in found.sentence
+
+
+@pytest.mark.parametrize("turned", [(3,), (3, 9)])
+def test_dates_with_the_month_first_among_others_with_the_day_first_are_found(turned):
+    cells = [f"{1 + day % 28}/{1 + day % 11}/2014" for day in range(100)]
+    assert [finding.kind for finding in check_text(text(cells))] == ["dates as text"]
+    for row in turned:
+        cells[row] = f"11/{row + 20}/2014"
+    assert ("mixed formats", list(turned)) in kinds(check_text(text(cells)))
+    found = next(each for each in check_text(text(cells)) if each.kind == "mixed formats")
+    assert "the month first" in found.sentence
+
+
+def test_another_arrangement_of_digits_is_a_mixed_format():
+    times = [f"{hour}:{minute} a.m." for hour in range(1, 12) for minute in range(10, 60)]
+    times[7] = "12/02/2011 6:55 a.m."
+    (found,) = find_mixed_shapes(text(times))
+    assert found.rows.tolist() == [7]
+    assert list(find_mixed_shapes(text(["a word", "another", "one more word"] * 20))) == []
+
+
+def test_garbled_text_is_found_and_accents_are_not():
+    honest = ["café", "naïve", "Größe", "señor", "Ελλάδα", "日本"]
+    assert list(find_garbled(text(honest))) == []
+    (found,) = find_garbled(text([*honest, "cafÃ©", "espa\ufffdola"]))
+    assert found.rows.tolist() == [6, 7]
+
+
+def test_spellings_of_one_content_are_joined():
+    cells = ["Berlin"] * 5 + ["berlin ", "\u0412\u0435rlin", "Bern"]
+    (found,) = find_spelling_variants(text(cells))
+    assert found.rows.tolist() == [5, 6]
+    assert set(found.action.replacements.values()) == {"Berlin"}
+
+
+def test_a_slip_of_letters_is_a_misspelling():
+    cells = ["birmingham"] * 40 + ["florence"] * 30 + ["birminghxm", "birmigham"]
+    found = list(find_misspellings(text(cells)))
+    assert kinds(found) == [("misspelling", [71]), ("misspelling", [70])]
+    assert [each.action.replacements for each in found] == [
+        {"birmigham": "birmingham"}, {"birminghxm": "birmingham"}
+    ]  # fmt: skip
+    assert max(each.false_rate for each in found) < 0.1
+
+
+def test_other_words_and_numbers_are_no_misspellings():
+    cells = ["room 12"] * 40 + ["room 13"] + ["Martin House Brewing Company"] * 30
+    cells += ["Spring House Brewing Company"]
+    assert list(find_misspellings(text(cells))) == []
+
+
+def test_a_content_of_another_column_is_found():
+    job = np.array(["clerk", "cook", "driver"] * 30, dtype=object)
+    state = np.array(["married", "single", "widowed"] * 30, dtype=object)
+    job[4], state[4] = state[4], job[4]
+    found = list(find_swapped([ColumnLevels.of("job", job), ColumnLevels.of("state", state)]))
+    assert sorted((f.columns, f.rows.tolist()) for f in found) == [
+        (("job",), [4]),
+        (("state",), [4]),
+    ]
+
+
+def test_violations_of_a_dependency_are_found_with_what_belongs_there():
+    rng = np.random.default_rng(1)
+    postcode = rng.integers(0, 20, 400)
+    city = np.array([f"city {code % 10}" for code in postcode], dtype=object)
+    right, city[11] = city[11], "city 3" if city[11] != "city 3" else "city 4"
+    columns = [ColumnLevels.of("postcode", postcode), ColumnLevels.of("city", city)]
+    (found,) = find_violations(columns)
+    assert (found.columns, found.rows.tolist()) == (("city",), [11])
+    assert found.action.replacements == [right]
+
+
+def test_a_column_that_hardly_varies_is_determined_by_nothing():
+    pixels = load_digits().images
+    columns = [column(pixels[:, 6, 1], "pixel_6_1"), column(pixels[:, 6, 0], "pixel_6_0")]
+    assert columns[1].counts[1:].sum() < 20
+    assert list(find_violations(columns)) == []
+
+
+def test_independent_columns_depend_on_nothing():
+    rng = np.random.default_rng(2)
+    columns = [ColumnLevels.of(name, rng.integers(0, 6, 500)) for name in "abc"]
+    assert list(find_violations(columns)) == []
+
+
+def test_constant_empty_and_id_columns_are_named():
+    columns = [
+        ColumnLevels.of("one", np.ones(50)),
+        ColumnLevels.of("none", np.full(50, np.nan)),
+        ColumnLevels.of("number", np.arange(50)),
+        ColumnLevels.of("size", RNG.normal(size=50)),
+    ]
+    found = {finding.columns[0]: finding.kind for finding in check_columns(columns)}
+    assert found == {"one": "constant column", "none": "empty column", "number": "id column"}
+
+
+def test_repeated_rows_are_found_beside_an_id():
+    sizes = RNG.normal(size=(60, 2))
+    sizes[40] = sizes[2]
+    columns = [ColumnLevels.of(f"x{j}", sizes[:, j]) for j in range(2)]
+    (found,) = find_repeated_rows([ColumnLevels.of("id", np.arange(60)), *columns])
+    assert found.rows.tolist() == [40]
+    assert list(find_repeated_rows([ColumnLevels.of("x", RNG.normal(size=60))])) == []
+
+
+def test_validation_rows_in_the_table_are_found():
+    ours, theirs = RNG.normal(size=(2, 60, 3))
+    ours[7] = theirs[5]
+    sides = [[ColumnLevels.of(f"x{j}", side[:, j]) for j in range(3)] for side in (ours, theirs)]
+    (found,) = find_shared_rows(*sides)
+    assert found.rows.tolist() == [7]
+    assert "1 of 60" in found.sentence
+
+
+def read(table):
+    return read_levels(Table.from_data(table, called="X"))
+
+
+def draw_people(n_rows, seed=0):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, n_rows),
+            "pay": rng.normal(3000, 800, n_rows).round(2),
+            "town": rng.choice(["Kiel", "Ulm", "Jena", "Bonn"], n_rows),
+            "size": rng.normal(170, 10, n_rows).round(2),
+            "weight": rng.normal(70, 10, n_rows).round(2),
+        }
+    )
+
+
+def test_rows_that_differ_in_one_cell_are_found_with_this_cell():
+    table = draw_people(400)
+    table.loc[300] = table.loc[20]
+    table.loc[300, "town"] = "Rom"
+    table.loc[310] = table.loc[30]
+    table.loc[310, "pay"] += 1000
+    (found,) = find_near_copies(read(table))
+    cells = {(row, found.columns[at]) for row, at in zip(found.rows, found.positions, strict=True)}
+    assert cells == {(300, "town"), (310, "pay")}
+    assert "2 rows repeat an earlier row but for a cell of 'pay', 'town'" in found.sentence
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_that_differ_in_one_cell_by_chance_are_not_found(seed):
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 4, (400, 6)).astype(float)
+    # Half of the rows are alike in all columns but two, as unused accounts are.
+    accounts = rng.normal(size=(400, 8))
+    accounts[:200, 2:] = 0.0
+    accounts[:, :2] = rng.integers(0, 30, (400, 2))
+    for cells in (coarse, accounts, rng.normal(size=(400, 2))):
+        assert list(find_near_copies(read(cells))) == []
+
+
+def test_all_rows_with_a_twin_are_no_mistake():
+    table = pd.concat([draw_people(100), draw_people(100)], ignore_index=True)
+    table["month"] = np.repeat([1, 2], 100)
+    assert list(find_near_copies(read(table))) == []
+
+
+def test_copies_in_other_spelling_and_rounding_are_found():
+    table = draw_people(400)
+    table["town"] = table["town"].astype(object)
+    table.loc[399] = table.loc[20]
+    table.loc[399, ["town", "size"]] = [table.loc[20, "town"].upper(), round(table.loc[20, "size"])]
+    (found,) = find_near_copies(read(table))
+    assert found.rows.tolist() == [399]
+    assert "but for spelling or rounding" in found.sentence
+
+
+def test_validation_rows_that_are_in_the_table_but_for_one_cell_are_found():
+    ours, theirs = draw_people(400), draw_people(300, seed=1)
+    assert list(find_shared_rows(read(ours), read(theirs))) == []
+    theirs.loc[7] = ours.loc[5]
+    theirs.loc[7, "age"] += 1
+    (found,) = find_shared_rows(read(ours), read(theirs))
+    assert "1 of 300 validation rows are also in X but for one cell ('age')" in found.sentence
+
+
+def test_validation_rows_with_another_label_in_the_table_are_counted():
+    ours, theirs = draw_people(60), draw_people(60, seed=1)
+    theirs.loc[[5, 6, 7]] = ours.loc[[5, 6, 7]]
+    labels = np.array(["yes", "no"] * 30), np.array(["yes", "no"] * 30)
+    (found,) = find_shared_rows(read(ours), read(theirs), labels)
+    assert found.sentence == "3 of 60 validation rows are also in X."
+    labels[1][[5, 6]] = ["yes", "no"]
+    (found,) = find_shared_rows(read(ours), read(theirs), labels)
+    assert found.sentence == "3 of 60 validation rows are also in X, 2 of them with another label."
+
+
+def test_a_column_that_is_the_label_and_sorted_rows_are_leaks():
+    labels = np.repeat([0, 1], 100)
+    size = ColumnLevels.of("size", RNG.normal(size=200))
+    found = list(find_leaks([ColumnLevels.of("copy", labels * 3.0), size], labels, of_classes=True))
+    assert [finding.columns for finding in found] == [("copy",), ()]
+    shuffled = RNG.permutation(labels)
+    assert list(find_leaks([size], shuffled, of_classes=True)) == []
+
+
+def test_a_column_that_orders_rows_as_a_numeric_target_does_is_a_leak():
+    target = RNG.normal(size=200)
+    columns = [
+        ColumnLevels.of("same", np.exp(target)),
+        ColumnLevels.of("size", RNG.normal(size=200)),
+    ]
+    (found,) = find_leaks(columns, target, of_classes=False)
+    assert found.columns == ("same",)
+    assert "of the variance of the target's ranks" in found.sentence

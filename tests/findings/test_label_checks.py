@@ -1,0 +1,50 @@
+"""Wrong labels: found where the cells contradict them, and not where nothing can be known."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_breast_cancer
+from sklearn.metrics import roc_auc_score
+
+from cellworth import audit
+from cellworth.diagnostics.features import FeatureColumn
+from cellworth.findings.label_checks import LabelScores
+
+
+def columns(X):
+    return [FeatureColumn.from_numbers(X[:, j].copy()) for j in range(X.shape[1])]
+
+
+@pytest.fixture(scope="module")
+def flipped():
+    X, y = load_breast_cancer(return_X_y=True)
+    wrong = np.random.default_rng(0).permutation(len(y)) < 40
+    return X, np.where(wrong, 1 - y, y), wrong
+
+
+def test_flipped_labels_have_the_highest_scores(flipped):
+    X, y, wrong = flipped
+    assert roc_auc_score(wrong, LabelScores(columns(X), y).scores) > 0.97
+
+
+def test_findings_name_both_labels_and_are_mostly_right(flipped):
+    X, y, wrong = flipped
+    found = [f for f in audit(pd.DataFrame(X), y) if f.kind == "wrong label"]
+    rows = np.concatenate([finding.rows for finding in found])
+    assert len(rows) >= 10
+    assert wrong[rows].mean() > 0.9
+    assert all("but cells as in rows with" in finding.sentence for finding in found)
+
+
+def test_labels_without_a_pattern_are_not_called_wrong():
+    rng = np.random.default_rng(1)
+    found = audit(pd.DataFrame(rng.normal(size=(300, 4))), rng.integers(0, 2, 300))
+    assert [finding for finding in found if finding.kind == "wrong label"] == []
+
+
+def test_probabilities_do_not_use_the_row_itself():
+    # Labels are noise: a model that has seen the row would find its label likely.
+    rng = np.random.default_rng(2)
+    X, y = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
+    own = LabelScores(columns(X), y).chances[np.arange(400), y]
+    assert abs(own.mean() - 0.5) < 0.05

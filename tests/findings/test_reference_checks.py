@@ -1,0 +1,313 @@
+"""Comparison with a reference: every corruption is found, and clean tables are left alone."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import ttest_ind
+
+from cellworth import audit
+from cellworth.data.tables import Table
+from cellworth.findings.differences import (
+    compare_means,
+    compare_tables,
+    find_differences,
+    standardize,
+)
+from cellworth.findings.reference_checks import (
+    BothTables,
+    compute_counts_p_value,
+    compute_order_p_value,
+)
+
+N = 1500
+# Each comparison trains dozens of models.
+pytestmark = pytest.mark.slow
+
+
+def people(seed, n_rows=N):
+    rng = np.random.default_rng(seed)
+    age = rng.integers(18, 80, n_rows)
+    town = rng.choice(["Berlin", "Bonn", "Kiel", "Ulm"], n_rows, p=[0.6, 0.2, 0.15, 0.05])
+    pay = (age * 500 + rng.normal(0, 3000, n_rows)).round(-2)
+    y = np.where(pay + rng.normal(0, 3000, n_rows) > 24_000, "buys", "leaves")
+    return pd.DataFrame({"age": age, "town": town, "pay": pay}), y
+
+
+def differ(new, old, false_alarms=0.01):
+    (X, y), reference = new, old
+    return find_differences(Table.from_data(X, called="X"), y, reference, false_alarms)
+
+
+def find(findings, kind, *columns):
+    return [f for f in findings if f.kind == kind and f.columns == columns]
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return people(0)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_clean_table_is_not_different(reference, seed):
+    assert differ(people(seed), reference) == []
+
+
+def test_a_unit_in_some_cells_is_found_with_its_rows(reference):
+    X, y = people(1)
+    wrong = np.arange(0, N, 20)
+    X.loc[wrong, "pay"] *= 10
+    (found,) = find(differ((X, y), reference), "drift", "pay")
+    assert len(np.intersect1d(found.rows, wrong)) > 0.8 * len(found.rows)
+    assert len(found.rows) > 0.5 * len(wrong)
+
+
+def test_a_moved_distribution_is_found(reference):
+    X, y = people(1)
+    X["age"] += 4
+    assert find(differ((X, y), reference), "drift", "age")
+
+
+def test_other_shares_of_categories_are_found(reference):
+    X, y = people(1)
+    X.loc[X["town"].eq("Bonn") & (np.arange(N) % 2 == 0), "town"] = "Kiel"
+    (found,) = find(differ((X, y), reference), "drift", "town")
+    assert "in the reference" in found.sentence
+
+
+def test_missing_values_are_found_with_both_shares(reference):
+    X, y = people(1)
+    X["age"] = X["age"].where(np.arange(N) % 5 > 0)
+    differences = differ((X, y), reference)
+    (found,) = find(differences, "missing values", "age")
+    assert found.sentence == "age is missing in 20.00% of rows; in the reference, in 0.00%."
+    assert found.rows.tolist() == list(range(0, N, 5))
+    # The cells that are left are as in the reference.
+    assert not find(differences, "drift", "age")
+
+
+@pytest.mark.parametrize(("name", "content"), [("town", "Rom"), ("age", -1), ("pay", 999_900)])
+def test_new_contents_are_found_with_their_rows(reference, name, content):
+    X, y = people(1)
+    X.loc[::40, name] = content
+    (found,) = find(differ((X, y), reference), "new content", name)
+    assert found.rows.tolist() == list(range(0, N, 40))
+
+
+def test_misspellings_that_all_differ_are_new_contents(reference):
+    X, y = people(1)
+    X.loc[::50, "town"] = [f"Berlin{n}" for n in range(len(X.iloc[::50]))]
+    (found,) = find(differ((X, y), reference), "new content", "town")
+    assert found.rows.tolist() == list(range(0, N, 50))
+
+
+@pytest.mark.parametrize(("name", "content"), [("town", "Bonn"), ("pay", 24_000.0)])
+def test_a_constant_column_is_found(reference, name, content):
+    X, y = people(1)
+    found = differ((X.assign(**{name: content}), y), reference)
+    assert [f.kind for f in found if f.columns == (name,)] == ["constant column"]
+
+
+def test_a_shuffled_column_breaks_dependence_alone(reference):
+    X, _ = people(1)
+    X["age"] = np.random.default_rng(5).permutation(X["age"])
+    found = differ((X, None), (reference[0], None))
+    assert {f.kind for f in found} == {"dependence"}
+
+
+def test_cells_of_some_rows_that_are_swapped_break_dependence(reference):
+    X, y = people(1)
+    X.loc[:149, "pay"] = np.roll(X["pay"][:150], 7)
+    found = differ((X, y), reference)
+    assert {f.kind for f in found} & {"dependence", "label drift"}
+    assert not find(found, "drift", "pay")
+
+
+def test_wrong_labels_are_found_without_a_change_of_their_shares(reference):
+    X, y = people(1)
+    y[:200] = np.roll(y[:200], 11)
+    assert "label drift" in {f.kind for f in differ((X, y), reference)}
+
+
+def test_other_shares_of_labels_are_found(reference):
+    X, y = people(1)
+    y[:150] = "buys"
+    (found,) = [f for f in differ((X, y), reference) if "the label" in f.sentence.lower()][:1]
+    assert (found.kind, found.columns) == ("label drift", ())
+
+
+def test_copies_are_found(reference):
+    X, y = people(1)
+    X.iloc[:150], y[:150] = X.iloc[-150:].to_numpy(), y[-150:]
+    (found,) = [f for f in differ((X, y), reference) if f.kind == "repeated rows"]
+    assert set(range(N - 150, N)) <= set(found.rows.tolist())
+
+
+def test_a_column_that_suddenly_predicts_the_label_is_a_leak(reference):
+    X, y = people(1)
+    X.loc[np.argsort(y, kind="stable"), "age"] = np.sort(X["age"])
+    (found,) = find(differ((X, y), reference), "leak", "age")
+    assert "in the reference" in found.sentence
+
+
+def list_checks(new, old, words):
+    both = BothTables.of(Table.from_data(new[0], called="X"), new[1], *old)
+    return [check for check in compare_tables(both) if words in check.finding.sentence]
+
+
+def test_a_model_trained_on_wrong_labels_scores_less(reference):
+    X, y = people(1)
+    y[::3] = np.where(y[::3] == "buys", "leaves", "buys")
+    (check,) = list_checks((X, y), reference, "A model trained on")
+    assert check.p_value < 0.01
+    here, there = re.findall(r"(\d+\.\d)%", check.finding.sentence)
+    assert float(here) < float(there) - 2
+    (clean,) = list_checks(people(2), reference, "A model trained on 250 of these rows")
+    assert clean.p_value > 0.05
+
+
+def test_a_model_of_numeric_labels_explains_their_variance():
+    (X, _), (X_ref, _) = people(1), people(2)
+    pay = X["pay"] + 0.5
+    wrong = pay.where(np.arange(N) % 2 > 0, pay.to_numpy()[::-1])
+    given = (X, wrong), (X_ref, X_ref["pay"] + 0.5), "of the variance of labels"
+    (check,) = list_checks(*given)
+    here, there = re.findall(r"(\d+\.\d)%", check.finding.sentence)
+    assert float(here) < float(there) - 2
+
+
+def test_a_shuffled_column_is_worth_less_to_a_model(reference):
+    X, y = people(1)
+    X["pay"] = np.random.default_rng(5).permutation(X["pay"])
+    values = {c.finding.columns: c for c in list_checks((X, y), reference, "to the score")}
+    assert set(values) == {("age",), ("town",), ("pay",)}
+    assert values["pay",].p_value < 0.001 < values["town",].p_value
+    assert "pay adds" in values["pay",].finding.sentence
+
+
+def test_labels_that_some_parts_lack_are_left_out(reference):
+    (X, y), (X_ref, y_ref) = people(1), reference
+    new, old = np.append("once", y[1:]), np.append(np.repeat("rare", 8), y_ref[8:])
+    values = list_checks((X, new), (X_ref, old), "to the score")
+    assert len(values) == 3
+    assert min(check.p_value for check in values) > 0.001
+
+
+def test_means_are_compared_as_by_student():
+    scores = np.array([1.0, 2.0, 4.0, 2.0, 5.0, 9.0])
+    assert compare_means(scores) == pytest.approx(ttest_ind(scores[:3], scores[3:]).pvalue)
+    assert compare_means(np.ones(8)) == 1.0
+
+
+def test_sentences_are_short_and_rates_are_corrected(reference):
+    X, y = people(1)
+    X = X.assign(town="Bonn", age=X["age"].where(np.arange(N) % 2 == 0), pay=X["pay"] * 1.5)
+    found = differ((X, y[::-1]), reference)
+    assert len(found) >= 4
+    assert max(len(f.sentence.split()) for f in found) <= 25
+    assert max(f.false_rate for f in found) <= 0.01
+
+
+def test_an_audit_lists_differences_first(reference):
+    X, y = people(1)
+    X.loc[::40, "age"] = -1
+    found = audit(X, y, reference=reference, quick=True)
+    assert (found[0].kind, found[0].columns) == ("new content", ("age",))
+    assert len(audit(X, y, reference=X, quick=True)) == len(audit(X, y, quick=True))
+
+
+def test_row_order_does_not_matter(reference):
+    X, y = people(1)
+    X["age"] = np.roll(X["age"], 9)
+    order = np.random.default_rng(3).permutation(N)
+    one = differ((X, y), reference)
+    other = differ(
+        (X.iloc[order].reset_index(drop=True), y[order]), (reference[0][::-1], reference[1][::-1])
+    )
+    assert [f.sentence for f in one] == [f.sentence for f in other] != []
+
+
+def test_tables_of_different_types_are_compared(reference):
+    X, y = people(1)
+    as_text = X.astype(str)
+    assert differ((as_text.assign(pay=X["pay"]), y), reference) == []
+    (found,) = differ((X.iloc[:, :2], None), reference[0].iloc[:, :2].assign(town=None))[:1]
+    assert (found.kind, found.columns) == ("missing values", ("town",))
+
+
+def test_wrong_arguments_are_named(reference):
+    X, y = people(1)
+    with pytest.raises(ValueError, match="reference lacks the columns 'age'"):
+        audit(X, y, reference=reference[0].drop(columns="age"))
+    with pytest.raises(ValueError, match="false_alarms must be between 0 and 1, got 1"):
+        audit(X, y, reference=reference, false_alarms=1)
+
+
+@pytest.mark.parametrize("rows", [1, 9, 10, 30])
+def test_small_tables_are_compared(rows):
+    X, y = people(3, rows)
+    assert differ((X, y), people(4, rows)) == []
+
+
+def test_numeric_labels_are_compared():
+    rng = np.random.default_rng(0)
+    X, ref = (pd.DataFrame({"a": rng.normal(size=800), "b": rng.normal(size=800)}) for _ in "xy")
+    y, y_ref = (np.asarray(each["a"]) + rng.normal(0, 0.1, 800) for each in (X, ref))
+    assert differ((X, y), (ref, y_ref)) == []
+    y[:100] = np.roll(y[:100], 3)
+    assert "label drift" in {f.kind for f in differ((X, y), (ref, y_ref))}
+
+
+def test_labels_that_became_words_are_compared():
+    X, _ = people(1, 300)
+    rng = np.random.default_rng(0)
+    found = differ((X, rng.choice(["no", "yes"], 300)), (people(2, 300)[0], rng.normal(size=300)))
+    assert (found[0].kind, found[0].columns) == ("label drift", ())
+
+
+def test_equal_and_empty_columns_have_no_evidence():
+    assert compute_order_p_value(np.array([5, 0]), np.array([0, 0])) == 1.0
+    assert compute_counts_p_value(np.array([50]), np.array([40])) == 1.0
+    assert standardize(np.ones(9), np.arange(9) < 4) == 0.0
+
+
+def draw_discrete(rng, n_rows):
+    X = pd.DataFrame(
+        {
+            "few": rng.integers(0, 3, n_rows),
+            "zeros": np.where(rng.random(n_rows) < 0.8, 0.0, rng.exponential(size=n_rows).round(1)),
+            "rare": rng.choice(list("abcdefghij"), n_rows, p=[0.55, *[0.05] * 9]),
+            "holes": np.where(rng.random(n_rows) < 0.2, np.nan, rng.integers(0, 9, n_rows)),
+        }
+    )
+    return X, rng.integers(0, 2, n_rows)
+
+
+def measure_p_values(n_draws, n_new, n_ref):
+    p_values = []
+    for seed in range(n_draws):
+        X, y = draw_discrete(np.random.default_rng(seed), n_new + n_ref)
+        both = BothTables.of(
+            Table.from_data(X[:n_new], called="X"), y[:n_new], X[n_new:], y[n_new:]
+        )
+        checks = list(compare_tables(both))
+        assert sum(check.weight for check in checks) <= 1 + 1e-9
+        p_values.append([check.p_value for check in checks])
+    return np.array(p_values)
+
+
+@pytest.mark.parametrize("sizes", [(60, 60), (30, 99)], ids=str)
+def test_p_values_hold_for_ties_and_discrete_columns(sizes):
+    p_values = measure_p_values(300, *sizes)
+    assert p_values.shape[1] >= 25
+    assert (p_values < 0.05).mean(axis=0).max() <= 0.08
+    # Not so careful that nothing could be found.
+    assert (p_values < 0.5).mean(axis=0).max() >= 0.3
+
+
+def test_p_values_of_rows_and_labels_hold_for_discrete_columns():
+    # The last ones: all cells, four columns, rows and labels; with fewer rows no models.
+    p_values = measure_p_values(50, 110, 120)[:, -7:]
+    assert (p_values < 0.05).mean(axis=0).max() <= 0.12
+    assert (p_values < 0.05).mean() <= 0.07

@@ -1,0 +1,258 @@
+"""Month after month: each bundle continues the one before, and nothing can be slipped in."""
+
+import json
+import shutil
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from cellworth import KNNValuer, Owners
+from cellworth.payouts import (
+    Agreement,
+    Policy,
+    ValidationDraw,
+    split_revenue,
+    verify_bundle,
+    verify_chain,
+)
+from cellworth.payouts.chain import find_chain
+from forging import rehashed
+
+START = datetime(2025, 1, 31, 12, tzinfo=UTC)
+MONTH = timedelta(days=30)
+VALUER = KNNValuer(1, random_state=0)
+POLICY = Policy(negative="carry", gate="off")
+# eve's labels are wrong, so her rows have a negative value.
+X = pd.DataFrame({"a": [0.0, 1.0, 9.0, 8.0, 0.5, 8.5], "b": [1.0, 2.0, 9.0, 9.0, 1.0, 9.0]})
+Y = np.array([0, 0, 1, 1, 1, 0])
+DATA = {"X": X, "y": Y, "X_val": X[:4], "y_val": Y[:4]}
+OWNERS = Owners(X).assign("ann", rows=[0, 1]).assign("bob", rows=[2, 3]).assign("eve", rows=[4, 5])
+
+
+def first_agreement(**changed):
+    given = {"created": START - MONTH, "contract": "C-7"} | changed
+    return Agreement.draft(VALUER, OWNERS, POLICY, **given, **DATA)
+
+
+@pytest.fixture(scope="module")
+def valuation():
+    return VALUER.fit(**DATA).valuation_
+
+
+@pytest.fixture
+def months(tmp_path, valuation):
+    """Three months under one agreement and an amendment."""
+    agreement, last, folders = first_agreement(), None, []
+    for month in range(3):
+        if month == 2:
+            agreement = agreement.amend(policy=POLICY, created=START + MONTH)
+        last, carried = tmp_path / f"m{month}", last
+        payout = agreement.split(valuation, X, amount="100.00", carried=carried)
+        payout.save(last, time=START + month * MONTH)
+        folders.append(last)
+    return folders
+
+
+def test_a_chain_verifies_and_shortfalls_add_up(months, valuation):
+    assert verify_chain(months), verify_chain(months)
+    carried = [json.loads((one / "payout.json").read_bytes())["carried"]["eve"] for one in months]
+    alone = split_revenue(valuation, OWNERS, amount="100", policy=POLICY).values[2]
+    assert alone < 0
+    assert np.allclose(carried, alone * np.array([1, 2, 3]), rtol=1e-12)
+
+
+def test_values_of_all_months_are_recomputed(months):
+    verdict = verify_chain(months, data=[DATA] * 3, valuer=VALUER)
+    assert verdict.checked == ("chain", "files", "split", "agreement", "data", "values")
+
+
+def test_bundles_before_are_found_beside_the_last(months):
+    assert find_chain(months[-1]) == months
+    shutil.rmtree(months[1])
+    assert "names a bundle before it" in verify_chain(find_chain(months[-1])).difference
+
+
+def changed(folder, **figures):
+    plain = json.loads((folder / "payout.json").read_bytes()) | figures
+    (folder / "payout.json").write_text(json.dumps(plain, indent=1))
+    rehashed(folder)
+
+
+def test_a_month_that_was_made_anew_is_not_continued(months, valuation):
+    shutil.rmtree(months[0])
+    first_agreement().split(valuation, X, amount="900.00").save(months[0], time=START)
+    assert verify_bundle(months[0])
+    assert verify_chain(months).difference.startswith("m1: it does not name the bundle before it")
+
+
+def test_a_month_cannot_be_left_out_or_moved(months):
+    assert verify_chain([months[0], months[2]]).difference.startswith("m2: it does not name the b")
+    assert verify_chain(months[::-1]).difference.startswith("m2: it names a bundle before it")
+
+
+def test_shortfalls_cannot_be_dropped(months, valuation):
+    shutil.rmtree(months[2])
+    agreement = Agreement.from_toml(months[1] / "agreement.toml")
+    payout = agreement.split(valuation, X, amount="100.00", carried=months[1])
+    forgiven = split_revenue(
+        valuation, OWNERS, amount="100.00", policy=POLICY, agreement=agreement.text
+    )
+    object.__setattr__(forgiven, "previous", payout.previous)
+    forgiven.save(months[2], time=START + 2 * MONTH)
+    assert verify_bundle(months[2])
+    assert verify_chain(months).difference.startswith("m2: it starts from shortfalls of {}, but")
+
+
+def test_a_bundle_is_of_no_time_before_its_agreement_or_the_bundle_before(months, valuation):
+    agreement = Agreement.from_toml(months[0] / "agreement.toml")
+    shutil.rmtree(months[1])
+    payout = agreement.split(valuation, X, amount="100.00", carried=months[0])
+    payout.save(months[1], time=START - timedelta(days=1))
+    assert "but the bundle before it is of" in verify_chain(months[:2]).difference
+    changed(months[0], time=(START - 2 * MONTH).isoformat())
+    assert "before the agreement was written" in verify_bundle(months[0]).difference
+
+
+@pytest.mark.parametrize(
+    ("time", "said"),
+    [
+        ("2999-01-01T00:00:00+00:00", "is still to come"),
+        ("2025-01-01T00:00:00", "has no zone"),
+        ("yesterday", "is not a time"),
+        (None, "is not a time"),
+    ],
+)
+def test_a_time_is_one_that_has_come(months, time, said):
+    changed(months[0], time=time)
+    assert said in verify_bundle(months[0]).difference
+
+
+def test_another_contract_is_no_amendment(months, valuation):
+    other = first_agreement(contract="D-1")
+    shutil.rmtree(months[1])
+    payout = other.split(valuation, X, amount="100.00", carried=months[0])
+    payout.save(months[1], time=START + MONTH)
+    assert "its agreement is no amendment" in verify_chain(months[:2]).difference
+    shutil.rmtree(months[1])
+    bare = split_revenue(valuation, OWNERS, amount="1.00", policy=POLICY, carried=months[0])
+    bare.save(months[1], time=START + MONTH)
+    assert "has an agreement" in verify_chain(months[:2]).difference
+
+
+def test_who_leaves_keeps_its_shortfall(tmp_path, valuation):
+    first = split_revenue(valuation, OWNERS, amount="100.00", policy=POLICY)
+    first.save(tmp_path / "one")
+    without = Owners(X).assign("ann", rows=[0, 1]).assign("bob", rows=[2, 3])
+    second = split_revenue(
+        valuation, without, amount="100.00", policy=POLICY, carried=tmp_path / "one"
+    )
+    second.save(tmp_path / "two")
+    assert second.carried == first.carried
+    third = split_revenue(
+        valuation, OWNERS, amount="100.00", policy=POLICY, carried=tmp_path / "two"
+    )
+    assert third.values[2] == pytest.approx(2 * first.values[2], rel=1e-12)
+    assert verify_chain([tmp_path / "one", tmp_path / "two"])
+
+
+def test_a_damaged_bundle_is_not_continued(months, valuation):
+    payout = months[0] / "payout.json"
+    payout.write_bytes(payout.read_bytes().replace(b"100.00", b"900.00"))
+    with pytest.raises(
+        ValueError, match=r"was changed after it was saved: payout\.json is not the"
+    ):
+        split_revenue(valuation, OWNERS, amount="1", policy=POLICY, carried=months[0])
+    with pytest.raises(FileNotFoundError, match="carried must be the folder of a bundle"):
+        split_revenue(valuation, OWNERS, amount="1", policy=POLICY, carried=months[0] / "no")
+    with pytest.raises(ValueError, match="time must be a datetime with a time zone"):
+        split_revenue(valuation, OWNERS, amount="1", policy=POLICY).save("x", time=datetime.min)
+    with pytest.raises(ValueError, match="folders must hold at least one bundle"):
+        verify_chain([])
+    with pytest.raises(ValueError, match="data must be given for all 3 bundles, got 1"):
+        verify_chain(months, data=[DATA])
+
+
+DRAW = ValidationDraw(0.3, "any text")
+
+
+def delivered(n_rows):
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    table.index = [f"p{i}" for i in range(200)]
+    return table[:n_rows], (table["a"] > 0).astype(int)[:n_rows]
+
+
+def test_the_draw_takes_its_share_and_later_rows_change_nothing():
+    ids = [f"r{i}" for i in range(20_000)]
+    drawn = DRAW.select(ids)
+    # 4.5 standard errors.
+    assert abs(drawn.mean() - 0.3) < 4.5 * np.sqrt(0.3 * 0.7 / len(ids))
+    assert np.array_equal(DRAW.select(ids[::-1])[::-1], drawn)
+    other = ValidationDraw(0.3, "other text").select(ids)
+    assert abs((drawn & other).mean() - 0.09) < 4.5 * np.sqrt(0.09 * 0.91 / len(ids))
+
+
+@pytest.mark.parametrize("kind", [lambda X: X, lambda X: pl.from_pandas(X), np.asarray])
+def test_each_row_is_on_one_side(kind):
+    X, y = delivered(60)
+    data = DRAW.split(kind(X), kind(y))
+    ids = X.index if kind(X) is X else range(60)
+    drawn = DRAW.select(ids)
+    assert list(data["y_val"]) == y[drawn].tolist()
+    assert list(data["y"]) == y[~drawn].tolist()
+    assert DRAW.difference(data) is None
+    assert DRAW.difference(data | {"X": data["X_val"]}).startswith("X has rows that")
+    assert DRAW.difference(data | {"X_val": data["X"]}).startswith("X_val has rows that")
+
+
+def test_an_agreed_draw_is_kept_for_tables_that_come_later(tmp_path):
+    data = DRAW.split(*delivered(60))
+    owners = Owners(data["X"]).assign("ann", columns="a").assign("bob", columns="b")
+    agreement = Agreement.draft(VALUER, owners, POLICY, validation=DRAW, **data)
+    agreement.save(tmp_path / "a.toml")
+    agreement = Agreement.from_toml(tmp_path / "a.toml")
+    assert agreement.validation == DRAW
+    later = agreement.validation.split(*delivered(120))
+    valuation = VALUER.fit(**later).valuation_
+    agreement.split(valuation, later["X"], amount="10.00").save(tmp_path / "b")
+    assert verify_bundle(tmp_path / "b", data=later, valuer=VALUER)
+    # Validation rows that the rule draws, but not all of them: another hash.
+    fewer = later | {"X_val": later["X_val"][:-1], "y_val": later["y_val"][:-1]}
+    assert "validation is not the data" in verify_bundle(tmp_path / "b", data=fewer).difference
+    own = dict(zip(("X", "y"), delivered(60), strict=True)) | {"X_val": data["X_val"]}
+    chosen = VALUER.fit(**own, y_val=data["y_val"]).valuation_
+    assert agreement.difference(chosen).startswith("training rows include rows that the agreed")
+
+
+def test_validation_rows_of_ones_own_choice_are_rejected(tmp_path):
+    data = DRAW.split(*delivered(60))
+    owners = Owners(data["X"]).assign("ann")
+    agreement = Agreement.draft(VALUER, owners, POLICY, validation=DRAW, **data)
+    chosen = data | {"X_val": data["X"][:9], "y_val": data["y"][:9]}
+    payout = agreement.split(VALUER.fit(**chosen).valuation_, data["X"], amount="10.00")
+    payout.save(tmp_path / "b")
+    verdict = verify_bundle(tmp_path / "b", data=chosen)
+    assert verdict.difference == "X_val has rows that the agreed rule does not draw."
+    with pytest.raises(ValueError, match="X_val has rows that the agreed rule does not draw"):
+        Agreement.draft(VALUER, owners, POLICY, validation=DRAW, **chosen)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((1.0, "x"), "share must be above 0 and below 1, got 1.0"),
+        (("1", "x"), "share must be a number such as 0.25, got '1'"),
+        ((0.5, 7), "seed must be text, got 7"),
+    ],
+)
+def test_a_mistake_in_a_draw_gets_one_sentence(given, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        ValidationDraw(*given)
+
+
+def test_a_draw_leaves_rows_on_both_sides():
+    with pytest.raises(ValueError, match="there are no validation rows among 2; deliver more"):
+        ValidationDraw(1e-9, "x").split([[1.0], [2.0]], [0, 1])

@@ -1,0 +1,192 @@
+"""Pages of a payout: what the board sees, and what one owner sees of it."""
+
+import re
+from dataclasses import replace
+from hashlib import sha256
+from html import unescape
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellworth import KNNValuer, Owners, report
+from cellworth.payouts import OwnerValuer, Policy, split_revenue
+from cellworth.payouts.fraud_checks import OwnerFinding
+from cellworth.report import payout_pages
+from report_tables import HOSTILE
+
+BANKS = {"north": range(6), "south": range(6, 12)}
+
+
+def table(seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.tile(["yes", "no"], 6)
+    X = pd.DataFrame(
+        {name: rng.normal(size=12) + (y == "yes") for name in ("age", "income", "debt")},
+        index=[f"person-{i:02}" for i in range(12)],
+    )
+    return X, y
+
+
+@pytest.fixture(scope="module")
+def payout():
+    X, y = table()
+    owners = Owners(X, overlaps="equal")
+    for name, rows in BANKS.items():
+        owners = owners.assign(name, rows=list(X.index[list(rows)]), columns=["age", "income"])
+        owners = owners.assign(name, rows=list(X.index[list(rows)]), columns=["debt"])
+    owners = owners.assign("registry", columns=["debt"])
+    valuation = KNNValuer(2).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    return split_revenue(valuation, owners, amount="1000.00", policy=Policy(gate="off"))
+
+
+def read(write, subject, path, **given):
+    write(subject, path, **given)
+    return unescape(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def board(payout, tmp_path):
+    return read(report.write_payout, payout, tmp_path / "board.html", digest="5d41")
+
+
+def test_the_board_sees_owners_amounts_and_no_row(payout, board):
+    for owner, amount in zip(payout.owners, payout.amounts, strict=True):
+        assert re.search(rf">{owner}</bdi></th>\s*<td class=\"figure money\">{amount:,}<", board)
+    for low, high in payout.amount_intervals:
+        assert f">{low:,} to {high:,}<".replace("-", "\N{MINUS SIGN}") in board
+    assert "<h1><bdi>Payout of 1,000.00 EUR</bdi></h1>" in board
+    assert "5d41" in board
+    assert "person-" not in board
+
+
+def test_the_board_reads_what_was_not_checked(board):
+    for text in ("turned off by the policy", "there is no agreement", "had the right"):
+        assert text in board[board.index('id="open"') :]
+    assert "Did an owner copy rows" not in board
+
+
+def test_values_by_owner_and_column_are_sums_of_cells(payout):
+    found = payout_pages._sum_by_column(payout)
+    values, again = payout.valuation.values, np.zeros((3, 3))
+    for i, (row, column) in product((0, 1), product(range(12), range(3))):
+        if row in list(BANKS.values())[i]:
+            again[i, column] += values[row, column] / (2 if column == 2 else 1)
+    again[2, 2] = values[:, 2].sum() / 2
+    np.testing.assert_allclose(found, again, atol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=1), payout.values, atol=1e-12)
+
+
+def test_a_statement_shows_its_cells_and_no_other_owner(payout, tmp_path):
+    page = read(report.write_statement, payout.statement("south"), tmp_path / "s.html")
+    assert "north" not in page
+    assert "registry" not in page
+    shown = set(re.findall(r"person-(\d\d)", page))
+    assert shown <= {f"{i:02}" for i in BANKS["south"]}
+    assert len(shown) > 0
+    assert "50.0% is yours" in page
+
+
+def test_how_others_divide_their_cells_does_not_change_a_statement(tmp_path):
+    X, y = table()
+    valuation = KNNValuer(2).fit(X, y, X_val=X, y_val=y).valuation_
+    policy, pages = Policy(gate="off", negative="signed"), []
+    for others in ({"two": ["income", "debt"]}, {"secret": ["income"], "parts": ["debt"]}):
+        owners = Owners(X).assign("one", columns=["age"])
+        for name, columns in others.items():
+            owners = owners.assign(name, columns=columns)
+        payout = split_revenue(valuation, owners, amount="10.00", policy=policy)
+        page = read(report.write_statement, payout.statement("one"), tmp_path / "one.html")
+        # The interval of an amount depends on the errors of all owners.
+        page, n_intervals = re.subn("95% interval [^ ]+ to [^ ]+; of", "of", page)
+        assert n_intervals == 1
+        pages.append(page)
+    assert pages[0] == pages[1].replace("for 3 owners", "for 2 owners")
+
+
+def test_pages_are_the_same_bytes_every_time(payout, tmp_path):
+    for path in (tmp_path / "a", tmp_path / "b"):
+        path.mkdir()
+        report.write_payout(payout, path / "board.html")
+        payout_pages.write_statements(payout, path / "owners")
+    files = sorted(path.relative_to(tmp_path / "a") for path in (tmp_path / "a").rglob("*.html"))
+    assert len(files) == 4
+    for name in files:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_names_of_files_are_safe_and_differ():
+    owners = ("../../etc", "a/b", "a b", "", "日本", "CON", *HOSTILE)
+    names = list(payout_pages._name_files(owners))
+    assert len(set(names)) == len(owners)
+    assert all(re.fullmatch(r"[0-9]{2}(-[a-z0-9-]*[a-z0-9])?", name) for name in names)
+    assert names[0] == "01-etc"
+
+
+def test_pages_show_what_the_agreement_says(payout, tmp_path):
+    text = """contract = "<A1>"
+payout_date = 2026-12-05
+period = {from = 2026-11-01, to = 2026-11-30}
+"""
+    agreed = replace(payout, agreement=text)
+    pages = [read(report.write_payout, agreed, tmp_path / "board.html")]
+    pages += [
+        unescape(path.read_text(encoding="utf-8"))
+        for path in payout_pages.write_statements(agreed, tmp_path / "pages")
+    ]
+    for page in pages:
+        assert ">" + "<A1></bdi> · 1 November 2026 to 30 November 2026 · to be paid on 5" in page
+        assert sha256(text.encode()).hexdigest() in page
+
+
+def test_what_is_held_back_and_ties_are_shown(payout, tmp_path):
+    values, owners = payout.valuation, payout.ownership
+    held = split_revenue(values, owners, amount="1000", policy=Policy(gate="off", undecided="hold"))
+    page = read(report.write_payout, held, tmp_path / "held.html")
+    assert f'Held back</th><td class="figure money">{held.held:,}<' in page
+    assert 'Together</th><td class="figure money">1,000.00<' in page
+    equal = split_revenue(
+        values, owners, amount="1000", policy=Policy(gate="off", undecided="equal")
+    )
+    page = read(report.write_payout, equal, tmp_path / "equal.html")
+    assert len(equal.ties) > 0
+    assert page.count("Paid in equal parts") == len(equal.ties)
+
+
+def test_owners_who_were_players_have_no_values_of_cells(tmp_path):
+    X, y = table()
+    owners = Owners(X).assign("ann", columns=["age"]).assign("bob", columns=["income", "debt"])
+    valuer = OwnerValuer(KNNValuer(2)).fit(X, y, X_val=X, y_val=y, owners=owners)
+    policy = Policy(game="owners", gate="off")
+    payout = split_revenue(valuer.valuation_, owners, amount="9.00", policy=policy)
+    page = read(report.write_statement, payout.statement("bob"), tmp_path / "bob.html")
+    assert 'id="cells"' not in page
+    assert "24 <span" in page
+    assert "(cells)" not in page + read(report.write_payout, payout, tmp_path / "board.html")
+
+
+def test_findings_come_first_and_again_beside_their_question(tmp_path):
+    X, y = table()
+    copied = pd.concat([X, X.set_axis([f"copy-{i}" for i in range(12)])])
+    owners = Owners(copied).assign("ann", rows=list(X.index))
+    owners = owners.assign("bob", rows=list(copied.index[12:]))
+    labels = np.tile(y, 2)
+    valuation = KNNValuer(2).fit(copied, labels, cv=2, owners=owners).valuation_
+    policy = Policy(gate="warn", duplicates="pay")
+    with pytest.warns(UserWarning, match="have a twin among those of bob"):
+        payout = split_revenue(valuation, owners, amount="9.00", policy=policy)
+    page = read(report.write_payout, payout, tmp_path / "board.html")
+    (finding,) = [one for one in payout.findings if one.kind == "copied rows"]
+    assert page.count(finding.sentence) == 2
+    assert page.index("To resolve before money is paid") < page.index(finding.sentence)
+    asked = page[page.index("Did an owner copy rows of another?") :]
+    assert asked.index(finding.sentence) < asked.index("</tr>")
+
+
+def test_every_kind_of_finding_of_a_split_has_a_question():
+    listed = " ".join(OwnerFinding.__doc__.split("owners :")[0].split())
+    kinds = set(re.findall(r'"([a-z ]+)"', listed))
+    asked = {kind for kind, *_ in payout_pages._GATE}
+    # These come only from check_owners with a model, or are notes.
+    assert kinds - asked == {"better without", "perhaps below zero", "not checked"}

@@ -1,0 +1,262 @@
+"""Gains and divisors of NeighborAgreement against enumeration that shares no code with them."""
+
+from functools import cache
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from cellworth import KNNValuer, Owners, load, value_game
+from cellworth.knn import BinnedRanks, KNNGame, NeighborAgreement
+from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, PermutationSampler, Shapley
+from enumeration import block_values, number, subsets
+
+# Small tables have fewer rows than K, on purpose.
+pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors should")
+
+CLASSES = ["a", "b", "c"]
+RNG = np.random.default_rng(0)
+X, X_VAL = RNG.integers(0, 3, (5, 2)).astype(float), RNG.integers(0, 3, (3, 2)).astype(float)
+Y, Y_VAL = ["a", "b", "c", "a", "b"], ["a", "a", "c"]
+GAINS = {(vote, label): RNG.normal() for vote in CLASSES for label in CLASSES}
+MATCHES = {(label, label): 1.0 for label in CLASSES}
+SEMIVALUES = [Shapley(), Beta(4, 1), LeaveOneOut()]
+
+
+def mean_gain(rows, distances, gains, k, divisor):
+    """The gains of the nearest rows, averaged over all orders of ties."""
+    totals = [
+        sum(gains[row] for row in sorted(order, key=lambda row: distances[row])[:k])
+        for order in permutations(rows)
+    ]
+    return np.mean(totals) / (min(k, len(rows)) if divisor == "n_voters" else k)
+
+
+@cache
+def utilities(with_gains, k, divisor, empty):
+    """The utility of every coalition, straight from the definition."""
+    gains, table = GAINS if with_gains else MATCHES, np.zeros((32, 4))
+    for S in subsets(range(5)):
+        for F in subsets(range(2)) if S else ():
+            if F or empty == "prior":
+                for asked, label in zip(X_VAL, Y_VAL, strict=True):
+                    distances = ((X - asked)[:, list(F)] ** 2).sum(axis=1)
+                    earned = [gains.get((vote, label), 0.0) for vote in Y]
+                    mean = mean_gain(S, distances, earned, k, divisor)
+                    table[number(S), number(F)] += mean / len(Y_VAL)
+    return table
+
+
+def fit(agreement, k, **settings):
+    more = {"value_labels": settings.pop("value_labels", False)}
+    valuer = KNNValuer(k, scoring=agreement, scale=None, **settings)
+    return valuer.fit(X, Y, X_val=X_VAL, y_val=Y_VAL, **more).valuation_
+
+
+@pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+@pytest.mark.parametrize("divisor", ["n_neighbors", "n_voters"])
+@pytest.mark.parametrize(("gains", "k"), [(GAINS, 2), (GAINS, 9), (None, 3)])
+def test_values_with_gains_and_divisors_are_those_of_enumeration(
+    gains, k, divisor, empty, semivalue
+):
+    table = utilities(gains is not None, k, divisor, empty)
+    truth = block_values(table, (5, 2), semivalue, semivalue)
+    agreement = NeighborAgreement(gains=gains, divisor=divisor)
+    found = fit(agreement, k, empty=empty, semivalue=semivalue)
+    np.testing.assert_allclose(found.values, truth, atol=1e-12)
+    assert found.score == pytest.approx(table[-1, -1], abs=1e-12)
+    assert found.baseline == pytest.approx(table[-1, 0], abs=1e-12)
+
+
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+@pytest.mark.parametrize("gains", [GAINS, None])
+def test_labels_as_players_with_gains_and_divisors_are_those_of_enumeration(gains, empty):
+    table = utilities(gains is not None, 3, "n_voters", empty)
+    with_label = np.hstack([np.zeros_like(table), table])
+    truth = block_values(with_label, (5, 3), Shapley(), Shapley())
+    agreement = NeighborAgreement(gains=gains, divisor="n_voters")
+    found = fit(agreement, 3, empty=empty, value_labels=True)
+    np.testing.assert_allclose(found.values, truth, atol=1e-12)
+
+
+def utilities_within(radius, gains, empty):
+    """The utility of every coalition if all rows within a distance vote."""
+    table = np.zeros((32, 4))
+    for S in subsets(range(5)):
+        for F in subsets(range(2)) if S else ():
+            for asked, label in zip(X_VAL, Y_VAL, strict=True):
+                distances = np.sqrt(((X - asked)[:, list(F)] ** 2).sum(axis=1))
+                near = [gains.get((Y[row], label), 0.0) for row in S if distances[row] <= radius]
+                if near and (F or empty == "prior"):
+                    table[number(S), number(F)] += np.mean(near) / len(Y_VAL)
+    return table
+
+
+@pytest.mark.parametrize("semivalue", [Shapley(), Beta(4, 1)], ids=repr)
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+@pytest.mark.parametrize(("gains", "radius"), [(None, 1.0), (GAINS, 1.5), (None, 0.0)])
+def test_values_within_a_radius_are_those_of_enumeration(gains, radius, empty, semivalue):
+    table = utilities_within(radius, gains or MATCHES, empty)
+    agreement = NeighborAgreement(gains=gains, radius=radius)
+    found = fit(agreement, 5, empty=empty, semivalue=semivalue)
+    truth = block_values(table, (5, 2), semivalue, semivalue)
+    np.testing.assert_allclose(found.values, truth, atol=1e-12)
+    assert found.score == pytest.approx(table[-1, -1], abs=1e-12)
+    assert found.baseline == pytest.approx(table[-1, 0], abs=1e-12)
+    with_label = np.hstack([np.zeros_like(table), table])
+    truth = block_values(with_label, (5, 3), semivalue, semivalue)
+    found = fit(agreement, 5, empty=empty, semivalue=semivalue, value_labels=True)
+    np.testing.assert_allclose(found.values, truth, atol=1e-12)
+    game = KNNGame(X, Y, X_VAL, Y_VAL, scoring=agreement, scale=None, empty=empty)
+    everything = np.ones(5, dtype=bool), np.ones(2, dtype=bool)
+    assert game.value(*everything) == pytest.approx(table[-1, -1], abs=1e-12)
+    assert found.provenance.problem_spec["radius"] == radius
+
+
+def test_the_divisor_changes_the_values_of_labels_and_of_no_other_cell():
+    tables = [utilities(False, 3, divisor, "prior") for divisor in ("n_neighbors", "n_voters")]
+    assert np.abs(tables[0] - tables[1]).max() > 0.1
+    values = [block_values(table, (5, 2), Banzhaf(), Shapley()) for table in tables]
+    np.testing.assert_allclose(values[0], values[1], atol=1e-12)
+    by_label = [
+        fit(NeighborAgreement(divisor=divisor), 3, value_labels=True).values[:, -1]
+        for divisor in ("n_neighbors", "n_voters")
+    ]
+    assert np.abs(by_label[0] - by_label[1]).max() > 0.01
+
+
+@pytest.mark.parametrize("agreement", [NeighborAgreement(gains=GAINS, divisor="n_voters")])
+def test_the_game_has_the_same_utilities(agreement):
+    game = KNNGame(X, Y, X_VAL, Y_VAL, n_neighbors=3, scoring=agreement, scale=None)
+    truth = block_values(utilities(True, 3, "n_voters", "prior"), (5, 2), Shapley(), Shapley())
+    np.testing.assert_allclose(value_game(game, game.shape).values, truth, atol=1e-12)
+
+
+def test_gains_of_one_are_plain_agreement_to_the_bit():
+    for balanced, name in ((False, "neighbor_agreement"), (True, "balanced_neighbor_agreement")):
+        settings = {"sampler": PermutationSampler(2), "n_passes": 2, "random_state": 0}
+        plain, object_ = fit(name, 2, **settings), fit(NeighborAgreement(balanced), 2, **settings)
+        gains = fit(NeighborAgreement(balanced, MATCHES), 2, **settings)
+        for other in (object_, gains):
+            np.testing.assert_array_equal(other.values, plain.values)
+            np.testing.assert_array_equal(other.sampling_se, plain.sampling_se)
+        assert object_.provenance.problem_spec == plain.provenance.problem_spec
+        assert gains.provenance.problem_spec != plain.provenance.problem_spec
+
+
+@pytest.mark.parametrize("ranking", [None, BinnedRanks()])
+def test_groups_of_a_column_have_equal_weights(ranking):
+    rng = np.random.default_rng(5)
+    table, labels = rng.integers(0, 4, (40, 2)).astype(float), rng.integers(0, 2, 40)
+    asked, right = rng.integers(0, 4, (30, 2)).astype(float), rng.integers(0, 2, 30)
+    asked[:, 1] = np.repeat([0.0, 1.0, np.nan], [20, 7, 3])
+    settings = {"scale": None, "ranking": ranking}
+
+    def value(scoring, rows):
+        valuer = KNNValuer(3, scoring=scoring, **settings)
+        return valuer.fit(table, labels, X_val=asked[rows], y_val=right[rows]).valuation_
+
+    found = value(NeighborAgreement(balanced="x1"), slice(None))
+    alone = [value(None, rows) for rows in (slice(0, 20), slice(20, 27), slice(27, 30))]
+    np.testing.assert_allclose(found.values, np.mean([v.values for v in alone], 0), atol=1e-9)
+    # A validation error is within groups, as for classes.
+    squares = sum(v.validation_se**2 for v in alone) / 9
+    assert np.median(found.validation_se**2 / squares) == pytest.approx(1.0, rel=0.5)
+    assert found.provenance.problem_spec["balanced"] == "x1"
+    most = int(labels.mean() > 0.5)
+    shares = [np.mean(right[rows] == most) for rows in (slice(0, 20), slice(20, 27), slice(27, 30))]
+    assert found.scores.majority == pytest.approx(np.mean(shares))
+    plan = KNNValuer(3, scoring=NeighborAgreement(balanced="x1"), **settings).plan(
+        table, labels, X_val=asked, y_val=right
+    )
+    assert plan.scores.majority == pytest.approx(np.mean(shares))
+
+
+def test_two_classes_need_class_weights_only():
+    rng = np.random.default_rng(3)
+    table, labels = rng.integers(0, 4, (30, 2)).astype(float), rng.integers(0, 2, 30)
+    gains = {(0, 0): 2.0, (1, 0): -1.0, (0, 1): -0.5, (1, 1): 0.25}
+    weights = {(0, 0): 3.0, (1, 1): 0.75}
+    one, other = (
+        KNNValuer(3, scoring=NeighborAgreement(gains=each)).fit(table, labels).valuation_
+        for each in (gains, weights)
+    )
+    np.testing.assert_allclose(one.values, other.values, atol=1e-12)
+    assert one.score != pytest.approx(other.score)
+
+
+def test_validation_errors_are_linear_in_gains():
+    half = {pair: 0.5 * gain for pair, gain in GAINS.items()}
+    one, other = (fit(NeighborAgreement(gains=each), 2) for each in (GAINS, half))
+    np.testing.assert_allclose(one.validation_se, 2 * other.validation_se, rtol=1e-12)
+    assert np.nanmax(one.validation_se) > 0
+
+
+def test_gains_are_saved_with_a_valuation(tmp_path):
+    agreement = NeighborAgreement(gains=GAINS, divisor="n_voters")
+    fit(agreement, 2).save(tmp_path / "values")
+    found = load(tmp_path / "values")
+    spec = found.provenance.problem_spec
+    expected = [[GAINS[vote, label] for label in CLASSES] for vote in CLASSES]
+    assert (spec["gains"], spec["divisor"]) == (expected, "n_voters")
+    assert found.scores.name == "neighbor gain"
+    assert "majority vote" in found.scores.sentence
+
+
+@pytest.mark.parametrize(
+    "agreement", [NeighborAgreement(gains=GAINS, divisor="n_voters"), NeighborAgreement(radius=1)]
+)
+def test_an_agreement_fixes_gains_and_radius(agreement, tmp_path):
+    from cellworth.payouts import Agreement
+
+    owners = Owners(X).assign("first", rows=slice(0, 2)).assign("second", rows=slice(2, 5))
+    valuer = KNNValuer(2, scoring=agreement, scale=None, random_state=0)
+    validation = {"X_val": X_VAL, "y_val": Y_VAL}
+    drafted = Agreement.draft(valuer, owners, X=X, y=Y, **validation)
+    drafted.save(tmp_path / "agreement.toml")
+    saved = Agreement.from_toml(tmp_path / "agreement.toml")
+    valuation = valuer.fit(X, Y, **validation, owners=owners).valuation_
+    assert saved.difference(valuation) is None
+    other = KNNValuer(2, scale=None, random_state=0).fit(X, Y, **validation, owners=owners)
+    assert saved.difference(other.valuation_) is not None
+
+
+def test_owners_as_players_earn_gains():
+    from cellworth.payouts.owner_players import OwnerGame
+
+    agreement = NeighborAgreement(gains=GAINS, divisor="n_voters")
+    game = KNNGame(X, Y, X_VAL, Y_VAL, n_neighbors=3, scoring=agreement, scale=None)
+    owners = Owners(X).assign("first", rows=slice(0, 2)).assign("second", rows=slice(2, 5))
+    players = OwnerGame(game, owners)
+    everyone, cells = np.ones(players.shape[0], dtype=bool), np.ones(1, dtype=bool)
+    truth = utilities(True, 3, "n_voters", "prior")
+    assert players.value(everyone, cells) == pytest.approx(truth[-1, -1], abs=1e-12)
+    assert players.value(everyone, ~cells) == pytest.approx(truth[-1, 0], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("gains", "message"),
+    [
+        ({("a", "z"): 1}, "gains have the label 'z', which is not in y"),
+        ({"a": 1}, "got the key 'a'"),
+        ({("a", "a"): float("nan")}, "give a finite number"),
+        ([[1, 0], [0, 1]], "gains must be"),
+    ],
+)
+def test_wrong_gains_are_named(gains, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        fit(NeighborAgreement(gains=gains), 2)
+
+
+def test_what_gains_cannot_do_is_said():
+    with pytest.raises(ValueError, match="divisor must be 'n_neighbors' or 'n_voters', got 'K'"):
+        NeighborAgreement(divisor="K")
+    with pytest.raises(ValueError, match="radius must be a finite number from 0, got -1"):
+        NeighborAgreement(radius=-1)
+    with pytest.raises(ValueError, match="balanced='sex' must be the name of a column of X"):
+        fit(NeighborAgreement(balanced="sex"), 2)
+    with pytest.raises(TypeError, match="balanced must be True, False or the name of a column"):
+        NeighborAgreement(balanced=2)
+    with pytest.raises(ValueError, match="gains and divisors need exact ranks"):
+        fit(NeighborAgreement(gains=GAINS), 2, ranking=BinnedRanks())
