@@ -111,7 +111,7 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
 def render(rows: list[Row]) -> str:
     """Return a table of a result in Markdown."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [columns, *([_show(row.get(key)) for key in columns] for row in rows)]
+    lines = [columns, *([show(row.get(key)) for key in columns] for row in rows)]
     widths = [max(len(line[j]) for line in lines) for j in range(len(columns))]
     lines.insert(1, ["-" * width for width in widths])
     return "".join(
@@ -224,13 +224,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
     """Format a cell: a mean with two digits of its standard error, a number by its size."""
     if value is None:
         return "-"
     if isinstance(value, dict):
         if value["mean"] is None or not value["se"]:
-            return _show(value["mean"])
+            return show(value["mean"])
         digits = min(max(1 - math.floor(math.log10(value["se"])), 0), 4)
         return f"{value['mean']:,.{digits}f} ± {value['se']:,.{digits}f}"
     if isinstance(value, float):
