@@ -36,13 +36,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr, ndtri
-from scipy.stats import norm, rankdata
+from scipy.stats import norm
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
 from cellworth.diagnostics import anomaly_scores
 from cellworth.diagnostics.cells import standardize_values
 from experiments import tables
+from experiments.cell_scores import class_z, copod, ddc, ecod
 from experiments.frame import Tables, log, means
 
 QUICK = {"seeds": range(1), "sets": ("wine",), "trees": 20, "rows": 60, "errors": ("A",)}
@@ -134,22 +135,6 @@ def _replace_cells(
     return spoiled, wrong
 
 
-def class_z(X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the distance from the mean of the class, in its standard deviations."""
-    scores = np.empty(X.shape)
-    for label in np.unique(y):
-        alike = X[y == label]
-        scale = alike.std(axis=0)
-        scores[y == label] = np.abs(alike - alike.mean(axis=0)) / np.where(scale > 0, scale, 1)
-    return scores
-
-
-def ecod(X: np.ndarray) -> np.ndarray:
-    """Return the per-column score of ECOD (Li et al. 2022), the larger tail."""
-    tails = [np.apply_along_axis(rankdata, 0, side, method="max") / len(X) for side in (X, -X)]
-    return -np.log(np.minimum(*tails))
-
-
 def scores(given: Case, n_trees: int, n_neighbours: int, seed: int) -> dict[str, np.ndarray]:
     """Return the scores of each detector; high means anomalous."""
     X, y, _, X_val, y_val = given
@@ -163,12 +148,14 @@ def scores(given: Case, n_trees: int, n_neighbours: int, seed: int) -> dict[str,
     )
     return {
         "anomaly score (suspect_cells)": anomaly_scores(X, y),
-        f"KNN worth, K = {n_neighbours}, normalised": -standardize_values(knn.values_, y),
-        f"KNN worth, K = {n_neighbours}": -knn.values_,
+        f"KNN value, K = {n_neighbours}, normalized": -standardize_values(knn.values_, y),
+        f"KNN value, K = {n_neighbours}": -knn.values_,
         f"2D-OOB, {n_trees} trees": -both.fit(X, y).values_,
         "2D-OOB without its distance": -accuracy.fit(X, y).values_,
         "class-conditional |z|": class_z(X, y),
         "ECOD per column": ecod(X),
+        "COPOD per column": copod(X),
+        "DDC": ddc(X),
         "random": np.random.default_rng(seed).random(X.shape),
     }
 

@@ -34,11 +34,15 @@ import pandas as pd
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-_HELPERS = {"__main__", "frame", "tables"}
+_HELPERS = {"__main__", "cell_scores", "frame", "rival_programs", "tables"}
+# Where things are on one machine is no part of a result.
+_PLACES = {"data", "python"}
 _PACKAGES = ("cellworth", "numpy", "scikit-learn", "numba")
 _BEGAN = time.perf_counter()
-# A table of a page: NAME is that of a file in docs/results, TITLE one of its tables.
+# A table of a page: NAME is that of a file in docs/results, TITLE one of its tables; names of
+# columns may follow, each after " > ". A single figure: TITLE > first cell of the row > column.
 _IN_A_PAGE = re.compile(r"(<!-- result: (\S+) (.*?) -->\n).*?(<!-- end of result -->)", re.DOTALL)
+_FIGURE = re.compile(r"(<!-- figure: (\S+) (.*?) -->).*?(<!-- -->)", re.DOTALL)
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -93,8 +97,8 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
     wall, cpu = time.perf_counter(), time.process_time()
     tables = experiment.run(**given)
     settings = {
-        key: each.default for key, each in _parameters(experiment).items() if key != "data"
-    } | {key: each for key, each in given.items() if key != "data"}
+        key: each.default for key, each in _parameters(experiment).items() if key not in _PLACES
+    } | {key: each for key, each in given.items() if key not in _PLACES}
     return {
         "experiment": name,
         "quick": quick,
@@ -111,7 +115,7 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
 def render(rows: list[Row]) -> str:
     """Return a table of a result in Markdown."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [columns, *([show(row.get(key)) for key in columns] for row in rows)]
+    lines = [columns, *([_show(row.get(key)) for key in columns] for row in rows)]
     widths = [max(len(line[j]) for line in lines) for j in range(len(columns))]
     lines.insert(1, ["-" * width for width in widths])
     return "".join(
@@ -121,17 +125,30 @@ def render(rows: list[Row]) -> str:
 
 
 def update_page(text: str, folder: Path = RESULTS) -> str:
-    """Return a page whose tables are those of the results in a folder."""
+    """Return a page whose tables and marked figures are those of the results in a folder."""
 
     def table(found: re.Match[str]) -> str:
-        begin, name, title, end = found.groups()
-        result = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        if title not in result["tables"]:
-            have = ", ".join(result["tables"])
-            raise KeyError(f"{name}.json has no table {title!r}; it has {have}.")
-        return f"{begin}\n{render(result['tables'][title])}\n{end}"
+        begin, name, what, end = found.groups()
+        title, *columns = what.split(" > ")
+        rows = _find(folder, name, title)
+        shown = [{key: row[key] for key in columns} for row in rows] if columns else rows
+        return f"{begin}\n{render(shown)}\n{end}"
 
-    return _IN_A_PAGE.sub(table, text)
+    def figure(found: re.Match[str]) -> str:
+        begin, name, what, end = found.groups()
+        title, first, column = what.split(" > ")
+        row = next(row for row in _find(folder, name, title) if next(iter(row.values())) == first)
+        return f"{begin}{_show(row[column])}{end}"
+
+    return _FIGURE.sub(figure, _IN_A_PAGE.sub(table, text))
+
+
+def _find(folder: Path, name: str, title: str) -> list[Row]:
+    result = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    if title not in result["tables"]:
+        have = ", ".join(result["tables"])
+        raise KeyError(f"{name}.json has no table {title!r}; it has {have}.")
+    return list(result["tables"][title])
 
 
 def pages() -> list[Path]:
@@ -224,13 +241,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def show(value: Any) -> str:
+def _show(value: Any) -> str:
     """Format a cell: a mean with two digits of its standard error, a number by its size."""
     if value is None:
         return "-"
     if isinstance(value, dict):
         if value["mean"] is None or not value["se"]:
-            return show(value["mean"])
+            return _show(value["mean"])
         digits = min(max(1 - math.floor(math.log10(value["se"])), 0), 4)
         return f"{value['mean']:,.{digits}f} ± {value['se']:,.{digits}f}"
     if isinstance(value, float):

@@ -26,7 +26,7 @@ import pandas as pd
 from cellworth.diagnostics import anomaly_scores
 from cellworth.findings.data_audit import audit
 from experiments import tables
-from experiments.detection import ecod
+from experiments.cell_scores import ecod
 from experiments.frame import Tables, log, means
 
 QUICK = {"seeds": range(1), "rows": (300,), "methods": ("ECOD, strings by frequency",)}

@@ -5,7 +5,9 @@
 The tables hospital, rayyan, beers and flights are those of Raha (Mahdavi and others, 2019): a dirty
 and a clean copy of each; a cell is wrong where they differ. No label is given to any method.
 Reports AUROC and average precision over all cells of a table. Rarity is minus the logarithm of how
-often a content occurs in its column; ECOD (Li and others, 2022) gets strings coded by that number.
+often a content occurs in its column; ECOD (Li and others,
+2022), COPOD (Li and others, 2020) and DDC (Rousseeuw and Van den Bossche, 2018) get strings coded
+by how often they occur.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from cellworth import audit
 from cellworth.diagnostics import anomaly_scores
-from experiments.detection import ecod
+from experiments.cell_scores import copod, ddc, ecod
 from experiments.frame import Tables, log
 
 QUICK = {"sets": ("hospital",)}
@@ -45,6 +47,8 @@ METHODS = {
     "anomaly scores": lambda X: anomaly_scores(X, np.zeros(len(X), dtype=int)),
     "rarity": lambda X: -np.log(count_contents(X)),
     "ECOD, by frequency": lambda X: ecod(count_contents(X)),
+    "COPOD, by frequency": lambda X: copod(count_contents(X)),
+    "DDC, by frequency": lambda X: ddc(count_contents(X)),
 }
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from cellworth.diagnostics import anomaly_scores
 from experiments import tables
-from experiments.detection import class_z, ecod
+from experiments.cell_scores import class_z, ecod
 from experiments.frame import Tables, log, means
 
 QUICK = {"seeds": range(1), "rows": 1000, "all_rows": 0}

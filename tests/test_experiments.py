@@ -3,21 +3,22 @@
 import importlib
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import paper
-from experiments import frame, paper_outliers, paper_rows, paper_verdicts
+from experiments import cell_scores, frame, paper_outliers, rivals
 from experiments.frame import Mean
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
 # Packages that only these need.
-OTHERS = {"wrong_labels": "cleanlab", "verdicts": "lightgbm"}
+OTHERS = {"wrong_labels": "cleanlab", "verdicts": "lightgbm", "installed_sizes": "pip"}
 # Those that CI runs each time; the others are run with "long".
-OFTEN = {"detection", "paper_verdicts", "what_values_reveal"}
+OFTEN = {"detection", "what_values_reveal"}
 
 
 def parameter(name):
@@ -44,7 +45,80 @@ def test_an_experiment_runs_and_writes_its_figures(name, tmp_path, capsys):
 def test_tables_of_results_in_pages_are_those_of_their_files(page):
     text = page.read_text(encoding="utf-8")
     assert text.count("<!-- result:") == text.count("<!-- end of result -->")
+    assert text.count("<!-- figure:") == text.count("<!-- -->")
+    # A comment at the start of a line would end the paragraph.
+    assert "\n<!-- figure:" not in text
     assert frame.update_page(text) == text
+
+
+MARKED = re.compile(r"<!-- result: .*?<!-- end of result -->|<!-- figure: .*?<!-- -->", re.DOTALL)
+TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+CODE = re.compile(r"`[^`]*`")
+# What a measured figure looks like: a decimal, a percentage, an error, an amount with a unit.
+FIGURE = re.compile(r"(?<![\w.])\d*\.\d+|\d%|±|\d (s|seconds|ms|ns|MB|GB|times)\b")
+# Tables of conditions, versions, examples and rules.
+NO_MEASUREMENTS = {
+    "supported",
+    "what, read by later versions",
+    "column, distance of two cells",
+    "valuer, value of a block, fits",
+    "problem, use, coalitions, sampling error",
+    "h(S, F), a, b, a and b",
+    "`empty`, rows without columns, columns without rows, valuers",
+    "event, when, fields besides `time`, `level` and `message`",
+    "finding, condition, what it misses",
+    "scaled with",
+    "kind, example",
+    "you want, use, it takes",
+    "warning, condition, what to do",
+}
+
+
+def typed_by_hand(page):
+    """Return a page without what a result fills in, and without blocks of code."""
+    text = MARKED.sub("", page.read_text(encoding="utf-8"))
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def find_tables_of_figures(text):
+    """Return the header of each table in which a cell is, or has, a figure."""
+    found = []
+    for table in TABLE.findall(text):
+        header, _, *body = ([each.strip() for each in line.split("|")[1:-1]] for line in
+                            table.replace(r"\|", "/").splitlines())  # fmt: skip
+        cells = [cell for row in body for cell in row[1:]]
+        if any(FIGURE.search(CODE.sub("", c)) or re.match(r"[-+*]*\d", c) for c in cells):
+            found.append(", ".join(filter(None, header)))
+    return found
+
+
+def read_list_of_commands():
+    text = (frame.ROOT / "docs" / "explanation" / "measurements.md").read_text(encoding="utf-8")
+    return dict(re.findall(r"^\| (.+?) \| `(python .+?)` \|$", text, re.MULTILINE))
+
+
+def test_tables_of_figures_come_from_results_or_are_listed_with_their_command():
+    found = {each for page in frame.pages() for each in find_tables_of_figures(typed_by_hand(page))}
+    assert found - NO_MEASUREMENTS == set(read_list_of_commands())
+    assert found >= NO_MEASUREMENTS
+
+
+def test_listed_commands_exist():
+    for command in read_list_of_commands().values():
+        what, *name = command.split()[1:]
+        exists = name[1] in frame.names() if what == "-m" else (frame.ROOT / what).is_file()
+        assert exists, command
+
+
+@pytest.mark.parametrize(
+    ("row", "is_figure"),
+    [("| x | .91 |", True), ("| x | 446 |", True), ("| x | +3 ± 1 |", True),
+     ("| x | 12 MB |", True), ("| .91 | yes |", False), ("| x | `0.5` |", False),
+     ("| x | K = 5 |", False)],
+)  # fmt: skip
+def test_a_figure_is_told_from_words_and_code(row, is_figure):
+    table = f"| a | b |\n|---|---|\n{row}\n"
+    assert find_tables_of_figures(table) == (["a, b"] if is_figure else [])
 
 
 def test_results_in_the_docs_are_complete_runs_of_experiments_that_exist():
@@ -52,26 +126,6 @@ def test_results_in_the_docs_are_complete_runs_of_experiments_that_exist():
         result = json.loads(path.read_text(encoding="utf-8"))
         assert result["experiment"] in frame.names()
         assert not result["quick"]
-
-
-def test_verdicts_have_the_figures_of_the_results():
-    written = json.loads((frame.RESULTS / "paper_verdicts.json").read_text(encoding="utf-8"))
-    assert frame.measure("paper_verdicts", {})["tables"] == written["tables"]
-
-
-def test_a_verdict_needs_exactly_one_row():
-    rows = [{"a": 1, "b": 0.5}, {"a": 2, "b": 0.25}]
-    assert paper_verdicts.figure(rows, "b", a=2) == "0.250"
-    with pytest.raises(KeyError, match="0 rows have"):
-        paper_verdicts.figure(rows, "b", a=3)
-
-
-def test_close_rows_are_different_rows_of_like_value():
-    X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    values = np.array([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [8.0, 9.0]])
-    pairs, alike = paper_rows.close_pairs(X, values)
-    assert pairs.tolist() == [[0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
-    np.testing.assert_allclose(alike, [-1, 1, -1, 1, -1])
 
 
 def test_means_within_tables_come_first():
@@ -94,6 +148,11 @@ def test_a_page_gets_the_table_that_it_names(tmp_path):
     assert "| x    | 0.912 ± 0.010 | 1,200 |" in updated
     assert "old" not in updated
     assert frame.update_page(updated, tmp_path) == updated
+    some = frame.update_page(page.replace("words -->", "words > area -->"), tmp_path)
+    assert "| 0.912 ± 0.010 |\n" in some
+    assert "1,200" not in some
+    line = "It is <!-- figure: made two words > x > area -->old<!-- -->, <!-- -->"
+    assert frame.update_page(line, tmp_path) == line.replace("old", "0.912 ± 0.010")
     with pytest.raises(KeyError, match=r"made\.json has no table 'three'; it has two words"):
         frame.update_page(page.replace("two words", "three"), tmp_path)
 
@@ -145,3 +204,40 @@ def test_the_published_values_are_reproduced():
     given, published = paper_outliers.read_clean(DATA), paper_outliers.read_values(DATA, "clean")
     found = paper_outliers.transcribe(given, paper_outliers.sort_like_the_authors, 1000)
     np.testing.assert_allclose(found, published, atol=1e-15)
+
+
+def test_ddc_finds_a_cell_that_contradicts_its_correlated_columns():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 1)) + 0.2 * rng.normal(size=(200, 4))
+    # An ordinary value of the column, but not beside these others.
+    X[7] = [1.5, 1.5, 1.5, -1.5]
+    X = np.column_stack([X, np.arange(200) % 2])
+    scores = cell_scores.ddc(X)
+    assert np.unravel_index(scores.argmax(), scores.shape) == (7, 3)
+    # A column of two values is set aside.
+    assert not scores[:, 4].any()
+    assert 0 < (scores[:, :4] > 2.5758).mean() < 0.05
+
+
+def test_tail_scores_are_logarithms_of_empirical_tails():
+    X = np.array([[1.0], [2.0], [2.0], [9.0]])
+    np.testing.assert_allclose(cell_scores.ecod(X)[:, 0], -np.log([0.25, 0.75, 0.75, 0.25]))
+    # Skewed to the right, so that only the right tail, or the mean of both, counts.
+    left, right = -np.log([0.25, 0.75, 0.75, 1]), -np.log([1, 0.75, 0.75, 0.25])
+    np.testing.assert_allclose(
+        cell_scores.copod(X)[:, 0], np.maximum(right, (left + right) / 2), atol=1e-15
+    )
+
+
+@pytest.mark.filterwarnings("ignore:n_neighbors should be less")
+@pytest.mark.parametrize("n_neighbors", [3, 15])
+@pytest.mark.parametrize("twice", [False, True])
+def test_row_values_equal_enumeration_with_ties_and_more_neighbors_than_rows(n_neighbors, twice):
+    case = rivals.draw_case(5, n_neighbors)
+    given = rivals.repeat_rows(case) if twice else case
+    np.testing.assert_allclose(rivals.ours(given), rivals.enumerate_rows(given), atol=1e-14)
+
+
+def test_a_rival_that_is_not_installed_is_skipped_with_a_sentence(capsys):
+    assert rivals.ask("pydvl_rows", rivals.draw_case(5, 3), ["no such file"]) is None
+    assert "pyDVL is not measured: give --python the interpreter" in capsys.readouterr().err

@@ -20,7 +20,7 @@ from cellworth.diagnostics.cells import standardize_values
 from cellworth.diagnostics.suspects import format_cell, name_evidence
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
-from experiments import detection, tables, typos
+from experiments import cell_scores, detection, tables, typos
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -432,8 +432,8 @@ def test_swapped_cells_are_what_simple_baselines_do_not_find():
     case = detection.case("wine", "S", 0, DATA)
     ours, z, ecod = (
         detection.figures(case.wrong, score)[0]
-        for score in (anomaly_scores(case.X, case.y), detection.class_z(case.X, case.y),
-                      detection.ecod(case.X))
+        for score in (anomaly_scores(case.X, case.y), cell_scores.class_z(case.X, case.y),
+                      cell_scores.ecod(case.X))
     )  # fmt: skip
     assert ours > z > ecod
 

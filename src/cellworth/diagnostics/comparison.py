@@ -73,10 +73,6 @@ class Comparison:
     backend : str or None
         Data-frame library for :meth:`to_frame`.
 
-    See Also
-    --------
-    compare_models
-
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression
@@ -222,10 +218,6 @@ def compare_models(
     Returns
     -------
     Comparison
-
-    See Also
-    --------
-    repair_cells, removal_curve
 
     Notes
     -----

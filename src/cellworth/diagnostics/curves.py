@@ -86,10 +86,6 @@ class RemovalCurve:
     backend : str or None
         Data-frame library for :meth:`to_frame`.
 
-    See Also
-    --------
-    removal_curve, cellworth.plots.removal
-
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
@@ -216,10 +212,6 @@ def removal_curve(
     Returns
     -------
     RemovalCurve
-
-    See Also
-    --------
-    detection_curve, cellworth.plots.removal
 
     Notes
     -----
@@ -412,10 +404,6 @@ class DetectionCurve:
     backend : str or None
         Data-frame library for :meth:`to_frame`.
 
-    See Also
-    --------
-    detection_curve, cellworth.plots.detection
-
     Examples
     --------
     >>> from cellworth.diagnostics import detection_curve
@@ -509,10 +497,6 @@ def detection_curve(
     Returns
     -------
     DetectionCurve
-
-    See Also
-    --------
-    removal_curve, cellworth.plots.detection
 
     Examples
     --------

@@ -57,10 +57,6 @@ class Explanation:
     cells : tuple or None
         Content of the cell of each part, None if missing; only for rows, and with X.
 
-    See Also
-    --------
-    cellworth.explain_row, cellworth.explain_column, cellworth.plots.waterfall
-
     Examples
     --------
     >>> from cellworth.games import TableGame
@@ -164,10 +160,6 @@ def explain_row(
     -------
     Explanation
 
-    See Also
-    --------
-    explain_column, cellworth.plots.waterfall
-
     Examples
     --------
     >>> from cellworth import explain_row, value_game
@@ -208,10 +200,6 @@ def explain_column(valuation: Valuation, column: Hashable, *, n_similar: int = 3
     Returns
     -------
     Explanation
-
-    See Also
-    --------
-    explain_row, cellworth.plots.waterfall
 
     Examples
     --------

@@ -36,10 +36,6 @@ class PairInteractions:
     errors : array of shape (n_players, n_players)
         Standard errors due to the choice of validation rows; NaN if unknown.
 
-    See Also
-    --------
-    measure_interactions
-
     Examples
     --------
     >>> from cellworth.diagnostics import measure_interactions
@@ -121,10 +117,6 @@ def measure_interactions(
     Returns
     -------
     PairInteractions
-
-    See Also
-    --------
-    cellworth.payouts.measure_owner_interactions, cellworth.value_game
 
     References
     ----------

@@ -200,10 +200,6 @@ class BinnedRanks:
     width : float, default=0.02
         Range of the ranks in one bin, relative to the rank.
 
-    See Also
-    --------
-    cellworth.KNNValuer
-
     Examples
     --------
     >>> from cellworth.knn import BinnedRanks

@@ -88,10 +88,6 @@ class IntervalPlan:
     times_tasks : float
         How many times as many tasks a model game needs; 1 if sampling errors hardly matter.
 
-    See Also
-    --------
-    Payout
-
     Examples
     --------
     >>> from cellworth.payouts import IntervalPlan

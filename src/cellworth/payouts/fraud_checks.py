@@ -80,10 +80,6 @@ class OwnerFinding:
     stake : float or None, default=None
         Value of the first owner's rows that are copies, if single cells were valued.
 
-    See Also
-    --------
-    check_owners
-
     Examples
     --------
     >>> from cellworth import Owners
@@ -148,10 +144,6 @@ def check_owners(
     -------
     list of OwnerFinding
         Empty if there are none.
-
-    See Also
-    --------
-    split_revenue, share_copies
 
     Examples
     --------

@@ -100,10 +100,6 @@ class Statement:
     backend : str or None
         Data-frame library for :meth:`to_frame`.
 
-    See Also
-    --------
-    Payout, cellworth.report.write_statement
-
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
@@ -178,10 +174,6 @@ class Payout:
         Text of the agreement file, if there is one.
     previous : str or None
         Digest of the bundle before, from which shortfalls were carried over.
-
-    See Also
-    --------
-    split_revenue, cellworth.plots.owners, cellworth.report.write_payout
 
     Examples
     --------
@@ -577,10 +569,6 @@ def split_revenue(
     Returns
     -------
     Payout
-
-    See Also
-    --------
-    Policy, check_owners, cellworth.plots.owners
 
     Examples
     --------

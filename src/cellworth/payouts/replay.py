@@ -81,10 +81,6 @@ class Verdict:
     difference : str or None
         The first difference, as a sentence.
 
-    See Also
-    --------
-    verify_bundle
-
     Examples
     --------
     >>> from cellworth.payouts import Verdict
@@ -139,10 +135,6 @@ def verify_bundle(
     -------
     Verdict
         True if nothing differs; else ``difference`` describes the first difference.
-
-    See Also
-    --------
-    verify_chain, Payout
 
     Examples
     --------

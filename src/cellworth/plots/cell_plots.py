@@ -76,10 +76,6 @@ def beeswarm(
     -------
     matplotlib axes
 
-    See Also
-    --------
-    scatter, bar
-
     Examples
     --------
     >>> from matplotlib.figure import Figure
@@ -144,10 +140,6 @@ def scatter(
     Returns
     -------
     matplotlib axes
-
-    See Also
-    --------
-    beeswarm
 
     Examples
     --------

@@ -54,10 +54,6 @@ def removal(
     -------
     matplotlib axes
 
-    See Also
-    --------
-    cellworth.diagnostics.removal_curve, detection
-
     Examples
     --------
     >>> from matplotlib.figure import Figure
@@ -107,10 +103,6 @@ def detection(
     Returns
     -------
     matplotlib axes
-
-    See Also
-    --------
-    cellworth.diagnostics.detection_curve, removal
 
     Examples
     --------
@@ -171,10 +163,6 @@ def convergence(
     Returns
     -------
     matplotlib axes
-
-    See Also
-    --------
-    cellworth.runtime.TargetPrecision
 
     Examples
     --------

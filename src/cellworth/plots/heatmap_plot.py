@@ -91,10 +91,6 @@ def heatmap(
     -------
     matplotlib axes
 
-    See Also
-    --------
-    bar, waterfall, cellworth.report.save
-
     Examples
     --------
     >>> from matplotlib.figure import Figure

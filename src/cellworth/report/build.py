@@ -86,10 +86,6 @@ def save(
         False leaves out single rows and cells, and hashes of the data, from which contents could
         be guessed.
 
-    See Also
-    --------
-    summarize, write_payout, cellworth.plots.heatmap
-
     Examples
     --------
     >>> from pathlib import Path
@@ -134,10 +130,7 @@ def summarize(
 ) -> dict[str, Any]:
     """Return the contents of a report as plain data, ready for JSON.
 
-    Parameters
-    ----------
-    valuation, X, y, owners, payout, rounds, k, column_types, title, cells
-        As in :func:`~cellworth.report.save`.
+    Parameters are those of :func:`~cellworth.report.save`.
 
     Returns
     -------
@@ -146,10 +139,6 @@ def summarize(
         ``columns``, ``column_info`` (how each was interpreted), ``cells``, ``rows``, ``owners``,
         ``rounds``, ``provenance`` and ``heatmap`` (packed). What is unknown or hidden is None.
         Without cells there is no ``values_hash``, and ``provenance`` has no hash.
-
-    See Also
-    --------
-    render, save
 
     Examples
     --------
@@ -211,10 +200,6 @@ def write_audit(
     path : path
         An existing file is replaced.
     title : str, default="Audit of a table"
-
-    See Also
-    --------
-    cellworth.audit
 
     Examples
     --------

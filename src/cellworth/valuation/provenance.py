@@ -55,10 +55,6 @@ class Provenance:
     versions : mapping
         Python, cellworth and the packages that affect the results.
 
-    See Also
-    --------
-    cellworth.Valuation
-
     Examples
     --------
     >>> from cellworth import KNNValuer
@@ -221,10 +217,6 @@ class Scores:
         Accuracy of always guessing the most frequent class of the training rows.
     r2, rmse : float
         Coefficient of determination, and root mean squared error in units of the target.
-
-    See Also
-    --------
-    cellworth.Valuation
 
     Examples
     --------

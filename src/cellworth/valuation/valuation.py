@@ -48,10 +48,6 @@ class RowChunk:
     values, sampling_se : arrays of shape (n_rows of the strip, n_columns)
     validation_se : array of the same shape or None
 
-    See Also
-    --------
-    ShardedValuation
-
     Examples
     --------
     >>> from cellworth import KNNValuer
@@ -110,10 +106,6 @@ class Valuation:
         How each column was read, if a table was valued.
     held_out : Table or None
         The validation rows, for checks before a payout. They are not saved, copied or sent.
-
-    See Also
-    --------
-    load, cellworth.valuation.ValueList, cellworth.plots.heatmap, cellworth.report.save
 
     Examples
     --------

@@ -1,0 +1,177 @@
+"""Compare row values with pyDVL and shapiq, and scores of columns with PyOD, run by their own code.
+
+    python -m venv pydvl && pydvl/bin/pip install pydvl      # the same for shapiq and pyod
+    python -m experiments rivals --python pydvl/bin/python shapiq/bin/python pyod/bin/python
+
+Each rival runs in the first of these environments that has it. Row values are KNN-Shapley values
+(Jia and others, 2019) with utility 0 of no rows, on normal numbers: without ties; with each row
+twice, the second time with another label; and with more neighbors than rows. The truth is
+enumeration of all coalitions, ties averaged over their orders. shapiq has no closed form for
+neighbors: its ExactComputer enumerates the game that we give it, which averages ties. Seconds are
+of CPU time, the best of three, one thread, without imports and compilation.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from functools import cache
+from itertools import combinations
+from math import comb
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cellworth import KNNValuer, Runtime
+from cellworth.runtime import Serial
+from experiments import rival_programs
+from experiments.cell_scores import copod, ecod
+from experiments.frame import Tables, log
+
+QUICK = {"sizes": (100,)}
+_REPEATS = 3
+_SKIPPED = "not measured: give --python the interpreter of an environment that has it"
+
+
+def run(python: tuple[str, ...] = ("",), sizes: tuple[int, ...] = (100, 1000, 3000)) -> Tables:
+    """Return the largest differences from the truth, and seconds by number of rows."""
+    environments = [each for each in python if each]
+    cases = {
+        "10 rows, no ties, K = 3": draw_case(10, 3),
+        "10 rows, no ties, K = 15": draw_case(10, 15),
+        "5 rows, each twice, K = 3": repeat_rows(draw_case(5, 3)),
+    }
+    return {
+        "largest error of a row value": [
+            {"case": name} | compare_values(case, environments) for name, case in cases.items()
+        ],
+        "agreement of larger tables": [compare_rows(n, environments) for n in sizes],
+        "CPU seconds": [time_rows(n, environments) for n in sizes],
+        "scores of PyOD": [
+            compare_scores(name, ours, environments)
+            for name, ours in (("pyod_ecod", ecod), ("pyod_copod", copod))
+        ],
+    }
+
+
+def draw_case(n_rows: int, n_neighbors: int, n_queries: int = 8) -> dict[str, Any]:
+    """Draw normal numbers and labels that depend on them."""
+    rng = np.random.default_rng(n_rows)
+    X, X_val = rng.normal(size=(n_rows, 5)), rng.normal(size=(n_queries, 5))
+    y, y_val = ((part[:, 0] + rng.normal(size=len(part)) > 0).astype(int) for part in (X, X_val))
+    return {"X": X, "y": y, "X_val": X_val, "y_val": y_val, "n_neighbors": n_neighbors}
+
+
+def repeat_rows(case: dict[str, Any]) -> dict[str, Any]:
+    """Return each row twice, the second time with the other label."""
+    return case | {"X": np.tile(case["X"], (2, 1)), "y": np.append(case["y"], 1 - case["y"])}
+
+
+def enumerate_rows(case: dict[str, Any]) -> np.ndarray:
+    """Return Shapley values of rows by all coalitions; rows that tie share the places left."""
+    n_rows, K = len(case["X"]), case["n_neighbors"]
+    distances = ((case["X_val"][:, None] - case["X"]) ** 2).sum(axis=2)
+    match = case["y"] == case["y_val"][:, None]
+
+    def utility(members: tuple[int, ...]) -> float:
+        near, right = distances[:, members], match[:, members]
+        closer = (near[:, None, :] < near[:, :, None]).sum(axis=2)
+        equal = (near[:, None, :] == near[:, :, None]).sum(axis=2)
+        return float((np.clip((K - closer) / equal, 0, 1) * right).sum(axis=1).mean() / K)
+
+    values = np.zeros(n_rows)
+    utilities = {
+        members: utility(members) if members else 0.0
+        for size in range(n_rows + 1)
+        for members in combinations(range(n_rows), size)
+    }
+    for members, before in utilities.items():
+        weight = 1 / (n_rows * comb(n_rows - 1, len(members))) if len(members) < n_rows else 0
+        for row in set(range(n_rows)) - set(members):
+            values[row] += weight * (utilities[tuple(sorted((*members, row)))] - before)
+    return values
+
+
+def ours(case: dict[str, Any]) -> np.ndarray:
+    """Return our row values: one group of columns, no scaling, nothing for no columns."""
+    data = {key: case[key] for key in ("X", "y", "X_val", "y_val")}
+    runtime = Runtime(progress=False, executor=Serial())
+    valuer = KNNValuer(case["n_neighbors"], scale=None, empty="zero", runtime=runtime)
+    return valuer.fit(**data, column_groups=["all"] * case["X"].shape[1]).valuation_.rows().values
+
+
+def ask(program: str, case: dict[str, Any], environments: list[str]) -> Any:
+    """Return what a rival answers, or None if no environment has it."""
+    package = rival_programs.PROGRAMS[program][0]
+    for python in environments:
+        if not _has(python, package):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            source, target = Path(folder) / "in.npz", Path(folder) / "out.npz"
+            np.savez(source, **case)
+            command = [python, rival_programs.__file__, program, str(source), str(target)]
+            quiet = os.environ | {"PYTHONWARNINGS": "ignore"}
+            subprocess.run(command, check=True, env=quiet)  # noqa: S603
+            return dict(np.load(target))
+    log(f"{package} is {_SKIPPED}")
+    return None
+
+
+@cache
+def _has(python: str, package: str) -> bool:
+    look = [python, "-c", f"import importlib.metadata as m; m.version('{package}')"]
+    if not Path(python).exists():
+        return False
+    return not subprocess.run(look, check=False, capture_output=True).returncode  # noqa: S603
+
+
+def compare_values(case: dict[str, Any], environments: list[str]) -> dict[str, Any]:
+    """Return the largest difference of each package from enumeration."""
+    truth = enumerate_rows(case)
+    found = {"cellworth": _show(np.abs(ours(case) - truth).max())}
+    for program in ("pydvl_rows", "shapiq_rows"):
+        answer = ask(program, case, environments)
+        package = rival_programs.PROGRAMS[program][0]
+        name = f"{package} {answer['version']}" if answer else package
+        found[name] = _show(np.abs(answer["answer"] - truth).max()) if answer else _SKIPPED
+    return found | {"largest value": float(np.abs(truth).max())}
+
+
+def compare_rows(n_rows: int, environments: list[str]) -> dict[str, Any]:
+    """Return how far pyDVL's row values are from ours, without ties and with K <= N."""
+    case = draw_case(n_rows, 5, 100)
+    answer = ask("pydvl_rows", case, environments)
+    apart = _show(np.abs(answer["answer"] - ours(case)).max()) if answer else _SKIPPED
+    return {"rows": n_rows, "largest difference of pyDVL from cellworth": apart}
+
+
+def time_rows(n_rows: int, environments: list[str]) -> dict[str, Any]:
+    """Return CPU seconds of row values with 100 validation rows."""
+    case = draw_case(n_rows, 5, 100)
+    seconds = []
+    ours(case)
+    for _ in range(_REPEATS):
+        began = time.process_time()
+        ours(case)
+        seconds.append(time.process_time() - began)
+    answer = ask("pydvl_rows", case | {"repeats": _REPEATS}, environments)
+    return {
+        "rows": n_rows,
+        "cellworth": min(seconds),
+        "pyDVL": float(answer["seconds"]) if answer else _SKIPPED,
+    }
+
+
+def compare_scores(program: str, ours: Any, environments: list[str]) -> dict[str, Any]:
+    """Return how far our terms of a detector are from PyOD's."""
+    X = np.random.default_rng(0).normal(size=(200, 6)) ** 3
+    answer = ask(program, {"X": X}, environments)
+    apart = _show(np.abs(answer["answer"] - ours(X)).max()) if answer else _SKIPPED
+    return {"detector": program.removeprefix("pyod_").upper(), "largest difference": apart}
+
+
+def _show(number: float) -> str:
+    return f"{number:.1e}"
