@@ -1,9 +1,13 @@
 """Measure what frauds gain before and after the gate, and how often honest owners are reported.
 
+    python -m experiments frauds --parts issue
     python -m experiments frauds --parts honest
     python -m experiments frauds --parts power
     python -m experiments frauds --parts attacks
 
+issue: 600 people and 9 columns of Adult, five owners, 100,000 EUR, 100 validation rows; what an
+operator first tried, before and after (see attacks), how much amounts differ between six draws of
+validation rows, and a second month with rows that belong to nobody.
 honest: samples of twelve tables, distributed at random (2, 5 or 10 owners) or by a column (its
 categories or quarters), with all columns or with six; each owner alone, each pair of owners and
 each owner with 100 validation rows is one chance of a false alarm. power: 600 people of Adult, five
@@ -14,9 +18,11 @@ negative values cut off, equal rows paid) and after (default policy; 0 if not pa
 
 from __future__ import annotations
 
+import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -25,7 +31,14 @@ import numpy as np
 import pandas as pd
 
 from cellworth import KNNValuer, Owners
-from cellworth.payouts import Policy, check_owners, share_copies, split_revenue
+from cellworth.payouts import (
+    Agreement,
+    Policy,
+    check_owners,
+    share_copies,
+    split_revenue,
+    verify_chain,
+)
 from experiments import tables
 from experiments.frame import Mean, Row, Tables, log
 
@@ -197,9 +210,13 @@ class Deal:
         X = self.X.iloc[rows]
         self.add(jitter(X, self.rng) if moved else X, self.y[rows], owner)
 
+    def hold(self) -> Owners:
+        """Return who holds what."""
+        return assign(self.X, self.whose)
+
     def pay(self, n_neighbors: int, *, guarded: bool, negative: str) -> tuple[float, str]:
-        """Return what the party gets, and what stopped the payout."""
-        X, y, owners = self.X, self.y, assign(self.X, self.whose)
+        """Return what the party gets, or the most that an owner gets, and what stopped it."""
+        X, y, owners = self.X, self.y, self.hold()
         gate, duplicates = ("refuse", "share") if guarded else ("off", "pay")
         policy = Policy(negative=negative, gate=gate, duplicates=duplicates)
         with warnings.catch_warnings():
@@ -211,10 +228,12 @@ class Deal:
             try:
                 payout = split_revenue(valued, owners, amount="100000.00", policy=policy)
             except ValueError:
-                found = check_owners(owners, valued)
-                return 0.0, ", ".join(dict.fromkeys(f.kind for f in found)) or "refused"
+                kinds = dict.fromkeys(one.kind for one in check_owners(owners, valued))
+                return 0.0, ", ".join(kind for kind in kinds if "below zero" not in kind)
         names = {f"owner {code}" for code in self.friends}
         paid = dict(zip(payout.owners, map(float, payout.amounts), strict=True))
+        if not names:
+            return max(paid.values()), ""
         return sum(paid.get(name, 0.0) for name in names), ""
 
 
@@ -342,19 +361,181 @@ def measure_attacks(data: Path, seeds: range, names: tuple[str, ...]) -> list[Ro
     return rows
 
 
+class ShellDeal(Deal):
+    """Owner 0 gives its cells of negative value to a shell."""
+
+    def __init__(self, data: Path, seed: int) -> None:
+        super().__init__(data, seed)
+        valuer = KNNValuer(5, n_passes=1, random_state=0)
+        honest = valuer.fit(self.X, self.y, X_val=self.val.X, y_val=self.val.y).valuation_
+        mine = (self.whose == 0)[:, np.newaxis]
+        self.parts = {0: mine & (honest.values >= 0), 9: mine & (honest.values < 0)}
+        self.friends = set(self.parts)
+
+    def hold(self) -> Owners:
+        """Return who holds what; rows of owner 0 are divided by cells."""
+        owners = Owners(self.X)
+        for code, cells in self.parts.items():
+            owners = owners.assign(f"owner {code}", cells=cells)
+        for code in range(1, N_OWNERS):
+            owners = owners.assign(f"owner {code}", rows=self.whose == code)
+        return owners
+
+
+class NoiseDeal(Deal):
+    """Cells and labels are noise, and no one cheats."""
+
+    def __init__(self, data: Path, seed: int) -> None:
+        super().__init__(data, seed)
+        rng = np.random.default_rng([seed, 7])
+        noise = [
+            tables.Table(
+                pd.DataFrame(rng.normal(size=(n, len(COLUMNS))), columns=COLUMNS),
+                rng.integers(0, 2, n),
+            )
+            for n in (N_PEOPLE, N_VALIDATION)
+        ]
+        self.X, self.y, self.val = noise[0].X, noise[0].y, noise[1]
+        self.friends = set()
+
+
+# What was tried, the table it is tried on, one of the attacks, and numbers of neighbors.
+TRIED = (
+    ("own rows three times", Deal, "own rows 3 times", (5,)),
+    ("validation rows as own rows", Deal, "all validation rows as own", (1, 5)),
+    ("a rival's rows, age and hours moved", Deal, "a rival's rows copied, moved", (5,)),
+    ("bad cells to a shell", ShellDeal, None, (5,)),
+    ("a table of pure noise: the largest amount", NoiseDeal, None, (5,)),
+)
+
+
+def measure_issue(data: Path, seeds: range) -> list[Row]:
+    """Return what owner 0 gets if it is honest, and with a fraud before and after."""
+    rows = []
+    for name, make, attack, neighbors in TRIED:
+        for n_neighbors in neighbors:
+            lines, stopped = [], Counter()
+            for seed in seeds:
+                deal = make(data, seed)
+                if attack:
+                    ATTACKS[attack](deal)
+                honest = [np.nan, np.nan]
+                if deal.friends:
+                    honest = pay_honest(data, seed, n_neighbors, frozenset({0}))
+                before = deal.pay(n_neighbors, guarded=False, negative="floor")[0]
+                after, why = deal.pay(n_neighbors, guarded=True, negative="signed")
+                stopped[f"refused ({why})" if why else "paid"] += 1
+                # If nothing is paid, there is nothing to compare.
+                lines.append((honest[0], before, honest[1], np.nan if why else after))
+            columns = ("honest, before", "before", "honest, now", "now")
+            figures = zip(columns, np.transpose(lines), strict=True)
+            row = {"tried": name, "K": n_neighbors}
+            row |= {key: Mean.of(each) for key, each in figures}
+            why = "; ".join(f"{n} x {text}" for text, n in stopped.items())
+            rows.append(row | {"outcome": why})
+            log(name, n_neighbors)
+    return rows
+
+
+def measure_draws(data: Path, seeds: range, n_draws: int = 6) -> list[Row]:
+    """Return how much owner 0's amount depends on the validation rows, and what intervals say."""
+    rows = []
+    adult = load_adult(data)
+    drawn = tables.Table(adult.X[COLUMNS], adult.y)
+    for seed in seeds:
+        order = np.random.default_rng(seed).permutation(len(adult.y))
+        people = drawn.part(order[:N_PEOPLE])
+        whose = np.repeat(np.arange(N_OWNERS), N_PEOPLE // N_OWNERS)
+        owners, X, y = share_copies(assign(people.X, whose), people.X, people.y)
+
+        def split(val: tables.Table, owners: Owners = owners, X=X, y=y):
+            valuer = KNNValuer(5, n_passes=1, random_state=0)
+            valued = valuer.fit(X, y, X_val=val.X, y_val=val.y, owners=owners).valuation_
+            policy = Policy(gate="off")
+            return split_revenue(valued, owners, amount="100000.00", policy=policy)
+
+        start = N_PEOPLE + n_draws * N_VALIDATION
+        truth = np.array(split(drawn.part(order[start : start + 3_000])).amounts, dtype=float)
+        amounts, covered, widths = [], 0, []
+        for i in range(n_draws):
+            first = N_PEOPLE + i * N_VALIDATION
+            payout = split(drawn.part(order[first : first + N_VALIDATION]))
+            ends = np.array(payout.amount_intervals, dtype=float)
+            amounts.append(float(payout.amounts[0]))
+            widths.append(np.diff(ends, axis=1).mean())
+            covered += int(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).sum())
+        rows.append(
+            {"people": seed, "lowest": min(amounts), "highest": max(amounts)}
+            | {"by 3,000 rows": truth[0], "mean width": float(np.mean(widths))}
+            | {"intervals that hold it": covered, "of": n_draws * N_OWNERS}
+        )
+        log("six draws", seed)
+    return rows
+
+
+def measure_second_month(data: Path, seeds: range) -> list[Row]:
+    """Return what happens to 60 rows that nobody owns, and whether two months make a chain."""
+    outcomes: Counter[tuple[str, str]] = Counter()
+    n_first = N_PEOPLE - 60
+    for seed in seeds:
+        people, val = draw_people(data, seed)
+        whose = np.where(np.arange(N_PEOPLE) < n_first, np.arange(N_PEOPLE) // 120, N_OWNERS)
+        X, y, on = people.X, people.y, {"X_val": val.X, "y_val": val.y}
+        valuer, policy = KNNValuer(5, n_passes=1, random_state=0), Policy(negative="carry")
+        began = datetime.now(UTC).replace(microsecond=0) - timedelta(days=60)
+        agreement = Agreement.draft(
+            valuer, assign(X[:n_first], whose[:n_first]), policy,
+            created=began, X=X[:n_first], y=y[:n_first], **on,
+        )  # fmt: skip
+
+        def pay(agreed, X, y, carried=None, *, valuer=valuer, on=on):
+            owners, rows, labels = agreed.prepare(X, y)
+            valued = valuer.fit(rows, labels, **on, owners=owners).valuation_
+            return agreed.split(valued, X, y, amount="100000.00", carried=carried)
+
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            months = [Path(folder) / "january", Path(folder) / "february"]
+            first = pay(agreement, X[:n_first], y[:n_first])
+            first.save(months[0], time=began + timedelta(days=1))
+            try:
+                pay(agreement, X, y, months[0])
+                outcomes["60 new rows belong to nobody", "paid"] += 1
+            except ValueError as error:
+                said = "refused" if "owner" in str(error) else str(error)
+                outcomes["60 new rows belong to nobody", said] += 1
+            amended = agreement.amend(owners=assign(X, whose), created=began + timedelta(days=30))
+            payout = pay(amended, X, y, months[0])
+            payout.save(months[1], time=began + timedelta(days=31))
+            got = dict(zip(payout.owners, payout.amounts, strict=True))[f"owner {N_OWNERS}"]
+            outcomes["amended: they have an owner", "it is paid" if got > 0 else "not paid"] += 1
+            verdict = verify_chain(months)
+            outcomes["chain of both months", "verified" if verdict else verdict.difference] += 1
+        log("second month", seed)
+    return [
+        {"tried": what, "outcome": outcome, "draws": n_draws}
+        for (what, outcome), n_draws in outcomes.items()
+    ]
+
+
 def run(
     data: Path,
     *,
     seeds: range = range(10),
-    parts: tuple[str, ...] = ("honest", "power", "attacks"),
+    parts: tuple[str, ...] = ("issue", "honest", "power", "attacks"),
     sets: tuple[str, ...] = TABLES,
     shares: tuple[float, ...] = (1.0, 0.5, 0.2, 0.1, 0.05),
     attacks: tuple[str, ...] = tuple(ATTACKS),
 ) -> Tables:
     """Run some parts."""
     measured = {
-        "honest": lambda: measure_honest(data, seeds, sets),
-        "power": lambda: measure_power(data, seeds, shares),
-        "attacks": lambda: measure_attacks(data, seeds, attacks),
+        "issue": lambda: {
+            "issue": measure_issue(data, seeds),
+            "validation draws": measure_draws(data, seeds),
+            "second month": measure_second_month(data, seeds),
+        },
+        "honest": lambda: {"honest": measure_honest(data, seeds, sets)},
+        "power": lambda: {"power": measure_power(data, seeds, shares)},
+        "attacks": lambda: {"attacks": measure_attacks(data, seeds, attacks)},
     }
-    return {part: measured[part]() for part in parts}
+    return {title: rows for part in parts for title, rows in measured[part]().items()}

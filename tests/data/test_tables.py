@@ -4,7 +4,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth.data.tables import Table, entries_per_cell
+from cellworth.data.tables import HashedRows, Table, entries_per_cell
 
 COLUMNS = {
     "age": [31, 42, 53],
@@ -141,3 +141,26 @@ def test_entries_of_cells_are_taken_only_from_frames_that_are_labelled_alike():
         ValueError, match=r"the row ids of the table .* in the same order, got 's', 'r'"
     ):
         entries_per_cell(marks[::-1], *labels, called="marks")
+
+
+def test_equal_rows_have_equal_hashes_in_every_library():
+    columns = {"n": [1, 2, 2], "x": [0.5, None, None], "s": ["a", "b", None]}
+    tables = [
+        Table.from_data(library(columns), called="X")
+        for library in (pd.DataFrame, pl.DataFrame, pa.table)
+    ]
+    hashed = HashedRows.of(tables[0])
+    assert len(set(hashed.hashes.tolist())) == 3
+    for table in tables:
+        assert hashed.hash(table).tolist() == hashed.hashes.tolist()
+    assert HashedRows.from_plain(hashed.to_plain()).hashes.tolist() == hashed.hashes.tolist()
+
+
+def test_hashes_of_rows_are_those_of_numbers_and_strings_not_of_types():
+    hashed = HashedRows.of(Table.from_data([[1.0, -0.0], [2.0, 3.0]], called="X"))
+    mixed = Table.from_data(np.array([[True, 0], [2, 3], ["2", 3]], dtype=object), called="X")
+    assert (hashed.hash(mixed)[:2] == hashed.hashes).all()
+    assert hashed.hash(mixed)[2] not in hashed.hashes
+    # Cells do not run into each other.
+    one, other = (Table.from_data([row], called="X") for row in (["ab", "c"], ["a", "bc"]))
+    assert hashed.hash(one) != hashed.hash(other)

@@ -1,7 +1,9 @@
 """The gate: copies and bad cells are found, honest tables pass."""
 
+import json
 import pickle
 import time
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import ExactValuer, KNNValuer, Owners, load, value_game
 from cellworth.data import Blocks
+from cellworth.data.tables import HashedRows, Table
 from cellworth.diagnostics import repair_cells
 from cellworth.games import TableGame
 from cellworth.payouts import Policy, check_owners, split_revenue
@@ -142,24 +145,49 @@ def test_an_owner_of_validation_rows_is_found_from_fit_to_split(change):
         split_revenue(valuation, owners, amount="1.00", policy=Policy(gate="refuse"))
 
 
-def test_a_loaded_valuation_needs_its_validation_rows(tmp_path):
-    table, validation = people(300), people(100, seed=1)
-    owners = rows_of(table, np.repeat(list("abc"), 100))
+def test_a_loaded_valuation_finds_equal_validation_rows_and_says_what_it_cannot(tmp_path):
+    validation = people(100, seed=1)
+    honest = people(300)
+    leaky = pd.concat([honest[:200], validation], ignore_index=True)
+    data = {"X_val": validation, "y_val": validation["age"] > 45}
+    for table, kinds in ((honest, []), (leaky, ["leaked rows"])):
+        owners = rows_of(table, np.repeat(list("abc"), 100))
+        folder = tmp_path / str(len(kinds))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            KNNValuer(3, n_passes=1).fit(table, table["age"] > 45, **data).valuation_.save(folder)
+        *found, note = check_owners(owners, load(folder))
+        assert column_types(found) == kinds
+        assert note.kind == "not checked"
+        assert "equal, not for changed ones" in note.sentence
+        assert column_types(check_owners(owners, load(folder), X_val=validation)) == kinds
+    assert found[0].owners == ("c",)
+    assert found[0].figure == 1.0
+    with pytest.raises(ValueError, match="of the rows of c have a twin among the validation rows"):
+        split_revenue(load(folder), owners, amount="1.00")
+
+
+def test_a_valuation_saved_before_there_were_hashes_asks_for_the_rows(tmp_path):
+    table, validation = people(60), people(30, seed=1)
     data = {"X_val": validation, "y_val": validation["age"] > 45}
     KNNValuer(3, n_passes=1).fit(table, table["age"] > 45, **data).valuation_.save(tmp_path)
-    loaded = load(tmp_path)
-    (finding,) = check_owners(owners, loaded)
-    assert finding.kind == "not checked"
-    assert "pass X_val" in finding.sentence
-    assert check_owners(owners, loaded, X_val=validation) == []
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["held_out"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    (note,) = check_owners(rows_of(table, np.arange(60) % 2), load(tmp_path))
+    assert "were not checked for copies of validation rows" in note.sentence
 
 
-def test_validation_rows_are_not_pickled():
+def test_pickles_and_folders_have_hashes_in_place_of_validation_rows(tmp_path):
     table, validation = people(60), people(30, seed=1)
     data = {"X_val": validation, "y_val": validation["age"] > 45}
     valuation = KNNValuer(3, n_passes=1).fit(table, table["age"] > 45, **data).valuation_
-    assert valuation.held_out is not None
-    assert pickle.loads(pickle.dumps(valuation)).held_out is None  # noqa: S301
+    valuation.save(tmp_path)
+    hashed = HashedRows.of(Table.from_data(validation, called="X_val"))
+    for copy in (pickle.loads(pickle.dumps(valuation)), load(tmp_path)):  # noqa: S301
+        assert isinstance(copy.held_out, HashedRows)
+        assert copy.held_out.key == hashed.key
+        assert np.array_equal(copy.held_out.hashes, hashed.hashes)
 
 
 def test_owners_of_columns_are_told_of_leaks_together():

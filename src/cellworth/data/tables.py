@@ -217,6 +217,67 @@ def column_sha256(column: NDArray[Any]) -> bytes:
     return digest.digest()
 
 
+@dataclass(frozen=True, eq=False)
+class HashedRows:
+    """Hashes of a table's rows, by which equal rows are found without keeping the rows.
+
+    Someone who guesses all cells of a row can confirm the guess. The key, which is the hash of the
+    table, makes hashes of the same row in two tables differ.
+    """
+
+    key: str
+    hashes: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, table: Table) -> HashedRows:
+        """Hash the rows of a table."""
+        key = table.sha256()
+        return cls(key, cls(key, np.zeros(0, dtype=np.uint64)).hash(table))
+
+    def hash(self, table: Table) -> NDArray[np.uint64]:
+        """Return the hashes of another table's rows, with the same key."""
+        columns = (_encode_cells(table.column(j)) for j in range(table.shape[1]))
+        key = bytes.fromhex(self.key)
+        rows = (
+            hashlib.blake2b(b"".join(cells), digest_size=8, key=key).digest()
+            for cells in zip(*columns, strict=True)
+        )
+        return np.frombuffer(b"".join(rows), dtype="<u8").astype(np.uint64)
+
+    def to_plain(self) -> dict[str, str]:
+        """Return the key and all hashes as text."""
+        return {"key": self.key, "hashes": self.hashes.astype("<u8").tobytes().hex()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, str]) -> HashedRows:
+        """Create HashedRows from the output of :meth:`to_plain`."""
+        hashes = np.frombuffer(bytes.fromhex(plain["hashes"]), dtype="<u8")
+        return cls(plain["key"], hashes.astype(np.uint64))
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+
+def _encode_cells(column: NDArray[Any]) -> list[bytes]:
+    """Return the cells as bytes; equal numbers and strings have equal ones, whatever their type."""
+    numbers = _as_exact_floats(column)
+    if numbers is None:
+        if column.dtype.kind == "M":
+            column = column.astype("datetime64[us]")
+        return [_encode_cell(cell) for cell in column.tolist()]
+    content = (numbers + 0.0).astype("<f8").tobytes()
+    cells = (b"n" + content[i : i + 8] for i in range(0, len(content), 8))
+    return [b"-" if lost else cell for lost, cell in zip(np.isnan(numbers), cells, strict=True)]
+
+
+def _encode_cell(cell: Any) -> bytes:
+    if is_missing(cell):
+        return b"-"
+    if isinstance(cell, bool | int | float) and abs(cell) <= LARGEST_EXACT:
+        return b"n" + np.array([cell + 0.0], dtype="<f8").tobytes()
+    return b"t" + _add_length(str(cell).encode())
+
+
 def _as_exact_floats(column: NDArray[Any]) -> NDArray[np.float64] | None:
     if column.dtype.kind == "O":
         if not all(_is_number_or_missing(cell) for cell in column.tolist()):

@@ -418,7 +418,7 @@ class Agreement:
 
         X is the table as delivered. Its labels ``y`` are needed if it has equal rows and
         ``duplicates="share"`` was agreed on; value what :meth:`prepare` returns. ``X_val`` is
-        needed to check for copied validation rows if the valuation was loaded.
+        needed to find changed copies of validation rows if the valuation was loaded.
         """
         (owners, _, _), difference = self.prepare(X, y), self.difference(valuation)
         if difference is None and self._draws_from(owners.table.row_ids):

@@ -13,7 +13,7 @@ import numpy as np
 from cellworth.data.arguments import MISSING, Floats, Mask, Positions
 from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners
-from cellworth.data.tables import Table, TableLike, VectorLike
+from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike
 from cellworth.knn.columns import NumericColumn, read_column
 from cellworth.payouts.policy import take_labels, take_rows
 
@@ -228,6 +228,28 @@ class TwinSearch:
         return Nearness(queries, ratios.min(axis=1), n_near, equal, crowded, alone, n_nearest - 1)
 
 
+class EqualSearch:
+    """Equal rows, by hashes of a table's rows and of validation rows, which are not at hand."""
+
+    def __init__(self, table: Table, validation: HashedRows) -> None:
+        self._codes = np.append(validation.hash(table), validation.hashes)
+        self.n_columns: int = table.shape[1]
+
+    def between(self, rows: Positions, others: Positions, columns: Positions) -> Nearness:
+        """Compare rows with other rows; hashes are of all columns."""
+        codes, counts = np.unique(self._codes[others], return_counts=True)
+        mine = self._codes[rows]
+        at = np.minimum(np.searchsorted(codes, mine), len(codes) - 1)
+        n_equal = np.where(codes[at] == mine, counts[at], 0) - (rows is others)
+        ratios = np.where(n_equal == 1, 0.0, 1.0)
+        apart = np.ones(len(rows), dtype=bool)
+        return Nearness(rows, ratios, np.ones_like(rows), n_equal > 0, n_equal > 1, apart, 1)
+
+    def within(self, rows: Positions, columns: Positions) -> Nearness:
+        """Compare rows among themselves."""
+        return self.between(rows, rows, columns)
+
+
 def _thin_out(rows: Positions, n_others: int, n_distances: int) -> Positions:
     """Return some of the rows, evenly spaced, so that the search stays short."""
     most = min(max(n_distances // n_others, _LEAST_QUERIES), _MOST_QUERIES)
@@ -235,7 +257,7 @@ def _thin_out(rows: Positions, n_others: int, n_distances: int) -> Positions:
 
 
 def find_copied_rows(
-    search: TwinSearch, rows: Mapping[str, Positions], columns: Positions
+    search: TwinSearch | EqualSearch, rows: Mapping[str, Positions], columns: Positions
 ) -> Twins | None:
     """Return the twins of two owners, from the one who may have copied; None without twins.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Mask, Model, Positions, Scoring
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners, are_players
-from cellworth.data.tables import Table, TableLike, VectorLike
+from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.comparison import Comparison, compare_models
 from cellworth.diagnostics.repair import repair_cells
@@ -27,6 +27,7 @@ from cellworth.payouts.allocation import (
 )
 from cellworth.payouts.copies import (
     Cells,
+    EqualSearch,
     Twins,
     TwinSearch,
     find_copied_rows,
@@ -128,7 +129,8 @@ def check_owners(
     ----------
     owners : Owners
     valuation : Valuation, default=None
-        If it was just fitted, its validation rows are known.
+        If it was just fitted, its validation rows are known; if it was loaded, their hashes are,
+        by which equal rows are found.
     model : classifier or regressor, default=None
         Needs ``y``, ``X_val`` and ``y_val`` as well.
     y : array-like of shape (n_rows,), default=None
@@ -180,8 +182,8 @@ def run_checks(
     validation = _find_validation_rows(owners, valuation, X_val)
     findings = _check_cells(owners, valuation, validation)
     if valuation is not None and holdings is not None:
-        if validation is None and owners.sees_cells and _was_held_out(valuation):
-            findings.append(_report_leaks_not_checked(owners))
+        if not isinstance(validation, Table) and owners.sees_cells and _was_held_out(valuation):
+            findings.append(_report_leaks_not_checked(owners, known=validation is not None))
         findings += _check_negative_values(holdings, valuation)
         findings += _check_total(holdings, valuation)
     return findings
@@ -189,14 +191,14 @@ def run_checks(
 
 def _find_validation_rows(
     owners: Owners, valuation: Valuation | None, X_val: TableLike | None
-) -> Table | None:
-    """Return the given validation rows, or those of the valuation if it was just fitted."""
+) -> Table | HashedRows | None:
+    """Return the given validation rows, or those of the valuation: hashes if it was loaded."""
     if not owners.sees_cells:
         return None
     rows = None if valuation is None else valuation.held_out
     if X_val is not None:
         rows = Table.from_data(X_val, called="X_val")
-    return None if rows is None else rows.align_to(owners.table, called="X_val")
+    return rows.align_to(owners.table, called="X_val") if isinstance(rows, Table) else rows
 
 
 def _was_held_out(valuation: Valuation) -> bool:
@@ -205,11 +207,11 @@ def _was_held_out(valuation: Valuation) -> bool:
 
 
 def _check_cells(
-    owners: Owners, valuation: Valuation | None, validation: Table | None
+    owners: Owners, valuation: Valuation | None, validation: Table | HashedRows | None
 ) -> list[OwnerFinding]:
     if not owners.sees_cells:
         return [_report_not_checked(owners)]
-    cells = Cells(owners.table, validation)
+    cells = Cells(owners.table, validation if isinstance(validation, Table) else None)
     search = TwinSearch(cells, len(owners.names))
     held = {name: owners.cells_of(name) for name in owners.names}
     row_values = _sum_own_rows(held, valuation)
@@ -221,11 +223,20 @@ def _check_cells(
         findings += _check_delivered_rows(owners, row_values)
     findings += _check_copied_columns(held, cells)
     if validation is not None and held:
-        rows = cells.n_rows + np.arange(validation.shape[0])
-        findings += _check_leaks(held, search, rows, row_values)
+        n_rows, seen = _find_leak_search(owners, search, validation)
+        findings += _check_leaks(held, seen, cells.n_rows + np.arange(n_rows), row_values)
     if valuation is not None and has_joint_rows(valuation):
         findings += _check_identity(held, cells)
     return findings
+
+
+def _find_leak_search(
+    owners: Owners, search: TwinSearch, validation: Table | HashedRows
+) -> tuple[int, TwinSearch | EqualSearch]:
+    """Return the number of validation rows, and the search that knows them."""
+    if isinstance(validation, Table):
+        return validation.shape[0], search
+    return len(validation), EqualSearch(owners.table, validation)
 
 
 def _sum_own_rows(held: Mapping[str, Mask], valuation: Valuation | None) -> RowValues:
@@ -252,13 +263,16 @@ def _report_not_checked(owners: Owners) -> OwnerFinding:
     )
 
 
-def _report_leaks_not_checked(owners: Owners) -> OwnerFinding:
+def _report_leaks_not_checked(owners: Owners, *, known: bool) -> OwnerFinding:
+    """Say that validation rows are not at hand, or only their hashes are known."""
+    what = "the rows were not checked for copies of validation rows"
+    if known:
+        what = "the rows were checked for validation rows that are equal, not for changed ones"
     return OwnerFinding(
         NOT_CHECKED,
         tuple(owners.names),
         0.0,
-        "the rows were not checked for copies of validation rows, which a saved valuation does "
-        "not hold; pass X_val as well.",
+        f"{what}, because a saved valuation does not hold them; pass X_val as well.",
     )
 
 
@@ -335,7 +349,10 @@ def _describe_twins(twins: Twins) -> str:
 
 
 def _check_leaks(
-    held: Mapping[str, Mask], search: TwinSearch, validation: Positions, row_values: RowValues
+    held: Mapping[str, Mask],
+    search: TwinSearch | EqualSearch,
+    validation: Positions,
+    row_values: RowValues,
 ) -> Iterator[OwnerFinding]:
     """Find twins of validation rows: for each owner of rows, or for all owners of columns."""
     complete = {name: mine.all(axis=1) for name, mine in held.items()}

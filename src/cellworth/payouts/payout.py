@@ -564,7 +564,8 @@ def split_revenue(
         :meth:`~cellworth.payouts.Agreement.split` passes it.
     X_val : table, default=None
         Validation rows, to check that no owner's rows are copies of them. A valuation that was
-        just fitted knows them; pass them for one that was loaded.
+        just fitted knows them; one that was loaded has hashes of them, by which only equal rows
+        are found.
 
     Returns
     -------

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Blocks, label_array
 from cellworth.data.io import Options, jsonable, make_folder
-from cellworth.data.tables import Table, frame
+from cellworth.data.tables import HashedRows, Table, frame
 from cellworth.sampling.moments import (
     SAMPLING_ALONE,
     Moments,
@@ -104,8 +104,9 @@ class Valuation:
         game has no validation rows.
     column_info : ColumnTable or None
         How each column was read, if a table was valued.
-    held_out : Table or None
-        The validation rows, for checks before a payout. They are not saved, copied or sent.
+    held_out : Table or HashedRows or None
+        The validation rows, for checks before a payout. Only their hashes are saved, copied or
+        sent.
 
     Examples
     --------
@@ -134,10 +135,15 @@ class Valuation:
     owned: OwnerSums | None = None
     scores: Scores | None = None
     column_info: ColumnTable | None = None
-    held_out: Table | None = None
+    held_out: Table | HashedRows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "held_out": None}
+        return {**vars(self), "held_out": self._hashed}
+
+    @cached_property
+    def _hashed(self) -> HashedRows | None:
+        """Hashes of the validation rows."""
+        return HashedRows.of(self.held_out) if isinstance(self.held_out, Table) else self.held_out
 
     @cached_property
     def values(self) -> Floats:
@@ -469,7 +475,7 @@ class Valuation:
             "backend": self.backend,
             "shrink": self.shrink,
             "provenance": self.provenance.to_dict(),
-        }
+        } | ({} if self._hashed is None else {"held_out": self._hashed.to_plain()})
 
     def __repr__(self) -> str:
         return "\n".join(_summary(self))
@@ -613,6 +619,8 @@ def read_plain(
         if list(shape) != manifest["shape"] or manifest["status"] not in get_args(Status):
             raise ValueError("shape or status do not fit the tables")
         owned, scores, columns = (manifest[name] for name in ("owned", "scores", "column_info"))
+        # The first folders of this format have no hashes of validation rows.
+        held_out = manifest.get("held_out")
         return {
             "expected_total": read_number(manifest["expected_total"]),
             "empty": str(manifest["empty"]),
@@ -624,6 +632,7 @@ def read_plain(
             "owned": None if owned is None else OwnerSums.from_plain(owned),
             "scores": None if scores is None else Scores.from_plain(scores),
             "column_info": None if columns is None else ColumnTable.from_plain(columns),
+            "held_out": None if held_out is None else HashedRows.from_plain(held_out),
         }
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
