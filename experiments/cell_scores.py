@@ -58,8 +58,8 @@ def ddc(X: np.ndarray) -> np.ndarray:
     Z = (X[:, used] - center[used]) / scale[used]
     inner = np.where(np.abs(Z) <= _CUTOFF, Z, np.nan)
     residuals = Z - _predict_from_other_columns(Z, inner)
-    spread = np.array([_scale(column) for column in residuals.T])
-    scores[:, used] = np.abs(residuals) / np.where(spread > 0, spread, np.inf)
+    scale = np.array([_scale(column) for column in residuals.T])
+    scores[:, used] = np.abs(residuals) / np.where(scale > 0, scale, np.inf)
     return scores
 
 
@@ -73,9 +73,9 @@ def _predict_from_other_columns(Z: np.ndarray, inner: np.ndarray) -> np.ndarray:
             correlation = 0.0 if h == j else _correlation(inner[:, j], inner[:, h])
             if abs(correlation) < _LEAST_CORRELATION:
                 continue
-            told = _slope(inner[:, h], inner[:, j]) * inner[:, h]
-            known = ~np.isnan(told)
-            sums[known] += abs(correlation) * told[known]
+            reported = _slope(inner[:, h], inner[:, j]) * inner[:, h]
+            known = ~np.isnan(reported)
+            sums[known] += abs(correlation) * reported[known]
             weights[known] += abs(correlation)
         if weights.any():
             plain = np.divide(sums, weights, out=np.zeros(len(Z)), where=weights > 0)
@@ -86,10 +86,10 @@ def _predict_from_other_columns(Z: np.ndarray, inner: np.ndarray) -> np.ndarray:
 def _location(x: np.ndarray) -> float:
     """Return one step of an M-estimator with Tukey's biweight (c = 3), from the median."""
     middle = np.median(x)
-    spread = 1.4826 * np.median(np.abs(x - middle))
-    if spread == 0:
+    scale = 1.4826 * np.median(np.abs(x - middle))
+    if scale == 0:
         return float(middle)
-    weights = np.clip(1 - ((x - middle) / (3 * spread)) ** 2, 0, None) ** 2
+    weights = np.clip(1 - ((x - middle) / (3 * scale)) ** 2, 0, None) ** 2
     return float(np.average(x, weights=weights))
 
 

@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 _HELPERS = {"__main__", "cell_scores", "frame", "rival_programs", "tables"}
 # Where things are on one machine is no part of a result.
-_PLACES = {"data", "python"}
+_PATHS = {"data", "python"}
 _PACKAGES = ("cellworth", "numpy", "scikit-learn", "numba")
 _BEGAN = time.perf_counter()
 # A table of a page: NAME is that of a file in docs/results, TITLE one of its tables; names of
@@ -97,8 +97,8 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
     wall, cpu = time.perf_counter(), time.process_time()
     tables = experiment.run(**given)
     settings = {
-        key: each.default for key, each in _parameters(experiment).items() if key not in _PLACES
-    } | {key: each for key, each in given.items() if key not in _PLACES}
+        key: each.default for key, each in _parameters(experiment).items() if key not in _PATHS
+    } | {key: each for key, each in given.items() if key not in _PATHS}
     return {
         "experiment": name,
         "quick": quick,
@@ -115,7 +115,7 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
 def render(rows: list[Row]) -> str:
     """Return a table of a result in Markdown."""
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    lines = [columns, *([_show(row.get(key)) for key in columns] for row in rows)]
+    lines = [columns, *([show(row.get(key)) for key in columns] for row in rows)]
     widths = [max(len(line[j]) for line in lines) for j in range(len(columns))]
     lines.insert(1, ["-" * width for width in widths])
     return "".join(
@@ -138,7 +138,7 @@ def update_page(text: str, folder: Path = RESULTS) -> str:
         begin, name, what, end = found.groups()
         title, first, column = what.split(" > ")
         row = next(row for row in _find(folder, name, title) if next(iter(row.values())) == first)
-        return f"{begin}{_show(row[column])}{end}"
+        return f"{begin}{show(row[column])}{end}"
 
     return _FIGURE.sub(figure, _IN_A_PAGE.sub(table, text))
 
@@ -241,13 +241,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _show(value: Any) -> str:
+def show(value: Any) -> str:
     """Format a cell: a mean with two digits of its standard error, a number by its size."""
     if value is None:
         return "-"
     if isinstance(value, dict):
         if value["mean"] is None or not value["se"]:
-            return _show(value["mean"])
+            return show(value["mean"])
         digits = min(max(1 - math.floor(math.log10(value["se"])), 0), 4)
         return f"{value['mean']:,.{digits}f} ± {value['se']:,.{digits}f}"
     if isinstance(value, float):

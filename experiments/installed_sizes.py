@@ -29,7 +29,7 @@ def measure(package: str) -> int:
     """Install a package into a temporary folder and return its megabytes there."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", folder]
-        # The packages are those above, or named by whoever runs this.
+        # The packages are those above, or given on the command line.
         subprocess.run([*command, package], cwd=ROOT, check=True, capture_output=True)  # noqa: S603
         taken = sum(path.lstat().st_blocks for path in Path(folder).rglob("*")) * _BLOCK
     log(package, taken)

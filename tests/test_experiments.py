@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 import paper
-from experiments import cell_scores, frame, paper_outliers, rivals
+from experiments import (
+    cell_scores,
+    frame,
+    paper_outliers,
+    paper_rows,
+    paper_verdicts,
+    rivals,
+)
 from experiments.frame import Mean
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -18,7 +25,7 @@ with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not
 # Packages that only these need.
 OTHERS = {"wrong_labels": "cleanlab", "verdicts": "lightgbm", "installed_sizes": "pip"}
 # Those that CI runs each time; the others are run with "long".
-OFTEN = {"detection", "what_values_reveal"}
+OFTEN = {"detection", "paper_verdicts", "what_values_reveal"}
 
 
 def parameter(name):
@@ -126,6 +133,26 @@ def test_results_in_the_docs_are_complete_runs_of_experiments_that_exist():
         result = json.loads(path.read_text(encoding="utf-8"))
         assert result["experiment"] in frame.names()
         assert not result["quick"]
+
+
+def test_verdicts_have_the_figures_of_the_results():
+    written = json.loads((frame.RESULTS / "paper_verdicts.json").read_text(encoding="utf-8"))
+    assert frame.measure("paper_verdicts", {})["tables"] == written["tables"]
+
+
+def test_a_verdict_needs_exactly_one_row():
+    rows = [{"a": 1, "b": 0.5}, {"a": 2, "b": 0.25}]
+    assert paper_verdicts.figure(rows, "b", a=2) == "0.250"
+    with pytest.raises(KeyError, match="0 rows have"):
+        paper_verdicts.figure(rows, "b", a=3)
+
+
+def test_close_rows_are_different_rows_of_like_value():
+    X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    values = np.array([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [8.0, 9.0]])
+    pairs, alike = paper_rows.close_pairs(X, values)
+    assert pairs.tolist() == [[0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
+    np.testing.assert_allclose(alike, [-1, 1, -1, 1, -1])
 
 
 def test_means_within_tables_come_first():

@@ -157,6 +157,15 @@ class NumberedAxis(Axis):
 class Blocks:
     """The blocks that are valued: row players times column players.
 
+    Parameters
+    ----------
+    rows, columns : Axis
+        Players among the rows and among the columns; :meth:`cut` makes them from labels.
+
+    See Also
+    --------
+    cellworth.Owners, cellworth.Valuation
+
     Examples
     --------
     >>> from cellworth.data import Blocks

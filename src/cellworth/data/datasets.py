@@ -68,6 +68,10 @@ def load_adult(
     y : array of shape (n_rows,)
         "<=50K" or ">50K".
 
+    See Also
+    --------
+    fetch_adult
+
     Examples
     --------
     >>> from cellworth.data import load_adult
@@ -98,6 +102,10 @@ def fetch_adult(part: Part = "train", *, folder: str | os.PathLike[str] | None =
     -------
     pathlib.Path
         ``adult_train.csv.gz`` or ``adult_test.csv.gz``, with its sha256 checked.
+
+    See Also
+    --------
+    load_adult
 
     Examples
     --------

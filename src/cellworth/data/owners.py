@@ -43,6 +43,10 @@ class Owners:
         What to do if two owners claim a cell: raise an error, give both equal shares of its value,
         or give all of it to the owner assigned first.
 
+    See Also
+    --------
+    cellworth.payouts.split_revenue, cellworth.payouts.check_owners
+
     Examples
     --------
     >>> from cellworth import Owners

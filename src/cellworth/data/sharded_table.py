@@ -57,6 +57,10 @@ class ShardedTable:
     storage_options : dict
         Options of fsspec, such as keys.
 
+    See Also
+    --------
+    ShardedKNNValuer, cellworth.data.TextFormat
+
     Examples
     --------
     >>> import pathlib, tempfile

@@ -73,6 +73,10 @@ class TextFormat:
     as_text : sequence of str, default=()
         Columns that are read as strings, even if all cells look like numbers.
 
+    See Also
+    --------
+    cellworth.ShardedTable
+
     Examples
     --------
     >>> from cellworth.data import TextFormat

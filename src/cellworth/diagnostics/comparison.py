@@ -73,6 +73,10 @@ class Comparison:
     backend : str or None
         Data-frame library for :meth:`to_frame`.
 
+    See Also
+    --------
+    compare_models
+
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression
@@ -218,6 +222,10 @@ def compare_models(
     Returns
     -------
     Comparison
+
+    See Also
+    --------
+    repair_cells, removal_curve
 
     Notes
     -----

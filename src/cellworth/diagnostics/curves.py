@@ -86,6 +86,10 @@ class RemovalCurve:
     backend : str or None
         Data-frame library for :meth:`to_frame`.
 
+    See Also
+    --------
+    removal_curve, cellworth.plots.removal
+
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
@@ -212,6 +216,10 @@ def removal_curve(
     Returns
     -------
     RemovalCurve
+
+    See Also
+    --------
+    detection_curve, cellworth.plots.removal
 
     Notes
     -----
@@ -404,6 +412,10 @@ class DetectionCurve:
     backend : str or None
         Data-frame library for :meth:`to_frame`.
 
+    See Also
+    --------
+    detection_curve, cellworth.plots.detection
+
     Examples
     --------
     >>> from cellworth.diagnostics import detection_curve
@@ -497,6 +509,10 @@ def detection_curve(
     Returns
     -------
     DetectionCurve
+
+    See Also
+    --------
+    removal_curve, cellworth.plots.detection
 
     Examples
     --------

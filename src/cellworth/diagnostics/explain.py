@@ -57,6 +57,10 @@ class Explanation:
     cells : tuple or None
         Content of the cell of each part, None if missing; only for rows, and with X.
 
+    See Also
+    --------
+    cellworth.explain_row, cellworth.explain_column, cellworth.plots.waterfall
+
     Examples
     --------
     >>> from cellworth.games import TableGame
@@ -160,6 +164,10 @@ def explain_row(
     -------
     Explanation
 
+    See Also
+    --------
+    explain_column, cellworth.plots.waterfall
+
     Examples
     --------
     >>> from cellworth import explain_row, value_game
@@ -200,6 +208,10 @@ def explain_column(valuation: Valuation, column: Hashable, *, n_similar: int = 3
     Returns
     -------
     Explanation
+
+    See Also
+    --------
+    explain_row, cellworth.plots.waterfall
 
     Examples
     --------

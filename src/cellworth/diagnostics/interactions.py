@@ -36,6 +36,10 @@ class PairInteractions:
     errors : array of shape (n_players, n_players)
         Standard errors due to the choice of validation rows; NaN if unknown.
 
+    See Also
+    --------
+    measure_interactions
+
     Examples
     --------
     >>> from cellworth.diagnostics import measure_interactions
@@ -117,6 +121,10 @@ def measure_interactions(
     Returns
     -------
     PairInteractions
+
+    See Also
+    --------
+    cellworth.payouts.measure_owner_interactions, cellworth.value_game
 
     References
     ----------

@@ -84,6 +84,10 @@ def suspect_cells(
         value of their block. In pandas, cells keep their type; elsewhere they are strings if
         columns differ in type. ``reason`` has at most 25 words and shortens long contents.
 
+    See Also
+    --------
+    cellworth.diagnostics.anomaly_scores, cellworth.diagnostics.repair_cells, audit
+
     References
     ----------
     Rousseeuw and Van den Bossche (2018), Detecting Deviating Data Cells, Technometrics.

@@ -266,6 +266,18 @@ class Audit:
         How little single cells fit their row and label.
     n_differences : int, default=0
         How many findings, the first ones, are differences from the reference.
+
+    See Also
+    --------
+    cellworth.audit, Finding, cellworth.report.write_audit
+
+    Examples
+    --------
+    >>> import cellworth, pyarrow as pa
+    >>> X = pa.table({"city": ["Bonn"] * 30 + ["bonn"], "size": list(range(31))})
+    >>> audit = cellworth.audit(X)
+    >>> [finding.kind for finding in audit]
+    ['spelling variant', 'id column']
     """
 
     table: Table

@@ -46,7 +46,24 @@ ActionKind = Literal["set missing", "replace", "convert", "drop rows", "drop col
 class Action:
     """What to do about a finding.
 
-    ``replacements`` maps a content to its replacement, or has one replacement for each cell.
+    Parameters
+    ----------
+    kind : str
+        "set missing", "replace", "convert", "drop rows", "drop columns" or "check".
+    replacements : mapping or sequence, optional
+        A replacement for each content, or for each cell.
+    text : str, optional
+        What to do, in words.
+
+    See Also
+    --------
+    Finding
+
+    Examples
+    --------
+    >>> from cellworth.findings import Action
+    >>> Action("replace", {"Germnay": "Germany"}).replacements["Germnay"]
+    'Germany'
     """
 
     kind: ActionKind
@@ -78,6 +95,18 @@ class Finding:
         For each row, which of the columns its cell is in; None means all columns.
     value : float, optional
         What its cells are worth to the model; None without a valuation.
+
+    See Also
+    --------
+    Action, Audit
+
+    Examples
+    --------
+    >>> import cellworth, pyarrow as pa
+    >>> X = pa.table({"city": ["Bonn"] * 30 + ["bonn"], "size": list(range(31))})
+    >>> finding = cellworth.audit(X)[0]
+    >>> finding.columns, finding.n_rows
+    (('city',), 1)
     """
 
     kind: FindingKind

@@ -35,6 +35,10 @@ class Game(Protocol):
     Values then have
     validation errors.
 
+    See Also
+    --------
+    cellworth.value_game, TableGame
+
     Examples
     --------
     >>> from cellworth import value_game
@@ -59,6 +63,19 @@ class FailedUtility(float):
 
     It is a float, so that games stay simple. Valuers count failed utilities and keep their
     messages.
+
+    Parameters
+    ----------
+    fallback : float
+        What counts instead.
+    message : str
+        Why the utility could not be computed.
+    deviations : array, default=None
+        As in :class:`~cellworth.sampling.DetailedUtility`.
+
+    See Also
+    --------
+    ModelGame
 
     Examples
     --------
@@ -160,6 +177,10 @@ class TableGame:
     table : array of shape (2 ** n_rows, 2 ** n_columns)
         ``table[s, f]`` is the utility of the rows whose bits are set in s and the columns whose
         bits are set in f: ``table[0b101, 0b01]`` belongs to rows 0 and 2 and column 0.
+
+    See Also
+    --------
+    Game, cellworth.value_game
 
     Examples
     --------

@@ -94,6 +94,10 @@ class ModelGame:
         Weight of each training row, passed to the model's ``fit`` (in a Pipeline, to that of the
         last step). Rows of weight 0 are left out.
 
+    See Also
+    --------
+    cellworth.value_game, cellworth.knn.KNNGame
+
     Notes
     -----
     Every utility is the score of one fit, or the mean over those of :meth:`with_repeats`.

@@ -200,6 +200,10 @@ class BinnedRanks:
     width : float, default=0.02
         Range of the ranks in one bin, relative to the rank.
 
+    See Also
+    --------
+    cellworth.KNNValuer
+
     Examples
     --------
     >>> from cellworth.knn import BinnedRanks

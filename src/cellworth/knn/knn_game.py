@@ -82,6 +82,10 @@ class NeighborAgreement:
         divided by their number; without any, the utility is 0. A distance is the root of the sum
         of squared differences over the columns of a coalition, each in units of its scale.
 
+    See Also
+    --------
+    cellworth.KNNValuer, KNNGame
+
     References
     ----------
     Wang, Zhu, Wang, Jia and Mittal (2023), Threshold KNN-Shapley: A Linear-Time and
@@ -202,6 +206,10 @@ class KNNGame:
         With "prior", all rows tie if there are no columns, so K random rows vote. If there are no
         rows, no label matches, and the prediction of a numeric target is the mean. With "zero", the
         utility is 0 in both cases.
+
+    See Also
+    --------
+    cellworth.KNNValuer, cellworth.games.ModelGame
 
     References
     ----------

@@ -82,6 +82,10 @@ class Agreement:
     validation : ValidationDraw or None
         Rule that draws the validation rows; None if they were fixed by their hash.
 
+    See Also
+    --------
+    Policy, split_revenue, sign
+
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners

@@ -88,6 +88,10 @@ class IntervalPlan:
     times_tasks : float
         How many times as many tasks a model game needs; 1 if sampling errors hardly matter.
 
+    See Also
+    --------
+    Payout
+
     Examples
     --------
     >>> from cellworth.payouts import IntervalPlan

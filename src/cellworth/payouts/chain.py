@@ -84,6 +84,10 @@ def verify_chain(
     Verdict
         True if nothing differs; else ``difference`` describes the first difference.
 
+    See Also
+    --------
+    verify_bundle
+
     Examples
     --------
     >>> import tempfile
@@ -212,6 +216,10 @@ def write_proofs(bundle: str | os.PathLike[str], output: str | os.PathLike[str])
     list of Path
         The owners' files, in the order of owners, and the summary.
 
+    See Also
+    --------
+    verify_proof
+
     Examples
     --------
     >>> import tempfile
@@ -289,6 +297,10 @@ def verify_proof(file: str | os.PathLike[str], *, digest: str | None = None) -> 
     Returns
     -------
     Verdict
+
+    See Also
+    --------
+    write_proofs
 
     Examples
     --------

@@ -397,6 +397,10 @@ def share_copies(owners: Owners, X: TableLike, y: VectorLike) -> tuple[Owners, A
     X, y : table and labels
         The first row of each set of equal rows.
 
+    See Also
+    --------
+    check_owners
+
     Examples
     --------
     >>> from cellworth import Owners

@@ -81,6 +81,10 @@ class OwnerFinding:
     stake : float or None, default=None
         Value of the first owner's rows that are copies, if single cells were valued.
 
+    See Also
+    --------
+    check_owners
+
     Examples
     --------
     >>> from cellworth import Owners
@@ -146,6 +150,10 @@ def check_owners(
     -------
     list of OwnerFinding
         Empty if there are none.
+
+    See Also
+    --------
+    split_revenue, share_copies
 
     Examples
     --------

@@ -387,6 +387,10 @@ class OwnerValuer(TableValuer):
     valuation_ : Valuation
         One row for each owner, and one column.
 
+    See Also
+    --------
+    split_revenue, compare_sources
+
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
@@ -574,6 +578,10 @@ class SourceComparison:
     scored : str
         Name of the score, and the rows it was measured on.
 
+    See Also
+    --------
+    compare_sources
+
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
@@ -660,6 +668,10 @@ def compare_sources(
     -------
     SourceComparison
 
+    See Also
+    --------
+    OwnerValuer, measure_owner_interactions
+
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
@@ -713,12 +725,19 @@ def measure_owner_interactions(
 ) -> PairInteractions:
     """Compute which owners are complements, and which are substitutes.
 
-    Arguments are those of :func:`compare_sources`. There may be at most 12 owners; they are the
-    players, as in :class:`OwnerValuer`.
+    Parameters
+    ----------
+    valuer, owners, X, y, X_val, y_val, cv
+        As in :func:`compare_sources`. There may be at most 12 owners; they are the players, as in
+        :class:`OwnerValuer`.
 
     Returns
     -------
     PairInteractions
+
+    See Also
+    --------
+    compare_sources, cellworth.diagnostics.measure_interactions
 
     Examples
     --------

@@ -100,6 +100,10 @@ class Statement:
     backend : str or None
         Data-frame library for :meth:`to_frame`.
 
+    See Also
+    --------
+    Payout, cellworth.report.write_statement
+
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
@@ -174,6 +178,10 @@ class Payout:
         Text of the agreement file, if there is one.
     previous : str or None
         Digest of the bundle before, from which shortfalls were carried over.
+
+    See Also
+    --------
+    split_revenue, cellworth.plots.owners, cellworth.report.write_payout
 
     Examples
     --------
@@ -570,6 +578,10 @@ def split_revenue(
     Returns
     -------
     Payout
+
+    See Also
+    --------
+    Policy, check_owners, cellworth.plots.owners
 
     Examples
     --------

@@ -95,6 +95,10 @@ class Policy:
         copies are worth nothing; see :func:`~cellworth.payouts.share_copies`. "pay": each row is
         valued. None means "share", but "pay" if blocks are the players.
 
+    See Also
+    --------
+    split_revenue, Agreement
+
     Examples
     --------
     >>> from cellworth.payouts import Policy
@@ -211,6 +215,10 @@ class ValidationDraw:
     seed : str
         Any text. Someone who knows it and chooses the ids of rows can choose which are drawn, so
         agree on it after ids are fixed.
+
+    See Also
+    --------
+    Policy, Agreement
 
     Examples
     --------

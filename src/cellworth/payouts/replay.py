@@ -81,6 +81,10 @@ class Verdict:
     difference : str or None
         The first difference, as a sentence.
 
+    See Also
+    --------
+    verify_bundle
+
     Examples
     --------
     >>> from cellworth.payouts import Verdict
@@ -135,6 +139,10 @@ def verify_bundle(
     -------
     Verdict
         True if nothing differs; else ``difference`` describes the first difference.
+
+    See Also
+    --------
+    verify_chain, Payout
 
     Examples
     --------

@@ -59,6 +59,15 @@ def generate_key(path: AnyFile) -> Path:
         New file for the private key, in PEM. The public key is written to ``path`` + ".pub": give
         it to everyone who verifies your signatures.
 
+    Returns
+    -------
+    Path
+        The file of the public key.
+
+    See Also
+    --------
+    sign
+
     Examples
     --------
     >>> import tempfile
@@ -101,6 +110,15 @@ def sign(target: AnyFile, key: AnyFile, *, time: datetime | None = None) -> Path
         Private key that :func:`generate_key` wrote.
     time : datetime with time zone, default=None
         Time of the signature, which is signed as well; None means now.
+
+    Returns
+    -------
+    Path
+        The file of the signature.
+
+    See Also
+    --------
+    generate_key, verify_signatures
 
     Examples
     --------
@@ -155,6 +173,10 @@ def verify_signatures(target: AnyFile, public_keys: Sequence[AnyFile]) -> Verdic
     Returns
     -------
     Verdict
+
+    See Also
+    --------
+    sign
 
     Examples
     --------

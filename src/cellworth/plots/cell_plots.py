@@ -76,6 +76,10 @@ def beeswarm(
     -------
     matplotlib axes
 
+    See Also
+    --------
+    scatter, bar
+
     Examples
     --------
     >>> from matplotlib.figure import Figure
@@ -140,6 +144,10 @@ def scatter(
     Returns
     -------
     matplotlib axes
+
+    See Also
+    --------
+    beeswarm
 
     Examples
     --------

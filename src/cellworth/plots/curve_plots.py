@@ -54,6 +54,10 @@ def removal(
     -------
     matplotlib axes
 
+    See Also
+    --------
+    cellworth.diagnostics.removal_curve, detection
+
     Examples
     --------
     >>> from matplotlib.figure import Figure
@@ -103,6 +107,10 @@ def detection(
     Returns
     -------
     matplotlib axes
+
+    See Also
+    --------
+    cellworth.diagnostics.detection_curve, removal
 
     Examples
     --------
@@ -163,6 +171,10 @@ def convergence(
     Returns
     -------
     matplotlib axes
+
+    See Also
+    --------
+    cellworth.runtime.TargetPrecision
 
     Examples
     --------

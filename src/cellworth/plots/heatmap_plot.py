@@ -91,6 +91,10 @@ def heatmap(
     -------
     matplotlib axes
 
+    See Also
+    --------
+    bar, waterfall, cellworth.report.save
+
     Examples
     --------
     >>> from matplotlib.figure import Figure

@@ -74,6 +74,10 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
     -------
     matplotlib axes
 
+    See Also
+    --------
+    cellworth.explain_row, cellworth.explain_column
+
     Examples
     --------
     >>> from matplotlib.figure import Figure
@@ -190,6 +194,10 @@ def bar(listing: ValueList, *, max_bars: int = 20, ax: Axes | None = None) -> Ax
     -------
     matplotlib axes
 
+    See Also
+    --------
+    compare, beeswarm
+
     Examples
     --------
     >>> from matplotlib.figure import Figure
@@ -255,6 +263,10 @@ def compare(
     Returns
     -------
     matplotlib axes
+
+    See Also
+    --------
+    bar
 
     Examples
     --------
@@ -340,6 +352,10 @@ def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib axes
+
+    See Also
+    --------
+    cellworth.payouts.split_revenue, bar
 
     Examples
     --------

@@ -86,6 +86,10 @@ def save(
         False leaves out single rows and cells, and hashes of the data, from which contents could
         be guessed.
 
+    See Also
+    --------
+    summarize, write_payout, cellworth.plots.heatmap
+
     Examples
     --------
     >>> from pathlib import Path
@@ -130,7 +134,10 @@ def summarize(
 ) -> dict[str, Any]:
     """Return the contents of a report as plain data, ready for JSON.
 
-    Parameters are those of :func:`~cellworth.report.save`.
+    Parameters
+    ----------
+    valuation, X, y, owners, payout, rounds, k, column_types, title, cells
+        As in :func:`~cellworth.report.save`.
 
     Returns
     -------
@@ -139,6 +146,10 @@ def summarize(
         ``columns``, ``column_info`` (how each was interpreted), ``cells``, ``rows``, ``owners``,
         ``rounds``, ``provenance`` and ``heatmap`` (packed). What is unknown or hidden is None.
         Without cells there is no ``values_hash``, and ``provenance`` has no hash.
+
+    See Also
+    --------
+    render, save
 
     Examples
     --------
@@ -200,6 +211,10 @@ def write_audit(
     path : path
         An existing file is replaced.
     title : str, default="Audit of a table"
+
+    See Also
+    --------
+    cellworth.audit
 
     Examples
     --------

@@ -51,6 +51,10 @@ def render(summary: Mapping[str, Any]) -> str:
         A complete page. Its Content-Security-Policy allows only its own scripts and styles, by
         their hashes.
 
+    See Also
+    --------
+    summarize, save
+
     Examples
     --------
     >>> from cellworth.games import TableGame

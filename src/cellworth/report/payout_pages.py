@@ -108,6 +108,10 @@ def write_payout(
         What ``payout.save`` returned, so that readers can verify the bundle.
     title : str, default=None
 
+    See Also
+    --------
+    cellworth.payouts.split_revenue, write_statement
+
     Examples
     --------
     >>> from pathlib import Path
@@ -148,6 +152,10 @@ def write_statement(
         What ``payout.save`` returned, so that the owner can verify the bundle.
     agreement : str, default=None
         Text of the agreement: ``payout.agreement``. Its contract, dates and digest are shown.
+
+    See Also
+    --------
+    cellworth.payouts.Statement, write_payout
 
     Examples
     --------

@@ -345,6 +345,10 @@ def round_line(progress: Progress) -> dict[str, Any]:
         known standard errors of blocks) and ``total`` (the sum of all values). The last two are
         None while they are unknown.
 
+    See Also
+    --------
+    summarize
+
     Examples
     --------
     >>> from cellworth import Runtime, report, value_game

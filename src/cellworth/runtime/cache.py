@@ -30,6 +30,16 @@ class Cache(Protocol):
 
     A utility may be a :class:`~cellworth.sampling.DetailedUtility`. A cache may store the
     float alone; the utility is then computed again if the run needs validation errors.
+
+    See Also
+    --------
+    MemoryCache, FileCache
+
+    Examples
+    --------
+    >>> from cellworth.runtime import Cache, MemoryCache
+    >>> isinstance(MemoryCache(), Cache)
+    True
     """
 
     def find(self, game: str, coalitions: Iterable[bytes]) -> dict[bytes, float]:
@@ -43,6 +53,10 @@ class MemoryCache:
     """A cache in memory, for one Python session.
 
     Pass it to several valuers with the same model and table: each fit is computed once.
+
+    See Also
+    --------
+    FileCache
 
     Examples
     --------
@@ -92,6 +106,10 @@ class FileCache:
     ----------
     path : path
         Created if missing.
+
+    See Also
+    --------
+    MemoryCache, cellworth.Runtime
 
     Examples
     --------

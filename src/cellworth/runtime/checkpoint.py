@@ -77,6 +77,19 @@ class RunState:
         Time spent on them in all sessions.
     content : dict
         Their contributions, folded in order.
+
+    See Also
+    --------
+    Checkpoint
+
+    Examples
+    --------
+    >>> from cellworth.runtime import MemoryCheckpoint, RunState
+    >>> checkpoint = MemoryCheckpoint()
+    >>> checkpoint.open({"seed": 0})
+    >>> checkpoint.write_state(RunState(tasks=10, seconds=2.5, content={}))
+    >>> checkpoint.read_state().tasks
+    10
     """
 
     tasks: int
@@ -86,7 +99,18 @@ class RunState:
 
 @runtime_checkable
 class Checkpoint(Protocol):
-    """Stores one run: its latest state, and answers of tasks that the state does not contain."""
+    """Stores one run: its latest state, and answers of tasks that the state does not contain.
+
+    See Also
+    --------
+    DirectoryCheckpoint, MemoryCheckpoint
+
+    Examples
+    --------
+    >>> from cellworth.runtime import Checkpoint, MemoryCheckpoint
+    >>> isinstance(MemoryCheckpoint(), Checkpoint)
+    True
+    """
 
     # Whether it stores answers, or the state alone.
     stores_answers: ClassVar[bool]
@@ -118,6 +142,10 @@ class MemoryCheckpoint:
     """A checkpoint in memory, for one Python session.
 
     Pass the same checkpoint to a second run with more budget: it computes only the new tasks.
+
+    See Also
+    --------
+    DirectoryCheckpoint
 
     Examples
     --------
@@ -289,6 +317,10 @@ class DirectoryCheckpoint:
     storage_options : dict, default=None
         Options of fsspec for an address, such as keys. They are sent to workers, and never shown
         or stored. By default the store reads its usual environment variables and files.
+
+    See Also
+    --------
+    merge, MemoryCheckpoint
 
     Examples
     --------
@@ -463,6 +495,10 @@ def merge(
         Checkpoints of partitions. They are not changed.
     into : path, address or DirectoryCheckpoint
         Created if missing; it may be one of the folders.
+
+    See Also
+    --------
+    DirectoryCheckpoint
 
     Examples
     --------

@@ -66,6 +66,10 @@ class Dask:
     client : distributed.Client
         Connected to a cluster; on one machine ``Client(n_workers=2, threads_per_worker=1)``.
 
+    See Also
+    --------
+    Ray, Processes
+
     Examples
     --------
     >>> from distributed import Client

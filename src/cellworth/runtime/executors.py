@@ -79,7 +79,18 @@ _LARGE = 2**20
 
 @runtime_checkable
 class Executor(Protocol):
-    """Starts workers for a task function."""
+    """Starts workers for a task function.
+
+    See Also
+    --------
+    Serial, Threads, Processes
+
+    Examples
+    --------
+    >>> from cellworth.runtime import Executor, Serial
+    >>> isinstance(Serial(), Executor)
+    True
+    """
 
     def start(self, work: Callable[..., Any], title: str) -> AbstractContextManager[WorkerPool]:
         """Start workers that answer requests with ``attempt(work, request)``.
@@ -91,6 +102,10 @@ class Executor(Protocol):
 @dataclass(frozen=True)
 class Serial:
     """One task after another, in this thread.
+
+    See Also
+    --------
+    Threads, Processes
 
     Examples
     --------
@@ -114,6 +129,15 @@ class Serial:
 @dataclass(frozen=True)
 class Threads:
     """Several threads of this process; for games that release the GIL.
+
+    Parameters
+    ----------
+    n_workers : int
+        Number of threads.
+
+    See Also
+    --------
+    Serial, Processes
 
     Examples
     --------
@@ -166,6 +190,15 @@ class Processes:
     Workers stay alive for a minute, for the next run. If a run stops before its tasks are used up,
     they are ended at once. A killed worker is replaced, and its task is computed again. Within a
     ``multiprocessing.Pool`` no processes can be started: tasks run serially, with a warning.
+
+    Parameters
+    ----------
+    n_workers : int
+        Number of processes.
+
+    See Also
+    --------
+    Threads, Dask
 
     Examples
     --------
@@ -390,6 +423,12 @@ class Runtime:
         line goes to stderr every 30 seconds instead, unless a log handler gets it.
     on_round : callable, default=None
         Called with a :class:`~cellworth.runtime.Progress` after every round, for trackers.
+
+    See Also
+    --------
+    cellworth.runtime.Processes
+    cellworth.runtime.DirectoryCheckpoint
+    cellworth.runtime.FileCache
 
     Examples
     --------

@@ -45,6 +45,10 @@ class Ray:
         Bytes of memory that Ray reserves for each task. If tasks need much memory, fewer of them
         then run at once on a node.
 
+    See Also
+    --------
+    Dask, Processes
+
     Examples
     --------
     A cluster of two workers on this machine::

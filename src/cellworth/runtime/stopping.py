@@ -120,6 +120,10 @@ class Progress:
     shards : ShardSummary or None
         Statistics of a run over shards.
 
+    See Also
+    --------
+    cellworth.Runtime, StoppingRule
+
     Examples
     --------
     >>> from cellworth import Runtime, value_game
@@ -187,7 +191,22 @@ class Progress:
 
 
 class StoppingRule(ABC):
-    """Computes which share of a run is done; combine rules with ``|`` (any) and ``&`` (all)."""
+    """Computes which share of a run is done; combine rules with ``|`` (any) and ``&`` (all).
+
+    See Also
+    --------
+    MaxTasks, MaxSeconds, TargetPrecision
+
+    Examples
+    --------
+    >>> from cellworth.runtime import Progress, StoppingRule
+    >>> class UntilLunch(StoppingRule):
+    ...     needs_errors = False
+    ...     def share_done(self, progress):
+    ...         return progress.seconds / 7200
+    >>> UntilLunch().share_done(Progress(tasks=10, seconds=1800.0, contribution=None))
+    0.25
+    """
 
     # Hard limits: a run never exceeds them, even within a round.
     most_tasks: float = math.inf
@@ -220,6 +239,15 @@ class StoppingRule(ABC):
 class MaxTasks(StoppingRule):
     """Stop after exactly this many tasks, earlier sessions included.
 
+    Parameters
+    ----------
+    n_tasks : int
+        Tasks of all sessions.
+
+    See Also
+    --------
+    MaxUtilities, MaxSeconds
+
     Examples
     --------
     >>> from cellworth.runtime import MaxSeconds, MaxTasks
@@ -249,6 +277,15 @@ class MaxUtilities(StoppingRule):
     all coalitions, all are evaluated, and the values are exact. A run that hardly finds any new
     coalitions ends after ten times as many lookups.
 
+    Parameters
+    ----------
+    n_utilities : int
+        Utilities of all sessions.
+
+    See Also
+    --------
+    MaxTasks, MaxSeconds
+
     Examples
     --------
     >>> from cellworth.runtime import MaxSeconds, MaxUtilities
@@ -272,6 +309,15 @@ class MaxUtilities(StoppingRule):
 @dataclass(frozen=True)
 class MaxSeconds(StoppingRule):
     """Stop after this many seconds of this session, even within a task.
+
+    Parameters
+    ----------
+    n_seconds : float
+        Seconds of this session.
+
+    See Also
+    --------
+    MaxTasks, TargetPrecision
 
     Examples
     --------
@@ -300,6 +346,15 @@ class TargetStandardError(StoppingRule):
     """Stop when the largest standard error of a block is below this.
 
     Standard errors are used once every block has ten observations.
+
+    Parameters
+    ----------
+    largest : float
+        Largest standard error to reach, in units of the score.
+
+    See Also
+    --------
+    TargetPrecision
 
     Examples
     --------
@@ -336,6 +391,15 @@ class TargetPrecision(StoppingRule):
     most 12% larger than that of a run without end. The rule is never met if validation errors are
     not known; combine it with another, as in ``TargetPrecision(0.2) | MaxSeconds(600)``.
 
+    Parameters
+    ----------
+    share : float, default=0.5
+        Sampling error to reach, as a share of the validation error.
+
+    See Also
+    --------
+    TargetStandardError, StableRanking
+
     Examples
     --------
     >>> from cellworth.runtime import MaxSeconds, TargetPrecision
@@ -369,6 +433,15 @@ class StableRanking(StoppingRule):
 
     If all blocks have equal values, there is no ranking and noise keeps the rule from being met.
     Combine it with another rule, as in ``StableRanking(0.95) | MaxTasks(5000)``.
+
+    Parameters
+    ----------
+    correlation : float, default=0.95
+        Correlation to reach, between 0 and 1.
+
+    See Also
+    --------
+    TargetPrecision, TargetStandardError
 
     Examples
     --------

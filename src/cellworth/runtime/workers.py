@@ -65,6 +65,10 @@ class LostWorkersError(RuntimeError):
     finished tasks. Other errors that may pass are ``ConnectionError`` (the cluster is gone) and
     ``OSError`` with a number such as ``errno.ENOSPC`` (the disk is full).
 
+    See Also
+    --------
+    Processes, Dask
+
     Examples
     --------
     >>> from cellworth import KNNValuer

@@ -48,7 +48,18 @@ class Coalitions:
 
 @runtime_checkable
 class ColumnSampler(Protocol):
-    """Protocol of samplers that draw the column coalitions of one query."""
+    """Protocol of samplers that draw the column coalitions of one query.
+
+    See Also
+    --------
+    LeverageSampler, PermutationSampler
+
+    Examples
+    --------
+    >>> from cellworth.sampling import ColumnSampler, PermutationSampler
+    >>> isinstance(PermutationSampler(2), ColumnSampler)
+    True
+    """
 
     def n_coalitions(self, n_players: int, semivalue: Semivalue = _SHAPLEY) -> int:
         """Return the approximate number of coalitions per query."""
@@ -65,6 +76,10 @@ class ExhaustiveSampler:
     :class:`~cellworth.sampling.LeaveOneOut` needs one coalition more than there are columns. All
     coalitions follow
     each other as in a Gray code, so that one column joins or leaves at a time.
+
+    See Also
+    --------
+    LeverageSampler, QuadratureSampler
 
     Examples
     --------
@@ -147,6 +162,10 @@ class LeverageSampler(FittedSampler):
     coalitions : int, default=None
         Coalitions per query and pass; None means eight per column.
 
+    See Also
+    --------
+    QuadratureSampler, PermutationSampler
+
     References
     ----------
     Musco and Witter (2025), Provably Accurate Shapley Value Estimation via Leverage Score Sampling,
@@ -185,6 +204,10 @@ class QuadratureSampler(FittedSampler):
     ----------
     coalitions : int, default=None
         Coalitions per query and pass; None means eight per column.
+
+    See Also
+    --------
+    LeverageSampler
 
     References
     ----------
@@ -227,6 +250,10 @@ class PermutationSampler:
     ----------
     orders : int, default=2
         Orders per query and pass; each costs one ranking per column.
+
+    See Also
+    --------
+    LeverageSampler
 
     References
     ----------

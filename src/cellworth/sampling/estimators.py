@@ -42,7 +42,18 @@ _SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 
 
 class Estimator(ABC):
-    """Base class of estimators: a sampler of tasks, and a function from utilities to values."""
+    """Base class of estimators: a sampler of tasks, and a function from utilities to values.
+
+    See Also
+    --------
+    AntitheticPermutations, GaussianProcess
+
+    Examples
+    --------
+    >>> from cellworth.sampling import AntitheticPermutations, Estimator
+    >>> isinstance(AntitheticPermutations(), Estimator)
+    True
+    """
 
     name: ClassVar[str]
     # Whether values of short runs are shrunk towards equal shares.
@@ -82,6 +93,10 @@ class AntitheticPermutations(Estimator):
     As long as differences between blocks may be noise, values are shrunk towards equal shares. A
     short run is therefore no worse than dividing the total by the number of blocks.
 
+    See Also
+    --------
+    PlainPermutations, GaussianProcess
+
     Examples
     --------
     >>> from cellworth.runtime import MaxTasks
@@ -116,6 +131,10 @@ class PlainPermutations(Estimator):
     utilities than :class:`~cellworth.sampling.AntitheticPermutations` or
     :class:`~cellworth.sampling.GaussianProcess`. Observations are skewed, so the variance of few
     tasks is too small. Standard errors are given from 200 tasks on.
+
+    See Also
+    --------
+    AntitheticPermutations
 
     References
     ----------
@@ -161,6 +180,10 @@ class GaussianProcess(Estimator):
     Standard errors are posterior standard deviations, given from ten utilities per block on. They
     rely on the kernel. Besides the model fits, a run takes some seconds at its end; this time
     grows with the third power of the number of utilities.
+
+    See Also
+    --------
+    AntitheticPermutations
 
     References
     ----------

@@ -39,6 +39,10 @@ class Moments:
     mean, sum_sq : arrays of the same shape
         Mean, and sum of squared deviations from it.
 
+    See Also
+    --------
+    cellworth.valuation.ValueList
+
     Examples
     --------
     >>> from cellworth.sampling import Moments
@@ -146,6 +150,10 @@ class DetailedUtility(float):
         a weighted sum of utilities is the sum of squares of the same weighted sum of deviations.
         If the utility is a mean over n rows, a deviation is a row's score less that mean, divided
         by sqrt(n (n - 1)).
+
+    See Also
+    --------
+    cellworth.games.Game
 
     Examples
     --------

@@ -16,7 +16,20 @@ Counts = NDArray[np.int64]
 
 @runtime_checkable
 class Semivalue(Protocol):
-    """Weights of coalitions that depend on their size alone."""
+    """Weights of coalitions that depend on their size alone.
+
+    See Also
+    --------
+    Shapley, Banzhaf
+
+    Examples
+    --------
+    >>> from cellworth.sampling import Semivalue, Shapley
+    >>> isinstance(Shapley(), Semivalue)
+    True
+    >>> Shapley().size_probabilities(4)
+    array([0.25, 0.25, 0.25, 0.25])
+    """
 
     def size_probabilities(self, n_players: int) -> Floats:
         """Return the probability that a player joins a coalition of size 0..n_players - 1."""
@@ -25,6 +38,10 @@ class Semivalue(Protocol):
 @dataclass(frozen=True)
 class Shapley:
     """Give every size the same probability; the only semivalue whose values add up to the total.
+
+    See Also
+    --------
+    Banzhaf, Beta
 
     References
     ----------
@@ -45,6 +62,10 @@ class Shapley:
 @dataclass(frozen=True)
 class Banzhaf:
     """Give every coalition the same probability, so most are of medium size.
+
+    See Also
+    --------
+    Shapley, Beta
 
     References
     ----------
@@ -70,6 +91,15 @@ class Banzhaf:
 @dataclass(frozen=True)
 class Beta:
     """Beta(a, b) of Kwon and Zou (2022): a > b favors small coalitions, a < b large ones.
+
+    Parameters
+    ----------
+    a, b : float
+        Both above 0; ``Beta(1, 1)`` is Shapley.
+
+    See Also
+    --------
+    Shapley, Banzhaf
 
     References
     ----------
@@ -103,6 +133,10 @@ class Beta:
 @dataclass(frozen=True)
 class LeaveOneOut:
     """Compare the coalition of all players with the one that lacks a single player.
+
+    See Also
+    --------
+    Shapley, cellworth.LeaveOneOutValuer
 
     Examples
     --------

@@ -40,6 +40,10 @@ def load(folder: str | os.PathLike[str], storage_options: Options | None = None)
     Valuation
         Values of a sharded table stay in their files and are read on demand.
 
+    See Also
+    --------
+    Valuation
+
     Examples
     --------
     >>> import tempfile

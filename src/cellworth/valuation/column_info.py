@@ -187,6 +187,19 @@ class ColumnInfo:
     notes : tuple of str
         What to check: "constant", "all missing", "id-like", "numbers as text", "dates as
         text", "mixed"; some with a count behind them.
+
+    See Also
+    --------
+    ColumnTable
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from cellworth import KNNValuer
+    >>> X = pa.table({"age": [39, 50, None], "job": ["cook", "cook", "smith"]})
+    >>> info = KNNValuer(1).fit(X, [0, 1, 1], X_val=X, y_val=[0, 1, 1]).valuation_.column_info
+    >>> info["age"].read_as, info["age"].missing
+    ('number', 1)
     """
 
     name: str
@@ -210,6 +223,10 @@ class ColumnTable:
     ----------
     columns : tuple of ColumnInfo
         In the order of the user's table.
+
+    See Also
+    --------
+    ColumnInfo
 
     Examples
     --------

@@ -55,6 +55,10 @@ class Provenance:
     versions : mapping
         Python, cellworth and the packages that affect the results.
 
+    See Also
+    --------
+    cellworth.Valuation
+
     Examples
     --------
     >>> from cellworth import KNNValuer
@@ -217,6 +221,10 @@ class Scores:
         Accuracy of always guessing the most frequent class of the training rows.
     r2, rmse : float
         Coefficient of determination, and root mean squared error in units of the target.
+
+    See Also
+    --------
+    cellworth.Valuation
 
     Examples
     --------

@@ -321,9 +321,31 @@ class ShardedValuation(Valuation):
 
     Parameters
     ----------
+    blocks, moments, expected_total, empty, status, provenance, backend, validation
+        As in a Valuation.
+    shrink, baseline, owned, scores, column_info, held_out
+        As in a Valuation.
     sums_validation : array of shape (n_columns + 1,) or None
         Errors of the column sums and of the total from the choice of validation rows. Those of
         single cells and rows are in the files.
+
+    See Also
+    --------
+    cellworth.ShardedKNNValuer, cellworth.Valuation
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> from pathlib import Path
+    >>> from cellworth import ShardedKNNValuer, ShardedTable
+    >>> folder, X = Path(tempfile.mkdtemp()), {"x0": [0.0, 1.0, 9.0], "x1": [5.0, 4.0, 5.0]}
+    >>> pq.write_table(pa.table(X | {"y": [0, 0, 1]}), folder / "part.parquet")
+    >>> table = ShardedTable.from_files(folder, target="y")
+    >>> valuer = ShardedKNNValuer(1, n_passes=1, random_state=0)
+    >>> valuation = valuer.fit(table, X_val=pa.table(X), y_val=[0, 0, 1]).valuation_
+    >>> type(valuation).__name__, valuation.shape
+    ('ShardedValuation', (3, 2))
     """
 
     moments: StoredMoments

@@ -48,6 +48,10 @@ class RowChunk:
     values, sampling_se : arrays of shape (n_rows of the strip, n_columns)
     validation_se : array of the same shape or None
 
+    See Also
+    --------
+    ShardedValuation
+
     Examples
     --------
     >>> from cellworth import KNNValuer
@@ -107,6 +111,10 @@ class Valuation:
     held_out : Table or HashedRows or None
         The validation rows, for checks before a payout. Only their hashes are saved, copied or
         sent.
+
+    See Also
+    --------
+    load, cellworth.valuation.ValueList, cellworth.plots.heatmap, cellworth.report.save
 
     Examples
     --------

@@ -42,6 +42,10 @@ class ValueList:
     validation_se : array of shape (n,) or None
         Errors due to the choice of validation rows, if known.
 
+    See Also
+    --------
+    cellworth.Valuation, cellworth.plots.bar
+
     Examples
     --------
     >>> from cellworth import KNNValuer

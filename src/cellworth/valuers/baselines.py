@@ -82,6 +82,10 @@ class LeaveOneOutValuer(ModelValuer):
     row_values_, column_values_ : arrays
         Sums of the blocks.
 
+    See Also
+    --------
+    ExactValuer, cellworth.sampling.LeaveOneOut
+
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
@@ -223,6 +227,10 @@ class RandomValuer(TableValuer):
     row_values_, column_values_ : arrays
         Sums of the blocks.
 
+    See Also
+    --------
+    cellworth.KNNValuer, cellworth.diagnostics.detection_curve
+
     Examples
     --------
     >>> from cellworth.valuers import RandomValuer
@@ -304,6 +312,10 @@ class FlattenedValuer(ModelValuer):
     values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
     row_values_, column_values_ : arrays
         Sums of the blocks.
+
+    See Also
+    --------
+    cellworth.MonteCarloValuer
 
     References
     ----------

@@ -61,6 +61,10 @@ _FIX_NUMBERS = "convert to numbers, with missing values (--missing) for the rest
 class DataWarning(UserWarning):
     """Data that can be valued but is probably not as intended; each message says what to do.
 
+    See Also
+    --------
+    audit
+
     Examples
     --------
     >>> import warnings

@@ -148,6 +148,10 @@ class KNNValuer(TableValuer):
     row_values_, column_values_ : arrays
         One-dimensional values: sums of the cells.
 
+    See Also
+    --------
+    ShardedKNNValuer, MonteCarloValuer, explain_row, suspect_cells
+
     Notes
     -----
     The value of a row group is the sum of its cells. The game whose players are whole row groups

@@ -115,13 +115,9 @@ class MonteCarloValuer(ModelValuer):
     row_values_, column_values_ : arrays
         One-dimensional values: sums of the blocks.
 
-    References
-    ----------
-    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
-    ICML.
-
-    Castro, Gómez and Tejada (2009), Polynomial calculation of the Shapley value based on sampling,
-    Computers & Operations Research.
+    See Also
+    --------
+    ExactValuer, KNNValuer, cellworth.sampling.GaussianProcess
 
     Notes
     -----
@@ -129,6 +125,14 @@ class MonteCarloValuer(ModelValuer):
     have moved the values. For them, every utility keeps up to 256 numbers, at most 256 MB in all.
     A scorer without a closed form is asked 32 more times for each utility, without new predictions;
     see ``docs/explanation/models.md``.
+
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
+    Castro, Gómez and Tejada (2009), Polynomial calculation of the Shapley value based on sampling,
+    Computers & Operations Research.
 
     Examples
     --------
@@ -383,10 +387,9 @@ class ExactValuer(ModelValuer):
     row_values_, column_values_ : arrays
         One-dimensional values: sums of the blocks.
 
-    References
-    ----------
-    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
-    ICML.
+    See Also
+    --------
+    MonteCarloValuer, value_game
 
     Notes
     -----
@@ -394,6 +397,11 @@ class ExactValuer(ModelValuer):
     have moved the values. For them, every utility keeps up to 256 numbers, at most 256 MB in all.
     A scorer without a closed form is asked 32 more times for each utility, without new predictions;
     see ``docs/explanation/models.md``.
+
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
 
     Examples
     --------
@@ -533,6 +541,15 @@ def value_game(
         Where and how the run is executed, without a partition.
     max_utilities : int, default=2**20
         An exact run that needs more utilities raises ValueError.
+
+    Returns
+    -------
+    Valuation
+        Values of all blocks.
+
+    See Also
+    --------
+    cellworth.games.Game, ExactValuer, MonteCarloValuer
 
     References
     ----------

@@ -299,6 +299,10 @@ class OutOfBagValuer(TableValuer):
     row_values_, column_values_ : arrays
         Sums of the blocks.
 
+    See Also
+    --------
+    KNNValuer, MonteCarloValuer
+
     References
     ----------
     Sun, Shen and Kwon (2024), 2D-OOB: Attributing Data Contribution Through Joint Valuation

@@ -105,6 +105,21 @@ class Plan:
         Scoring and validation rows.
     columns : ColumnTable or None
         How each raw column is read.
+
+    See Also
+    --------
+    cellworth.KNNValuer, cellworth.MonteCarloValuer
+
+    Examples
+    --------
+    >>> from cellworth import MonteCarloValuer
+    >>> from cellworth.runtime import MaxUtilities
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
+    >>> valuer = MonteCarloValuer(DecisionTreeClassifier(), stop=MaxUtilities(40), random_state=0)
+    >>> plan = valuer.plan(X, y, X_val=X, y_val=y)
+    >>> plan.shape, plan.utilities
+    ((4, 2), 40)
     """
 
     sampler: str
@@ -203,6 +218,23 @@ class ShardPlan:
         Bytes of prepared rows, of states (two while one is written) and of the result.
     on_cluster : bool
         Whether workers are processes of a cluster, or threads of one process.
+
+    See Also
+    --------
+    cellworth.ShardedKNNValuer
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> from pathlib import Path
+    >>> from cellworth import ShardedKNNValuer, ShardedTable
+    >>> folder, X = Path(tempfile.mkdtemp()), {"x0": [0.0, 1.0, 9.0], "x1": [5.0, 4.0, 5.0]}
+    >>> pq.write_table(pa.table(X | {"y": [0, 0, 1]}), folder / "part.parquet")
+    >>> table = ShardedTable.from_files(folder, target="y")
+    >>> plan = ShardedKNNValuer(1, n_passes=1).plan(table, X_val=pa.table(X), y_val=[0, 0, 1])
+    >>> plan.shape, plan.n_shards
+    ((3, 2), 1)
     """
 
     shape: tuple[int, int]

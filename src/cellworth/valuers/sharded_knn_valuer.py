@@ -184,6 +184,10 @@ class ShardedKNNValuer(Valuer):
     values_, standard_errors_ : arrays of shape (n_rows, n_column_groups)
         They are read from files at each access, as are ``row_values_`` and ``column_values_``.
 
+    See Also
+    --------
+    ShardedTable, KNNValuer
+
     Examples
     --------
     >>> import pathlib, tempfile
