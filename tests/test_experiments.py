@@ -12,10 +12,12 @@ import pytest
 import paper
 from experiments import (
     cell_scores,
+    estimators_race,
     frame,
     paper_outliers,
     paper_rows,
     paper_verdicts,
+    race_estimators,
     rivals,
 )
 from experiments.frame import Mean
@@ -222,6 +224,58 @@ def test_a_transcription_has_the_papers_row_values():
     given = [paper.knn_values(d, m, 10) for d, m in zip(distances, match, strict=True)]
     found = paper_outliers.knn_values(np.argsort(distances, axis=1), match.astype(float))
     np.testing.assert_allclose(found, np.mean(given, axis=0), atol=1e-15)
+
+
+def interactions_of(shape, seed=0):
+    """Random utilities of a game, with empty sides."""
+    table = np.random.default_rng(seed).random([1 << n for n in shape])
+    table[0] = table[:, 0] = 0.0
+    return table
+
+
+def additive_interactions(values):
+    rows, columns = map(race_estimators.masks, values.shape)
+    return rows @ values @ columns.T
+
+
+@pytest.mark.parametrize("name", ["KernelSHAP regression", "OddSHAP", "TMC permutations"])
+def test_estimators_of_the_race_are_exact_for_a_sum_of_blocks(name):
+    values = np.random.default_rng(0).normal(size=(4, 3))
+    game = race_estimators.Asked(additive_interactions(values), 90, seed=0)
+    found, _ = estimators_race.OTHERS[name](game)
+    np.testing.assert_allclose(found, values, atol=1e-8)
+    assert len(game.seen) <= 90
+
+
+@pytest.mark.parametrize("name", estimators_race.OTHERS)
+def test_estimators_of_the_race_approach_the_exact_values(name, monkeypatch):
+    monkeypatch.setattr(race_estimators, "_MOST_DRAWS", 60)
+    monkeypatch.setattr(race_estimators, "_TOLERANCE", 0.0)
+    table = interactions_of((4, 3))
+    exact = estimators_race.exact_values(table)
+    found, errors = estimators_race.OTHERS[name](race_estimators.Asked(table, 105, seed=0))
+    assert np.abs(found - exact).max() < 0.25 * np.std(exact)
+    if errors is not None:
+        assert np.abs(found - exact).max() < 4.5 * errors.max() + 1e-6
+
+
+def test_values_of_trees_are_those_of_all_their_predictions():
+    table = interactions_of((4, 3))
+    members = [race_estimators.masks(n) for n in (4, 3)]
+    features = np.hstack([np.repeat(members[0], 8, axis=0), np.tile(members[1], (16, 1))])
+    trees = race_estimators._fit_trees(features, table.ravel())
+    exact = estimators_race.exact_values(trees.predict(features).reshape(16, 8))
+    np.testing.assert_allclose(race_estimators.tree_values(trees, (4, 3)), exact, atol=1e-12)
+
+
+def test_an_estimator_of_the_race_pays_once_for_each_coalition_and_nothing_for_empty_ones():
+    game = race_estimators.Asked(interactions_of((3, 2)), 3, seed=0)
+    game([7, 7, 0, 1], [3, 3, 1, 0])
+    assert game.seen == {(7, 3)}
+    game([1, 2], [1, 2])
+    with pytest.raises(race_estimators.BudgetSpentError):
+        game([3], [1])
+    assert len(game.seen) == 3
 
 
 @pytest.mark.slow

@@ -1,0 +1,283 @@
+"""Race estimators for games of models: error, coverage and time at equal numbers of fits.
+
+    python -m experiments estimators_race
+
+Twelve games on real tables have known values, because all their coalitions are evaluated first:
+trees, boosting, logistic regression, naive Bayes and nearest neighbors, 6 x 5 to 10 x 10 blocks.
+An estimator may then look up a number of distinct coalitions. Those of the literature are in
+``race_estimators.py``; they were published for one set of players, and are carried over to two.
+
+The error is the root mean square over blocks, as a share of that of equal shares: 1 is as bad as
+dividing the total by the number of blocks. Seconds are CPU time besides the fits. Means and
+standard errors are over games, each the mean of its seeds.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+from scipy.stats import binomtest
+from sklearn.base import BaseEstimator
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.tree import DecisionTreeClassifier
+from threadpoolctl import threadpool_limits
+
+from cellworth import Runtime, value_game
+from cellworth.games import ModelGame, TableGame
+from cellworth.runtime import MaxUtilities, Serial
+from cellworth.sampling import (
+    AntitheticPermutations,
+    GaussianProcess,
+    PlainPermutations,
+    Shapley,
+)
+from cellworth.sampling.moments import WIDTH_95
+from cellworth.sampling.semivalues import membership_weights
+from experiments import race_estimators
+from experiments.frame import Mean, Row, Tables, log, means
+from experiments.race_estimators import Asked, Found, masks
+from experiments.tables import Table, draw_samples, load
+
+QUIET = Runtime(Serial(), progress=False)
+N_NEIGHBORS = 5
+TREE = DecisionTreeClassifier(max_depth=6, random_state=0)
+BOOSTING = HistGradientBoostingClassifier(
+    max_iter=8, learning_rate=0.3, max_leaf_nodes=8, min_samples_leaf=5, early_stopping=False
+)
+# Table, blocks, model; "naive Bayes" and "neighbors" have all their utilities by sums and sorts.
+GAMES: dict[str, tuple[str, tuple[int, int], Any]] = {
+    "wine, tree": ("wine", (6, 5), TREE),
+    "heart, tree": ("heart", (6, 5), TREE),
+    "fried, tree": ("fried", (6, 5), TREE),
+    "adult, boosting": ("adult", (6, 5), BOOSTING),
+    "electricity, boosting": ("electricity", (6, 5), BOOSTING),
+    "breast original, logistic": ("breast original", (6, 5), LogisticRegression()),
+    "credit, logistic": ("credit", (6, 5), LogisticRegression()),
+    "jannis, neighbors": ("jannis", (6, 5), KNeighborsClassifier()),
+    "lawschool, naive Bayes": ("lawschool", (8, 7), "naive Bayes"),
+    "pol, naive Bayes": ("pol", (10, 10), "naive Bayes"),
+    "2dplanes, neighbors": ("2dplanes", (8, 8), "neighbors"),
+    "breast 30, neighbors": ("breast 30", (10, 10), "neighbors"),
+}
+OURS = {
+    "AntitheticPermutations": AntitheticPermutations(),
+    "GaussianProcess": GaussianProcess(),
+    "PlainPermutations": PlainPermutations(),
+}
+OTHERS: dict[str, Callable[[Asked], Found]] = {
+    "TMC permutations": race_estimators.truncate_permutations,
+    "KernelSHAP regression": race_estimators.kernel_regression,
+    "RegressionMSR": race_estimators.regression_msr,
+    "OddSHAP": race_estimators.odd_regression,
+    "information gain": race_estimators.information_gain,
+}
+PER_BLOCK = (12, 24)
+QUICK = {"seeds": range(1), "games": ("lawschool, naive Bayes",), "per_block": (12,)}
+N_TRAIN, N_VALIDATION = 120, 200
+
+
+def make_game(name: str, folder: Path) -> Any:
+    """Return all utilities of a game, by numbers of the row and the column coalition."""
+    table_name, shape, model = GAMES[name]
+    table = load(table_name, folder).numbers()
+    n_train = min(N_TRAIN, len(table.y) * 2 // 5)
+    train, validation = draw_samples(table, n_train, N_VALIDATION, seed=0)
+    rng = np.random.default_rng(0)
+    groups = [
+        rng.permutation(np.arange(n) % n_groups)
+        for n, n_groups in zip(train.X.shape, shape, strict=True)
+    ]
+    train, validation = (Table(each.X.to_numpy(), each.y) for each in (train, validation))
+    if isinstance(model, BaseEstimator):
+        game = ModelGame(model, *train, *validation, row_groups=groups[0], column_groups=groups[1])
+        return TableGame.from_game(game, shape).table
+    make = naive_bayes_utilities if model == "naive Bayes" else neighbor_utilities
+    return make(train, validation, groups)
+
+
+def naive_bayes_utilities(train: Table, validation: Table, groups: list[Any]) -> Any:
+    """Return the accuracy of Gaussian naive Bayes for all coalitions, two classes, by sums."""
+    X, X_val, (row_groups, column_groups) = train.X, validation.X, groups
+    classes = np.unique(train.y)
+    n_rows, n_columns = row_groups.max() + 1, column_groups.max() + 1
+    memberships = masks(n_columns)
+    in_group = (column_groups[:, None] == np.arange(n_columns)).astype(float)
+    utilities = np.full((1 << n_rows, 1 << n_columns), 0.5)
+    for number, members in enumerate(masks(n_rows)[1:], start=1):
+        logs = []
+        for label in classes:
+            rows = X[members[row_groups] & (train.y == label)]
+            count = len(rows)
+            center = rows.mean(axis=0) if count else np.zeros(X.shape[1])
+            # A prior of one row with the variance of the whole column.
+            variance = (((rows - center) ** 2).sum(axis=0) + 1) / (count + 1)
+            density = -0.5 * ((X_val - center) ** 2 / variance + np.log(variance))
+            logs.append((np.log(count + 1e-9), density @ in_group))
+        (prior, one), (other_prior, other) = logs
+        ahead = (one - other) @ memberships.T + prior - other_prior
+        utilities[number] = np.mean((ahead > 0) == (validation.y == classes[0])[:, None], axis=0)
+    return utilities
+
+
+def neighbor_utilities(train: Table, validation: Table, groups: list[Any]) -> Any:
+    """Return the share of right labels among the nearest rows, for all coalitions."""
+    row_groups, column_groups = groups
+    apart = (validation.X[:100, None] - train.X) ** 2
+    n_columns = column_groups.max() + 1
+    by_group = np.stack([apart[:, :, column_groups == j].sum(axis=2) for j in range(n_columns)])
+    right = (validation.y[:100, None] == train.y).astype(float)
+    return _neighbor_utilities(by_group, right, row_groups, row_groups.max() + 1)
+
+
+@numba.njit
+def _neighbor_utilities(by_group: Any, right: Any, row_groups: Any, n_rows: int) -> Any:
+    n_columns, n_val, n_train = by_group.shape
+    utilities = np.zeros((1 << n_rows, 1 << n_columns))
+    for columns in range(1 << n_columns):
+        distance = np.zeros((n_val, n_train))
+        for j in range(n_columns):
+            if columns >> j & 1:
+                distance += by_group[j]
+        for v in range(n_val):
+            order = np.argsort(distance[v], kind="mergesort")
+            for rows in range(1 << n_rows):
+                n_found, gain = 0, 0.0
+                for i in order:
+                    if rows >> row_groups[i] & 1:
+                        gain += right[v, i]
+                        n_found += 1
+                        if n_found == N_NEIGHBORS:
+                            break
+                utilities[rows, columns] += gain / (N_NEIGHBORS * n_val)
+    return utilities
+
+
+def exact_values(interactions: Any) -> Any:
+    """Return the values by weighing all coalitions."""
+    sides = (masks(size.bit_length() - 1) for size in interactions.shape)
+    rows, columns = (membership_weights(Shapley(), each) for each in sides)
+    return rows.T @ interactions @ columns
+
+
+def estimate(name: str, utilities: Any, interactions: Any, n_fits: int, seed: int) -> Any:
+    """Return values, standard errors or None, and the number of fits, by one estimator."""
+    if name in OURS:
+        rule = MaxUtilities(n_fits)
+        found = value_game(
+            TableGame(utilities), estimator=OURS[name], stop=rule, random_state=seed, runtime=QUIET
+        )
+        return found.values, found.sampling_se, found.provenance.tally.new
+    game = Asked(interactions, n_fits, seed)
+    return *OTHERS[name](game), len(game.seen)
+
+
+def race(name: str, utilities: Any, per_block: tuple[int, ...], seeds: range) -> list[Row]:
+    """Return errors, coverage and seconds of all estimators on one game."""
+    interactions = utilities - utilities[:, :1] - utilities[:1] + utilities[0, 0]
+    exact = exact_values(interactions)
+    found = []
+    for estimator in (*OURS, *OTHERS):
+        for k in per_block:
+            for seed in seeds:
+                began = time.process_time()
+                values, errors, n_fits = estimate(
+                    estimator, utilities, interactions, k * exact.size, seed
+                )
+                seconds = time.process_time() - began
+                if n_fits > k * exact.size:
+                    raise RuntimeError(f"{estimator} used {n_fits} of {k * exact.size} fits.")
+                found.append({
+                    "game": name, "estimator": estimator, "fits per block": k,
+                    "error": np.sqrt(np.mean((values - exact) ** 2)) / np.std(exact),
+                    "coverage": _coverage(values, errors, exact), "seconds": seconds,
+                })  # fmt: skip
+    return found
+
+
+def _coverage(values: Any, errors: Any, exact: Any) -> float:
+    if errors is None or np.isnan(errors).any():
+        return np.nan
+    return float(np.mean(np.abs(values - exact) <= WIDTH_95 * errors))
+
+
+def summarize(rows: list[Row], per_block: tuple[int, ...]) -> list[Row]:
+    """Return a row per estimator: errors, coverage, seconds, and games won against ours."""
+    by_game: dict[Any, Any] = {}
+    for row in rows:
+        by_game.setdefault((row["estimator"], row["fits per block"], row["game"]), []).append(row)
+    mean = {
+        key: {
+            what: np.mean([row[what] for row in some]) for what in ("error", "coverage", "seconds")
+        }
+        for key, some in by_game.items()
+    }
+    games = list(dict.fromkeys(row["game"] for row in rows))
+    found = []
+    for name in (*OURS, *OTHERS):
+        line: Row = {"estimator": name}
+        for k in per_block:
+            line[f"error, {k} fits per block"] = Mean.of(mean[name, k, g]["error"] for g in games)
+        line["coverage"] = Mean.of(
+            np.nanmean([mean[name, k, g]["coverage"] for k in per_block]) for g in games
+        )
+        line["seconds"] = Mean.of(mean[name, per_block[-1], g]["seconds"] for g in games)
+        found.append(line)
+    return found
+
+
+def sign_tests(rows: list[Row]) -> list[Row]:
+    """Return how many games each of ours wins against each other estimator, with a sign test."""
+    errors = {
+        (row["estimator"], row["fits per block"], row["game"]): row["error"].mean
+        for row in means(rows, ["estimator", "fits per block", "game"])
+    }
+    games = list(dict.fromkeys(row["game"] for row in rows))
+    found = []
+    for k in dict.fromkeys(row["fits per block"] for row in rows):
+        for other in (*OURS, *OTHERS):
+            line: Row = {"fits per block": k, "against": other}
+            for ours in ("GaussianProcess", "AntitheticPermutations"):
+                won = sum(errors[ours, k, g] < errors[other, k, g] for g in games)
+                chance = binomtest(won, len(games)).pvalue
+                shown = f"{won} of {len(games)} (p = {chance:.2g})"
+                line[f"{ours} wins"] = "-" if ours == other else shown
+            found.append(line)
+    return found
+
+
+def run(
+    data: Path,
+    seeds: range = range(2),
+    games: tuple[str, ...] = tuple(GAMES),
+    per_block: tuple[int, ...] = PER_BLOCK,
+) -> Tables:
+    """Race on all games."""
+    # Few coalitions of a model game have one class or a constant column; short runs warn.
+    warnings.simplefilter("ignore")
+    rows: list[Row] = []
+    with threadpool_limits(1):
+        for name in games:
+            utilities = make_game(name, data)
+            log(name, "has its utilities")
+            rows += race(name, utilities, per_block, seeds)
+            log(name)
+    last = [row for row in rows if row["fits per block"] == per_block[-1]]
+    by_game = [
+        {"game": game, "blocks": "{} x {}".format(*GAMES[game][1])}
+        | {row["estimator"]: row["error"].mean for row in means(last, ["estimator", "game"])
+           if row["game"] == game}
+        for game in games
+    ]  # fmt: skip
+    return {
+        "errors, coverage and seconds": summarize(rows, per_block),
+        "sign tests": sign_tests(rows),
+        "errors by game": by_game,
+    }
