@@ -4,16 +4,19 @@
     python -m experiments frauds --parts honest
     python -m experiments frauds --parts power
     python -m experiments frauds --parts attacks
+    python -m experiments frauds --parts reserve
 
 issue: 600 people and 9 columns of Adult, five owners, 100,000 EUR, 100 validation rows; what an
 operator first tried, before and after (see attacks), how much amounts differ between six draws of
-validation rows, and a second month with rows that belong to nobody.
+validation rows, and a second month with rows without an owner.
 honest: samples of twelve tables, distributed at random (2, 5 or 10 owners) or by a column (its
 categories or quarters), with all columns or with six; each owner alone, each pair of owners and
 each owner with 100 validation rows is one chance of a false alarm. power: 600 people of Adult, five
 owners; a share of one owner's rows are copies, equal or with age +-1 or 2 and hours +-3. attacks:
 the same people, 100 validation rows and 100,000 EUR; what the cheating party gains before (no gate,
-negative values cut off, equal rows paid) and after (default policy; 0 if not paid).
+negative values cut off, equal rows paid) and after (default policy; 0 if not paid). reserve: the
+same people; how often owner 0 is reported by a comparison with a reserve of rows if some of its
+rows are validation rows, moved, and how often others are; and honest owners of the tables above.
 """
 
 from __future__ import annotations
@@ -228,8 +231,8 @@ class Deal:
             try:
                 payout = split_revenue(valued, owners, amount="100000.00", policy=policy)
             except ValueError:
-                kinds = dict.fromkeys(one.kind for one in check_owners(owners, valued))
-                return 0.0, ", ".join(kind for kind in kinds if "below zero" not in kind)
+                found = dict.fromkeys(one.kind for one in check_owners(owners, valued))
+                return 0.0, ", ".join(kind for kind in found if "below zero" not in kind)
         names = {f"owner {code}" for code in self.friends}
         paid = dict(zip(payout.owners, map(float, payout.amounts), strict=True))
         if not names:
@@ -326,6 +329,64 @@ ATTACKS = {
         np.full(120, "<=50K"),
     ),
 }  # fmt: skip
+
+
+def measure_reserve(data: Path, seeds: range) -> list[Row]:
+    """Return how often moved validation rows are found with a reserve."""
+    rows = []
+    adult = load_adult(data)
+    drawn = tables.Table(adult.X[COLUMNS], adult.y)
+    for n_reserve, n_leaked in product((100, 300, 1_000, 3_000), (5, 10, 20)):
+        found, others = 0, 0
+        for seed in seeds:
+            deal = Deal(data, seed)
+            leak(deal, n_leaked, moved=True)
+            order = np.random.default_rng(seed).permutation(len(adult.y))
+            start = N_PEOPLE + N_VALIDATION
+            reserve = drawn.part(order[start : start + n_reserve])
+            listed = _list_too_good(deal.hold(), deal.y, deal.val, reserve)
+            found += "owner 0" in listed
+            others += len(listed - {"owner 0"})
+        rows.append(
+            {"reserve": n_reserve, "moved rows": n_leaked, "found": found, "draws": len(seeds)}
+            | {"others reported": others, "of": (N_OWNERS - 1) * len(seeds)}
+        )
+        log("reserve", n_reserve, n_leaked)
+    return rows
+
+
+def _list_too_good(
+    owners: Owners, y: np.ndarray, val: tables.Table, reserve: tables.Table
+) -> set[str]:
+    listed = check_owners(
+        owners, y=y, X_val=val.X, y_val=val.y, reserve=(reserve.X, reserve.y)
+    )  # fmt: skip
+    return {one.owners[0] for one in listed if one.kind == "too good"}
+
+
+def measure_honest_with_reserve(data: Path, seeds: range, sets: tuple[str, ...]) -> list[Row]:
+    """Return how many honest owners are reported by a comparison with a reserve."""
+    found, chances, n_tables = Counter(), Counter(), Counter()
+    for name in sets:
+        table = tables.load(name, data)
+        n_val = min(N_VALIDATION, len(table.y) // 4)
+        for seed in seeds:
+            rng = np.random.default_rng([seed, 13])
+            rows = rng.permutation(len(table.y))
+            val, rest = table.part(rows[:n_val]), rows[n_val:]
+            n_reserve = min(500, len(rest) // 2)
+            reserve, part = table.part(rest[:n_reserve]), table.part(rest[n_reserve:][:600])
+            X = part.X.reset_index(drop=True)
+            for way, whose in divide(X, rng):
+                reported = _list_too_good(assign(X, whose), part.y, val, reserve)
+                found[way] += len(reported)
+                chances[way] += len(np.unique(whose))
+                n_tables[way] += 1
+        log(name)
+    return [
+        {"owners": way, "reported": found[way], "of": chances[way], "splits": n_tables[way]}
+        for way in sorted(chances)
+    ]
 
 
 @cache
@@ -455,7 +516,7 @@ def measure_draws(data: Path, seeds: range, n_draws: int = 6) -> list[Row]:
             return split_revenue(valued, owners, amount="100000.00", policy=policy)
 
         start = N_PEOPLE + n_draws * N_VALIDATION
-        truth = np.array(split(drawn.part(order[start : start + 3_000])).amounts, dtype=float)
+        truth = np.array(split(drawn.part(order[start : start + 1_000])).amounts, dtype=float)
         amounts, covered, widths = [], 0, []
         for i in range(n_draws):
             first = N_PEOPLE + i * N_VALIDATION
@@ -466,7 +527,7 @@ def measure_draws(data: Path, seeds: range, n_draws: int = 6) -> list[Row]:
             covered += int(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).sum())
         rows.append(
             {"people": seed, "lowest": min(amounts), "highest": max(amounts)}
-            | {"by 3,000 rows": truth[0], "mean width": float(np.mean(widths))}
+            | {"by 1,000 rows": truth[0], "mean width": float(np.mean(widths))}
             | {"intervals that hold it": covered, "of": n_draws * N_OWNERS}
         )
         log("six draws", seed)
@@ -474,7 +535,7 @@ def measure_draws(data: Path, seeds: range, n_draws: int = 6) -> list[Row]:
 
 
 def measure_second_month(data: Path, seeds: range) -> list[Row]:
-    """Return what happens to 60 rows that nobody owns, and whether two months make a chain."""
+    """Return what happens to 60 rows without an owner, and whether two months make a chain."""
     outcomes: Counter[tuple[str, str]] = Counter()
     n_first = N_PEOPLE - 60
     for seed in seeds:
@@ -500,10 +561,10 @@ def measure_second_month(data: Path, seeds: range) -> list[Row]:
             first.save(months[0], time=began + timedelta(days=1))
             try:
                 pay(agreement, X, y, months[0])
-                outcomes["60 new rows belong to nobody", "paid"] += 1
+                outcomes["60 new rows without an owner", "paid"] += 1
             except ValueError as error:
                 said = "refused" if "owner" in str(error) else str(error)
-                outcomes["60 new rows belong to nobody", said] += 1
+                outcomes["60 new rows without an owner", said] += 1
             amended = agreement.amend(owners=assign(X, whose), created=began + timedelta(days=30))
             payout = pay(amended, X, y, months[0])
             payout.save(months[1], time=began + timedelta(days=31))
@@ -522,7 +583,7 @@ def run(
     data: Path,
     *,
     seeds: range = range(10),
-    parts: tuple[str, ...] = ("issue", "honest", "power", "attacks"),
+    parts: tuple[str, ...] = ("issue", "honest", "power", "attacks", "reserve"),
     sets: tuple[str, ...] = TABLES,
     shares: tuple[float, ...] = (1.0, 0.5, 0.2, 0.1, 0.05),
     attacks: tuple[str, ...] = tuple(ATTACKS),
@@ -537,5 +598,9 @@ def run(
         "honest": lambda: {"honest": measure_honest(data, seeds, sets)},
         "power": lambda: {"power": measure_power(data, seeds, shares)},
         "attacks": lambda: {"attacks": measure_attacks(data, seeds, attacks)},
+        "reserve": lambda: {
+            "reserve": measure_reserve(data, seeds),
+            "honest with a reserve": measure_honest_with_reserve(data, seeds, sets),
+        },
     }
     return {title: rows for part in parts for title, rows in measured[part]().items()}

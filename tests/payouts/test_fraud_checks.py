@@ -25,6 +25,7 @@ from cellworth.data.tables import HashedRows, Table
 from cellworth.diagnostics import repair_cells
 from cellworth.games import TableGame
 from cellworth.payouts import Policy, check_owners, split_revenue
+from cellworth.payouts.copies import Cells, compare_with_reserve
 from cellworth.payouts.fraud_checks import _correlate_ranks, _shuffle_cells
 
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -188,6 +189,71 @@ def test_pickles_and_folders_have_hashes_in_place_of_validation_rows(tmp_path):
         assert isinstance(copy.held_out, HashedRows)
         assert copy.held_out.key == hashed.key
         assert np.array_equal(copy.held_out.hashes, hashed.hashes)
+
+
+def draw_with_reserve(seed, n_leaked):
+    """Five owners of 120 people; the first hands in some validation rows with other ages."""
+    everyone = people(1700, seed)
+    X, val, reserve = (everyone[a:b].reset_index(drop=True) for a, b in RANGES)
+    ages = np.random.default_rng(seed).choice([-2, -1, 1, 2], n_leaked)
+    X = X.copy()
+    X.iloc[:n_leaked] = val[:n_leaked].assign(age=val["age"][:n_leaked] + ages)
+    labels = [table["hours"] > 40 for table in (X, val, reserve)]
+    owners = rows_of(X, np.repeat(list("abcde"), 120))
+    return owners, {"y": labels[0], "X_val": val, "y_val": labels[1]}, (reserve, labels[2])
+
+
+RANGES = ((0, 600), (600, 700), (700, 1700))
+
+
+def test_a_few_changed_validation_rows_are_found_with_a_reserve():
+    owners, data, reserve = draw_with_reserve(0, 10)
+    assert check_owners(owners, X_val=data["X_val"]) == []
+    (finding,) = check_owners(owners, reserve=reserve, **data)
+    assert (finding.kind, finding.owners) == ("too good", ("a",))
+    assert finding.figure >= 0.05
+    assert "of the validation rows, but" in finding.sentence
+
+
+def test_honest_owners_are_as_near_to_validation_rows_as_to_a_reserve():
+    for seed in range(12):
+        owners, data, reserve = draw_with_reserve(seed, 0)
+        assert check_owners(owners, reserve=reserve, **data) == []
+
+
+def test_the_chance_of_being_too_near_is_exact():
+    """Chances are at most uniform for honest owners, also if these hold a part of the table."""
+    chances = []
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(230, 2))
+        order = np.argsort(X[:50, 0])
+        tables = [Table.from_data(part, called="X") for part in (X[:50][order], X[50:80], X[80:])]
+        labels = (X[:, 1] > 0).astype(int)
+        labels[:50] = labels[:50][order]
+        near = compare_with_reserve(
+            Cells(*tables), labels, {"left": np.arange(20), "right": np.arange(20, 50)}, 30
+        )
+        chances.append([one.chance for one in near.values()])
+    for limit in (0.3, 0.1, 0.02):
+        n_below = (np.array(chances) <= limit).sum(axis=0)
+        # Three standard deviations of a binomial distribution above its mean.
+        assert (n_below <= 150 * limit + 3 * np.sqrt(150 * limit)).all()
+    assert (np.array(chances) <= 0.5).any()
+
+
+def test_a_reserve_needs_labels_and_validation_rows():
+    owners, data, reserve = draw_with_reserve(0, 0)
+    with pytest.raises(ValueError, match="reserve needs y, X_val and y_val; pass the labels"):
+        check_owners(owners, reserve=reserve)
+    with pytest.raises(
+        ValueError, match=r"reserve must be a table and its labels, \(X, y\), got D"
+    ):
+        check_owners(owners, reserve=reserve[0], **data)
+    with pytest.raises(
+        ValueError, match="labels of reserve must have one label for each row, 1000"
+    ):
+        check_owners(owners, reserve=(reserve[0], reserve[1][:7]), **data)
 
 
 def test_owners_of_columns_are_told_of_leaks_together():

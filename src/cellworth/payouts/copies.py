@@ -44,13 +44,17 @@ _FARTHEST = 3.0
 # Distance of different categories, and of a missing value from a number, in scale units.
 _MISMATCH = 1.5
 _FAR = 1e9
+# Validation rows among these shares of the nearest rows, of validation and reserve, are counted.
+_SHARES_NEAREST = (0.02, 0.05)
+# Near is compared with the distance of this row of other owners; below the blur, all are alike.
+_NEXT_OF_OTHERS, _BLUR = 10, 0.1
 
 
 class Cells:
-    """A table as numbers in scale units and codes of categories, with validation rows if given."""
+    """A table as numbers in scale units and codes of categories, with rows of others below it."""
 
-    def __init__(self, table: Table, validation: Table | None = None) -> None:
-        sides = [table] if validation is None else [table, validation]
+    def __init__(self, table: Table, *others: Table) -> None:
+        sides = [table, *others]
         read = [read_column(position, sides, None, "robust") for position in range(table.shape[1])]
         self.names: list[Any] = table.names.tolist()
         self.categorical: Mask = np.array(
@@ -290,6 +294,87 @@ def find_repeated_rows(
         best = _compare(mine, [_join(others)], len(columns), _LEAST_EXCESS_WITHIN)
         if best is not None:
             yield Twins(name, name, len(columns), mine, *best, len(rows[name]) / len(mine))
+
+
+@dataclass(frozen=True, eq=False)
+class TooNear:
+    """Validation rows that are nearer to an owner's rows than rows of the reserve are."""
+
+    # Chance of so many, or more, if the owner did not know the validation rows.
+    chance: float
+    # Shares of the validation rows and of the reserve that are that near.
+    share: float
+    in_reserve: float
+    # Rows of the owner to which these validation rows are near.
+    rows: Positions
+
+
+def compare_with_reserve(
+    cells: Cells, labels: Positions, rows: Mapping[str, Positions], n_validation: int
+) -> dict[str, TooNear]:
+    """Compare how near validation rows and rows of a reserve are to the rows of each owner.
+
+    Both are drawn from the same rows, so an owner who has not seen them is equally near to either:
+    which of the nearest ones are validation rows is a matter of chance, however the owner's rows
+    are distributed. This gives exact chances (of a hypergeometric distribution). How near is
+    measured by a distance compared with those of other owners' rows and of other drawn rows.
+    """
+    drawn = np.arange(cells.n_rows, len(labels))
+    next_drawn = _find_next_drawn(cells, labels, drawn)
+    near = {name: np.empty(len(drawn)) for name in rows}
+    which = {name: np.empty(len(drawn), dtype=np.intp) for name in rows}
+    for part in _cut(drawn, cells.n_rows):
+        apart = _measure_labeled(cells, labels, part)
+        here = slice(part[0] - cells.n_rows, part[-1] - cells.n_rows + 1)
+        for name, own in rows.items():
+            others = np.delete(apart, own, axis=1)
+            rank = min(_NEXT_OF_OTHERS, others.shape[1]) - 1
+            usual = np.partition(others, rank, axis=1)[:, rank]
+            score = apart[:, own] ** 2 / (usual[:, np.newaxis] * next_drawn[own])
+            which[name][here] = own[score.argmin(axis=1)]
+            near[name][here] = score.min(axis=1)
+    return {name: _count_nearest(near[name], which[name], n_validation) for name in rows}
+
+
+def _cut(rows: Positions, n_others: int) -> Iterator[Positions]:
+    step = max(_CHUNK // n_others, 1)
+    return (rows[start : start + step] for start in range(0, len(rows), step))
+
+
+def _measure_labeled(cells: Cells, labels: Positions, rows: Positions) -> Floats:
+    """Return distances of rows from those of the table; another label is another category."""
+    table = np.arange(cells.n_rows)
+    found = cells.measure(rows, table, np.arange(len(cells.names)))
+    found += _MISMATCH * (labels[rows, np.newaxis] != labels[table])
+    # Below this, one is as near as another.
+    return found + _BLUR
+
+
+def _find_next_drawn(cells: Cells, labels: Positions, drawn: Positions) -> Floats:
+    """Return the distance of each row of the table from the second nearest drawn row."""
+    nearest = np.full((2, cells.n_rows), np.inf)
+    for part in _cut(drawn, cells.n_rows):
+        both = np.vstack([nearest, _measure_labeled(cells, labels, part)])
+        nearest = np.sort(np.partition(both, 1, axis=0)[:2], axis=0)
+    return np.asarray(nearest[1])
+
+
+def _count_nearest(near: Floats, which: Positions, n_validation: int) -> TooNear:
+    from scipy.stats import hypergeom
+
+    found = []
+    for share in _SHARES_NEAREST:
+        limit = np.sort(near)[max(round(share * len(near)), 1) - 1]
+        inside = near <= limit
+        seen, n_inside = inside[:n_validation], int(inside.sum())
+        n_seen = int(seen.sum())
+        chance = hypergeom.sf(n_seen - 1, len(near), n_validation, n_inside)
+        # Several shares are tried.
+        chance = min(float(chance) * len(_SHARES_NEAREST), 1.0)
+        rest = float(inside[n_validation:].mean())
+        rows = np.unique(which[:n_validation][seen])
+        found.append(TooNear(chance, n_seen / n_validation, rest, rows))
+    return min(found, key=lambda one: one.chance)
 
 
 def _join(parts: Sequence[Nearness]) -> Nearness:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -30,6 +30,7 @@ from cellworth.payouts.copies import (
     EqualSearch,
     Twins,
     TwinSearch,
+    compare_with_reserve,
     find_copied_rows,
     find_repeated_rows,
     iter_pairs,
@@ -49,6 +50,12 @@ NOT_CHECKED = "not checked"
 # Kind of the finding for a total that is not above 0 beyond noise.
 WITHIN_NOISE = "within noise"
 LEAKED = "leaked rows"
+# Kind of the finding for an owner who is nearer to validation rows than to a reserve.
+TOO_GOOD = "too good"
+# Chance that one or more honest owners of a table are reported for this.
+_CHANCE_TOO_GOOD = 0.01
+# Least rows of an owner, and of all others, to compare validation rows with a reserve.
+_LEAST_ROWS_NEAR = 5
 # Owners with negative values: beyond noise, and within noise.
 BELOW_ZERO, PERHAPS_BELOW_ZERO = "below zero", "perhaps below zero"
 # Findings that stop no payout.
@@ -70,8 +77,9 @@ class OwnerFinding:
     ----------
     kind : str
         "repeated rows" (within an owner), "copied rows" (between owners), "leaked rows" (of the
-        validation set), "copied columns", "one identity", "below zero", "within noise", "better
-        without"; notes that stop no payout are "perhaps below zero" and "not checked".
+        validation set), "too good" (nearer to validation rows than to a reserve), "copied columns",
+        "one identity", "below zero", "within noise", "better without"; notes that stop no payout
+        are "perhaps below zero" and "not checked".
     owners : tuple of str
         Owners concerned.
     figure : float
@@ -112,6 +120,7 @@ def check_owners(
     X_val: TableLike | None = None,
     y_val: VectorLike | None = None,
     scoring: Scoring = None,
+    reserve: tuple[TableLike, VectorLike] | None = None,
 ) -> list[OwnerFinding]:
     """Look for problems that make a split unfair.
 
@@ -123,6 +132,10 @@ def check_owners(
     With a valuation, the checks also report owners with negative values and a total that is not
     above 0 beyond noise. If blocks were the players, they report pairs of owners whose rows cannot
     be distinguished: an owner under two names is paid for both.
+
+    With a reserve, the checks report owners whose rows are nearer to validation rows than to rows
+    of the reserve, more often than chance explains: someone who changed validation rows only
+    slightly, and a few of them. At most 1% of tables of honest owners have such a finding.
 
     With a model, the checks report owners whose cells make the model worse.
     :func:`~cellworth.diagnostics.compare_models` compares the table with one in which the owner's
@@ -145,6 +158,9 @@ def check_owners(
         Their labels, to score the model.
     scoring : str or callable, default=None
         As in :func:`~cellworth.diagnostics.compare_models`; None means accuracy or R squared.
+    reserve : tuple of a table and its labels, default=None
+        Rows that were drawn together with the validation rows and that no owner can know, the more
+        the better. Needs ``y``, ``X_val`` and ``y_val`` as well.
 
     Returns
     -------
@@ -173,7 +189,9 @@ def check_owners(
         holdings = owners.on(valuation.blocks)
     findings = run_checks(owners, valuation, holdings, X_val)
     data: dict[str, Any] = {"y": y, "X_val": X_val, "y_val": y_val}
-    _check_model_arguments(model, data, scoring)
+    _check_model_arguments(model, data, scoring, reserve)
+    if reserve is not None:
+        findings += _check_reserve(owners, valuation, data, reserve)
     if model is not None:
         compared = compare_without_each_owner(owners, model, **data, scoring=scoring)
         findings += _check_harmful_owners(compared)
@@ -219,7 +237,7 @@ def _check_cells(
 ) -> list[OwnerFinding]:
     if not owners.sees_cells:
         return [_report_not_checked(owners)]
-    cells = Cells(owners.table, validation if isinstance(validation, Table) else None)
+    cells = Cells(owners.table, *([validation] if isinstance(validation, Table) else []))
     search = TwinSearch(cells, len(owners.names))
     held = {name: owners.cells_of(name) for name in owners.names}
     row_values = _sum_own_rows(held, valuation)
@@ -284,19 +302,77 @@ def _report_leaks_not_checked(owners: Owners, *, known: bool) -> OwnerFinding:
     )
 
 
-def _check_model_arguments(model: Model | None, data: Mapping[str, Any], scoring: Scoring) -> None:
+def _check_model_arguments(
+    model: Model | None, data: Mapping[str, Any], scoring: Scoring, reserve: Any
+) -> None:
     given = [name for name, part in data.items() if part is not None]
     alone = [name for name in given if name != "X_val"] + ["scoring"] * (scoring is not None)
-    if model is None and alone:
+    if model is None and alone and (reserve is None or scoring is not None):
+        name = alone[0] if reserve is None else "scoring"
         raise ValueError(
-            f"{alone[0]} needs a model; pass model=, y=, X_val= and y_val=, or only X_val."
+            f"{name} needs a model; pass model=, y=, X_val= and y_val=, or only X_val."
         )
-    if model is not None and len(given) < len(data):
-        missing = [name for name in data if name not in given]
+    for name, part in (("model", model), ("reserve", reserve)):
+        if part is not None and len(given) < len(data):
+            missing = [one for one in data if one not in given]
+            raise ValueError(
+                f"{name} needs {join_names(missing)}; pass the labels of the owners' table as y, "
+                "and rows to score on as X_val and y_val."
+            )
+    if reserve is not None and not (isinstance(reserve, tuple) and len(reserve) == 2):
         raise ValueError(
-            f"model needs {join_names(missing)}; pass the labels of the owners' table as y, and "
-            "rows to score on as X_val and y_val."
+            f"reserve must be a table and its labels, (X, y), got {type(reserve).__name__}."
         )
+
+
+def _check_reserve(
+    owners: Owners,
+    valuation: Valuation | None,
+    data: Mapping[str, Any],
+    reserve: tuple[TableLike, VectorLike],
+) -> Iterator[OwnerFinding]:
+    """Find owners who are nearer to validation rows than to a reserve, by the rule of Holm."""
+    if not owners.sees_cells:
+        return
+    drawn = {"X_val": data["X_val"], "the table of reserve": reserve[0]}
+    tables = [
+        Table.from_data(X, called=called).align_to(owners.table, called=called)
+        for called, X in drawn.items()
+    ]
+    sizes = [owners.shape[0], *(table.shape[0] for table in tables)]
+    labels = _read_labels([data["y"], data["y_val"], reserve[1]], sizes)
+    held = {name: owners.cells_of(name) for name in owners.names}
+    complete = {name: np.flatnonzero(mine.all(axis=1)) for name, mine in held.items()}
+    rows = {
+        name: own
+        for name, own in complete.items()
+        if _LEAST_ROWS_NEAR <= len(own) <= sizes[0] - _LEAST_ROWS_NEAR
+    }
+    near = compare_with_reserve(Cells(owners.table, *tables), labels, rows, sizes[1])
+    row_values = _sum_own_rows(held, valuation)
+    for n_before, name in enumerate(sorted(near, key=lambda one: near[one].chance)):
+        found = near[name]
+        if found.chance > _CHANCE_TOO_GOOD / (len(near) - n_before):
+            return
+        mine = row_values.get(name)
+        yield OwnerFinding(
+            TOO_GOOD,
+            (name,),
+            found.share,
+            f"{found.share:.1%} of the validation rows, but {found.in_reserve:.1%} of the reserve, "
+            f"are unusually near to rows of {name} (by chance with a probability of "
+            f"{found.chance:.2g}); if it knew the validation rows, it is paid too much.",
+            None if mine is None else float(mine[found.rows].sum()),
+        )
+
+
+def _read_labels(given: Sequence[VectorLike], sizes: Sequence[int]) -> Positions:
+    """Return codes of the labels of training, validation and reserve rows."""
+    parts = [np.asarray(part).ravel() for part in given]
+    for called, part, size in zip(("y", "y_val", "labels of reserve"), parts, sizes, strict=True):
+        if len(part) != size:
+            raise ValueError(f"{called} must have one label for each row, {size}, got {len(part)}.")
+    return np.unique(np.concatenate(parts), return_inverse=True)[1].ravel()
 
 
 def _check_repeated_rows(
