@@ -618,3 +618,37 @@ def test_the_census_by_region_and_by_columns_passes(group):
         assert "'education' and 'education_num'" in finding.sentence
     else:
         assert check_owners(rows_of(table.drop(columns=group), table[group])) == []
+
+
+def test_findings_are_grouped_by_kind_and_owners_with_what_they_would_move():
+    """Ann hands in the first 30 rows of each of five rivals, moved."""
+    table = people(700)
+    names = [f"rival {i}" for i in range(5)]
+    parts = [table[100 * i : 100 * i + 30] for i in range(5)]
+    X = pd.concat([table[:500], *map(jittered, parts), table[500:560]], ignore_index=True)
+    whose = [*np.repeat(names, 100), *["ann"] * 150, *["bob"] * 60]
+    owners, y = rows_of(X, whose), X["age"] + X["hours"] > 90
+    valuer = KNNValuer(3, n_passes=1, random_state=0)
+    val = people(100, seed=1)
+    valuation = valuer.fit(X, y, X_val=val, y_val=val["age"] + val["hours"] > 90).valuation_
+    terms = {"amount": "10000.00", "policy": Policy(gate="warn", duplicates="pay")}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        payout = split_revenue(valuation, owners, **terms)
+    said = [str(one.message) for one in caught]
+    assert sum("there are 2 more findings of copied rows, about" in text for text in said) == 1
+    grouped = payout.list_findings()
+    assert grouped["finding"].count("copied rows") == 5
+    assert {line for line in grouped["owners"] if "ann" in line} == {
+        f"{name}, ann" if f"{name}, ann" in grouped["owners"] else f"ann, {name}" for name in names
+    }
+    counts = [int(text.split()[0]) for text in grouped["found"][:5]]
+    assert all(20 <= count <= 40 for count in counts)
+    moves = [int(text.split()[0].replace(",", "")) for text in grouped["would move"] if text]
+    assert moves == sorted(moves, reverse=True)
+    assert moves[0] > 0
+    sentences = [note for note in payout.notes if note.startswith("Check first: ")]
+    assert sum("have a twin" in note for note in sentences) == 3
+    for view in (repr(payout), payout._repr_html_()):
+        assert "would move" in view
+        assert grouped["would move"][0] in view

@@ -346,6 +346,7 @@ class OwnerFindingDocument(TypedDict):
     figure: Number
     sentence: str
     stake: Number | None
+    count: int | None
 
 
 class IntervalPlanDocument(TypedDict):

@@ -154,6 +154,11 @@ class Twins:
         return float(self.seen.find(self.how).mean())
 
     @property
+    def count(self) -> int:
+        """Number of rows with a twin; an estimate if not all were compared."""
+        return round(int(self.seen.find(self.how).sum()) * self.weight)
+
+    @property
     def equal(self) -> float:
         """Share of rows with an equal row."""
         return float(self.seen.equal.mean())

@@ -88,6 +88,8 @@ class OwnerFinding:
     sentence : str
     stake : float or None, default=None
         Value of the first owner's rows that are copies, if single cells were valued.
+    count : int or None, default=None
+        Number of rows of the first owner that are copies, or of pairs of columns.
 
     See Also
     --------
@@ -109,6 +111,7 @@ class OwnerFinding:
     figure: float
     sentence: str
     stake: float | None = None
+    count: int | None = None
 
 
 def check_owners(
@@ -363,6 +366,7 @@ def _check_reserve(
             f"are unusually near to rows of {name} (by chance with a probability of "
             f"{found.chance:.2g}); if it knew the validation rows, it is paid too much.",
             None if mine is None else float(mine[found.rows].sum()),
+            len(found.rows),
         )
 
 
@@ -421,6 +425,7 @@ def _report_twins(kind: str, twins: Twins, row_values: RowValues) -> OwnerFindin
         f"{twins.share:.1%} of the rows of {twins.owner} have a twin among {where}, "
         f"{_describe_twins(twins)}; copies are paid at the expense of other owners.",
         twins.add_up(row_values.get(twins.owner)),
+        twins.count,
     )
 
 
@@ -461,6 +466,7 @@ def _report_leak(twins: Twins, concerned: tuple[str, ...], row_values: RowValues
         f"{twins.share:.1%} of the {one} have a twin among the {other}, {_describe_twins(twins)}; "
         "such rows are scored by themselves, so they are paid too much.",
         twins.add_up(row_values.get(twins.owner)),
+        twins.count,
     )
 
 
@@ -496,6 +502,7 @@ def _check_copied_columns(held: Mapping[str, Mask], cells: Cells) -> Iterator[Ow
             f"columns {cells.names[one]!r} and {cells.names[other]!r} ({join_names(concerned)}) "
             f"hold the same information (association {alike:.3f}{more}); a copied column is paid "
             "at the expense of other owners.",
+            count=len(pairs),
         )
 
 

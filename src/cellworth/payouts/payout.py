@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from itertools import combinations
@@ -45,6 +44,7 @@ from cellworth.payouts.bundle import (
 from cellworth.payouts.copies import count_copies
 from cellworth.payouts.fraud_checks import (
     BELOW_ZERO,
+    NOT_CHECKED,
     NOTES,
     WITHIN_NOISE,
     OwnerFinding,
@@ -74,6 +74,9 @@ from cellworth.valuation.values import (
 )
 
 _LINES_SHOWN = 20
+# Sentences of findings of one kind; further ones are counted.
+_SENTENCES_SHOWN = 3
+_GROUPED = ("finding", "owners", "found", "would move")
 # Part of the variance that more tasks are not worth.
 _NEGLIGIBLE = 0.05
 _BOUNDS = "Intervals are upper bounds. Pass owners to fit to estimate the errors of their sums."
@@ -302,6 +305,17 @@ class Payout:
         """Notes on the payout, one sentence each; printed below the table."""
         return tuple(_iter_notes(self))
 
+    def list_findings(self) -> dict[str, list[str]]:
+        """Return the findings of the gate by kind and owners: how many, and what they would move.
+
+        The columns are ``finding``, ``owners``, ``found`` (rows of the first owner, or pairs of
+        columns) and ``would move``, in money; findings that move most come first. What was not
+        checked is in :attr:`notes`.
+        """
+        values = dict(zip(self.owners, map(float, self.values), strict=True))
+        found = [finding for finding in self.findings if finding.kind != NOT_CHECKED]
+        return group_findings(found, values, self.amount, self.currency)
+
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one row per owner; amounts are exact, as strings."""
         low, high = self.intervals.T.tolist()
@@ -436,13 +450,18 @@ class Payout:
         }
 
     def __repr__(self) -> str:
-        return "\n".join([_make_title(self), *table_lines(_list_owners(self)), *_list_more(self)])
+        lines = [_make_title(self), *table_lines(_list_owners(self)), *_list_more(self)]
+        found = _shorten(self.list_findings())
+        listed = table_lines(found, left=("finding", "owners", "found")) if found else []
+        return "\n".join([*lines, *listed])
 
     def _repr_html_(self) -> str:
-        """Show owners and amounts in Jupyter."""
+        """Show owners, amounts and findings in Jupyter."""
         bars = draw_bars(np.array(self.amounts[:_LINES_SHOWN], dtype=np.float64))
         listed = table(_list_owners(self), bars=bars)
-        return view(heading(_make_title(self)), listed, *map(paragraph, _list_more(self)))
+        found = _shorten(self.list_findings())
+        parts = [heading(_make_title(self)), listed, *map(paragraph, _list_more(self))]
+        return view(*parts, *([table(found)] if found else []))
 
 
 def _format_ends(ends: Sequence[Decimal | str] | None) -> str:
@@ -534,8 +553,9 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
         yield f"Held back until the values are known better: {payout.held:,} {payout.currency}."
     for name, value in payout.carried.items():
         yield f"Carried to the next payout: {name} {value:.4f}."
-    for finding in payout.findings:
-        yield f"Check first: {finding.sentence}"
+    values = dict(zip(payout.owners, map(float, payout.values), strict=True))
+    for sentence in describe_findings(payout.findings, values, payout.amount, payout.currency):
+        yield f"Check first: {sentence}"
 
 
 def split_revenue(
@@ -616,7 +636,8 @@ def split_revenue(
         carried, holdings.names, policy.negative, absent_ok=previous is not None
     )
     findings = _run_checks(policy, owners, valuation, holdings, X_val)
-    values = dict(zip(holdings.names, sum_owner_values(valuation, holdings)[0], strict=True))
+    sums = map(float, sum_owner_values(valuation, holdings)[0])
+    values = dict(zip(holdings.names, sums, strict=True))
     _apply_gate(findings, policy, values, money)
     shared = allocate(
         policy, valuation, holdings, owners.share_of_labels(), amount=money, brought=brought
@@ -647,7 +668,7 @@ def _run_checks(
 
 
 def _apply_gate(
-    findings: Sequence[OwnerFinding], policy: Policy, values: Mapping[str, Fraction], money: Decimal
+    findings: Sequence[OwnerFinding], policy: Policy, values: Mapping[str, float], money: Decimal
 ) -> None:
     """Warn of findings of the gate; raise ValueError if they forbid a split."""
     for finding in findings:
@@ -660,30 +681,87 @@ def _apply_gate(
     # An owner who pays for a negative value gains nothing by it.
     harmless = (*NOTES, BELOW_ZERO) if policy.negative == "signed" else NOTES
     found = [finding for finding in findings if finding.kind not in harmless]
-    sentences = [
-        f"{finding.sentence}{_describe_stake(finding, policy, values, money)}" for finding in found
-    ]
+    notes = [finding.sentence for finding in findings if finding.kind in harmless]
+    sentences = list(describe_findings(found, values, money, policy.currency))
     if found and policy.gate == "refuse":
         raise ValueError(
             f"nothing was split: {' '.join(sentences)} Resolve this first, or pass gate='warn' to "
             "split anyway."
         )
-    notes = [finding.sentence for finding in findings if finding.kind in harmless]
     for sentence in [*sentences, *notes]:
         warnings.warn(sentence, UserWarning, stacklevel=3)
 
 
-def _describe_stake(
-    finding: OwnerFinding, policy: Policy, values: Mapping[str, Fraction], money: Decimal
-) -> str:
-    """Say how much less the first owner would get if its copies had no value."""
+def describe_findings(
+    findings: Sequence[OwnerFinding],
+    values: Mapping[str, float],
+    money: Decimal,
+    currency: str,
+) -> Iterator[str]:
+    """Yield the sentences of findings, kind by kind: those that move most, and how many more."""
+    kinds: dict[str, list[tuple[Decimal, OwnerFinding]]] = {}
+    for finding in findings:
+        gain = estimate_stake(finding, values, money)
+        kinds.setdefault(finding.kind, []).append((gain or Decimal(0), finding))
+    for kind, found in kinds.items():
+        # Sorting keeps the order of findings without money.
+        ranked = sorted(found, key=lambda pair: -pair[0])
+        for gain, finding in ranked[:_SENTENCES_SHOWN]:
+            name = finding.owners[0]
+            less = f" Without them, {name} would get about {gain:,} {currency} less."
+            yield f"{finding.sentence}{less * (gain > 0)}"
+        rest = ranked[_SENTENCES_SHOWN:]
+        if rest:
+            together = sum((gain for gain, _ in rest), Decimal(0))
+            moved = f", about {together:,} {currency} together" * (together > 0)
+            yield f"there are {len(rest):,} more findings of {kind}{moved}."
+
+
+def group_findings(
+    findings: Sequence[OwnerFinding],
+    values: Mapping[str, float],
+    money: Decimal,
+    currency: str,
+) -> dict[str, list[str]]:
+    """Return findings by kind and owners as columns of a table; empty without findings."""
+    groups: dict[tuple[str, frozenset[str]], list[OwnerFinding]] = {}
+    for finding in findings:
+        groups.setdefault((finding.kind, frozenset(finding.owners)), []).append(finding)
+    lines = []
+    for (kind, _), found in groups.items():
+        gains = [estimate_stake(finding, values, money) for finding in found]
+        gain = sum((one for one in gains if one is not None), Decimal(0))
+        counts = [finding.count for finding in found if finding.count is not None]
+        unit = "pair of columns" if kind == "copied columns" else "row"
+        units = unit.replace("pair", "pairs") if " " in unit else "rows"
+        count = f"{sum(counts):,} {unit if sum(counts) == 1 else units}" if counts else ""
+        moved = f"{gain:,} {currency}" if gain else ""
+        lines.append((gain, [kind, ", ".join(found[0].owners), count, moved]))
+    lines.sort(key=lambda line: -line[0])
+    if not lines:
+        return {}
+    columns = zip(*(cells for _, cells in lines), strict=True)
+    return dict(zip(_GROUPED, map(list, columns), strict=True))
+
+
+def _shorten(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the first lines of a table, and how many are left out."""
+    more = max((len(column) for column in columns.values()), default=0) - _LINES_SHOWN
+    shown = {name: column[:_LINES_SHOWN] for name, column in columns.items()}
+    if more > 0:
+        for name, column in shown.items():
+            column.append(f"... and {more:,} more" if name == _GROUPED[0] else "")
+    return shown
+
+
+def estimate_stake(
+    finding: OwnerFinding, values: Mapping[str, float], money: Decimal
+) -> Decimal | None:
+    """Return how much less the first owner would get if its copies had no value, if known."""
     name = finding.owners[0]
     if finding.stake is None or name not in values:
-        return ""
-    others = sum(max(float(value), 0.0) for owner, value in values.items() if owner != name)
-    own = float(values[name])
+        return None
+    others = sum(max(value, 0.0) for owner, value in values.items() if owner != name)
+    own = values[name]
     now, then = (max(v, 0.0) / (others + max(v, 0.0) or 1.0) for v in (own, own - finding.stake))
-    if now <= then:
-        return ""
-    gain = (money * Decimal(now - then)).quantize(Decimal(1))
-    return f" Without them, {name} would get about {gain:,} {policy.currency} less."
+    return (money * Decimal(max(now - then, 0.0))).quantize(Decimal(1))

@@ -412,8 +412,7 @@ def _compare_findings(
         same = (
             now is not None
             and then is not None
-            and now.keys() == then.keys()
-            and all(now[key] == then[key] for key in ("kind", "owners"))
+            and all(now[key] == then.get(key) for key in ("kind", "owners"))
             and math.isclose(now["figure"], then["figure"], rel_tol=1e-6, abs_tol=1e-9)
         )
         if not same:

@@ -203,7 +203,7 @@ def _write(path: str | os.PathLike[str], template: str, summary: Mapping[str, An
 def _summarize_payout(payout: Payout, digest: str | None, title: str | None) -> dict[str, Any]:
     """Return the contents of the page of a payout as plain data."""
     lines = _list_owners(payout)
-    found = [one for one in payout.findings if one.kind != NOT_CHECKED]
+    found = payout.list_findings()
     # As many digits as the amounts have.
     amount = _money(payout.amount.quantize(payout.amounts[0]))
     return {
@@ -218,7 +218,9 @@ def _summarize_payout(payout: Payout, digest: str | None, title: str | None) -> 
         "n_paid": sum(amount > 0 for amount in payout.amounts),
         "first": max(lines, key=lambda line: line["share"]),
         "alone": payout.amounts.count(max(payout.amounts)) == 1,
-        "findings": [asdict(finding) for finding in found],
+        "findings": [
+            dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)
+        ],
         "undecided": payout.undecided[:_PAIRS],
         "n_undecided": len(payout.undecided),
         "score": _describe_score(payout.valuation),
@@ -352,11 +354,13 @@ def _list_gate_checks(payout: Payout) -> Iterator[dict[str, Any]]:
     sees_cells = payout.ownership.sees_cells
     not_checked = any(finding.kind == NOT_CHECKED for finding in payout.findings)
     for kind, asked, reads_cells in _GATE:
-        if (reads_cells and not sees_cells) or (kind == "leaked rows" and not_checked):
+        found = [one.sentence for one in payout.findings if one.kind == kind]
+        if reads_cells and not sees_cells:
+            continue
+        if kind == "leaked rows" and not_checked and not found:
             continue
         if kind == "one identity" and not has_joint_rows(payout.valuation):
             continue
-        found = [one.sentence for one in payout.findings if one.kind == kind]
         yield _make_check(asked, not found, *(found or ["Nothing was found."]))
 
 
