@@ -1,6 +1,6 @@
 """Compute the figures of docs/explanation/baselines.md: the detection of altered cells.
 
-python benchmarks/altered_cells.py --data ../shared/data
+python benchmarks/altered_cells.py
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 from sklearn.tree import DecisionTreeClassifier
 
+import benchmark_data
 from cellworth import KNNValuer, LeaveOneOutValuer, OutOfBagValuer, Runtime
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.valuers import FlattenedValuer, RandomValuer
@@ -72,7 +73,7 @@ def report(called, given, valuers, **validation):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=benchmark_data.FOLDER)
     given = load(parser.parse_args().data)
     # Run in this process, because its time is printed.
     quiet = {"runtime": Runtime(Serial(), progress=False)}

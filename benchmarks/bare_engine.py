@@ -1,6 +1,6 @@
 """Compare ranking with a bare engine: float32 distances, added up and sorted by NumPy.
 
-    python benchmarks/bare_engine.py --data ../shared/data
+    python benchmarks/bare_engine.py
 
 It times exact ranking on Gaussian numbers and on the Census, and binned ranks at 1 million rows x
 20. It also compares binned ranks with exact ranking on the Census.
@@ -21,6 +21,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
+import benchmark_data
 from cellworth import KNNValuer, Runtime
 from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.knn.algorithms import QueryTasks
@@ -189,7 +190,9 @@ def agreement(data, n_queries=200):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument(
+        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
+    )
     options = parser.parse_args()
     for name, X, y, X_val, y_val in tables(options.data):
         ours, bare = compare(X, y, X_val, y_val, [None])

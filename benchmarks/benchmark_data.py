@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from sklearn import datasets
+
+from cellworth.data.datasets import table_folder
+
+_BESIDE = Path(__file__).parents[2] / "shared" / "data"
+# By environment, beside the checkout, or the user's cache.
+FOLDER = table_folder(None if "CELLWORTH_DATA" in os.environ or not _BESIDE.is_dir() else _BESIDE)
 
 
 class Data(NamedTuple):

@@ -1,6 +1,6 @@
 """Value the whole Census: 32,561 x 14 raw cells, 16,281 queries, 14 coalitions, two threads.
 
-    python benchmarks/census.py --data ../shared/data
+    python benchmarks/census.py
 
 Before and after the run a bare engine (which only adds up and sorts float32 distances) ranks the
 same queries on the same two threads. Memory is the peak of the process beyond the imports.
@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
+import benchmark_data
 from bare_engine import BareEngine, encode_tables
 from cellworth import KNNValuer, Runtime
 from cellworth.knn import kernels
@@ -47,7 +48,9 @@ def bare_seconds(numbers, asked):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument(
+        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
+    )
     parser.add_argument("--queries", type=int, default=16281)
     options = parser.parse_args()
     train, test = (pd.read_csv(options.data / f"adult_{side}.csv.gz") for side in ("train", "test"))

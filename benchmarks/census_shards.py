@@ -1,6 +1,6 @@
 """Value the Census, repeated and jittered to 10 million rows with raw strings, end to end.
 
-    python benchmarks/census_shards.py FOLDER --data ../shared/data --rows 10000000 --queries 64
+    python benchmarks/census_shards.py FOLDER --rows 10000000 --queries 64
 
 Parquet files are written to FOLDER unless they exist, which is not timed. The time is that of the
 two lines a user writes. Every copy of a row gets other numbers: ages and hours move by up to two,
@@ -18,6 +18,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+import benchmark_data
 
 ROWS_PER_GROUP = 62_500
 
@@ -52,7 +54,9 @@ def write(folder, train, n_rows, n_files=16, seed=0):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument(
+        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
+    )
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--queries", type=int, default=64)
     options = parser.parse_args()

@@ -1,6 +1,6 @@
 """Measure the total error of values, and how often intervals cover, at equal CPU time.
 
-    python benchmarks/equal_time.py --data ../shared/data adult credit digits
+    python benchmarks/equal_time.py adult credit digits
 
 A run gets all validation rows in a random order, and ends when its CPU seconds (in one thread,
 set-up not counted) are spent. Its values are compared with a long run over the same validation
@@ -123,7 +123,9 @@ def compare(name, given, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument(
+        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
+    )
     parser.add_argument("--folder", type=Path, default=Path(), help="where long runs are kept")
     parser.add_argument("--seconds", type=float, nargs="+", default=[10, 30, 100])
     parser.add_argument("--seeds", type=int, default=3)

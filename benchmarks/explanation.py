@@ -1,6 +1,6 @@
 """Compute figures of docs/explanation: ties, empty coalitions, raw columns and labels.
 
-python benchmarks/explanation.py --data ../shared/data
+python benchmarks/explanation.py
 """
 
 from __future__ import annotations
@@ -130,7 +130,9 @@ def labels(name, given):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument(
+        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
+    )
     folder = parser.parse_args().data
     breast, wine, census = (
         benchmark_data.load(name, folder) for name in ("breast9", "wine", "adult")

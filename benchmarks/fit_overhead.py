@@ -1,6 +1,6 @@
 """Measure the overhead of ModelGame: one utility against a bare clone, fit and score.
 
-    python benchmarks/fit_overhead.py --data ../shared/data
+    python benchmarks/fit_overhead.py
 
 The bare version has its subtables ready; ModelGame selects rows and columns, restricts the model's
 column selections, checks the labels and counts failures. The two are timed in turns, coalition by
@@ -111,7 +111,9 @@ def seconds(work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument(
+        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
+    )
     options = parser.parse_args()
     print(f"{'':28}{'ours':>10}{'bare':>10}{'more':>10}{'ratio':>8}")
     for name, model, data in cases(options.data):

@@ -1,6 +1,6 @@
 """Measure the time to make and open a report of the Census, and its size.
 
-    python benchmarks/reports.py --data ../shared/data --picture report.png
+    python benchmarks/reports.py --picture report.png
 
 Needs Chromium on the path and playwright. The valuation is short (20 validation rows, three
 passes), which changes neither size nor speed of its report.
@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
+import benchmark_data
 from cellworth import KNNValuer, report
 
 HOVER = """async () => {
@@ -38,7 +39,7 @@ HOVER = """async () => {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=benchmark_data.FOLDER)
     parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
     with TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """Value 2 million rows on a local S3 server, kill the driver twice, and compare with a local run.
 
-    python benchmarks/s3_runs.py FOLDER --data ../shared/data --rows 2000000 --queries 8
+    python benchmarks/s3_runs.py FOLDER --rows 2000000 --queries 8
 
 The table is the jittered Census of census_shards.py, 11 mixed columns of it. Table, checkpoint and
 values are on a server of moto in a process of its own. The driver is killed with SIGKILL at a third
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pandas as pd
 
+import benchmark_data
 from census_shards import write
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -79,7 +80,9 @@ def count_rounds(store):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument(
+        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
+    )
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--queries", type=int, default=8)
     parser.add_argument("--drive", nargs=2, help=argparse.SUPPRESS)

@@ -1,6 +1,6 @@
 """Measure variance and CPU time of the column samplers, relative to one random order.
 
-    python benchmarks/samplers.py --data ../shared/data adult credit heart pol jannis musk
+    python benchmarks/samplers.py adult credit heart pol jannis musk
 
 With q queries, c coalitions each and p passes, the variance of a value is (v_q + v_c / (c p)) / q,
 where v_q is the variance between queries. All samplers are unbiased, so this is the whole error.
@@ -82,7 +82,9 @@ def compare(name, given, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument(
+        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
+    )
     parser.add_argument("--seeds", type=int, default=6)
     parser.add_argument("--more-passes", type=int, default=4, help="passes that are timed")
     parser.add_argument("--rows", type=int, help="number of training rows")

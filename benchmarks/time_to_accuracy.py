@@ -1,6 +1,6 @@
 """Measure sorts and CPU seconds to the error of the paper's 500 shared permutations.
 
-    python benchmarks/time_to_accuracy.py --data ../shared/data breast9 wine breast30 credit adult
+    python benchmarks/time_to_accuracy.py breast9 wine breast30 credit adult
 
 The ground truth is enumeration if the number of columns allows it, else a long run. The target is
 the variance of one permutation shared by all queries, divided by 500. For each sampler the number
@@ -11,7 +11,7 @@ its own error; sorts are the mean over queries of both. The last column is nanos
 column and query of the permutation. If the numbers of coalitions of a draw are known, --coalitions
 skips the search, which takes most of the time:
 
-    python benchmarks/time_to_accuracy.py --data ../shared/data --coalitions 27 21 45 breast9
+    python benchmarks/time_to_accuracy.py --coalitions 27 21 45 breast9
 """
 
 from __future__ import annotations
@@ -149,7 +149,9 @@ def time_in_turns(ours, theirs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the CSV files")
+    parser.add_argument(
+        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
+    )
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument(
         "--coalitions",

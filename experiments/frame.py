@@ -32,6 +32,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from cellworth.data.datasets import table_folder
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 _HELPERS = {"__main__", "cell_scores", "frame", "race_estimators", "rival_programs", "tables"}
@@ -82,6 +84,14 @@ def means(rows: Iterable[Row] | pd.DataFrame, by: Sequence[str], over: str | Non
 def log(*what: object) -> None:
     """Say how far an experiment is."""
     print(f"{time.perf_counter() - _BEGAN:6.0f} s ", *what, file=sys.stderr, flush=True)
+
+
+def find_folder() -> Path:
+    """Return the folder of the tables: by environment, beside the checkout, or the user's cache."""
+    beside = ROOT.parent / "shared" / "data"
+    if "CELLWORTH_DATA" in os.environ or not beside.is_dir():
+        return table_folder(None)
+    return beside
 
 
 def names() -> list[str]:
@@ -204,8 +214,8 @@ def _parser(name: str, experiment: Any) -> argparse.ArgumentParser:
     for key, each in _parameters(experiment).items():
         flag, default = f"--{key.replace('_', '-')}", each.default
         if key == "data":
-            at = os.environ.get("CELLWORTH_DATA", ROOT.parent / "shared" / "data")
-            parser.add_argument(flag, type=Path, default=Path(at), help="folder of the tables")
+            text = "folder of the tables, to which public ones are downloaded"
+            parser.add_argument(flag, type=Path, default=find_folder(), help=text)
         elif key == "seeds":
             parser.add_argument(flag, type=int, help=f"how many, {len(default)} by default")
             parser.add_argument("--first-seed", type=int, help=f"{default.start} by default")

@@ -23,6 +23,7 @@ from cellworth import audit
 from cellworth.diagnostics import anomaly_scores
 from experiments.cell_scores import copod, ddc, ecod
 from experiments.frame import Tables, log
+from experiments.tables import find
 
 QUICK = {"sets": ("hospital",)}
 TABLES = ("hospital", "rayyan", "beers", "flights")
@@ -31,7 +32,7 @@ TABLES = ("hospital", "rayyan", "beers", "flights")
 def load(name: str, folder: Path) -> tuple[pd.DataFrame, np.ndarray]:
     """Return the dirty table, and a mask of its wrong cells."""
     dirty, clean = (
-        pd.read_csv(folder / f"raha_{name}_{copy}.csv.gz", dtype=str, keep_default_na=False)
+        pd.read_csv(find(f"raha_{name}_{copy}", folder), dtype=str, keep_default_na=False)
         for copy in ("dirty", "clean")
     )
     return dirty, dirty.to_numpy() != clean.to_numpy()

@@ -1,4 +1,4 @@
-"""Tables of the experiments, read from a local folder, and their feature columns."""
+"""Tables of the experiments, read from a local folder or downloaded, and their feature columns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import pandas as pd
 from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
+from cellworth.data import fetch_adult, fetch_table
+
 # File, target, columns that are not features.
 _FILES = {
     "breast original": ("breast_cancer_wisconsin_original", "class", ["sample_code_number"]),
-    "wine": ("wine", "class", []),
     "credit": ("credit_card_default", "default_payment_next_month", ["ID"]),
     "electricity": ("electricity", "class", []),
     "heart": ("heart", "target", []),
@@ -50,13 +51,26 @@ def load(name: str, folder: Path) -> Table:
     if name == "breast 30":
         X, y = datasets.load_breast_cancer(return_X_y=True, as_frame=True)
         return Table(X, y.to_numpy())
+    if name == "wine":
+        X, y = datasets.load_wine(return_X_y=True, as_frame=True)
+        return Table(X.rename(columns=lambda column: column.replace("/", "_")), y.to_numpy())
     file, target, dropped = _FILES[name]
-    table = pd.read_csv(folder / f"{file}.csv.gz").drop(columns=dropped).dropna()
+    table = pd.read_csv(find(file, folder)).drop(columns=dropped).dropna()
     if name == "heart":
         table = table.drop_duplicates()
     table = table.reset_index(drop=True)
     y = table.pop(target).to_numpy()
     return Table(table, y)
+
+
+def find(file: str, folder: Path) -> Path:
+    """Return the path of a table in a folder; one with a public home is downloaded if missing."""
+    path = folder / f"{file}.csv.gz"
+    if path.exists():
+        return path
+    if file.startswith("adult_"):
+        return fetch_adult(file.removeprefix("adult_"), folder=folder)
+    return fetch_table(file, folder=folder)
 
 
 def draw_samples(table: Table, *sizes: int, seed: int) -> list[Table]:

@@ -19,6 +19,7 @@ from experiments import (
     paper_verdicts,
     race_estimators,
     rivals,
+    tables,
 )
 from experiments.frame import Mean
 
@@ -203,6 +204,20 @@ def test_flags_are_the_parameters_of_run(flags, seeds, tmp_path, monkeypatch, ca
     assert result["options"] == {"seeds": seeds, "rows": 10, "sets": ["c"]}
     assert result["tables"] == {"all": [{"seeds": len(seeds), "rows": 10, "sets": "c"}]}
     assert set(result["versions"]) == {"cellworth", "numpy", "scikit-learn", "numba", "Python"}
+
+
+def test_no_page_names_a_private_folder():
+    for page in [*frame.pages(), *sorted((frame.ROOT / "examples").glob("*.py"))]:
+        assert "shared/data" not in page.read_text(encoding="utf-8"), page
+
+
+def test_a_table_that_is_missing_in_a_folder_comes_from_its_home(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "fetch_table", lambda name, folder: (name, folder))
+    monkeypatch.setattr(tables, "fetch_adult", lambda part, folder: (part, folder))
+    assert tables.find("heart", tmp_path) == ("heart", tmp_path)
+    assert tables.find("adult_train", tmp_path) == ("train", tmp_path)
+    (tmp_path / "heart.csv.gz").touch()
+    assert tables.find("heart", tmp_path) == tmp_path / "heart.csv.gz"
 
 
 def test_another_name_is_rejected(capsys):

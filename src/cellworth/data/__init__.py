@@ -9,9 +9,18 @@ Examples
 """
 
 from cellworth.data.blocks import Blocks
-from cellworth.data.datasets import fetch_adult, load_adult
+from cellworth.data.datasets import fetch_adult, fetch_table, load_adult, load_table
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.table_files import TextFormat
 
-__all__ = ["Blocks", "Owners", "ShardedTable", "TextFormat", "fetch_adult", "load_adult"]
+__all__ = [
+    "Blocks",
+    "Owners",
+    "ShardedTable",
+    "TextFormat",
+    "fetch_adult",
+    "fetch_table",
+    "load_adult",
+    "load_table",
+]
