@@ -36,7 +36,15 @@ from cellworth.data.datasets import table_folder
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
-_HELPERS = {"__main__", "cell_scores", "frame", "race_estimators", "rival_programs", "tables"}
+_HELPERS = {
+    "__main__",
+    "cell_scores",
+    "frame",
+    "race_estimators",
+    "rival_programs",
+    "tables",
+    "tree_games",
+}
 # Where things are on one machine is no part of a result.
 _PATHS = {"data", "python"}
 _PACKAGES = ("cellworth", "numpy", "scikit-learn", "numba")

@@ -2,35 +2,37 @@
 
     python -m experiments paper_blocks
 
-Flags: --seeds 12 (splits), --rows 600 (of the table that is cut into blocks), --cuts 4 (row groups,
+Flags: --seeds 12 (splits), --rows 400 (of the table that is cut into blocks), --cuts 4 (row groups,
 and column groups).
 
 Each split draws training rows, 500 validation rows for the values and 2,000 test rows for the
 scores, permutes rows and columns, and cuts them at random places into blocks. The score of a block
 is that of a tree trained on its rows and columns alone, mean of 10 fits. Two values of a block: the
-sum of its cells (2D-KNN, K = 10), and the exact value in the game of blocks, with the same tree.
-Rank correlations are those within a split, mean and standard error over splits; the partial one
-holds the number of cells constant.
+sum of its cells (2D-KNN, K = 10), and the exact value in the game of blocks, with the same tree,
+mean of 3 fits. Rank correlations are those within a split, mean and standard error over splits; the
+partial one holds the number of cells constant.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.stats import spearmanr
-from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, KNNValuer, Runtime
-from cellworth.games import ModelGame
+from cellworth import KNNValuer, Runtime, value_game
+from cellworth.games import TableGame
 from experiments.frame import Row, Tables, log, means
 from experiments.tables import Table, draw_samples, load
+from experiments.tree_games import Rows, score
 
 QUICK = {"seeds": range(1), "rows": 120, "cuts": 2}
 SCORINGS = {"accuracy": "neighbor_agreement", "balanced_accuracy": "balanced_neighbor_agreement"}
 N_FITS = 10
+N_FITS_OF_A_UTILITY = 3
 N_NEIGHBORS = 10
 N_VALIDATION, N_TEST = 500, 2000
 QUIET = Runtime(progress=False)
@@ -40,21 +42,20 @@ VALUES = ("exact block value", "sum of cell values (2D-KNN)")
 class Split(NamedTuple):
     """Training rows cut into blocks; validation rows for values, test rows for scores."""
 
-    train: Table
-    validation: Table
-    test: Table
+    train: Rows
+    validation: Rows
+    test: Rows
     row_groups: np.ndarray
     column_groups: np.ndarray
 
 
-def run(data: Path, seeds: range = range(12), rows: int = 600, cuts: int = 4) -> Tables:
+def run(data: Path, seeds: range = range(12), rows: int = 400, cuts: int = 4) -> Tables:
     """Return rank correlations of block values and sizes with block scores, and all blocks."""
     table = load("credit", data)
     blocks: list[Row] = []
     for seed in seeds:
         split = draw_split(table, rows, cuts, seed)
-        for scoring in SCORINGS:
-            blocks += [{"split": seed, "score": scoring} | each for each in measure(split, scoring)]
+        blocks += [{"split": seed} | each for each in measure(split)]
         log("split", seed)
     found = pd.DataFrame(blocks)
     return {"rank correlation with the score": correlate(found), "blocks": blocks}
@@ -69,7 +70,8 @@ def draw_split(table: Table, n_rows: int, cuts: int, seed: int) -> Split:
         rng.permutation(cut(n, cuts, least, rng))
         for n, least in ((n_rows, n_rows // (5 * cuts)), (train.X.shape[1], 1))
     )
-    return Split(train, validation, test, row_groups, column_groups)
+    parts = (Rows(part.X.to_numpy(dtype=float), part.y) for part in (train, validation, test))
+    return Split(*parts, row_groups, column_groups)
 
 
 def cut(n: int, n_parts: int, least: int, rng: np.random.Generator) -> np.ndarray:
@@ -80,34 +82,51 @@ def cut(n: int, n_parts: int, least: int, rng: np.random.Generator) -> np.ndarra
     return np.repeat(np.arange(n_parts), sizes)
 
 
-def measure(split: Split, scoring: str) -> list[Row]:
-    """Return value, score and size of each block."""
+def measure(split: Split) -> list[Row]:
+    """Return value, score and size of each block, for both scores."""
     train, validation, test, row_groups, column_groups = split
-    groups: dict[str, Any] = {"row_groups": row_groups, "column_groups": column_groups}
-    tree = DecisionTreeClassifier()
-    exact = ExactValuer(tree, scoring=scoring, n_repeats=N_FITS, runtime=QUIET)
-    exact.fit(train.X, train.y, X_val=validation.X, y_val=validation.y, **groups)
-    cells = KNNValuer(
-        N_NEIGHBORS, scoring=SCORINGS[scoring], n_passes=2, random_state=0, runtime=QUIET
-    ).fit(train.X, train.y, X_val=validation.X, y_val=validation.y)
-    game = ModelGame(
-        tree, train.X, train.y, X_val=test.X, y_val=test.y, scoring=scoring, **groups
-    ).with_repeats(N_FITS)
+    cuts = row_groups.max() + 1
+    utilities = tabulate(split, cuts)
     lines = []
-    for i, j in np.ndindex(exact.values_.shape):
-        block = np.ix_(row_groups == i, column_groups == j)
-        lines.append(
-            {
-                VALUES[0]: float(exact.values_[i, j]),
-                VALUES[1]: float(cells.values_[block].sum()),
-                "number of cells": cells.values_[block].size,
-                "number of rows": int((row_groups == i).sum()),
-                "number of columns": int((column_groups == j).sum()),
-                "score of the block": game.value(*(np.arange(n) == k for n, k in zip(
-                    exact.values_.shape, (i, j), strict=True))),
-            }
-        )  # fmt: skip
+    for k, (scoring, of_neighbors) in enumerate(SCORINGS.items()):
+        exact = value_game(TableGame(utilities[k]), runtime=QUIET).values
+        cells = KNNValuer(
+            N_NEIGHBORS, scoring=of_neighbors, n_passes=2, random_state=0, runtime=QUIET
+        ).fit(*train, X_val=validation.X, y_val=validation.y)
+        for i, j in np.ndindex(cuts, cuts):
+            rows, columns = row_groups == i, column_groups == j
+            block = cells.values_[np.ix_(rows, columns)]
+            lines.append(
+                {
+                    "score": scoring,
+                    VALUES[0]: float(exact[i, j]),
+                    VALUES[1]: float(block.sum()),
+                    "number of cells": block.size,
+                    "number of rows": int(rows.sum()),
+                    "number of columns": int(columns.sum()),
+                    "score of the block": score_part(train, test, rows, columns, N_FITS)[k],
+                }
+            )
     return lines
+
+
+def tabulate(split: Split, cuts: int) -> np.ndarray:
+    """Return accuracy and balanced accuracy of all coalitions of groups; 0 without rows."""
+    utilities = np.zeros((2, 1 << cuts, 1 << cuts))
+    for s, f in product(range(1, 1 << cuts), range(1 << cuts)):
+        rows, columns = (s >> split.row_groups) & 1 == 1, (f >> split.column_groups) & 1 == 1
+        utilities[:, s, f] = score_part(
+            split.train, split.validation, rows, columns, N_FITS_OF_A_UTILITY
+        )
+    return utilities
+
+
+def score_part(
+    train: Rows, scored: Rows, rows: np.ndarray, columns: np.ndarray, n_fits: int
+) -> tuple[float, float]:
+    """Return the scores of a tree trained on some rows and columns."""
+    part = Rows(train.X[np.ix_(rows, columns)], train.y[rows])
+    return score(part, Rows(scored.X[:, columns], scored.y), n_fits)
 
 
 def correlate(blocks: pd.DataFrame) -> list[Row]:
@@ -135,16 +154,17 @@ def correlations(ranks: pd.DataFrame, name: str) -> tuple[float, float]:
 
 
 def draw(tables: dict[str, Any]) -> Any:
-    """Draw the values of blocks over their scores, one shade per split."""
+    """Draw the values of blocks over their scores."""
     import matplotlib.pyplot as plt
 
     blocks = pd.DataFrame(tables["blocks"])
-    figure, axes = plt.subplots(2, 2, figsize=(7, 5), sharex="row", layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(5.4, 3.5), sharex="row", layout="constrained")
     for line, scoring in zip(axes, SCORINGS, strict=True):
         part = blocks[blocks["score"] == scoring]
         for ax, name in zip(line, VALUES, strict=True):
-            ax.scatter(part["score of the block"], part[name], c=part["split"], s=9, cmap="viridis")
+            ax.scatter(part["score of the block"], part[name], s=4, color="C0")
             ax.axhline(0, color="0.8", zorder=0, linewidth=0.8)
-            ax.set_xlabel(f"{scoring.replace('_', ' ')} of the block's model")
-            ax.set_ylabel(name)
+            ax.set_xlabel(f"{scoring.replace('_', ' ')} of the block's model", fontsize=7)
+            ax.set_ylabel(name, fontsize=7)
+            ax.tick_params(labelsize=7)
     return figure

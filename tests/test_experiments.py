@@ -1,27 +1,34 @@
 """Experiments run by name, and pages have the figures that their results have."""
 
 import importlib
+import itertools
 import json
 import math
 import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 
 import paper
 from experiments import (
     cell_scores,
     estimators_race,
     frame,
+    paper_ablations,
+    paper_blocks,
     paper_outliers,
     paper_rows,
     paper_verdicts,
     race_estimators,
     rivals,
     tables,
+    tree_games,
 )
 from experiments.frame import Mean
+from experiments.tree_games import Rows
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -337,3 +344,60 @@ def test_row_values_equal_enumeration_with_ties_and_more_neighbors_than_rows(n_n
 def test_a_rival_that_is_not_installed_is_skipped_with_a_sentence(capsys):
     assert rivals.ask("pydvl_rows", rivals.draw_case(5, 3), ["no such file"]) is None
     assert "pyDVL is not measured: give --python the interpreter" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_compiled_tree_predicts_as_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    train, X = Rows(rng.random((60, 1)), rng.integers(0, 3, 60)), rng.random((200, 1))
+    expected = DecisionTreeClassifier(random_state=0).fit(*train).predict(X)
+    np.testing.assert_array_equal(tree_games.predict(train, X), expected)
+    # Several columns: ties between splits are random, but no leaf is impure.
+    several = Rows(rng.random((60, 4)), train.y)
+    np.testing.assert_array_equal(tree_games.predict(several, several.X), train.y)
+
+
+@pytest.mark.slow
+def test_orders_of_cells_add_up_to_what_the_table_adds():
+    rng = np.random.default_rng(1)
+    train, scored = (Rows(rng.random((n, 1)), rng.integers(0, 2, n)) for n in (8, 50))
+    full = np.mean(tree_games.predict(train, scored.X) == scored.y)
+    most_frequent = np.mean(np.bincount(train.y).argmax() == scored.y)
+    zero, prior = tree_games.permutation_values(train, scored, 3, seed=0)
+    flat = tree_games.flat_values(train, scored, 3, seed=0)
+    np.testing.assert_allclose(zero.sum(axis=(1, 2)), full)
+    for values in (prior, flat):
+        np.testing.assert_allclose(values.sum(axis=(1, 2)), full - most_frequent)
+
+
+@pytest.mark.slow
+def test_values_of_all_subsets_are_shapley_values():
+    rng = np.random.default_rng(2)
+    of_subsets = rng.random((8, 5))
+    of_subsets[0] = 0
+    exact = paper_ablations.shapley_of_subsets(of_subsets)
+    orders = list(itertools.permutations(range(3)))
+    mean = np.zeros((5, 3))
+    for order in orders:
+        before = 0
+        for column in order:
+            mean[:, column] += of_subsets[before | 1 << column] - of_subsets[before]
+            before |= 1 << column
+    np.testing.assert_allclose(exact, mean / len(orders))
+
+
+def test_blocks_are_cut_into_parts_of_at_least_some_places():
+    parts = paper_blocks.cut(20, 4, 3, np.random.default_rng(0))
+    assert len(parts) == 20
+    assert np.bincount(parts).min() >= 3
+    assert len(np.bincount(parts)) == 4
+
+
+def test_a_partial_correlation_is_that_of_residuals():
+    names = ["number of cells", "score of the block", "value"]
+    ranks = pd.DataFrame(np.random.default_rng(0).random((30, 3)), columns=names).rank()
+    ranks["value"] = (ranks["value"] + ranks["number of cells"]).rank()
+    size = ranks["number of cells"]
+    left = [each - np.polyval(np.polyfit(size, each, 1), size) for _, each in ranks.items()]
+    _, partial = paper_blocks.correlations(ranks, "value")
+    assert partial == pytest.approx(np.corrcoef(left[1], left[2])[0, 1])

@@ -461,7 +461,7 @@ def test_the_authors_outliers_are_found_in_both_classes():
 def test_reversed_ages_are_found_among_the_first_cells():
     found = []
     for seed in range(3):
-        table = typos.small_table(DATA, 3000, seed)
+        table, _ = typos.small_table(DATA, 3000, seed)
         X, wrong = typos.with_typos(table.X, seed)
         assert wrong.sum() == 15
         assert wrong.size == 39_000
