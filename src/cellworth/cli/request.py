@@ -261,6 +261,8 @@ class LoadedRequest:
     val: InputTable | None
     # The table before equal rows were merged.
     delivered: InputTable | None = None
+    # Of the table that is valued, if there is an agreement.
+    agreed_owners: Owners | None = None
 
     @classmethod
     def from_request(cls, request: RunRequest, draw: ValidationDraw | None = None) -> LoadedRequest:
@@ -288,12 +290,10 @@ class LoadedRequest:
         return loaded if agreed is None else loaded._merge_copies(agreed)
 
     def _merge_copies(self, agreed: Agreement) -> LoadedRequest:
-        if isinstance(self.train, ShardedTable):
-            return self
         owners, X, y = agreed.prepare(self.with_keys, self.y)
-        if owners.delivered is None:
-            return self
-        return replace(self, train=InputTable(X, y), delivered=self.train)
+        if isinstance(self.train, ShardedTable) or owners.delivered is None:
+            return replace(self, agreed_owners=owners)
+        return replace(self, train=InputTable(X, y), delivered=self.train, agreed_owners=owners)
 
     @property
     def X(self) -> Table | ShardedTable:  # noqa: N802
@@ -381,13 +381,11 @@ class LoadedRequest:
 
     def owners(self) -> Owners | None:
         """Return the owners, if they were given."""
-        request = self.request
-        if request.agreement is not None:
-            agreed = parse_agreement(request.agreement)
-            return agreed.prepare(self.with_keys, self.delivered_y)[0]
-        if request.owners is None:
+        if self.agreed_owners is not None:
+            return self.agreed_owners
+        if self.request.owners is None:
             return None
-        plain = parse_toml(request.owners, "owners")
+        plain = parse_toml(self.request.owners, "owners")
         return Owners.from_plain(plain, self.with_keys, called="--owners").check_covered("--owners")
 
     def valuer(self, *, n_jobs: int | None = None, runtime: Runtime | None = None) -> Any:

@@ -84,9 +84,8 @@ class Owners:
         self._source: str | None = None
         # Who gets the cells that no owner claims; False for no one, None if nothing was said.
         self._rest: str | Literal[False] | None = None
-        # If equal rows were merged: the owners before, and the row that each of theirs became.
-        self.delivered: Owners | None = None
-        self.merged: NDArray[np.intp] | None = None
+        self._delivered: Owners | None = None
+        self._merged: NDArray[np.intp] | None = None
 
     @classmethod
     def from_column(cls, X: TableLike | ShardedTable, column: str) -> Owners:
@@ -418,6 +417,20 @@ class Owners:
         claims = np.array([[name == player for name in names] for player in players])
         own = np.arange(len(players), dtype=np.int32)
         return Holdings(names, own, own.reshape(-1, 1), claims)
+
+    @property
+    def delivered(self) -> Owners | None:
+        """The owners before equal rows were merged; None if none were."""
+        return self._delivered
+
+    @property
+    def merged(self) -> NDArray[np.intp] | None:
+        """The row that each of the delivered rows became."""
+        return self._merged
+
+    def with_delivered(self, owners: Owners | None, merged: NDArray[np.intp] | None) -> Owners:
+        """Return these owners, of merged rows, with the owners of the rows as delivered."""
+        return self._change(_delivered=owners, _merged=merged)
 
     def _change(self, **changed: Any) -> Owners:
         more = copy(self)

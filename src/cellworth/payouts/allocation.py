@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,8 @@ _SEED = 22
 _MOST_DRAWS, _LEAST_DRAWS, _NUMBERS_DRAWN = 4_000, 400, 4_000_000
 # Steps to the factor for errors, which is then exact to 0.1%.
 _HALVINGS = 11
+# Sampling errors, validation errors if known, and whether they are upper bounds.
+_Errors: TypeAlias = tuple[Floats, Floats | None, bool]
 # The last digits of simulated amounts may differ between processors.
 _PART_OF_UNIT = 1e-6
 
@@ -54,6 +56,11 @@ class OwnerErrors:
     validation: Floats | None
     # Whether some are upper bounds: the sum of the errors of an owner's blocks.
     bounded: bool
+    # Draws of both errors together, shape (n_draws, n_owners), always the same; NaN: not known.
+    drawn: Floats
+    # Whether draws have the covariances that the run observed, because fit got the owners.
+    # Otherwise, errors are drawn as if they were not correlated.
+    observed: bool
 
     @property
     def together(self) -> Floats:
@@ -142,6 +149,7 @@ def allocate(
     *,
     amount: Decimal,
     brought: Mapping[str, float],
+    errors: OwnerErrors,
 ) -> Allocation:
     """Divide an amount among the owners; a pure function of the content of a bundle."""
     names, keys = holdings.names, holdings.keys
@@ -150,8 +158,6 @@ def allocate(
         value + Fraction(brought.get(name, 0.0)) for value, name in zip(exact, names, strict=True)
     ]
     values = np.array([float(value) for value in exact])
-    errors = compute_owner_errors(valuation, holdings)
-    drawn = draw_owner_errors(valuation, holdings, errors)
     codes = find_parties(policy, names)
     for_labels = _compute_label_quotas(amount, policy, names, labels)
     for_cells = Fraction(amount) - sum(for_labels)
@@ -162,13 +168,13 @@ def allocate(
     ties = []
     if policy.undecided == "equal":
         playing = {code for code, holds in zip(codes, holdings.hold_blocks, strict=True) if holds}
-        ties = _find_ties(find_undecided(values, drawn, codes, errors), by_party, playing)
+        ties = _find_ties(find_undecided(values, codes, errors), by_party, playing)
     shares = divide_by_owner(share_equally(quotas, ties), exact, codes)
     shares = [cells + label for cells, label in zip(shares, for_labels, strict=True)]
     unit = Decimal(policy.unit)
     amounts = round_to_units(shares, unit, keys)
     fixed = np.array([float(label) for label in for_labels])
-    simulated = fixed + simulate_quotas(policy, float(for_cells), values + drawn, codes)
+    simulated = fixed + simulate_quotas(policy, float(for_cells), values + errors.drawn, codes)
     intervals = [_find_interval(*one, unit) for one in zip(amounts, simulated.T, strict=True)]
     if policy.undecided == "hold":
         amounts = [_get_low_end(interval) for interval in intervals]
@@ -210,9 +216,7 @@ def _find_ties(undecided: Mask, weights: Sequence[Fraction], playing: Set[int]) 
     return [group for group in groups if len(group) > 1]
 
 
-def find_undecided(
-    values: Floats, drawn: Floats, codes: Sequence[int], errors: OwnerErrors
-) -> Mask:
+def find_undecided(values: Floats, codes: Sequence[int], errors: OwnerErrors) -> Mask:
     """Return of which parties, by their values and draws of errors, the order is undecided.
 
     The difference of their values is then within 1.96 standard errors of it, or its error is not
@@ -223,7 +227,7 @@ def find_undecided(
         each = _add_by_code(errors.together[np.newaxis], codes)[0]
         of_differences = np.add.outer(each, each)
     else:
-        parties = _add_by_code(drawn, codes)
+        parties = _add_by_code(errors.drawn, codes)
         products = parties.T @ parties / len(parties)
         variances = np.add.outer(np.diag(products), np.diag(products))
         of_differences = np.sqrt(np.maximum(variances - 2 * products, 0.0))
@@ -241,20 +245,7 @@ def _add_by_code(values: Floats, codes: Sequence[int]) -> Floats:
     return sums
 
 
-def draw_owner_errors(valuation: Valuation, holdings: Holdings, errors: OwnerErrors) -> Floats:
-    """Return draws of the errors of owners' values, shape (n_draws, n_owners); NaN: not known.
-
-    The draws have the covariances that the run observed, if ``fit`` got the owners. Otherwise,
-    errors are drawn as if they were not correlated. The same draws come every time.
-    """
-    drawn = draw_observed_errors(valuation, holdings)
-    if drawn is not None:
-        return drawn
-    n_owners = len(holdings.names)
-    return np.asarray(_draw_normals(n_owners)[0][:, :n_owners] * errors.together)
-
-
-def draw_observed_errors(valuation: Valuation, holdings: Holdings) -> Floats | None:
+def _draw_observed_errors(valuation: Valuation, holdings: Holdings) -> Floats | None:
     """Return draws of the errors that the run observed; None unless for all owners of blocks."""
     held, positions, owned = (
         holdings.hold_blocks,
@@ -307,8 +298,6 @@ def simulate_quotas(policy: Policy, amount: float, values: Floats, codes: Sequen
 
 def shrink_errors(
     policy: Policy,
-    valuation: Valuation,
-    holdings: Holdings,
     labels: Mapping[str, int],
     shared: Allocation,
     *,
@@ -316,7 +305,7 @@ def shrink_errors(
     part: float,
 ) -> float:
     """Return the factor for all errors that reduces the widest interval to a part of itself."""
-    errors = draw_owner_errors(valuation, holdings, shared.errors)
+    errors = shared.errors.drawn
     codes = find_parties(policy, shared.owners)
     fixed = _compute_label_quotas(amount, policy, shared.owners, labels)
     for_cells = float(Fraction(amount) - sum(fixed))
@@ -437,7 +426,19 @@ def check_same_table(owners: Owners, valuation: Valuation) -> None:
 
 
 def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
-    """Return the errors of owners' values: as the run observed them, else upper bounds.
+    """Return the errors of owners' values, with draws: as the run observed them, else bounds."""
+    sampling, validation, bounded = _estimate_errors(valuation, holdings)
+    drawn = _draw_observed_errors(valuation, holdings)
+    if drawn is not None:
+        return OwnerErrors(sampling, validation, bounded, drawn, observed=True)
+    n_owners = len(holdings.names)
+    together = np.hypot(sampling, 0.0 if validation is None else validation)
+    drawn = np.asarray(_draw_normals(n_owners)[0][:, :n_owners] * together)
+    return OwnerErrors(sampling, validation, bounded, drawn, observed=False)
+
+
+def _estimate_errors(valuation: Valuation, holdings: Holdings) -> _Errors:
+    """Return sampling and validation errors, and whether they are upper bounds.
 
     The sum of errors over the cells of a sharded table is far above the error of their sum, so
     these errors are NaN, unknown, unless owners hold whole columns.
@@ -459,12 +460,11 @@ def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
     known = valuation.validation_se is not None
     # The error of one block is known; that of a sum is at most the sum of errors.
     inexact = bool(known or sampling.any() or np.isnan(sampling).any())
-    return OwnerErrors(
-        sampling, validation if known else None, bounded=inexact and bool((n_blocks > 1).any())
-    )
+    bounded = inexact and bool((n_blocks > 1).any())
+    return sampling, validation if known else None, bounded
 
 
-def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors | None:
+def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> _Errors | None:
     """Return the errors that the run observed; None unless for all owners of blocks."""
     held, positions = holdings.hold_blocks, find_observed(valuation, holdings)
     if positions is None:
@@ -473,9 +473,9 @@ def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> OwnerError
     sampling, validation = np.zeros(len(held)), np.zeros(len(held))
     sampling[held] = observed.sampling_se[positions]
     if observed.validation_se is None:
-        return OwnerErrors(sampling, None, bounded=False)
+        return sampling, None, False
     validation[held] = observed.validation_se[positions]
-    return OwnerErrors(sampling, validation, bounded=False)
+    return sampling, validation, False
 
 
 def find_observed(valuation: Valuation, holdings: Holdings) -> list[int] | None:
@@ -486,12 +486,12 @@ def find_observed(valuation: Valuation, holdings: Holdings) -> list[int] | None:
     return [valuation.owned.keys.index(key) for key in mine]
 
 
-def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> OwnerErrors | None:
+def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> _Errors | None:
     """Return errors from those of whole columns; unknown if rows have different owners."""
     (used,) = np.nonzero(holdings.rows_of_lines)
     if len(used) > 1:
         unknown = np.full(len(holdings.names), np.nan)
-        return None if valuation.status == "exact" else OwnerErrors(unknown, unknown, bounded=False)
+        return None if valuation.status == "exact" else (unknown, unknown, False)
     claims = holdings.claims[holdings.lines[used[0]]]
     shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
     columns = valuation.columns()
@@ -499,10 +499,10 @@ def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> Owner
     positions = np.arange(len(claims))
     # The error of a sum of columns is at most the sum of their errors.
     several = bool((claims.sum(axis=0) > 1).any())
-    return OwnerErrors(
+    return (
         _sum_weighted(positions, sampling, shares),
         None if validation is None else _sum_weighted(positions, validation, shares),
-        bounded=several and (valuation.status != "exact" or validation is not None),
+        several and (valuation.status != "exact" or validation is not None),
     )
 
 

@@ -513,8 +513,7 @@ def share_copies(owners: Owners, X: TableLike, y: VectorLike) -> tuple[Owners, A
     kept = np.sort(first)
     merged = np.searchsorted(kept, first)[group]
     rows = take_rows(table, kept)
-    shared = Owners(rows, overlaps="equal")
-    shared.delivered, shared.merged = owners, merged
+    shared = Owners(rows, overlaps="equal").with_delivered(owners, merged)
     holdings = owners.holdings
     for name, claims in zip(holdings.names, holdings.claims.T, strict=True):
         held = np.zeros((len(kept), table.shape[1] + 1), dtype=bool)

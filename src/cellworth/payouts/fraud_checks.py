@@ -18,10 +18,10 @@ from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.comparison import Comparison, compare_models
 from cellworth.diagnostics.repair import repair_cells
 from cellworth.payouts.allocation import (
+    OwnerErrors,
     check_owners_type,
     check_same_table,
     compute_owner_errors,
-    draw_observed_errors,
     estimate_rounding,
     sum_owner_values,
 )
@@ -185,12 +185,13 @@ def check_owners(
     100.0% of the rows of ann have a twin among those of bob
     """
     check_owners_type(owners, empty_ok=True)
-    holdings = None
+    valued = None
     if valuation is not None:
         check_valuation(valuation)
         check_same_table(owners, valuation)
         holdings = owners.on(valuation.blocks)
-    findings = run_checks(owners, valuation, holdings, X_val)
+        valued = valuation, holdings, compute_owner_errors(valuation, holdings)
+    findings = run_checks(owners, valued, X_val)
     data: dict[str, Any] = {"y": y, "X_val": X_val, "y_val": y_val}
     _check_model_arguments(model, data, scoring, reserve)
     if reserve is not None:
@@ -203,18 +204,18 @@ def check_owners(
 
 def run_checks(
     owners: Owners,
-    valuation: Valuation | None,
-    holdings: Holdings | None,
+    valued: tuple[Valuation, Holdings, OwnerErrors] | None,
     X_val: TableLike | None = None,
 ) -> list[OwnerFinding]:
     """Run all checks that need no model."""
+    valuation = None if valued is None else valued[0]
     validation = _find_validation_rows(owners, valuation, X_val)
     findings = _check_cells(owners, valuation, validation)
-    if valuation is not None and holdings is not None:
-        if not isinstance(validation, Table) and owners.sees_cells and _was_held_out(valuation):
+    if valued is not None:
+        if not isinstance(validation, Table) and owners.sees_cells and _was_held_out(valued[0]):
             findings.append(_report_leaks_not_checked(owners, known=validation is not None))
-        findings += _check_negative_values(holdings, valuation)
-        findings += _check_total(holdings, valuation)
+        findings += _check_negative_values(*valued)
+        findings += _check_total(*valued)
     return findings
 
 
@@ -573,10 +574,11 @@ def _estimate_chance_area(n_one: int, n_other: int) -> float:
     return 0.5 + max(_LEAST_SEPARABLE, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
 
 
-def _check_negative_values(holdings: Holdings, valuation: Valuation) -> Iterator[OwnerFinding]:
-    errors = compute_owner_errors(valuation, holdings).together
+def _check_negative_values(
+    valuation: Valuation, holdings: Holdings, errors: OwnerErrors
+) -> Iterator[OwnerFinding]:
     values = [float(exact) for exact in sum_owner_values(valuation, holdings)[0]]
-    for name, value, error in zip(holdings.names, values, errors, strict=True):
+    for name, value, error in zip(holdings.names, values, errors.together, strict=True):
         if value < 0:
             perhaps = bool(value + 2.0 * error >= 0)
             sure = "within noise" if perhaps else "by more than two standard errors"
@@ -590,9 +592,11 @@ def _check_negative_values(holdings: Holdings, valuation: Valuation) -> Iterator
             )
 
 
-def _check_total(holdings: Holdings, valuation: Valuation) -> Iterator[OwnerFinding]:
+def _check_total(
+    valuation: Valuation, holdings: Holdings, errors: OwnerErrors
+) -> Iterator[OwnerFinding]:
     """Find a total of the owners' values that is not above 0 beyond noise."""
-    total, error = _sum_with_error(holdings, valuation)
+    total, error = _sum_with_error(valuation, holdings, errors)
     # An unknown error (NaN) gives no finding.
     if total <= WIDTH_95 * error + estimate_rounding(valuation):
         low, high = total - WIDTH_95 * error, total + WIDTH_95 * error
@@ -606,13 +610,14 @@ def _check_total(holdings: Holdings, valuation: Valuation) -> Iterator[OwnerFind
         )
 
 
-def _sum_with_error(holdings: Holdings, valuation: Valuation) -> tuple[float, float]:
+def _sum_with_error(
+    valuation: Valuation, holdings: Holdings, errors: OwnerErrors
+) -> tuple[float, float]:
     """Return the sum of the owners' values with its error; that of all cells if not observed."""
-    drawn = draw_observed_errors(valuation, holdings)
-    if drawn is None:
+    if not errors.observed:
         return valuation.total, valuation.total_error
     values = sum_owner_values(valuation, holdings)[0]
-    return float(sum(values)), float(np.sqrt(np.mean(drawn.sum(axis=1) ** 2)))
+    return float(sum(values)), float(np.sqrt(np.mean(errors.drawn.sum(axis=1) ** 2)))
 
 
 def _check_harmful_owners(compared: Iterable[tuple[str, Comparison]]) -> Iterator[OwnerFinding]:

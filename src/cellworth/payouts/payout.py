@@ -18,7 +18,6 @@ import numpy as np
 
 from cellworth.data.arguments import Floats
 from cellworth.data.blocks import LABEL
-from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, frame
 from cellworth.diagnostics.cells import check_valuation
@@ -29,7 +28,7 @@ from cellworth.payouts.allocation import (
     allocate,
     check_owners_type,
     check_same_table,
-    draw_owner_errors,
+    compute_owner_errors,
     find_undecided,
     shrink_errors,
     sum_owner_values,
@@ -292,10 +291,8 @@ class Payout:
 
         Owners who hold only labels that were not valued are in no pair: their share was agreed on.
         """
-        holdings = self.ownership.on(self.valuation.blocks)
-        drawn = draw_owner_errors(self.valuation, holdings, self.errors)
-        undecided = find_undecided(self.values, drawn, range(len(self.owners)), self.errors)
-        held = np.flatnonzero(holdings.hold_blocks).tolist()
+        undecided = find_undecided(self.values, range(len(self.owners)), self.errors)
+        held = np.flatnonzero(self.ownership.on(self.valuation.blocks).hold_blocks).tolist()
         return tuple(
             (self.owners[i], self.owners[j]) for i, j in combinations(held, 2) if undecided[i, j]
         )
@@ -362,8 +359,6 @@ class Payout:
         then = widest / 2 if width is None else float(width)
         factor = shrink_errors(
             self.policy,
-            self.valuation,
-            self.ownership.on(self.valuation.blocks),
             self.ownership.share_of_labels(),
             self.shared,
             amount=self.amount,
@@ -635,12 +630,16 @@ def split_revenue(
     brought = check_carried(
         carried, holdings.names, policy.negative, absent_ok=previous is not None
     )
-    findings = _run_checks(policy, owners, valuation, holdings, X_val)
+    errors = compute_owner_errors(valuation, holdings)
+    findings: tuple[OwnerFinding, ...] = ()
+    if policy.gate != "off":
+        findings = tuple(run_checks(owners, (valuation, holdings, errors), X_val))
     sums = map(float, sum_owner_values(valuation, holdings)[0])
     values = dict(zip(holdings.names, sums, strict=True))
     _apply_gate(findings, policy, values, money)
+    labels = owners.share_of_labels()
     shared = allocate(
-        policy, valuation, holdings, owners.share_of_labels(), amount=money, brought=brought
+        policy, valuation, holdings, labels, amount=money, brought=brought, errors=errors
     )
     return Payout(shared, money, policy, findings, valuation, owners, brought, agreement, previous)
 
@@ -655,16 +654,6 @@ def _check_copies_shared(policy: Policy, owners: Owners) -> None:
             "the table under an agreement (or what share_copies returns), or split with "
             "duplicates='pay'."
         )
-
-
-def _run_checks(
-    policy: Policy,
-    owners: Owners,
-    valuation: Valuation,
-    holdings: Holdings,
-    X_val: TableLike | None,
-) -> tuple[OwnerFinding, ...]:
-    return () if policy.gate == "off" else tuple(run_checks(owners, valuation, holdings, X_val))
 
 
 def _apply_gate(

@@ -247,7 +247,7 @@ def _iter_steps(
         if agreement is not None and agreed is not None:
             _compare_agreed_validation(agreement, data)
             _compare_agreed_owners(agreement, agreed, holdings, labels, valuation)
-            owners.delivered, owners.merged = agreed.delivered, agreed.merged
+            owners = owners.with_delivered(agreed.delivered, agreed.merged)
         elif saved["policy"]["duplicates"] == "share":
             _check_distinct(owners, data)
         if saved["policy"]["gate"] != "off":
@@ -286,7 +286,10 @@ def _compare_split(
     amount = parse_money(saved["amount"], "amount", Decimal(policy.unit))
     linked = saved["previous"] is not None
     brought = check_carried(saved["brought"], holdings.names, policy.negative, absent_ok=linked)
-    shared = allocate(policy, valuation, holdings, labels, amount=amount, brought=brought)
+    errors = compute_owner_errors(valuation, holdings)
+    shared = allocate(
+        policy, valuation, holdings, labels, amount=amount, brought=brought, errors=errors
+    )
     again = round_trip_json(
         serialize_allocation(shared, valuation)
         | serialize_provenance(valuation)
