@@ -185,6 +185,8 @@ class TwinSearch:
 
     def between(self, rows: Positions, others: Positions, columns: Positions) -> Nearness:
         """Compare rows with other rows: the nearest with the next."""
+        if self._compares_all(rows, others) and self._compares_all(others, rows):
+            return self._get_both(rows, others, columns)
         return self._get(rows, others, columns, 2)
 
     def within(self, rows: Positions, columns: Positions, n_copies: int = 2) -> Nearness:
@@ -203,9 +205,29 @@ class TwinSearch:
     def _get(
         self, rows: Positions, others: Positions, columns: Positions, n_copies: int
     ) -> Nearness:
-        key = rows.tobytes(), others.tobytes(), columns.tobytes(), bytes([n_copies])
+        key = _name_search(rows, others, columns, n_copies)
         if key not in self._made:
             self._made[key] = self._search(rows, others, columns, n_copies)
+        return self._made[key]
+
+    def _compares_all(self, rows: Positions, others: Positions) -> bool:
+        return len(_thin_out(rows, len(others), self._most_between)) == len(rows)
+
+    def _get_both(self, rows: Positions, others: Positions, columns: Positions) -> Nearness:
+        """Measure distances once, for the comparison asked for and for the opposite one."""
+        key, opposite = (
+            _name_search(*sides, columns, 2) for sides in ((rows, others), (others, rows))
+        )
+        if key not in self._made:
+            forth, back = np.empty((len(rows), 2)), np.full((2, len(others)), np.inf)
+            step = max(_CHUNK // len(others), 1)
+            for start in range(0, len(rows), step):
+                apart = self._cells.measure(rows[start : start + step], others, columns)
+                apart[apart < 1e-9] = 0.0
+                forth[start : start + step] = np.partition(apart, 1, axis=1)[:, :2]
+                back = np.partition(np.vstack([back, apart]), 1, axis=0)[:2]
+            self._made[key] = _compare_nearest(rows, np.sort(forth, axis=1))
+            self._made[opposite] = _compare_nearest(others, np.sort(back, axis=0).T)
         return self._made[key]
 
     def _search(
@@ -229,12 +251,26 @@ class TwinSearch:
             )
             if n_copies > 2:
                 next_apart[start : start + step] = np.where(apart > 0, apart, np.inf).min(axis=1)
-        ratios = np.ones((len(queries), n_nearest - 1))
-        np.divide(nearest[:, :-1], nearest[:, 1:], out=ratios, where=nearest[:, 1:] > 0)
-        n_near = ratios.argmin(axis=1) + 1
-        equal, crowded = nearest[:, 0] == 0, nearest[:, 1] == 0
-        alone = next_apart > _LEAST_APART
-        return Nearness(queries, ratios.min(axis=1), n_near, equal, crowded, alone, n_nearest - 1)
+        return _compare_nearest(queries, nearest, next_apart)
+
+
+def _name_search(
+    rows: Positions, others: Positions, columns: Positions, n_copies: int
+) -> tuple[bytes, ...]:
+    return rows.tobytes(), others.tobytes(), columns.tobytes(), bytes([n_copies])
+
+
+def _compare_nearest(
+    rows: Positions, nearest: Floats, next_apart: Floats | float = np.inf
+) -> Nearness:
+    """Compare the distances of the nearest rows, in order, with those of the next ones."""
+    n_ratios = nearest.shape[1] - 1
+    ratios = np.ones((len(rows), n_ratios))
+    np.divide(nearest[:, :-1], nearest[:, 1:], out=ratios, where=nearest[:, 1:] > 0)
+    n_near = ratios.argmin(axis=1) + 1
+    equal, crowded = nearest[:, 0] == 0, nearest[:, 1] == 0
+    alone = np.broadcast_to(np.asarray(next_apart) > _LEAST_APART, len(rows))
+    return Nearness(rows, ratios.min(axis=1), n_near, equal, crowded, alone, n_ratios)
 
 
 class EqualSearch:
