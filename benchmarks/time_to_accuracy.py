@@ -147,6 +147,16 @@ def time_in_turns(ours, theirs):
     return best
 
 
+def paper_part(given):
+    """Return one permutation of the paper for some queries: each costs the same."""
+    X, X_val = given.encoded
+    order = np.random.default_rng(0).permutation(X.shape[1])
+    few = slice(PAPER_QUERIES)
+    return lambda: paper.one_permutation(
+        X, given.y, X_val[few], given.y_val[few], n_neighbors=K, order=order
+    )
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
@@ -168,16 +178,6 @@ def main():
         n_columns = given.X.shape[1]
         exact, noise = truth(given)
         target = estimate_shared_variance(given, 100) / PAPER_PERMUTATIONS
-        X, X_val = given.encoded
-        order = np.random.default_rng(0).permutation(n_columns)
-
-        def paper_part(X=X, X_val=X_val, given=given, order=order):
-            # Time some queries for all: each costs the same.
-            few = slice(PAPER_QUERIES)
-            paper.one_permutation(
-                X, given.y, X_val[few], given.y_val[few], n_neighbors=K, order=order
-            )
-
         makers = [
             LeverageSampler,
             QuadratureSampler,
@@ -196,9 +196,9 @@ def main():
                 error, bias = mean_squared_error(given, sampler, exact, options.repetitions)
             count = fit(given, sampler).provenance.tally.utilities / len(given.y_val)
             ours, theirs = time_in_turns(
-                lambda sampler=sampler, given=given: values(given, sampler), paper_part
+                lambda sampler=sampler, given=given: values(given, sampler), paper_part(given)
             )
-            per_cell = theirs / (PAPER_QUERIES * X.size) * 1e9
+            per_cell = theirs / (PAPER_QUERIES * given.X.size) * 1e9
             theirs *= PAPER_PERMUTATIONS * len(given.y_val) / PAPER_QUERIES
             fewer = PAPER_PERMUTATIONS * n_columns / count
             met = (error - noise) / target

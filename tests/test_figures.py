@@ -12,6 +12,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import bare_engine
 import benchmark_data
+import compare
 import explanation
 import machinery
 import memory
@@ -194,3 +195,41 @@ def test_shards_are_valued_fast_and_in_little_memory(tmp_path):
 
     # About 1/8.
     assert measure_until(1 / 4, measure) < 1 / 4
+
+
+def test_pieces_are_timed_against_fixed_work(monkeypatch):
+    monkeypatch.setitem(compare.PIECES, "once", lambda: compare.fixed_work)
+    monkeypatch.setitem(
+        compare.PIECES, "three times", lambda: lambda: [compare.fixed_work() for _ in range(3)]
+    )
+    found = compare.measure(["once", "three times", "load", "start-up: import"], turns=5)
+    assert 0.5 < found["once"] < 2
+    assert 1.5 < found["three times"] < 6
+    assert all(ratio > 0 for ratio in found.values())
+
+
+@pytest.mark.slow
+def test_all_pieces_of_the_speed_comparison_run(capsys):
+    assert set(compare.measure(list(compare.PIECES), turns=1)) == set(compare.PIECES)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_piece_that_a_version_does_not_have_is_left_out(monkeypatch, capsys):
+    monkeypatch.setitem(compare.PIECES, "new", lambda: compare.a_name_of_tomorrow)
+    assert list(compare.measure(["new", "PermutationSampler"], turns=1)) == ["PermutationSampler"]
+    assert "new is left out" in capsys.readouterr().err
+
+
+def test_a_slower_piece_is_named_and_a_new_one_is_not_compared(capsys):
+    now, before = {"load": 1.5, "save": 1.1, "new": 9.0}, {"load": 1.0, "save": 1.0}
+    assert compare.show_both(now, before, 1.3) == ["load"]
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].endswith("1.50  slower")
+    assert lines[2].endswith("1.10")
+    assert lines[3].split() == ["new", "-", "9.00"]
+
+
+@pytest.mark.slow
+def test_two_commits_are_compared_in_processes_of_their_own():
+    ours, theirs = compare.measure_both("HEAD", ["PermutationSampler"], rounds=1, turns=2)
+    assert 0.3 < ours["PermutationSampler"] / theirs["PermutationSampler"] < 3

@@ -1,0 +1,390 @@
+"""Measure the speed of all parts as ratios, compare two commits, and print README's ratios.
+
+    python benchmarks/compare.py                      # this checkout
+    python benchmarks/compare.py --against HEAD~20    # this one and an older commit, in turns
+    python benchmarks/compare.py --readme             # README's ratio of times
+
+A piece is timed in turns with a fixed piece of work (a sort, a product of matrices, a loop), which
+any other program slows down alike. The figure is the ratio of their least CPU times, in one
+thread. A commit is compared by the pieces of this file, in processes of its own; a piece that it
+does not have is left out. The program ends with 1 if a piece became slower than ``--limit``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT = 1.3
+TURNS, ROUNDS = 7, 3
+# Seconds after which a piece gets no more turns, if it had two.
+_ENOUGH = 2.0
+# Coalitions per draw at which two draws of a fit have about the error of 500 shared permutations,
+# as found by time_to_accuracy.py; what is left of a difference is measured, and divided by.
+COALITIONS = {
+    "breast9": (27, 21),
+    "wine": (120, 90),
+    "breast30": (300, 140),
+    "credit": (1100, 600),
+    "adult": (310, 230),
+}
+
+
+@cache
+def table(n_rows=600, n_columns=14):
+    """Return a table, labels, and as many validation rows as a tenth."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n_rows + n_rows // 10, n_columns)).round(1)
+    y = (X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=len(X)) > 0).astype(int)
+    return {"X": X[:n_rows], "y": y[:n_rows], "X_val": X[n_rows:], "y_val": y[n_rows:]}
+
+
+def quiet():
+    from cellworth import Runtime
+    from cellworth.runtime import Serial
+
+    return Runtime(Serial(), progress=False)
+
+
+def knn(**settings):
+    """Return a fit of nearest neighbors: one pass over an order of the columns."""
+    from cellworth import KNNValuer
+    from cellworth.sampling import PermutationSampler
+
+    settings = {"sampler": PermutationSampler(1), "n_passes": 1, "random_state": 0} | settings
+    return KNNValuer(5, runtime=quiet(), **settings)
+
+
+@cache
+def knn_valuation():
+    return knn().fit(**table()).valuation_
+
+
+def kernels():
+    """Rank and value rows for the validation rows of one task, without set-up."""
+    from cellworth.valuers.valuer import FitData
+
+    valuer = knn()
+    game, settings = valuer._game(FitData(**table(2000))), valuer._settings()
+    effort = valuer._effort(game, settings, with_label=False, n_validation=None)
+    tasks = valuer._tasks(game, settings, effort, with_label=False)
+    return lambda: tasks.contribution(tasks(0))
+
+
+def sorted_ranks():
+    return lambda: knn().fit(**table())
+
+
+def binned_ranks():
+    from cellworth.knn import BinnedRanks
+
+    return lambda: knn(ranking=BinnedRanks()).fit(**table())
+
+
+def numeric_target():
+    given = table()
+    given = given | {"y": given["X"][:, 0], "y_val": given["X_val"][:, 0]}
+    return lambda: knn().fit(**given)
+
+
+def sampler(name, n_coalitions):
+    def prepare():
+        from cellworth import sampling
+
+        made = getattr(sampling, name)(n_coalitions)
+        rng = np.random.default_rng(0)
+        return lambda: [made.draw(14, sampling.Shapley(), rng) for _ in range(10)]
+
+    return prepare
+
+
+def estimator(name, n_utilities):
+    def prepare():
+        from cellworth import sampling, value_game
+        from cellworth.games import TableGame
+        from cellworth.runtime import MaxUtilities
+
+        game = TableGame(np.random.default_rng(0).random((64, 32)))
+        given = {"estimator": getattr(sampling, name)(), "stop": MaxUtilities(n_utilities)}
+        return lambda: value_game(game, random_state=0, runtime=quiet(), **given)
+
+    return prepare
+
+
+def exact_valuer():
+    from sklearn.naive_bayes import GaussianNB
+
+    from cellworth import ExactValuer
+
+    groups = {"row_groups": np.arange(600) % 3, "column_groups": np.arange(14) % 3}
+    return lambda: ExactValuer(GaussianNB(), runtime=quiet()).fit(**table(), **groups)
+
+
+def out_of_bag():
+    from cellworth import OutOfBagValuer
+
+    given = {key: table()[key] for key in ("X", "y")}
+    return lambda: OutOfBagValuer(n_trees=30, random_state=0, runtime=quiet()).fit(**given)
+
+
+def audit():
+    from cellworth import audit as find
+
+    given = table(150, 6)
+    return lambda: find(given["X"], given["y"])
+
+
+def suspects():
+    from cellworth import suspect_cells
+
+    given = table(150, 6)
+    return lambda: suspect_cells(given["X"], given["y"], k=20)
+
+
+def payout():
+    from cellworth import Owners
+    from cellworth.payouts import split_revenue
+
+    given = table()
+    owners = Owners(given["X"]).assign("left", columns=[f"x{j}" for j in range(7)])
+    owners = owners.assign("right", columns=[f"x{j}" for j in range(7, 14)])
+    valuation = knn().fit(**given, owners=owners).valuation_
+    return lambda: split_revenue(valuation, owners, amount="10000.00")
+
+
+def save():
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / "values"
+    valuation = knn_valuation()
+
+    def write(keep=folder):
+        if path.exists():
+            for each in sorted(path.rglob("*"), reverse=True):
+                each.unlink()
+            path.rmdir()
+        valuation.save(path)
+
+    return write
+
+
+def load():
+    from cellworth import load as read
+
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / "values"
+    knn_valuation().save(path)
+    return lambda keep=folder: read(path).values.sum()
+
+
+def report():
+    from cellworth import report as pages
+
+    valuation, given = knn_valuation(), table()
+    return lambda: pages.render(pages.summarize(valuation, given["X"], given["y"], title="Speed"))
+
+
+def start(*arguments):
+    """Return a new process, whose CPU time counts."""
+    return lambda: (
+        lambda: subprocess.run(  # noqa: S603 (this interpreter)
+            [sys.executable, *arguments], check=True, capture_output=True
+        )
+    )
+
+
+PIECES: dict[str, Callable[[], Callable[[], object]]] = {
+    "kernels: ranks and values of a task": kernels,
+    "KNNValuer, sorted ranks": sorted_ranks,
+    "KNNValuer, binned ranks": binned_ranks,
+    "KNNValuer, numeric target": numeric_target,
+    "PermutationSampler": sampler("PermutationSampler", 4),
+    "LeverageSampler": sampler("LeverageSampler", 56),
+    "QuadratureSampler": sampler("QuadratureSampler", 56),
+    "AntitheticPermutations": estimator("AntitheticPermutations", 600),
+    "GaussianProcess": estimator("GaussianProcess", 200),
+    "ExactValuer": exact_valuer,
+    "OutOfBagValuer": out_of_bag,
+    "audit": audit,
+    "suspect_cells": suspects,
+    "split_revenue": payout,
+    "save": save,
+    "load": load,
+    "report": report,
+    "start-up: import": start("-c", "import cellworth"),
+    "start-up: KNNValuer": start("-c", "from cellworth import KNNValuer"),
+    "start-up: command line": start("-m", "cellworth", "--version"),
+}
+
+
+def fixed_work():
+    """Sort, multiply and loop: about what the pieces do."""
+    rng = np.random.default_rng(0)
+    numbers, matrix = rng.random(200_000), rng.random((150, 150))
+    for _ in range(3):
+        np.sort(numbers)
+        matrix @ matrix
+    return sum(i * i for i in range(50_000))
+
+
+def cpu_seconds():
+    """Return the CPU time of this process and of those it waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def measure_ratio(piece, turns):
+    """Return the least CPU time of a piece over that of the fixed work, timed in turns."""
+    piece()  # Compile or load the kernels, fill caches
+    best = [math.inf, math.inf]
+    spent = 0.0
+    for turn in range(turns):
+        # Slow pieces have little noise.
+        if turn >= 2 and spent > _ENOUGH:
+            break
+        for position, work in enumerate((piece, fixed_work)):
+            began = cpu_seconds()
+            work()
+            seconds = cpu_seconds() - began
+            best[position], spent = min(best[position], seconds), spent + seconds
+    return best[0] / best[1]
+
+
+def measure(names, turns):
+    """Return the ratio of each piece; one that this version cannot run is left out."""
+    warnings.simplefilter("ignore")
+    found = {}
+    with threadpool_limits(1):
+        for name in names:
+            try:
+                found[name] = measure_ratio(PIECES[name](), turns)
+            except (ImportError, AttributeError, TypeError) as error:
+                print(f"{name} is left out: {error}", file=sys.stderr)
+    return found
+
+
+def measure_in(checkout, names, turns):
+    """Measure another checkout of the package in a process of its own."""
+    command = [sys.executable, __file__, "--json", "--turns", str(turns), "--only", *names]
+    environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
+    done = subprocess.run(  # noqa: S603 (this very file)
+        command, cwd=checkout, env=environment, stdout=subprocess.PIPE, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def change_worktrees(*arguments):
+    command = ["git", "-C", str(ROOT), "worktree", *arguments]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603 (commits are the user's)
+
+
+def measure_both(commit, names, *, rounds, turns):
+    """Return the least ratios of this checkout and of a commit, measured in turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "checkout"
+        change_worktrees("add", "--detach", str(other), commit)
+        try:
+            seen = [
+                [measure_in(each, names, turns) for each in (ROOT, other)] for _ in range(rounds)
+            ]
+        finally:
+            change_worktrees("remove", "--force", str(other))
+    ours, theirs = zip(*seen, strict=True)
+    return [
+        {name: min(each[name] for each in some) for name in names if all(name in e for e in some)}
+        for some in (ours, theirs)
+    ]
+
+
+def show_both(ours, theirs, limit):
+    """Print both and their ratio; return the names of pieces that became slower."""
+    print(f"{'piece':<38} {'before':>8} {'now':>8} {'now / before':>13}")
+    slower = []
+    for name in ours:
+        if name not in theirs:
+            print(f"{name:<38} {'-':>8} {ours[name]:>8.2f}")
+            continue
+        change = ours[name] / theirs[name]
+        slower += [name] * (change > limit)
+        mark = "  slower" * (change > limit)
+        print(f"{name:<38} {theirs[name]:>8.2f} {ours[name]:>8.2f} {change:>13.2f}{mark}")
+    return slower
+
+
+def measure_against_the_paper(name, folder, repetitions):
+    """Return how much faster each sampler has the error of the paper's 500 permutations."""
+    import benchmark_data
+    import time_to_accuracy as known
+    from cellworth.sampling import LeverageSampler, QuadratureSampler
+
+    given = benchmark_data.load(name, folder or benchmark_data.FOLDER)
+    exact, noise = known.truth(given)
+    target = known.estimate_shared_variance(given, 60) / known.PAPER_PERMUTATIONS
+    found = {}
+    for make, count in zip((LeverageSampler, QuadratureSampler), COALITIONS[name], strict=True):
+        chosen = make(count)
+        error, _ = known.mean_squared_error(given, chosen, exact, repetitions)
+        ours, theirs = known.time_in_turns(
+            lambda chosen=chosen: known.values(given, chosen), known.paper_part(given)
+        )
+        theirs *= known.PAPER_PERMUTATIONS * len(given.y_val) / known.PAPER_QUERIES
+        found[make.__name__] = theirs / ours / ((error - noise) / target)
+    return found
+
+
+def print_readme(names, folder, repetitions):
+    """Print README's "time for equal error", a line per table."""
+    print(f"{'table':<10} {'LeverageSampler':>16} {'QuadratureSampler':>18}   times faster")
+    with threadpool_limits(1):
+        for name in names:
+            found = measure_against_the_paper(name, folder, repetitions)
+            leverage, quadrature = found.values()
+            print(f"{name:<10} {leverage:>16.0f} {quadrature:>18.0f}", flush=True)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--against", metavar="COMMIT", help="compare with this commit")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="slower than this is too slow")
+    parser.add_argument("--only", nargs="+", choices=PIECES, default=list(PIECES), metavar="PIECE")
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="processes of each commit")
+    parser.add_argument("--json", action="store_true", help="print ratios as JSON")
+    parser.add_argument("--readme", action="store_true", help="README's ratios instead")
+    parser.add_argument("--data", type=Path, help="folder of the CSV files, for --readme")
+    parser.add_argument("--tables", nargs="+", choices=COALITIONS, default=list(COALITIONS))
+    parser.add_argument("--repetitions", type=int, default=10, help="runs that give the error")
+    options = parser.parse_args(arguments)
+    if options.readme:
+        print_readme(options.tables, options.data, options.repetitions)
+    elif options.against:
+        both = measure_both(
+            options.against, options.only, rounds=options.rounds, turns=options.turns
+        )
+        slower = show_both(*both, options.limit)
+        sys.exit(1 if slower else 0)
+    else:
+        found = measure(options.only, options.turns)
+        if options.json:
+            print(json.dumps(found))
+        else:
+            for name, ratio in found.items():
+                print(f"{name:<38} {ratio:>8.2f}")
+
+
+if __name__ == "__main__":
+    main()
