@@ -86,11 +86,11 @@ def kernels():
     return lambda: tasks.contribution(tasks(0))
 
 
-def sorted_ranks():
+def sort_ranks():
     return lambda: knn().fit(**table())
 
 
-def binned_ranks():
+def count_in_bins():
     from cellworth.knn import BinnedRanks
 
     return lambda: knn(ranking=BinnedRanks()).fit(**table())
@@ -209,8 +209,8 @@ def start(*arguments):
 
 PIECES: dict[str, Callable[[], Callable[[], object]]] = {
     "kernels: ranks and values of a task": kernels,
-    "KNNValuer, sorted ranks": sorted_ranks,
-    "KNNValuer, binned ranks": binned_ranks,
+    "KNNValuer, sorted ranks": sort_ranks,
+    "KNNValuer, binned ranks": count_in_bins,
     "KNNValuer, numeric target": numeric_target,
     "PermutationSampler": sampler("PermutationSampler", 4),
     "LeverageSampler": sampler("LeverageSampler", 56),
@@ -231,7 +231,7 @@ PIECES: dict[str, Callable[[], Callable[[], object]]] = {
 }
 
 
-def fixed_work():
+def do_fixed_work():
     """Sort, multiply and loop: about what the pieces do."""
     rng = np.random.default_rng(0)
     numbers, matrix = rng.random(200_000), rng.random((150, 150))
@@ -256,7 +256,7 @@ def measure_ratio(piece, turns):
         # Slow pieces have little noise.
         if turn >= 2 and spent > _ENOUGH:
             break
-        for position, work in enumerate((piece, fixed_work)):
+        for position, work in enumerate((piece, do_fixed_work)):
             began = cpu_seconds()
             work()
             seconds = cpu_seconds() - began

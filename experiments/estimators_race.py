@@ -14,6 +14,7 @@ standard errors are over games, each the mean of its seeds.
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable
@@ -207,6 +208,22 @@ def _coverage(values: Any, errors: Any, exact: Any) -> float:
     return float(np.mean(np.abs(values - exact) <= WIDTH_95 * errors))
 
 
+def race_once(
+    name: str, data: Path, per_block: tuple[int, ...], seeds: range, keep: Path | None
+) -> dict[str, Any]:
+    """Return the rows of a game and its CPU seconds, from the folder if it was raced before."""
+    file = keep / f"{name}, {per_block}, {seeds}.json" if keep else None
+    if file and file.exists():
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    began = time.process_time()
+    rows = race(name, make_game(name, data), per_block, seeds)
+    found = {"rows": rows, "seconds": time.process_time() - began}
+    if file:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
 def summarize(rows: list[Row], per_block: tuple[int, ...]) -> list[Row]:
     """Return a row per estimator: errors, coverage, seconds, and games won against ours."""
     by_game: dict[Any, Any] = {}
@@ -257,22 +274,23 @@ def run(
     seeds: range = range(1),
     games: tuple[str, ...] = tuple(GAMES),
     per_block: tuple[int, ...] = PER_BLOCK,
+    keep: str = "",
 ) -> Tables:
-    """Race on all games."""
+    """Race on all games; results of finished ones are kept in a folder, if one is named."""
     # Few coalitions of a model game have one class or a constant column; short runs warn.
     warnings.simplefilter("ignore")
-    rows: list[Row] = []
+    found = {}
     with threadpool_limits(1):
         for name in games:
-            utilities = make_game(name, data)
-            log(name, "has its utilities")
-            rows += race(name, utilities, per_block, seeds)
+            found[name] = race_once(name, data, per_block, seeds, Path(keep) if keep else None)
             log(name)
+    rows = [row for each in found.values() for row in each["rows"]]
     last = [row for row in rows if row["fits per block"] == per_block[-1]]
     by_game = [
         {"game": game, "blocks": "{} x {}".format(*GAMES[game][1])}
         | {row["estimator"]: row["error"].mean for row in means(last, ["estimator", "game"])
            if row["game"] == game}
+        | {"CPU seconds": found[game]["seconds"]}
         for game in games
     ]  # fmt: skip
     return {
