@@ -127,6 +127,12 @@ def test_listed_commands_exist():
         assert exists, command
 
 
+def test_readme_has_no_measured_figure_but_those_of_results():
+    text = typed_by_hand(frame.ROOT / "README.md")
+    versions = re.sub(r"(version|Python|pyDVL|cleanlab) \d+(\.\d+)+", "", CODE.sub("", text))
+    assert [line for line in versions.splitlines() if FIGURE.search(line)] == []
+
+
 @pytest.mark.parametrize(
     ("row", "is_figure"),
     [("| x | .91 |", True), ("| x | 446 |", True), ("| x | +3 ± 1 |", True),
@@ -205,6 +211,7 @@ def test_flags_are_the_parameters_of_run(flags, seeds, tmp_path, monkeypatch, ca
         return {"all": [{"seeds": len(seeds), "rows": rows, "sets": " ".join(sets)}]}
 
     monkeypatch.setattr(typos, "run", run)
+    monkeypatch.delattr(typos, "draw", raising=False)
     monkeypatch.setattr(typos, "QUICK", {"seeds": range(1), "rows": 10})
     frame.main(["typos", "--quick", "--out", str(tmp_path), "--as", "x", "--sets", "c", *flags])
     result = json.loads((tmp_path / "x.json").read_text())

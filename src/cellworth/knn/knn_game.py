@@ -113,6 +113,20 @@ class NeighborAgreement:
     >>> X = [[0.0, 0], [1.0, 1], [8.0, 0], [9.0, 1]]
     >>> valuer.fit(X, y, X_val=X_val, y_val=["ill", "ill", "ill", "ill"]).valuation_.score
     0.5
+
+    Divided by the number of voters, a wrong label among the nearest rows lowers the score of few
+    rows, so that it has a negative value:
+
+    >>> X, query = [[0.0], [1.0], [8.0], [9.0]], {"X_val": [[0.2]], "y_val": ["ill"]}
+    >>> by_voters = KNNValuer(3, scoring=NeighborAgreement(divisor="n_voters"), empty="zero")
+    >>> by_voters.fit(X, y, **query).valuation_.values.ravel().round(3).tolist()
+    [0.472, 0.472, -0.139, -0.139]
+
+    Only rows within a distance vote, here the first two:
+
+    >>> near = KNNValuer(scoring=NeighborAgreement(radius=1.0), scale=None, empty="zero")
+    >>> near.fit(X, y, **query).valuation_.values.ravel().round(3).tolist()
+    [0.5, 0.5, 0.0, 0.0]
     """
 
     balanced: bool | str = False
