@@ -228,7 +228,7 @@ def draw(tables: dict[str, Any]) -> Any:
     names = list(dict.fromkeys(row["table"] for row in lines))
     methods = list(dict.fromkeys(row["method"] for row in lines))
     figure, axes = plt.subplots(
-        2, len(names), figsize=(2 * len(names) + 1, 4), sharex=True, squeeze=False,
+        2, len(names), figsize=(1.7 * len(names) + 0.5, 3.4), sharex=True, squeeze=False,
         layout="constrained",
     )  # fmt: skip
     for row in lines:
@@ -236,12 +236,12 @@ def draw(tables: dict[str, Any]) -> Any:
         accuracy = [int(x) / 1000 for x in row["accuracy, per mille"].split()]
         color = "0.6" if row["method"] == RANDOM else f"C{methods.index(row['method'])}"
         ax.plot(SHARES, accuracy, color=color, linewidth=1, label=row["method"])
-        ax.tick_params(labelsize=7)
+        ax.tick_params(labelsize=6)
     for ax, name in zip(axes[0], names, strict=True):
-        ax.set_title(name, fontsize=9)
+        ax.set_title(name, fontsize=8)
     for ax, order in zip(axes[:, 0], (LOWEST, HIGHEST), strict=True):
         ax.set_ylabel(f"accuracy, {order}", fontsize=8)
     handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(methods), fontsize=7)
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(methods), fontsize=7)
     figure.supxlabel("share of cells removed", fontsize=8)
     return figure
