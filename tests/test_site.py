@@ -103,6 +103,9 @@ def test_llms_full_txt_holds_the_pages_without_their_marks(site):
 
 
 def test_the_gallery_shows_what_examples_draw(site):
-    for example in ROOT.glob("examples/plot_*.py"):
+    examples = sorted(ROOT.glob("examples/plot_*.py"))
+    assert len(examples) >= 16
+    for example in examples:
         assert (site[0] / "gallery" / f"{example.stem}.html").is_file()
+        assert list((site[0] / "_downloads").glob(f"*/{example.stem}.ipynb"))
         assert list((site[0] / "_images").glob(f"sphx_glr_{example.stem}_*"))
