@@ -55,6 +55,7 @@ for finding in found:
         line = [names.index(finding.columns[0])] * len(finding.rows)
         ax.plot(finding.rows, line, "|", markersize=11, label=finding.kind)
 ax.set_yticks(range(len(names)), names)
+ax.set_ylim(len(names) - 0.5, -0.5)
 ax.set_xlabel("row")
 ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 

@@ -58,8 +58,54 @@ def test_unvisited_cells_are_see_through_before_hatches_and_a_legend_says_so():
     assert_readable(ax)
 
 
+def written(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_values_are_written_where_all_cells_have_room():
+    assert written(plots.heatmap(valuation_of(HOLES))) == [
+        "+1.00",
+        "\N{MINUS SIGN}1.00",
+        "0.00",
+        "+0.50",
+    ]
+    assert_readable(plots.heatmap(valuation_of(normal(4, 4))))
+    assert written(plots.heatmap(valuation_of(normal(80, 40)))) == []
+    narrow = Figure(figsize=(1.5, 1.5)).subplots()
+    assert written(plots.heatmap(valuation_of(normal(4, 12)), ax=narrow)) == []
+
+
+def test_numbers_are_white_on_dark_cells_and_black_on_others():
+    ax = plots.heatmap(valuation_of([[-1.0, 0.0, 0.1, 1.0]]))
+    assert [text.get_color() for text in ax.texts] == ["white", "black", "black", "white"]
+
+
+def test_rows_and_columns_may_be_ordered_by_value():
+    values = np.array([[1.0, 5.0], [2.0, 7.0], [np.nan, 1.0]])
+    ax = plots.heatmap(valuation_of(values), order="value")
+    assert written(ax) == ["+7.00", "+2.00", "+5.00", "+1.00", "+1.00"]
+    draw(ax)
+    assert tick_names(ax.xaxis) == ["x1", "x0"]
+    assert tick_names(ax.yaxis) == ["1", "0", "2"]
+
+
+def test_owners_keep_their_cells_in_another_order():
+    codes = np.array([[0, 0], [0, 0], [1, 1]])
+    owned = SimpleNamespace(names=["ann", "bob"], codes=codes)
+    values = np.array([[1.0, 5.0], [2.0, 7.0], [8.0, 9.0]])
+    ax = plots.heatmap(valuation_of(values), owners=owned, order="value")
+    assert {text.get_text(): text.get_position()[1] for text in ax.texts} == {"bob": 0, "ann": 1.5}
+
+
+def test_an_unknown_order_is_refused():
+    with pytest.raises(ValueError, match='order must be "table" or "value", got 3'):
+        plots.heatmap(valuation_of(HOLES), order=3)
+
+
 def test_hatches_can_be_seen_in_unvisited_cells_alone():
     ax = plots.heatmap(valuation_of(HOLES))
+    for text in list(ax.texts):
+        text.remove()
     figure = draw(ax)
     pixels = np.asarray(figure.canvas.buffer_rgba())[::-1, :, :3].astype(int)
     for (i, j), value in np.ndenumerate(HOLES):

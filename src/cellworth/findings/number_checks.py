@@ -193,7 +193,7 @@ def _describe_code(column: ColumnLevels, level: int, false_rate: float) -> Findi
     return Finding(
         "missing code", (column.name,), rows,
         f"{shown} in {count} of {column.name} {means}; {rest}.",
-        Action("set missing", {number: None}, "make them missing values"), false_rate,
+        Action("set missing", {float(number): None}, "make them missing values"), false_rate,
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,7 @@ from cellworth.plots.style import (
     Axes,
     diverging,
     format_labels,
+    format_signed,
     get_axes,
     lay_out,
     measure_axes,
@@ -37,6 +38,10 @@ _LEAST_OPACITY = 0.15
 _INCHES_PER_LETTER = 0.07
 _ROUNDING = 1e-12
 UNOWNED, MIXED = -1, -2
+Order = Literal["table", "value"]
+_MOST_NUMBERS = 400
+# Of red, green and blue, as eyes see them.
+_BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 
 _ROWS_AT_ONCE = 65_536
 _LONGEST_END = 14
@@ -62,13 +67,14 @@ def heatmap(
     *,
     owners: CellOwners | None = None,
     uncertainty: bool = True,
+    order: Order = "table",
     max_rows: int = 300,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the value of every cell: blue above zero, orange below, hatched if it was not sampled.
 
     Colors are centered at zero. The 1% of cells farthest from zero share the darkest color, which
-    the pointed ends of the color bar show.
+    the pointed ends of the color bar show. Values are also written where cells have room.
 
     Parameters
     ----------
@@ -81,6 +87,9 @@ def heatmap(
         Draw values within two errors of zero paler. The error combines sampling and validation
         error. For a mean of rows it is the mean of their errors, an upper bound. Values without a
         known error keep their color.
+    order : {"table", "value"}, default="table"
+        "value": rows from the highest value at the top to the lowest, columns from left to right.
+        Bins of rows are ordered as a whole.
     max_rows : int, default=300
         Tables with more rows are drawn in bins. A bin shows the mean of its sampled rows, and
         belongs to the owner of at least two thirds of it.
@@ -108,20 +117,49 @@ def heatmap(
     check_valuation(valuation)
     owned = None if owners is None else _find_owners(owners, valuation)
     grid = ValueGrid.from_valuation(valuation, check_count(max_rows, "max_rows"))
+    codes = None if owned is None else grid.owners(owned[1])
+    if order == "value":
+        rows, columns = grid.falling_order()
+        grid = grid.take(rows, columns)
+        codes = None if codes is None else codes[np.ix_(rows, columns)]
+    elif order != "table":
+        raise ValueError(f'order must be "table" or "value", got {order!r}.')
     ax = get_axes(ax, _compute_figure_size(grid))
     limit = _compute_limit(grid.values, valuation)
     pales = uncertainty and bool((grid.errors > 0).any())
-    ax.imshow(_paint(grid, limit, pales=pales), aspect="auto", interpolation="nearest")
+    colors = _paint(grid, limit, pales=pales)
+    ax.imshow(colors, aspect="auto", interpolation="nearest")
     ax.grid(False)
     _add_color_bar(ax, grid.values, limit, pales=pales)
     name_columns(ax, grid.column_names)
     name_lines(ax, grid.row_names)
     ax.set_ylabel(_make_row_title(valuation, grid.rows_per_bin), size=SMALL)
     _show_unvisited(ax, np.isnan(grid.values))
-    if owned is not None:
-        names, codes = owned
-        draw_owners(ax, grid.owners(codes), names)
+    if owned is None or codes is None:
+        _write_values(ax, grid.values, colors)
+    else:
+        draw_owners(ax, codes, owned[0])
     return ax
+
+
+def _write_values(ax: Axes, values: Floats, colors: Floats) -> None:
+    """Write the values into their cells, if all of them fit."""
+    if values.size > _MOST_NUMBERS:
+        return
+    texts = format_signed(values.ravel().tolist())
+    lay_out(ax)
+    width, height = measure_axes(ax)
+    scale = min(
+        0.9 * width / values.shape[1] / measure_width(texts, SMALL),
+        height / values.shape[0] / (1.4 * SMALL),
+        1.0,
+    )
+    if scale * SMALL < SMALLEST:
+        return
+    for (i, j), text in zip(np.ndindex(values.shape), texts, strict=True):
+        if not np.isnan(values[i, j]):
+            color = "white" if colors[i, j, :3] @ _BRIGHTNESS < 0.5 else "black"
+            ax.text(j, i, text, size=scale * SMALL, color=color, ha="center", va="center")
 
 
 def _find_owners(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_]]:
@@ -269,6 +307,25 @@ class ValueGrid:
             rows_per_bin,
             _name_bins(valuation.blocks.rows, rows_per_bin),
             format_labels(valuation.column_labels.tolist()),
+        )
+
+    def falling_order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the order of bins, and that of columns, by their sum, highest first."""
+        known = np.nan_to_num(self.values)
+        return (
+            np.argsort(-known.sum(axis=1), kind="stable"),
+            np.argsort(-known.sum(axis=0), kind="stable"),
+        )
+
+    def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> ValueGrid:
+        """Return these bins and columns, in this order."""
+        chosen = np.ix_(rows, columns)
+        return ValueGrid(
+            self.values[chosen],
+            self.errors[chosen],
+            self.rows_per_bin,
+            [self.row_names[i] for i in rows],
+            [self.column_names[j] for j in columns],
         )
 
     def owners(self, codes: NDArray[np.int_]) -> NDArray[np.int_]:
