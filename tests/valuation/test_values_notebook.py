@@ -1,5 +1,6 @@
 """What a notebook shows: the figures of the valuation, in HTML that nothing can break out of."""
 
+import html
 import math
 import re
 from dataclasses import replace
@@ -8,9 +9,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from sklearn.datasets import load_wine
 
-from cellworth import KNNValuer, value_game
+from cellworth import KNNValuer, plots, report, value_game
 from cellworth.runtime import MaxTasks
 from cellworth.sampling.moments import WIDTH_95, Signs
 from cellworth.valuation.values import draw_bars, table
@@ -18,9 +20,12 @@ from cellworth.valuation.values import draw_bars, table
 X, y = load_wine(return_X_y=True, as_frame=True)
 
 
+DATA = X.iloc[::2, :5], y[::2]
+
+
 @pytest.fixture(scope="module")
 def valuation():
-    return KNNValuer(5).fit(X.iloc[::2, :5], y[::2]).valuation_
+    return KNNValuer(5).fit(*DATA).valuation_
 
 
 class Page(HTMLParser):
@@ -153,3 +158,33 @@ def test_bars_are_as_long_as_numbers_are_large():
 
 def test_a_long_text_is_cut():
     assert "x" * 39 + "…" in table({"name": ["x" * 100]})
+
+
+def test_plots_are_methods_of_a_valuation(valuation):
+    axes = Figure(figsize=(6, 24), layout="constrained").subplots(8)
+    drawn = [
+        (valuation.plot.heatmap(order="value", ax=axes[0]), axes[0]),
+        (valuation.plot.beeswarm(ax=axes[1]), axes[1]),
+        (valuation.plot.bar(ax=axes[2]), axes[2]),
+        (valuation.plot.scatter(DATA[0], "ash", ax=axes[3]), axes[3]),
+    ]
+    expected = [
+        plots.heatmap(valuation, order="value", ax=axes[4]),
+        plots.beeswarm(valuation, ax=axes[5]),
+        plots.bar(valuation.columns(), ax=axes[6]),
+        plots.scatter(valuation, DATA[0], "ash", ax=axes[7]),
+    ]
+    for (ax, given), other in zip(drawn, expected, strict=True):
+        assert ax is given
+        assert ax.get_xlabel() == other.get_xlabel()
+        assert len(ax.get_children()) == len(other.get_children())
+
+
+def test_a_notebook_shows_the_report_in_a_frame_that_cannot_reach_the_notebook(valuation):
+    shown = valuation.show(*DATA, height=500)
+    frame = re.fullmatch(r'<iframe srcdoc="([^"]*)" (.*)></iframe>', shown._repr_html_(), re.S)
+    page = html.unescape(frame[1])
+    assert page == report.render(report.summarize(valuation, *DATA))
+    assert 'sandbox="allow-scripts"' in frame[2]
+    assert "height:500px" in frame[2]
+    assert repr(shown) == f"<page of {len(page):,} characters; a notebook shows it>"

@@ -226,6 +226,12 @@ def _name_ticks(axis: Axis, names: Sequence[str], size: float, *, room: float) -
     axis.set_tick_params(labelsize=size)
 
 
+def text_color(ax: Axes) -> str:
+    """Return the color of text on these axes: light in a dark style."""
+    color: str = ax.xaxis.label.get_color()
+    return color
+
+
 def hide_frame(ax: Axes) -> None:
     """Hide the upper and right spine and the grid."""
     ax.spines[["top", "right"]].set_visible(False)

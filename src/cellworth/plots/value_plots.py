@@ -27,6 +27,7 @@ from cellworth.plots.style import (
     get_axes,
     hide_frame,
     measure_axes,
+    text_color,
     text_of,
     with_minus,
     write_lines,
@@ -40,7 +41,6 @@ _THICKNESS = 0.7
 _MOST_LANES = 5
 _LANE = 8.0
 _WHISKER: dict[str, Any] = {
-    "ecolor": "black",
     "elinewidth": 1.0,
     "capsize": 2.5,
     "fmt": "none",
@@ -169,8 +169,8 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
     if known.any():
         reach = np.abs(intervals[known] - values[known, np.newaxis]).T
         ends = starts[known] + values[known]
-        ax.errorbar(ends, lines[known], xerr=reach, **_WHISKER)
-    ax.axvline(0.0, color="black", linewidth=0.8, zorder=4)
+        ax.errorbar(ends, lines[known], xerr=reach, ecolor=text_color(ax), **_WHISKER)
+    ax.axvline(0.0, color=text_color(ax), linewidth=0.8, zorder=4)
 
 
 def _combine_listed(listing: Any) -> Floats:
@@ -319,7 +319,7 @@ def _draw_changes(ax: Axes, values: Floats, errors: Floats, labels: tuple[str, s
     """Draw two points per line, and an arrow from the first to the second."""
     hide_frame(ax)
     ax.tick_params(axis="x", labelsize=SMALL)
-    ax.axvline(0.0, color="black", linewidth=0.8, zorder=1)
+    ax.axvline(0.0, color=text_color(ax), linewidth=0.8, zorder=1)
     lines = np.arange(len(values))
     rises = values[:, 1] >= values[:, 0]
     for color, chosen in ((POSITIVE, rises), (NEGATIVE, ~rises)):

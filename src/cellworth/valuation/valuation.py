@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Blocks, label_array
 from cellworth.data.io import Options, jsonable, make_folder
-from cellworth.data.tables import HashedRows, Table, frame
+from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike, frame
 from cellworth.sampling.moments import (
     SAMPLING_ALONE,
     Moments,
@@ -29,7 +29,16 @@ from cellworth.sampling.shrinkage import shrink_values
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Scores, read_number
 from cellworth.valuation.storage import write_folder
-from cellworth.valuation.values import LabelIndexer, ValueList, heading, paragraph, view
+from cellworth.valuation.values import (
+    InlinePage,
+    LabelIndexer,
+    PlotAccessor,
+    ValueList,
+    heading,
+    make_inline_page,
+    paragraph,
+    view,
+)
 
 Status = Literal["exact", "estimated", "interrupted"]
 FROM_ROWS = "from the choice of validation rows"
@@ -491,6 +500,49 @@ class Valuation:
     def _repr_html_(self) -> str:
         """Return a summary for notebooks: plain HTML without script."""
         return view(*_view(self))
+
+    @property
+    def plot(self) -> PlotAccessor:
+        """Plots of this valuation: ``plot.heatmap()``, ``beeswarm``, ``bar`` and ``scatter``.
+
+        Examples
+        --------
+        >>> from matplotlib.figure import Figure
+        >>> from cellworth import KNNValuer
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+        >>> ax = valuation.plot.heatmap(ax=Figure().subplots(), order="value")
+        >>> [tick.get_text() for tick in ax.get_xticklabels()]
+        ['x0', 'x1']
+        """
+        return PlotAccessor(self)
+
+    def show(
+        self, X: TableLike | None = None, y: VectorLike | None = None, *, height: int = 720
+    ) -> InlinePage:
+        """Show the report in a notebook, with its heat map.
+
+        Parameters
+        ----------
+        X, y : table and labels, default=None
+            What was valued. Without them, contents and suspicious cells are left out.
+        height : int, default=720
+            Height of the frame in pixels.
+
+        Returns
+        -------
+        InlinePage
+            The page of :func:`~cellworth.report.save`, in a frame. It loads and sends nothing.
+
+        Examples
+        --------
+        >>> from cellworth import KNNValuer
+        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+        >>> valuation.show(X, y)._repr_html_().startswith("<iframe")
+        True
+        """
+        return make_inline_page(self, X, y, check_count(height, "height"))
 
     @property
     def _indexable(self) -> Any:

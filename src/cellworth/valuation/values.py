@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import math
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -285,6 +286,58 @@ def _index_side(key: Any, length: int) -> NDArray[np.intp]:
     if outside.size:
         raise IndexError(f"position {outside.flat[0]} is outside of 0 to {length - 1}.")
     return np.where(array < 0, array + length, array).astype(np.intp)
+
+
+class PlotAccessor:
+    """The plots of one valuation, as methods: ``valuation.plot.heatmap()``."""
+
+    def __init__(self, valuation: Any) -> None:
+        self._valuation = valuation
+
+    def heatmap(self, **settings: Any) -> Any:
+        """Draw the value of every cell; settings are those of :func:`~cellworth.plots.heatmap`."""
+        return _above("plots").heatmap(self._valuation, **settings)
+
+    def beeswarm(self, **settings: Any) -> Any:
+        """Draw a point per cell; settings are those of :func:`~cellworth.plots.beeswarm`."""
+        return _above("plots").beeswarm(self._valuation, **settings)
+
+    def bar(self, **settings: Any) -> Any:
+        """Draw the values of columns; settings are those of :func:`~cellworth.plots.bar`."""
+        return _above("plots").bar(self._valuation.columns(), **settings)
+
+    def scatter(self, *given: Any, **settings: Any) -> Any:
+        """Draw the cells of a column; arguments are those of :func:`~cellworth.plots.scatter`."""
+        return _above("plots").scatter(self._valuation, *given, **settings)
+
+
+@dataclass(frozen=True)
+class InlinePage:
+    """A page of HTML that notebooks show in a frame of its own."""
+
+    html: str
+    height: int
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self.html):,} characters; a notebook shows it>"
+
+    def _repr_html_(self) -> str:
+        # The page has scripts; in its frame they cannot reach the notebook.
+        return (
+            f'<iframe srcdoc="{html.escape(self.html)}" title="Report" sandbox="allow-scripts" '
+            f'style="width:100%;height:{self.height}px;border:0"></iframe>'
+        )
+
+
+def make_inline_page(valuation: Any, X: Any, y: Any, height: int) -> InlinePage:
+    """Return the report of a valuation, for a notebook."""
+    report = _above("report")
+    return InlinePage(report.render(report.summarize(valuation, X, y)), height)
+
+
+def _above(package: str) -> Any:
+    # By name: a method may lead to a plot or a page, but values do not depend on either.
+    return importlib.import_module(f"cellworth.{package}")
 
 
 def view(*parts: str) -> str:
