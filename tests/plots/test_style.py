@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
+from matplotlib import pyplot
 from matplotlib.colors import to_rgba
 
+from cellworth import plots
 from cellworth.plots.style import NEGATIVE, POSITIVE, diverging, format_labels
+from drawing import valuation_of
 
 # From linear red, green and blue to what the long, middle and short cones see, and how those who
 # lack one of them see instead (Viénot, Brettel and Mollon 1999).
@@ -57,3 +60,9 @@ def test_colors_get_darker_evenly_on_both_sides_of_zero():
 )
 def test_texts_are_short_and_differ_where_labels_do(labels, texts):
     assert format_labels(labels, 10) == texts
+
+
+def test_whiskers_have_the_color_of_text_so_that_a_dark_style_shows_them():
+    with pyplot.style.context("dark_background"):
+        ax = plots.bar(valuation_of([[1.0, 2.0]]).columns())
+        assert to_rgba(ax.lines[-1].get_color()) == to_rgba("white")

@@ -226,10 +226,9 @@ def _name_ticks(axis: Axis, names: Sequence[str], size: float, *, room: float) -
     axis.set_tick_params(labelsize=size)
 
 
-def text_color(ax: Axes) -> str:
+def text_color(ax: Axes) -> Any:
     """Return the color of text on these axes: light in a dark style."""
-    color: str = ax.xaxis.label.get_color()
-    return color
+    return ax.xaxis.label.get_color()
 
 
 def hide_frame(ax: Axes) -> None:
