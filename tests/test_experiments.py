@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 from sklearn.tree import DecisionTreeClassifier
 
 import paper
@@ -20,6 +21,7 @@ from experiments import (
     paper_ablations,
     paper_blocks,
     paper_outliers,
+    paper_removal,
     paper_rows,
     paper_verdicts,
     race_estimators,
@@ -351,6 +353,27 @@ def test_row_values_equal_enumeration_with_ties_and_more_neighbors_than_rows(n_n
 def test_a_rival_that_is_not_installed_is_skipped_with_a_sentence(capsys):
     assert rivals.ask("pydvl_rows", rivals.draw_case(5, 3), ["no such file"]) is None
     assert "pyDVL is not measured: give --python the interpreter" in capsys.readouterr().err
+
+
+@with_data
+def test_the_authors_altered_cells_are_rare_for_their_class_not_in_their_column():
+    clean, spoiled = paper_outliers.read_clean(DATA), paper_outliers.authors_case(DATA)
+    of_class, of_column = [], []
+    for row, column in np.argwhere(spoiled.wrong):
+        cells, value = clean.X[:, column], spoiled.X[row, column]
+        for found, part in ((of_class, cells[clean.y == clean.y[row]]), (of_column, cells)):
+            found.append(norm.pdf(value, part.mean(), part.std(ddof=1)) < 0.05)
+    assert (sum(of_class), sum(of_column), len(of_class)) == (43, 14, 43)
+
+
+def test_removed_cells_come_from_those_left_in_their_column():
+    X = np.array([[1.0, 10.0], [2.0, 20.0], [6.0, 60.0]])
+    removed = np.array([[True, False], [False, False], [False, True]])
+    filled = paper_removal.fill(X, removed, None)
+    np.testing.assert_array_equal(filled, [[4.0, 10.0], [2.0, 20.0], [6.0, 15.0]])
+    drawn = paper_removal.fill(X, removed, np.random.default_rng(0))
+    assert drawn[0, 0] in {2.0, 6.0}
+    assert drawn[2, 1] in {10.0, 20.0}
 
 
 @pytest.mark.slow
