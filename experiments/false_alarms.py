@@ -16,6 +16,7 @@ import pandas as pd
 from cellworth import DataWarning, KNNValuer
 from cellworth.valuers.valuer import FitData
 from experiments.frame import Tables
+from experiments.tables import find
 
 QUICK = {"sets": ("spoiled",)}
 # Name, target and columns to exclude: ids and columns that the target was derived from.
@@ -48,7 +49,7 @@ NUMBERS: dict[str, tuple[str, list[str]]] = {
 
 def read(folder: Path, name: str, target: str, drop: list[str]) -> tuple[pd.DataFrame, pd.Series]:
     """Return the table without excluded columns, and the labels."""
-    table = pd.read_csv(folder / f"{name}.csv.gz")
+    table = pd.read_csv(find(name, folder))
     left = [column for column in drop if column in table]
     return table.drop(columns=[target, *left]), table[target]
 

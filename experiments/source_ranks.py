@@ -19,6 +19,7 @@ from cellworth import ExactValuer, Runtime
 from cellworth.runtime import Serial
 from cellworth.sampling.moments import WIDTH_95
 from experiments.frame import Mean, Tables
+from experiments.tables import find
 
 QUICK = {"samples": 1}
 COLUMNS = ["age", "education_num", "capital_gain", "capital_loss", "hours_per_week"]
@@ -27,7 +28,7 @@ N_SOURCES, PER_SOURCE, N_VALIDATION = 6, 100, 400
 
 def census(folder: Path) -> tuple[Any, Any]:
     """Return numbers and labels of the census table."""
-    table = pd.read_csv(folder / "adult_train.csv.gz")
+    table = pd.read_csv(find("adult_train", folder))
     return table[COLUMNS].to_numpy(float), table[table.columns[-1]].to_numpy()
 
 

@@ -27,6 +27,7 @@ from sklearn.tree import DecisionTreeClassifier
 from cellworth import ExactValuer, MonteCarloValuer, Runtime
 from cellworth.runtime import MaxTasks, MaxUtilities, MemoryCache, TargetPrecision
 from experiments.frame import Row, Tables, log, means
+from experiments.tables import find
 
 LOGISTIC = make_pipeline(StandardScaler(), LogisticRegression())
 BOOSTING = HistGradientBoostingClassifier(max_iter=15, random_state=0)
@@ -42,7 +43,7 @@ STOPS = {
 
 def read_adult(folder: Path) -> tuple[Any, Any]:
     """Return 2,000 people with codes in place of texts, and whether they earn more than 50K."""
-    table = pd.read_csv(folder / "adult_train.csv.gz", nrows=2000)
+    table = pd.read_csv(find("adult_train", folder), nrows=2000)
     y = (table.pop("income").str.strip() == ">50K").to_numpy().astype(int)
     columns = [
         table[name] if pd.api.types.is_numeric_dtype(table[name]) else pd.factorize(table[name])[0]
