@@ -303,3 +303,33 @@ def test_the_page_of_an_audit_without_findings_says_so(tmp_path):
     page = (tmp_path / "audit.html").read_text(encoding="utf-8")
     assert "nothing found" in page
     assert "<tbody>" not in page
+
+
+def text_of(summary):
+    return " ".join(" ".join(text for _, text in Reader(report.render(summary)).texts).split())
+
+
+def test_the_summary_says_what_was_predicted_and_what_to_do_first():
+    valuation, X, y = flowers()[:3]
+    summary = report.summarize(valuation, X, pd.Series(y, name="species"))
+    shares = {"harmful_share": 0.125, "unclear_share": 0.5}
+    page = text_of(summary | {"figures": summary["figures"] | shares})
+    assert "Target: species . Classification" in page
+    assert "What to do first. 12.5% of the cells clearly lower the score. Look at the" in page
+    shares = {"harmful_share": 0.0, "unclear_share": 0.5}
+    page = text_of(summary | {"figures": summary["figures"] | shares})
+    assert "No cell clearly lowers the score." in page
+    shares = {"harmful_share": 0.01, "unclear_share": 0.95}
+    page = text_of(summary | {"figures": summary["figures"] | shares})
+    assert "Single cells tell little here" in page
+    hidden = report.summarize(valuation, X, y, cells=False)
+    assert "ask whether the model needs them" in text_of(hidden)
+
+
+def test_what_follows_a_value_is_half_of_a_95_percent_interval():
+    valuation, X, y = flowers()[:3]
+    summary = report.summarize(valuation, X, y)
+    line = summary["columns"][0] | {"value": 3.0, "error": 0.5}
+    page = text_of(summary | {"columns": [line]})
+    assert "3.00 ± 0.98" in page
+    assert "± 0.50" not in page

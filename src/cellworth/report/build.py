@@ -169,6 +169,7 @@ def summarize(
         "shape": list(valuation.shape),
         "of_cells": subject.of_cells,
         "row_ids": subject.kind_of_ids,
+        "target": None if (name := getattr(y, "name", None)) is None else str(name),
         "has_classes": subject.target is None or bool(subject.classes),
         "status": valuation.status,
         "values_hash": None,

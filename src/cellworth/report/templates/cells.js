@@ -34,7 +34,7 @@ class Cells {
     const i = row * this.nColumns + column;
     const unit = PAGE.unit ? ` ${PAGE.unit}` : "";
     const error = this.error && this.error.codes[i] !== UNKNOWN && this.error.codes[i] !== 0
-      ? ` ± ${this.error.text(i, false)}` : "";
+      ? ` ± ${this.error.text(i, false, 1.96)}` : "";
     return {
       row: this.ids[row],
       position: this.positions[row],

@@ -76,13 +76,13 @@ class Decimals {
     return [(code - 1) & 1 ? -mantissa : mantissa, exponent];
   }
 
-  /* In the page's unit, with its sign if asked for. */
-  text(i, sign) {
+  /* In the page's unit, with its sign if asked for, or a multiple of it. */
+  text(i, sign, times = 1) {
     const [mantissa, exponent] = this.parts(this.codes[i]);
     if (mantissa === null) return "unknown";
     if (mantissa === 0) return "0";
     const last = exponent - PAGE.power;
-    const value = Number(`${Math.abs(mantissa)}e${last}`);
+    const value = times * Number(`${Math.abs(mantissa)}e${last}`);
     if (value < 0.0005) return "≈ 0";
     const decimals = Math.max(-last, 0);
     const digits = value.toLocaleString("en-US", {
