@@ -134,10 +134,10 @@ def coalitions_needed(given, make, exact, *, noise, target, repetitions):
     return round(np.exp(min(known for known, error in points if error <= 0.02)))
 
 
-def time_in_turns(ours, theirs):
-    """Return the best CPU seconds of each, in turns, seven times and for ten seconds at least."""
+def time_in_turns(ours, theirs, at_least=10.0):
+    """Return the best CPU seconds of each, in turns, seven times and for some seconds at least."""
     best, spent, turns = [np.inf, np.inf], 0.0, 0
-    while turns < 7 or spent < 10:
+    while turns < 7 or spent < at_least:
         for position, what in enumerate((ours, theirs)):
             began = time.process_time()
             what()

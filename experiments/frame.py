@@ -46,7 +46,7 @@ _HELPERS = {
     "tree_games",
 }
 # Where things are on one machine is no part of a result.
-_PATHS = {"data", "python"}
+_PATHS = {"data", "keep", "python"}
 _PACKAGES = ("cellworth", "numpy", "scikit-learn", "numba")
 _BEGAN = time.perf_counter()
 # A table of a page: NAME is that of a file in docs/results, TITLE one of its tables; names of
