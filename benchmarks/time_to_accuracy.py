@@ -11,7 +11,7 @@ its own error; sorts are the mean over queries of both. The last column is nanos
 column and query of the permutation. If the numbers of coalitions of a draw are known, --coalitions
 skips the search, which takes most of the time:
 
-    python benchmarks/time_to_accuracy.py --coalitions 27 21 45 breast9
+    python benchmarks/time_to_accuracy.py --coalitions 50 36 81 breast9
 """
 
 from __future__ import annotations
