@@ -1,4 +1,4 @@
-"""Links between pages of the repository lead somewhere, without a look at the network."""
+"""Links between pages lead somewhere, without a look at the network; no page is too long."""
 
 import re
 import tomllib
@@ -18,6 +18,9 @@ DEFINITION = re.compile(r"^\[([^\]\n]+)\]: +(\S+)$", re.MULTILINE)
 # Text in brackets, then a label in brackets: without one, the text is the label.
 REFERENCE = re.compile(r"(?<![\]!\w])\[([^\]\[]+)\](?:\[([^\]]+)\])?+(?!\()")
 CODE = re.compile(r"^ *(```+|~~~+).*?^ *\1\s*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+# What is looked at, not read: blocks, tables, commands.
+NOT_PROSE = re.compile(r"(?ms)^ *(```+|~~~+|:::+).*?^ *\1\s*$|<!--.*?-->|^\|[^\n]*$|^    [^\n]*$")
+MAX_WORDS = 1500
 ELSEWHERE = ("http://", "https://", "mailto:")
 
 
@@ -95,3 +98,13 @@ def test_the_readme_has_only_links_that_work_on_the_package_index():
         (label or shown).lower() for shown, label in REFERENCE.findall(DEFINITION.sub("", text))
     }
     assert used == {label.lower() for label, _ in DEFINITION.findall(text)}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.parent.name == "docs"],
+    ids=lambda page: page.name,
+)
+def test_a_page_answers_one_question(page):
+    n_words = len(NOT_PROSE.sub("", page.read_text()).split())
+    assert n_words <= MAX_WORDS, f"{page.name} has {n_words} words: split it"
