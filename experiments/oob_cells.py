@@ -45,8 +45,8 @@ def run(
     """Return how well cells are found, and the accuracy after some of them are corrected."""
     found, corrected = [], []
     for name, seed in product(sets, seeds):
-        whole = tables.load(name, data).numbers()
-        train, test = tables.draw_samples(whole, rows, N_TEST, seed=seed)
+        table = tables.load(name, data).numbers()
+        train, test = tables.draw_samples(table, rows, N_TEST, seed=seed)
         varied = (train.X.nunique() > 1).to_numpy()
         clean, X_test = train.X.to_numpy()[:, varied], test.X.to_numpy()[:, varied]
         X, wrong = far_out(clean, train.y, np.random.default_rng([seed, 0]))

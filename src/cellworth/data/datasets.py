@@ -391,6 +391,6 @@ def _shortest(column: Sequence[str], *, single: bool) -> list[str]:
         return known
     if single:
         numbers = [float(str(np.float32(number))) for number in numbers]
-    whole = all(number.is_integer() for number in numbers)
-    shown = iter([str(int(number)) if whole else repr(number) for number in numbers])
+    integers = all(number.is_integer() for number in numbers)
+    shown = iter([str(int(number)) if integers else repr(number) for number in numbers])
     return [next(shown) if cell else "" for cell in known]

@@ -688,11 +688,11 @@ def describe_findings(
     currency: str,
 ) -> Iterator[str]:
     """Yield the sentences of findings, kind by kind: those that move most, and how many more."""
-    kinds: dict[str, list[tuple[Decimal, OwnerFinding]]] = {}
+    by_kind: dict[str, list[tuple[Decimal, OwnerFinding]]] = {}
     for finding in findings:
         gain = estimate_stake(finding, values, money)
-        kinds.setdefault(finding.kind, []).append((gain or Decimal(0), finding))
-    for kind, found in kinds.items():
+        by_kind.setdefault(finding.kind, []).append((gain or Decimal(0), finding))
+    for kind, found in by_kind.items():
         # Sorting keeps the order of findings without money.
         ranked = sorted(found, key=lambda pair: -pair[0])
         for gain, finding in ranked[:_SENTENCES_SHOWN]:
