@@ -332,6 +332,7 @@ def _unzip(path: Path) -> bytes:
 
 def _download(address: str, path: Path) -> bytes:
     # This package is imported by all others, and few of their users download anything.
+    from urllib.error import HTTPError
     from urllib.request import urlopen
 
     try:
@@ -339,6 +340,8 @@ def _download(address: str, path: Path) -> bytes:
         with urlopen(address, timeout=_SECONDS_TO_WAIT) as answer:  # noqa: S310
             return bytes(answer.read())
     except OSError as error:
+        if isinstance(error, HTTPError):
+            error.close()
         raise OSError(
             f"{address} could not be downloaded ({error}); put {path.name} into {path.parent}, or "
             "pass the folder that has it."
