@@ -171,4 +171,4 @@ def test_what_is_not_known_of_single_cells_is_said(tmp_path):
     assert alone in stored._repr_html_()
     assert alone not in whole()._repr_html_()
     page = report.render(report.summarize(stored, None, cells=False))
-    assert "errors of sampling alone; validation errors of single cells are unknown" in page
+    assert "covers sampling alone; validation errors of single cells are unknown" in page
