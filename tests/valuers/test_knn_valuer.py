@@ -1,5 +1,6 @@
 """KNNValuer against brute force on its own game; what it promises of order, ties and threads."""
 
+import dataclasses
 import itertools
 import signal
 import warnings
@@ -621,6 +622,18 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
         "PermutationSampler"
         in fit(other, larger_problem(n_columns=21)).provenance.method["sampler"]
     )
+
+
+def test_bins_cost_as_much_for_few_rows_so_fewer_subsets_are_looked_at():
+    size = Size(4000, 13, 50, with_label=False, is_class=True, in_bins=False)
+    sampler = {
+        in_bins: Effort.of(
+            KNNValuer(), None, dataclasses.replace(size, in_bins=in_bins), Shapley()
+        ).sampler
+        for in_bins in (False, True)
+    }
+    assert sampler[False] == ExhaustiveSampler()
+    assert sampler[True] == QuadratureSampler(52)
 
 
 def test_the_quick_pass_is_replaced_by_the_passes_that_follow():

@@ -61,6 +61,8 @@ from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
 
 # Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
 MOST_RANKED_ROWS = 2**31
+# To find the bins of a coalition takes as long as to sort so many rows.
+_ROWS_OF_BINS = 10_000
 # With more rows, bins are at least 1.5 times faster than sorting.
 MOST_SORTED_ROWS = 100_000
 MOST_SORTED_NUMBERS = 30_000
@@ -736,11 +738,9 @@ def choose_sampler(
 def _default_sampler(size: Size, n_queries: int, column_semivalue: Semivalue) -> ColumnSampler:
     n_players = size.n_players
     exist = ExhaustiveSampler().n_coalitions(n_players, column_semivalue)
+    n_ranked = (size.n_rows + _ROWS_OF_BINS * size.in_bins) * n_queries * exist
     # Coalitions without the label column have utility 0: half of them need no ranking.
-    if (
-        exist < MOST_COALITIONS_OF_ALL_SUBSETS
-        and size.n_rows * n_queries * exist <= MOST_RANKED_ROWS << size.with_label
-    ):
+    if exist < MOST_COALITIONS_OF_ALL_SUBSETS and n_ranked <= MOST_RANKED_ROWS << size.with_label:
         return ExhaustiveSampler()
     sampled: ColumnSampler = PermutationSampler()
     if isinstance(column_semivalue, Shapley) and n_players <= _MOST_COLUMNS_OF_QUADRATURE:
