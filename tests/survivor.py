@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 import ray_clusters
 from cellworth import KNNValuer, MonteCarloValuer, Runtime
 from cellworth.knn.algorithms import QueryTasks
-from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Serial, Threads
+from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Serial, Threads, checkpoint
 from cellworth.sampling import PermutationSampler, PlainPermutations
 
 N_FOLDS = 4
@@ -152,6 +152,8 @@ def main():
     """Do the run that a line of input asks for, save what it gives and tell how it ended."""
     given = json.loads(sys.stdin.readline())
     folder = Path(given["folder"])
+    # On a machine that stands still at times, a slow file would hold up many answers by default.
+    checkpoint._SHARE_OF_TIME = 0.5
     with executor(given["executor"], given["n_workers"]) as position:
         valuation = VALUERS[given["valuer"]](
             folder / "log",

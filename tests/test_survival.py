@@ -205,8 +205,8 @@ def most_lost(valuer, name):
     What was sent to a pool and has not come back is lost: its capacity, REQUESTS_PER_WORKER
     requests for each worker (workers of a killed driver may still begin what waits for them),
     and one request for Serial. So are answers that wait to share a file with the next one: a
-    file takes a few milliseconds and the journal takes twenty times as long until it writes
-    again, which is less than a request takes here, so that there is at most one of each worker.
+    survivor's journal waits as long as its last file took, a few milliseconds, which is less
+    than a request takes, so that there is at most one of each worker.
     A request is a task, or at most the fits of one grid; then each session looks at the whole
     table anew. Utilities of the other corners need no fit.
     """
