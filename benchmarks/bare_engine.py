@@ -105,7 +105,8 @@ class Ranked:
             nothing=nothing,
             into=self.cells,
         )
-        self.training.utility_and_vote(keys, query)
+        self.training.utility(keys, query)
+        self.training.find_chance(keys, query)
 
 
 class Binned:

@@ -1,9 +1,10 @@
-"""Gains and divisors of NeighborAgreement against enumeration that shares no code with them."""
+"""Gains of votes and the Brier score against enumeration that shares no code with them."""
 
 from functools import cache
 from itertools import permutations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cellworth import KNNValuer, Owners, load, value_game
@@ -20,6 +21,9 @@ X, X_VAL = RNG.integers(0, 3, (5, 2)).astype(float), RNG.integers(0, 3, (3, 2)).
 Y, Y_VAL = ["a", "b", "c", "a", "b"], ["a", "a", "c"]
 GAINS = {(vote, label): RNG.normal() for vote in CLASSES for label in CLASSES}
 MATCHES = {(label, label): 1.0 for label in CLASSES}
+# Probabilities of classes for every training row.
+SOFT = RNG.dirichlet([1.0, 1.0, 1.0], 5)
+GAIN_CHOICES = {"gains": GAINS, "matches": None, "soft": SOFT}
 SEMIVALUES = [Shapley(), Beta(4, 1), LeaveOneOut()]
 
 
@@ -32,16 +36,23 @@ def mean_gain(rows, distances, gains, k, divisor):
     return np.mean(totals) / (min(k, len(rows)) if divisor == "n_voters" else k)
 
 
+def earn(kind, row, label):
+    """What the vote of a row earns for a validation row with a label."""
+    if kind == "soft":
+        return SOFT[row, CLASSES.index(label)]
+    return (GAINS if kind == "gains" else MATCHES).get((Y[row], label), 0.0)
+
+
 @cache
-def utilities(with_gains, k, divisor, empty):
+def utilities(kind, k, divisor, empty):
     """The utility of every coalition, straight from the definition."""
-    gains, table = GAINS if with_gains else MATCHES, np.zeros((32, 4))
+    table = np.zeros((32, 4))
     for S in subsets(range(5)):
         for F in subsets(range(2)) if S else ():
             if F or empty == "prior":
                 for asked, label in zip(X_VAL, Y_VAL, strict=True):
                     distances = ((X - asked)[:, list(F)] ** 2).sum(axis=1)
-                    earned = [gains.get((vote, label), 0.0) for vote in Y]
+                    earned = [earn(kind, row, label) for row in range(5)]
                     mean = mean_gain(S, distances, earned, k, divisor)
                     table[number(S), number(F)] += mean / len(Y_VAL)
     return table
@@ -56,13 +67,13 @@ def fit(agreement, k, **settings):
 @pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
 @pytest.mark.parametrize("empty", ["prior", "zero"])
 @pytest.mark.parametrize("divisor", ["n_neighbors", "n_voters"])
-@pytest.mark.parametrize(("gains", "k"), [(GAINS, 2), (GAINS, 9), (None, 3)])
+@pytest.mark.parametrize(("kind", "k"), [("gains", 2), ("gains", 9), ("matches", 3), ("soft", 2)])
 def test_values_with_gains_and_divisors_are_those_of_enumeration(
-    gains, k, divisor, empty, semivalue
+    kind, k, divisor, empty, semivalue
 ):
-    table = utilities(gains is not None, k, divisor, empty)
+    table = utilities(kind, k, divisor, empty)
     truth = block_values(table, (5, 2), semivalue, semivalue)
-    agreement = NeighborAgreement(gains=gains, divisor=divisor)
+    agreement = NeighborAgreement(gains=GAIN_CHOICES[kind], divisor=divisor)
     found = fit(agreement, k, empty=empty, semivalue=semivalue)
     np.testing.assert_allclose(found.values, truth, atol=1e-12)
     assert found.score == pytest.approx(table[-1, -1], abs=1e-12)
@@ -70,24 +81,24 @@ def test_values_with_gains_and_divisors_are_those_of_enumeration(
 
 
 @pytest.mark.parametrize("empty", ["prior", "zero"])
-@pytest.mark.parametrize("gains", [GAINS, None])
-def test_labels_as_players_with_gains_and_divisors_are_those_of_enumeration(gains, empty):
-    table = utilities(gains is not None, 3, "n_voters", empty)
+@pytest.mark.parametrize("kind", GAIN_CHOICES)
+def test_labels_as_players_with_gains_and_divisors_are_those_of_enumeration(kind, empty):
+    table = utilities(kind, 3, "n_voters", empty)
     with_label = np.hstack([np.zeros_like(table), table])
     truth = block_values(with_label, (5, 3), Shapley(), Shapley())
-    agreement = NeighborAgreement(gains=gains, divisor="n_voters")
+    agreement = NeighborAgreement(gains=GAIN_CHOICES[kind], divisor="n_voters")
     found = fit(agreement, 3, empty=empty, value_labels=True)
     np.testing.assert_allclose(found.values, truth, atol=1e-12)
 
 
-def utilities_within(radius, gains, empty):
+def utilities_within(radius, kind, empty):
     """The utility of every coalition if all rows within a distance vote."""
     table = np.zeros((32, 4))
     for S in subsets(range(5)):
         for F in subsets(range(2)) if S else ():
             for asked, label in zip(X_VAL, Y_VAL, strict=True):
                 distances = np.sqrt(((X - asked)[:, list(F)] ** 2).sum(axis=1))
-                near = [gains.get((Y[row], label), 0.0) for row in S if distances[row] <= radius]
+                near = [earn(kind, row, label) for row in S if distances[row] <= radius]
                 if near and (F or empty == "prior"):
                     table[number(S), number(F)] += np.mean(near) / len(Y_VAL)
     return table
@@ -95,10 +106,12 @@ def utilities_within(radius, gains, empty):
 
 @pytest.mark.parametrize("semivalue", [Shapley(), Beta(4, 1)], ids=repr)
 @pytest.mark.parametrize("empty", ["prior", "zero"])
-@pytest.mark.parametrize(("gains", "radius"), [(None, 1.0), (GAINS, 1.5), (None, 0.0)])
-def test_values_within_a_radius_are_those_of_enumeration(gains, radius, empty, semivalue):
-    table = utilities_within(radius, gains or MATCHES, empty)
-    agreement = NeighborAgreement(gains=gains, radius=radius)
+@pytest.mark.parametrize(
+    ("kind", "radius"), [("matches", 1.0), ("gains", 1.5), ("soft", 1.5), ("matches", 0.0)]
+)
+def test_values_within_a_radius_are_those_of_enumeration(kind, radius, empty, semivalue):
+    table = utilities_within(radius, kind, empty)
+    agreement = NeighborAgreement(gains=GAIN_CHOICES[kind], radius=radius)
     found = fit(agreement, 5, empty=empty, semivalue=semivalue)
     truth = block_values(table, (5, 2), semivalue, semivalue)
     np.testing.assert_allclose(found.values, truth, atol=1e-12)
@@ -115,7 +128,7 @@ def test_values_within_a_radius_are_those_of_enumeration(gains, radius, empty, s
 
 
 def test_the_divisor_changes_the_values_of_labels_and_of_no_other_cell():
-    tables = [utilities(False, 3, divisor, "prior") for divisor in ("n_neighbors", "n_voters")]
+    tables = [utilities("matches", 3, divisor, "prior") for divisor in ("n_neighbors", "n_voters")]
     assert np.abs(tables[0] - tables[1]).max() > 0.1
     values = [block_values(table, (5, 2), Banzhaf(), Shapley()) for table in tables]
     np.testing.assert_allclose(values[0], values[1], atol=1e-12)
@@ -126,11 +139,98 @@ def test_the_divisor_changes_the_values_of_labels_and_of_no_other_cell():
     assert np.abs(by_label[0] - by_label[1]).max() > 0.01
 
 
-@pytest.mark.parametrize("agreement", [NeighborAgreement(gains=GAINS, divisor="n_voters")])
-def test_the_game_has_the_same_utilities(agreement):
+@pytest.mark.parametrize("kind", ["gains", "soft"])
+def test_the_game_has_the_same_utilities(kind):
+    agreement = NeighborAgreement(gains=GAIN_CHOICES[kind], divisor="n_voters")
     game = KNNGame(X, Y, X_VAL, Y_VAL, n_neighbors=3, scoring=agreement, scale=None)
-    truth = block_values(utilities(True, 3, "n_voters", "prior"), (5, 2), Shapley(), Shapley())
+    truth = block_values(utilities(kind, 3, "n_voters", "prior"), (5, 2), Shapley(), Shapley())
     np.testing.assert_allclose(value_game(game, game.shape).values, truth, atol=1e-12)
+
+
+def brier_utilities(labels, asked_labels, k, empty):
+    """Minus the Brier score of every coalition; the frequencies in y replace missing votes."""
+    classes, table = np.unique(labels), np.zeros((32, 4))
+    one_hot = (np.array(labels)[:, None] == classes).astype(float)
+    for S in subsets(range(5)):
+        for F in subsets(range(2)):
+            if empty == "zero" and not (S and F):
+                continue
+            for asked, label in zip(X_VAL, asked_labels, strict=True):
+                distances = ((X - asked)[:, list(F)] ** 2).sum(axis=1)
+                errors = []
+                for order in permutations(S):
+                    nearest = sorted(order, key=lambda row: distances[row])[:k]
+                    missing = (k - len(nearest)) * one_hot.mean(axis=0)
+                    shares = (one_hot[nearest].sum(axis=0) + missing) / k
+                    errors.append(((shares - (classes == label)) ** 2).sum())
+                # As in scikit-learn, half of it for two classes.
+                scale = len(asked_labels) * (2 if len(classes) == 2 else 1)
+                table[number(S), number(F)] -= np.mean(errors) / scale
+    return table
+
+
+@pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+@pytest.mark.parametrize(("labels", "k"), [("abcab", 2), ("abcab", 9), ("abbab", 3)])
+def test_values_for_the_brier_score_are_those_of_enumeration(labels, k, empty, semivalue):
+    labels, asked = list(labels), ["a", "a", labels[2]]
+    table = brier_utilities(labels, asked, k, empty)
+    settings = {"scoring": "neg_brier_score", "scale": None, "empty": empty}
+    given = {"X": X, "y": labels, "X_val": X_VAL, "y_val": asked}
+    found = KNNValuer(k, semivalue=semivalue, **settings).fit(**given).valuation_
+    truth = block_values(table, (5, 2), semivalue, semivalue)
+    np.testing.assert_allclose(found.values, truth, atol=1e-12)
+    assert found.score == pytest.approx(table[-1, -1], abs=1e-12)
+    assert found.baseline == pytest.approx(table[-1, 0], abs=1e-12)
+    game = KNNGame(**given, n_neighbors=k, **settings)
+    by_game = value_game(game, game.shape, semivalue=semivalue)
+    np.testing.assert_allclose(by_game.values, truth, atol=1e-12)
+
+
+def test_labels_as_players_for_the_brier_score_are_those_of_enumeration():
+    table = brier_utilities(Y, Y_VAL, 3, "prior")
+    # Rows without labels predict what no rows predict.
+    with_label = np.hstack([np.full_like(table, table[0, 0]), table])
+    truth = block_values(with_label, (5, 3), Shapley(), Shapley())
+    found = fit("neg_brier_score", 3, value_labels=True)
+    np.testing.assert_allclose(found.values, truth, atol=1e-12)
+
+
+def test_the_brier_score_is_that_of_scikit_learn():
+    from sklearn.metrics import brier_score_loss
+    from sklearn.neighbors import KNeighborsClassifier
+
+    rng = np.random.default_rng(1)
+    table, labels = rng.normal(size=(40, 2)), rng.integers(0, 2, 40)
+    asked, right = rng.normal(size=(20, 2)), rng.integers(0, 2, 20)
+    valuer = KNNValuer(5, scoring="neg_brier_score", scale=None)
+    found = valuer.fit(table, labels, X_val=asked, y_val=right).valuation_
+    shares = KNeighborsClassifier(5).fit(table, labels).predict_proba(asked)[:, 1]
+    assert found.score == pytest.approx(-brier_score_loss(right, shares), abs=1e-12)
+    assert found.scores.accuracy == pytest.approx(np.mean((shares > 0.5) == right))
+    assert found.scores.name == "negative Brier score"
+    assert "majority vote" in found.scores.sentence
+
+
+def test_certain_soft_labels_are_labels():
+    certain = np.eye(3)[[CLASSES.index(label) for label in Y]]
+    found = fit(NeighborAgreement(gains=certain), 2)
+    np.testing.assert_allclose(found.values, fit(None, 2).values, atol=1e-12)
+    assert found.provenance.problem_spec["gains_sha256"]
+    other = fit(NeighborAgreement(gains=SOFT), 2).provenance.problem_spec
+    assert other["gains_sha256"] != found.provenance.problem_spec["gains_sha256"]
+
+
+def test_soft_labels_follow_their_rows_in_cross_validation():
+    rng = np.random.default_rng(4)
+    table, labels = rng.integers(0, 4, (30, 2)).astype(float), rng.integers(0, 2, 30)
+    gains = {(0, 0): 2.0, (1, 0): -1.0, (1, 1): 0.5}
+    rows = np.array([[gains.get((vote, label), 0.0) for label in (0, 1)] for vote in labels])
+    one, other = (
+        KNNValuer(3, scoring=NeighborAgreement(gains=each)).fit(table, labels).valuation_
+        for each in (gains, rows)
+    )
+    np.testing.assert_allclose(one.values, other.values, atol=1e-12)
 
 
 def test_gains_of_one_are_plain_agreement_to_the_bit():
@@ -205,9 +305,15 @@ def test_gains_are_saved_with_a_valuation(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "agreement", [NeighborAgreement(gains=GAINS, divisor="n_voters"), NeighborAgreement(radius=1)]
+    "agreement",
+    [
+        NeighborAgreement(gains=GAINS, divisor="n_voters"),
+        NeighborAgreement(gains=SOFT),
+        NeighborAgreement(radius=1),
+        "neg_brier_score",
+    ],
 )
-def test_an_agreement_fixes_gains_and_radius(agreement, tmp_path):
+def test_an_agreement_fixes_the_score(agreement, tmp_path):
     from cellworth.payouts import Agreement
 
     owners = Owners(X).assign("first", rows=slice(0, 2)).assign("second", rows=slice(2, 5))
@@ -222,17 +328,21 @@ def test_an_agreement_fixes_gains_and_radius(agreement, tmp_path):
     assert saved.difference(other.valuation_) is not None
 
 
-def test_owners_as_players_earn_gains():
+@pytest.mark.parametrize("kind", ["gains", "soft", "brier"])
+def test_owners_as_players_have_the_same_utilities(kind):
     from cellworth.payouts.owner_players import OwnerGame
 
-    agreement = NeighborAgreement(gains=GAINS, divisor="n_voters")
-    game = KNNGame(X, Y, X_VAL, Y_VAL, n_neighbors=3, scoring=agreement, scale=None)
+    score, truth = "neg_brier_score", brier_utilities(Y, Y_VAL, 3, "prior")
+    if kind != "brier":
+        score = NeighborAgreement(gains=GAIN_CHOICES[kind], divisor="n_voters")
+        truth = utilities(kind, 3, "n_voters", "prior")
+    game = KNNGame(X, Y, X_VAL, Y_VAL, n_neighbors=3, scoring=score, scale=None)
     owners = Owners(X).assign("first", rows=slice(0, 2)).assign("second", rows=slice(2, 5))
     players = OwnerGame(game, owners)
-    everyone, cells = np.ones(players.shape[0], dtype=bool), np.ones(1, dtype=bool)
-    truth = utilities(True, 3, "n_voters", "prior")
-    assert players.value(everyone, cells) == pytest.approx(truth[-1, -1], abs=1e-12)
-    assert players.value(everyone, ~cells) == pytest.approx(truth[-1, 0], abs=1e-12)
+    first, cells = np.array([True, False]), np.ones(1, dtype=bool)
+    for members, rows in ((first, 0b00011), (~first, 0b11100), (first | True, 0b11111)):
+        assert players.value(members, cells) == pytest.approx(truth[rows, -1], abs=1e-12)
+        assert players.value(members, ~cells) == pytest.approx(truth[rows, 0], abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +351,9 @@ def test_owners_as_players_earn_gains():
         ({("a", "z"): 1}, "gains have the label 'z', which is not in y"),
         ({"a": 1}, "got the key 'a'"),
         ({("a", "a"): float("nan")}, "give a finite number"),
-        ([[1, 0], [0, 1]], "gains must be"),
+        ([[1, 0], [0, 1]], r"numbers of shape \(n_rows, n_classes\) = \(5, 3\), got \[\[1, 0"),
+        (np.full((5, 3), np.nan), "gains must be finite numbers"),
+        (pd.DataFrame(SOFT, columns=["a", "c", "b"]), "gains must have the columns"),
     ],
 )
 def test_wrong_gains_are_named(gains, message):
@@ -258,5 +370,6 @@ def test_what_gains_cannot_do_is_said():
         fit(NeighborAgreement(balanced="sex"), 2)
     with pytest.raises(TypeError, match="balanced must be True, False or the name of a column"):
         NeighborAgreement(balanced=2)
-    with pytest.raises(ValueError, match="gains and divisors need exact ranks"):
-        fit(NeighborAgreement(gains=GAINS), 2, ranking=BinnedRanks())
+    for score in (NeighborAgreement(gains=GAINS), "neg_brier_score"):
+        with pytest.raises(ValueError, match="this score needs exact ranks"):
+            fit(score, 2, ranking=BinnedRanks())

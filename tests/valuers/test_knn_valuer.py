@@ -118,7 +118,7 @@ def test_values_are_those_of_brute_force(semivalue, n_neighbors, n_classes):
 @pytest.mark.parametrize("empty", ["prior", "zero"])
 @pytest.mark.parametrize("scoring", get_args(KNNScoring))
 def test_scorings_and_empty_policies_are_those_of_brute_force(scoring, empty):
-    problem = small_problem(7, n_classes=None if scoring.startswith("neg") else 4)
+    problem = small_problem(7, n_classes=None if scoring == "neg_mean_squared_error" else 4)
     game = KNNGame(*problem, n_neighbors=2, scoring=scoring, empty=empty)
     truth = block_values(utilities(game), game.shape, Beta(1, 3), Shapley())
     valuer = KNNValuer(2, scoring=scoring, empty=empty, semivalue=(Beta(1, 3), None))
@@ -625,7 +625,7 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
 
 
 def test_bins_cost_as_much_for_few_rows_so_fewer_subsets_are_looked_at():
-    size = Size(4000, 13, 50, with_label=False, is_class=True, in_bins=False)
+    size = Size(4000, 13, 50, with_label=False, n_targets=0, in_bins=False)
     sampler = {
         in_bins: Effort.of(
             KNNValuer(), None, dataclasses.replace(size, in_bins=in_bins), Shapley()
@@ -696,7 +696,7 @@ def test_a_default_run_ends_when_sampling_errors_are_small_beside_validation_err
     ],
 )
 def test_the_effort_follows_from_the_size(size, n_validation, n_passes):
-    full = Size(*size, with_label=False, is_class=True, in_bins=size[0] > MOST_SORTED_ROWS)
+    full = Size(*size, with_label=False, n_targets=0, in_bins=size[0] > MOST_SORTED_ROWS)
     effort = Effort.of(KNNValuer(), "auto", full, Shapley())
     assert (effort.n_validation, effort.n_passes) == (n_validation, n_passes)
     everything = Effort.of(KNNValuer(), None, full, Shapley())

@@ -273,8 +273,8 @@ method_options: Decorator = join_options(
     ),
     click.option(
         "--scoring",
-        help="How the table is scored: balanced_neighbor_agreement (knn), or a name of "
-        "scikit-learn, such as balanced_accuracy (models).",
+        help="How the table is scored: balanced_neighbor_agreement or neg_brier_score (knn), or a "
+        "name of scikit-learn, such as balanced_accuracy (models).",
     ),
     click.option("--labels", is_flag=True, help="Value the labels as one more column (knn)."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),

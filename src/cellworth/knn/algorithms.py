@@ -236,24 +236,21 @@ class QueryTasks:
             # The first draw of a query is recorded.
             kept = recorder if draw == 0 else None
             into = by_draw[draw] if kept is None else kept.values
-            base = 0.0
-            for counted, gain in training.split(query):
-                nothing, alone = without_columns(counted)
-                keys = ranked.add(
-                    counted,
-                    plans[position % len(plans)],
-                    order=order,
-                    query_weight=gain * (weight if kept is None else 1.0),
-                    nothing=nothing,
-                    into=into,
-                )
-                base += gain * alone
+            nothing, base = without_columns(query)
+            keys = ranked.add(
+                query,
+                plans[position % len(plans)],
+                order=order,
+                query_weight=weight if kept is None else 1.0,
+                nothing=nothing,
+                into=into,
+            )
             if kept is not None:
                 kernels.add_scaled(weight, into, by_draw[draw])
                 squared = (query_weight * queries.n_queries) ** 2
                 kept.add_values(squared, int(queries.strata[piece.fold][position]))
             if draw == 0:
-                utility, vote = training.utility_and_vote(keys, query)
+                utility, vote = training.utility(keys, query), training.find_chance(keys, query)
             totals.append((weight, utility, base, vote))
         return by_draw, sum_queries(*zip(*totals, strict=True))
 
@@ -334,11 +331,12 @@ class QueryTasks:
             game.is_class,
             game.n_neighbors,
             RankChances.of(self.row_semivalue, *sizes),
-            game.gains,
+            None if game.gains is None else game.gains[:, rows],
             find_voter_terms(self.row_semivalue, *sizes) if counts_voters else None,
             None
             if game.limit is None
             else RadiusVotes(game.limit, self.row_semivalue, len(game.labels)),
+            game.class_targets(fold),
         )
 
     def _ranker(self, fold: int) -> tuple[Ranker, Shard]:
@@ -387,7 +385,7 @@ class QueryTasks:
                 )
                 if not self.schedule.with_label:
                     return values, utility
-                return values, 0.0 if training.is_class else -(query.label**2)
+                return values, training.utility_of_nothing(query)
 
             return prior
         chance_of_empty = float(
@@ -396,7 +394,7 @@ class QueryTasks:
 
         def zero(query: Query) -> tuple[Floats, float]:
             # In the closed form, the prediction for a numeric target without rows is the mean.
-            level = 0.0 if training.is_class else -chance_of_empty * query.label**2
+            level = chance_of_empty * training.utility_of_nothing(query)
             return np.full(training.n_rows, level), 0.0
 
         return zero

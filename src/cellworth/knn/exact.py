@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from scipy.linalg.blas import dgemm
@@ -142,10 +142,12 @@ class TrainingRows:
     is_class: bool
     n_neighbors: int
     chances: RankChances
-    gains: Floats | None = None  # What a vote (line) earns for a label (column); None for matches
+    # (n_classes, n_rows): what a row's vote earns for a label; None if a match earns 1.
+    gains: Floats | None = None
     # Terms of rows that vote, if gains are divided by their number; see find_voter_terms.
     voter_terms: tuple[float, float] | None = None
     radius: RadiusVotes | None = None  # If rows within a distance vote, instead of the nearest
+    class_targets: Floats | None = None  # As in find_targets
 
     @property
     def n_rows(self) -> int:
@@ -155,7 +157,12 @@ class TrainingRows:
     @property
     def shift(self) -> int:
         """Number of low bits in a sort key: the row's position, and whether its label matches."""
-        return self.n_rows.bit_length() + self.is_class
+        return self.n_rows.bit_length() + 1
+
+    @property
+    def has_votes(self) -> bool:
+        """Whether votes count, instead of a squared error."""
+        return self.is_class and self.class_targets is None
 
     @cached_property
     def n_classes(self) -> int:
@@ -169,8 +176,16 @@ class TrainingRows:
 
     @cached_property
     def _shifted_positions(self) -> Integers:
-        positions = np.arange(self.n_rows, dtype=np.int64) << self.is_class
-        return positions + _LEAST_NORMAL_BITS
+        return (np.arange(self.n_rows, dtype=np.int64) << 1) + _LEAST_NORMAL_BITS
+
+    @cached_property
+    def _targets(self) -> Floats:
+        return find_targets(self.labels, self.class_targets)
+
+    def _compare(self, query: Query) -> Iterator[tuple[Floats, float]]:
+        """Yield targets of all rows, and that of a query."""
+        asked = find_targets(np.array([query.label]), self.class_targets)
+        return zip(self._targets, asked[:, 0].tolist(), strict=True)
 
     def payload(self, query: Query) -> Integers:
         """Return the low bits of the sort keys, with one bit that all keys have in common."""
@@ -181,69 +196,93 @@ class TrainingRows:
         """Compute the value of every row from sorted keys, one line per coalition."""
         from cellworth.knn import kernels
 
-        chances = self.chances
-        if self.radius is not None:
-            positions, match, inside = self._find_inside(keys, self.radius)
-            kept, lost = self.radius.find_terms(inside.sum(axis=1))
-            matches = (match * inside).sum(axis=1, keepdims=True)
-            values = inside * (kept * match - lost * (matches - match))
-            np.put_along_axis(out, positions, values, axis=1)
-        elif self.is_class:
-            kernels.class_values(keys, self.shift, chances.single, chances.running, out)
-            if self.voter_terms is not None:
-                own, others = self.voter_terms
-                match = (self.labels == query.label).astype(np.float64)
-                out += own * match - others * (match.sum() - match)
+        single, running = self.chances.single, self.chances.running
+        if not self.has_votes:
+            self._value_targets(keys, query, out)
+        elif self.gains is None:
+            kernels.class_values(keys, self.shift, single, running, out)
+        elif self.radius is None:
+            kernels.gain_values(
+                keys, self.shift, self._sort_gains(keys, query), (single, running),
+                self.voter_terms or (0.0, 0.0), out,
+            )  # fmt: skip
         else:
-            tables = (chances.single, chances.running, chances.pair, chances.pushed)
+            gains, inside = self._sort_gains(keys, query), self._find_inside(keys, self.radius)
+            kept, lost = self.radius.find_terms(inside.sum(axis=1))
+            total = (gains * inside).sum(axis=1, keepdims=True)
+            values = inside * (kept * gains - lost * (total - gains))
+            np.put_along_axis(out, self._positions(keys), values, axis=1)
+
+    def _value_targets(self, keys: Integers, query: Query, out: Floats) -> None:
+        from cellworth.knn import kernels
+
+        chances = self.chances
+        tables = (chances.single, chances.running, chances.pair, chances.pushed)
+        for number, (targets, asked) in enumerate(self._compare(query)):
+            values = np.empty_like(out) if number else out
             kernels.target_values(
-                keys, self.shift, self.labels, query.label, self.n_neighbors, tables, out
+                keys, self.shift, targets, asked, self.n_neighbors, tables, values
             )
+            if number:
+                out += values
 
     def utility(self, keys: Integers, query: Query) -> float:
         """Compute the utility of all rows from one line of sorted keys."""
+        if not self.has_votes:
+            return -self._error(keys, query)
+        if self.gains is None:
+            return self._count_votes(keys, query).share(query, self.n_neighbors)
+        return self._mean_gain(keys, query)
+
+    def find_chance(self, keys: Integers, query: Query) -> float:
+        """Compute the probability that the vote is correct; NaN for a number."""
+        if not self.is_class:
+            return math.nan
+        return chance_of_right_vote(*self._count_votes(keys, query), int(query.label))
+
+    def utility_of_nothing(self, query: Query) -> float:
+        """Return the utility without rows: nobody votes, and the prediction is the mean."""
+        return 0.0 if self.has_votes else -sum(asked**2 for _, asked in self._compare(query))
+
+    def _error(self, keys: Integers, query: Query) -> float:
         from cellworth.knn import kernels
 
-        if self.is_class:
-            return self._share(self._count_votes(keys, query), query)
-        return -float(
-            kernels.nearest_error(keys, self.shift, self.labels, query.label, self.n_neighbors)
+        return sum(
+            float(kernels.nearest_error(keys, self.shift, targets, asked, self.n_neighbors))
+            for targets, asked in self._compare(query)
         )
 
-    def utility_and_vote(self, keys: Integers, query: Query) -> tuple[float, float]:
-        """Compute the utility, and the probability that the vote is correct; NaN for a number."""
-        if not self.is_class:
-            return self.utility(keys, query), math.nan
-        votes = self._count_votes(keys, query)
-        chance = chance_of_right_vote(*votes, int(query.label))
-        gains = (gain * self._share(votes, one) for one, gain in self.split(query))
-        return sum(gains), chance
+    def _mean_gain(self, keys: Integers, query: Query) -> float:
+        """Return the mean gain of the rows that vote, over all orders of ties."""
+        gains = self._sort_gains(keys, query)
+        if self.radius is not None:
+            inside = self._find_inside(keys, self.radius)
+            return float((gains * inside).sum() / max(inside.sum(), 1))
+        distances, n_nearest = keys >> self.shift, min(self.n_neighbors, self.n_rows)
+        begin, end = (
+            int(np.searchsorted(distances, distances[n_nearest - 1], side))
+            for side in ("left", "right")
+        )
+        tied = gains[begin:end].mean() * (n_nearest - begin)
+        return float(gains[:begin].sum() + tied) / self.n_votes
 
-    def _share(self, votes: _Votes, query: Query) -> float:
-        if self.radius is None:
-            return votes.share(query, self.n_votes)
-        n_votes = int(votes.surely.sum())
-        return float(votes.surely[int(query.label)]) / max(n_votes, 1)
+    def _sort_gains(self, keys: Integers, query: Query) -> Floats:
+        """Return what the votes of rows earn, in the order of keys."""
+        gains = cast(Floats, self.gains)[int(query.label)]
+        return np.asarray(gains[self._positions(keys)])
 
-    def _find_inside(self, keys: Integers, radius: RadiusVotes) -> tuple[Integers, Integers, Mask]:
-        """Return positions, matches, and whether rows are within the radius, in order of keys."""
-        low_bits = (1 << self.shift) - 1
-        inside = (keys - _LEAST_NORMAL_BITS) >> self.shift <= radius.limit
-        return (keys & low_bits) >> 1, keys & 1, inside
+    def _positions(self, keys: Integers) -> Integers:
+        return (keys & ((1 << self.shift) - 1)) >> 1
+
+    def _find_inside(self, keys: Integers, radius: RadiusVotes) -> Mask:
+        """Return whether rows are within the radius, in the order of keys."""
+        return np.asarray((keys - _LEAST_NORMAL_BITS) >> self.shift <= radius.limit)
 
     @property
     def n_votes(self) -> int:
         """Divisor of the utility."""
         few = self.voter_terms is not None
         return min(self.n_neighbors, self.n_rows) if few else self.n_neighbors
-
-    def split(self, query: Query) -> list[tuple[Query, float]]:
-        """Return queries that count matches, and their gains: values are linear in gains."""
-        if self.gains is None:
-            return [(query, 1.0)]
-        gains = enumerate(self.gains[:, int(query.label)].tolist())
-        found = [(query._replace(label=float(vote)), gain) for vote, gain in gains if gain]
-        return found or [(query, 0.0)]
 
     def without_columns(self, query: Query) -> tuple[Floats, float]:
         """Return the values of rows, and their utility, without columns: all rows tie."""
@@ -255,17 +294,27 @@ class TrainingRows:
     def _count_votes(self, keys: Integers, query: Query) -> _Votes:
         from cellworth.knn import kernels
 
-        n_known = self.n_classes if self.gains is None else len(self.gains)
-        n_classes = max(n_known, int(query.label) + 1)
+        n_classes = max(self.n_classes, int(query.label) + 1)
         surely, tied = np.zeros((2, n_classes), dtype=np.int64)
         if self.radius is not None:
-            near, _, inside = self._find_inside(keys, self.radius)
-            np.add.at(surely, self.labels[near[inside]].astype(np.int64), 1)
+            near = self._positions(keys)[self._find_inside(keys, self.radius)]
+            np.add.at(surely, self.labels[near].astype(np.int64), 1)
             return _Votes(surely, tied, 0)
         positions = kernels.count_sorted_votes(
             keys, self.shift, self.labels, self.n_neighbors, surely, tied
         )
         return _Votes(surely, tied, positions)
+
+
+def find_targets(labels: Floats, class_targets: Floats | None) -> Floats:
+    """Return the numbers that a squared error compares, shape (n_targets, n_labels).
+
+    These are numeric targets, or what ``class_targets``, shape (n_targets, n_classes), has for
+    the codes of classes.
+    """
+    if class_targets is None:
+        return labels[np.newaxis]
+    return np.ascontiguousarray(class_targets[:, labels.astype(np.int64)])
 
 
 def find_voter_terms(

@@ -343,6 +343,41 @@ def class_values(keys, shift, single, running, values):
 
 
 @kernel
+def gain_values(keys, shift, gains, chances, voter_terms, values):
+    """Compute the same if votes earn any gains, in the order of the keys.
+
+    Parameters
+    ----------
+    keys, shift, values : as in class_values
+    gains : (n_coalitions, n_rows) float64
+    chances : tuple, ``single`` and ``running`` of RankChances
+    voter_terms : tuple, as in find_voter_terms
+    """
+    (single, running), (own, others) = chances, voter_terms
+    low_bits = (np.int64(1) << shift) - 1
+    for s in range(keys.shape[0]):
+        line, out = keys[s], values[s]
+        farther, end = others * _sum(gains[s]), keys.shape[1]
+        while end > 0:
+            begin = end - 1
+            key, total = line[begin], gains[s, begin]
+            while begin > 0 and (line[begin - 1] ^ key) <= low_bits:
+                begin -= 1
+                total += gains[s, begin]
+            tied = end - begin
+            mean, pushed = single[end], 0.0
+            if tied > 1:
+                mean = (running[end] - running[begin]) / tied
+                pushed = (mean - single[end]) / (tied - 1)
+            of_other, more = -total * pushed - farther, mean + pushed + own + others
+            for i in range(begin, end):
+                out[(line[i] & low_bits) >> 1] = gains[s, i] * more + of_other
+            if begin > 0:
+                farther += total * (single[begin] - single[end]) / tied
+            end = begin
+
+
+@kernel
 def add_few(values, before, nothing, few, order, query_weight, into):
     """Add the values of rows to the cells in which coalitions have weights.
 
@@ -394,7 +429,7 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
 
     Parameters
     ----------
-    keys : (n_coalitions, n_rows) int64, sorted; the payload is the row's position
+    keys : (n_coalitions, n_rows) int64, sorted; the payload is as in class_values
     targets : (n_rows,) float64
     asked : float, target of the query
     chances : tuple, ``single``, ``running``, ``pair`` and ``pushed`` of RankChances
@@ -408,7 +443,7 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
         line, out = keys[s], values[s]
         nearer[0] = 0.0
         for i in range(n_rows):
-            nearer[i + 1] = nearer[i] + targets[line[i] & low_bits]
+            nearer[i + 1] = nearer[i] + targets[(line[i] & low_bits) >> 1]
         # Terms that farther rows add to nearer ones: singly, as partners, and as pairs pushed out.
         farther, partners, pairs_out = 0.0, 0.0, 0.0
         end = n_rows
@@ -420,7 +455,7 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
             tied = end - begin
             total, squares = 0.0, 0.0
             for i in range(begin, end):
-                target = targets[line[i] & low_bits]
+                target = targets[(line[i] & low_bits) >> 1]
                 total += target
                 squares += target * target
             alone = 2.0 * asked * total - squares / n_neighbors
@@ -437,7 +472,7 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
             others = max(tied - 1, 1)
             ways = tied * others
             for i in range(begin, end):
-                row = line[i] & low_bits
+                row = (line[i] & low_bits) >> 1
                 target = targets[row]
                 own = 2.0 * asked * target - target * target / n_neighbors
                 rest = total - target
@@ -475,7 +510,7 @@ def nearest_error(keys, shift, targets, asked, n_neighbors):
         distance = keys[i] >> shift
         if distance > farthest:
             break
-        target = targets[keys[i] & low_bits]
+        target = targets[(keys[i] & low_bits) >> 1]
         if distance < farthest:
             nearer += 1
             sure += target

@@ -33,6 +33,7 @@ from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
 from cellworth.games.game import EmptyPolicy, check_empty_policy
 from cellworth.knn.binned import TargetScale
 from cellworth.knn.distances import ColumnScales, Distances
+from cellworth.knn.exact import find_targets
 from cellworth.knn.shard_data import summarize_table
 from cellworth.knn.shard_layout import Layout, Queries, TableSummary
 from cellworth.runtime.executors import Executor
@@ -46,9 +47,15 @@ from cellworth.valuation.column_info import (
     notes_on_values,
 )
 
-KNNScoring = Literal["neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"]
+KNNScoring = Literal[
+    "neighbor_agreement",
+    "balanced_neighbor_agreement",
+    "neg_brier_score",
+    "neg_mean_squared_error",
+]
 Divisor = Literal["n_neighbors", "n_voters"]
 AGREEMENT, BALANCED = "neighbor_agreement", "balanced_neighbor_agreement"
+BRIER = "neg_brier_score"
 # Scores of scikit-learn's names, which this game does not have, and those it has.
 _INSTEAD = {"accuracy": AGREEMENT, "balanced_accuracy": BALANCED}
 # Each stratum needs an array of the size of the table.
@@ -67,11 +74,12 @@ class NeighborAgreement:
     balanced : bool or str, default=False
         Whether all classes of validation rows have equal weights. The name of a column of X gives
         equal weights to the groups of validation rows that its contents define.
-    gains : mapping, default=None
+    gains : mapping or table of shape (n_rows, n_classes), default=None
         ``{(vote, label): gain}``: what a vote for one class earns for a validation row with a
         label. Other pairs earn 0. None means that a vote for the right label earns 1. Negative
-        gains are costs; gains of right votes are class weights. A validation row takes the time
-        of as many rows as its label has gains.
+        gains are costs; gains of right votes are class weights. A table has what the vote of each
+        training row earns for each class, in the order of ``np.unique(y)``: with the probabilities
+        of classes, rows have soft labels.
     divisor : {"n_neighbors", "n_voters"}, default="n_neighbors"
         What the sum of gains is divided by: K, as in Jia et al. (2019), or the number of rows that
         vote, min(K, size of S), as in Wang and Jia (2023). With fewer than K rows, all vote on any
@@ -130,7 +138,7 @@ class NeighborAgreement:
     """
 
     balanced: bool | str = False
-    gains: Mapping[tuple[Any, Any], float] | None = None
+    gains: Mapping[tuple[Any, Any], float] | TableLike | None = None
     divisor: Divisor = "n_neighbors"
     radius: float | None = None
 
@@ -157,23 +165,41 @@ class NeighborAgreement:
         name = AGREEMENT if self.gains is None else "neighbor_gain"
         return f"balanced_{name}" if self.balanced else name
 
-    def tabulate_gains(self, classes: NDArray[Any]) -> Floats | None:
-        """Return the gains, one line per vote and one column per label; None for matches."""
-        if self.gains is None:
-            return None
+    def tabulate_gains(self, classes: NDArray[Any], votes: NDArray[Any]) -> Floats:
+        """Return what rows with these codes of labels earn, shape (n_classes, n_rows)."""
+        if self.gains is not None and not isinstance(self.gains, Mapping):
+            return _check_row_gains(self.gains, classes, len(votes)).T.copy()
         codes = {label: code for code, label in enumerate(classes.tolist())}
-        table = np.zeros((len(codes), len(codes)))
-        for pair, gain in _check_gains(self.gains).items():
+        table = np.eye(len(codes)) if self.gains is None else np.zeros((len(codes), len(codes)))
+        for pair, gain in {} if self.gains is None else _check_gains(self.gains).items():
             unknown = [label for label in pair if label not in codes]
             if unknown:
                 raise ValueError(f"gains have the label {unknown[0]!r}, which is not in y.")
-            table[codes[pair[0]], codes[pair[1]]] = gain
-        return table
+            table[codes[pair[1]], codes[pair[0]]] = gain
+        return table[:, votes.astype(np.int64)]
 
 
-def _check_gains(gains: Any) -> dict[tuple[Any, Any], float]:
+def _check_row_gains(gains: Any, classes: NDArray[Any], n_rows: int) -> Floats:
+    columns, shape = list(getattr(gains, "columns", classes)), (n_rows, len(classes))
+    if columns != classes.tolist():
+        raise ValueError(f"gains must have the columns {some(classes)}, got {some(columns)}.")
+    try:
+        table = np.array(gains, dtype=np.float64)
+    except (TypeError, ValueError):
+        table = np.empty(0)
+    if table.shape != shape:
+        raise ValueError(
+            "gains must be {(vote, label): number} or numbers of shape "
+            f"(n_rows, n_classes) = {shape}, got {repr(gains)[:80]}."
+        )
+    if not np.isfinite(table).all():
+        raise ValueError("gains must be finite numbers, got NaN or infinity.")
+    return table
+
+
+def _check_gains(gains: Mapping[Any, Any]) -> dict[tuple[Any, Any], float]:
     form = "gains must be {(vote, label): number}"
-    if not isinstance(gains, Mapping) or not gains:
+    if not gains:
         raise TypeError(f"{form}, got {gains!r}.")
     for pair, gain in gains.items():
         if not isinstance(pair, tuple) or len(pair) != 2:
@@ -190,7 +216,8 @@ class KNNGame:
     number of matching labels among the min(K, size of S) nearest rows, divided by K as in Jia et
     al. (2019); ``NeighborAgreement`` has other gains and divisors. For a numeric target it is minus
     the squared error of the mean of K targets: those of the nearest rows and, if there are fewer
-    than K, the mean target of all training rows for the others.
+    than K, the mean target of all training rows for the others. The Brier score is the sum of these
+    errors over classes, whose targets are 0 or 1; with two classes it is the error of one.
 
     The game's utility is a weighted mean over all validation rows. If rows tie at the K-th
     distance, the utility is the mean over all of their orders.
@@ -204,7 +231,8 @@ class KNNGame:
     scoring : str or NeighborAgreement, default=None
         "neighbor_agreement": mean share of the K nearest rows with the correct label; the default
         for classes. "balanced_neighbor_agreement": the same with equal weights of all classes of
-        validation rows. "neg_mean_squared_error": the default for numeric targets.
+        validation rows. "neg_brier_score": minus the squared error of the shares of classes, as
+        scikit-learn defines it. "neg_mean_squared_error": the default for numeric targets.
         ``NeighborAgreement(gains=..., divisor=...)``: gains of votes instead of matches.
     scale : {"robust", "std"} or None, default="robust"
         Divisor of numeric columns: interquartile range, standard deviation, or none.
@@ -268,11 +296,13 @@ class KNNGame:
             if isinstance(scoring, NeighborAgreement)
             else NeighborAgreement(balanced=scoring == BALANCED)
         )
-        weighted = BALANCED if self.agreement.balanced else AGREEMENT
-        self.scoring: str = weighted if self.is_class else "neg_mean_squared_error"
+        self.scoring: str = BALANCED if self.agreement.balanced else AGREEMENT
+        if scoring == BRIER or not self.is_class:
+            self.scoring = BRIER if self.is_class else "neg_mean_squared_error"
+        # What the votes of rows (columns) earn for labels (lines); None for plain matches.
         self.gains: Floats | None = None
-        if self.problem.classes is not None:
-            self.gains = self.agreement.tabulate_gains(self.problem.classes)
+        if self.problem.classes is not None and not self.agreement.is_plain:
+            self.gains = self.agreement.tabulate_gains(self.problem.classes, self.labels)
         self.empty = check_empty_policy(empty)
         self.blocks: Blocks = self.problem.blocks
         self.distances: Distances = Distances.of(
@@ -312,8 +342,11 @@ class KNNGame:
     def _gains_spec(self) -> dict[str, Any]:
         """Return what differs from the plain score."""
         agreement, spec = self.agreement, dict[str, Any]()
-        if self.gains is not None:
-            spec["gains"] = self.gains.tolist()
+        if isinstance(agreement.gains, Mapping):
+            classes = cast(NDArray[Any], self.problem.classes)
+            spec["gains"] = agreement.tabulate_gains(classes, np.arange(len(classes))).T.tolist()
+        elif agreement.gains is not None:
+            spec["gains_sha256"] = column_sha256(cast(Floats, self.gains).ravel()).hex()
         if isinstance(agreement.balanced, str):
             spec["balanced"] = agreement.balanced
         if agreement.radius is not None:
@@ -325,7 +358,7 @@ class KNNGame:
     @property
     def score_name(self) -> str:
         """Name of the score, also for gains."""
-        return self.agreement.name if self.is_class else self.scoring
+        return self.agreement.name if self.has_votes else self.scoring
 
     @property
     def limit(self) -> int | None:
@@ -339,11 +372,41 @@ class KNNGame:
             return min(self.n_neighbors, n_rows)
         return self.n_neighbors
 
-    def find_gains(self, labels: Floats, asked: Floats | float) -> NDArray[Any]:
-        """Return what votes for labels earn for validation rows with the labels asked."""
+    @property
+    def has_votes(self) -> bool:
+        """Whether votes count, instead of a squared error."""
+        return self.n_targets == 0
+
+    @property
+    def n_targets(self) -> int:
+        """Number of targets whose squared errors count."""
+        classes = self.problem.classes
+        if classes is None or self.scoring != BRIER:
+            return int(classes is None)
+        # With two classes, both errors are the same.
+        return len(classes) if len(classes) > 2 else 1
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the score is that of a numeric target, or a share of right votes."""
+        return self.agreement.is_plain and self.scoring != BRIER
+
+    def find_gains(self, rows: Positions, asked: Floats) -> NDArray[Any]:
+        """Return what votes of training rows earn for labels, shape (n_asked, n_rows)."""
         if self.gains is None:
-            return np.asarray(labels == asked)
-        return np.asarray(self.gains[labels.astype(np.int64), np.asarray(asked, dtype=np.int64)])
+            return np.asarray(self.labels[rows] == asked[:, np.newaxis])
+        return self.gains[asked.astype(np.int64)][:, rows]
+
+    def class_targets(self, fold: int) -> Floats | None:
+        """Return the targets of classes for the Brier score, less the means of a fold's rows.
+
+        There is a line per target, and a column per class.
+        """
+        if self.problem.classes is None or self.has_votes:
+            return None
+        one_hot = np.eye(len(self.problem.classes))[-self.n_targets :]
+        codes = self.labels_in(fold).astype(np.int64)
+        return np.asarray(one_hot - one_hot[:, codes].mean(axis=1, keepdims=True))
 
     @cached_property
     def labels(self) -> Floats:
@@ -414,25 +477,33 @@ class KNNGame:
         joined = rows[self.blocks.rows.codes]
         for fold, weights in enumerate(self.query_weights):
             may_train = self.problem.folds[fold].may_train
-            train, labels = np.flatnonzero(joined & may_train), self.labels_in(fold)
-            labels = labels[joined[may_train]]
-            for query, weight in enumerate(weights):
+            train = np.flatnonzero(joined & may_train)
+            asked, labels = self.query_labels[fold], self.labels_in(fold)[joined[may_train]]
+            class_targets = self.class_targets(fold)
+            targets, targets_asked = (find_targets(s, class_targets) for s in (labels, asked))
+            for query, weight in enumerate(weights.tolist()):
+                if len(train) == 0 and (self.has_votes or self.empty == "zero"):
+                    continue
                 distances = self.distances.measure(fold, query)[positions][:, train].sum(axis=0)
-                label = self.query_labels[fold][query]
-                total += float(weight) * self._utility(distances, labels, label)
+                if self.has_votes:
+                    gains = self.find_gains(train, asked[query : query + 1])[0]
+                    total += weight * self._score_votes(distances, gains)
+                else:
+                    errors = zip(targets, targets_asked[:, query].tolist(), strict=True)
+                    total -= weight * sum(self._error(distances, *error) for error in errors)
         return total
 
-    def _utility(self, distances: Integers, labels: Floats, label: float) -> float:
-        k = self.n_neighbors
-        if len(labels) == 0:
-            return 0.0 if self.is_class or self.empty == "zero" else -(float(label) ** 2)
-        if self.is_class:
-            gains = self.find_gains(labels, label)
-            if self.limit is not None:
-                near = distances <= self.limit
-                return float(gains[near].mean()) if near.any() else 0.0
-            return compute_expected_matches(distances, gains, k) / self.count_votes(len(labels))
-        return -compute_expected_error(distances, labels, label, k)
+    def _score_votes(self, distances: Integers, gains: NDArray[Any]) -> float:
+        if self.limit is not None:
+            near = distances <= self.limit
+            return float(gains[near].mean()) if near.any() else 0.0
+        earned = compute_expected_matches(distances, gains, self.n_neighbors)
+        return earned / self.count_votes(len(gains))
+
+    def _error(self, distances: Integers, targets: Floats, asked: float) -> float:
+        if len(targets) == 0:
+            return asked**2
+        return compute_expected_error(distances, targets, asked, self.n_neighbors)
 
     def _read_coded(self, target: NDArray[Any]) -> Floats:
         classes = self.problem.classes
@@ -579,6 +650,8 @@ class ShardedKNNGame:
         show_progress: bool,
     ) -> ShardedKNNGame:
         """Check the parameters, and summarize the columns in one pass over the shards."""
+        if scoring == BRIER:
+            raise ValueError(f"scoring={BRIER!r} is for tables in memory; use {AGREEMENT!r}.")
         if isinstance(scoring, NeighborAgreement):
             raise TypeError(
                 f"scoring of a sharded table must be a string, got {scoring!r}; gains and divisors "

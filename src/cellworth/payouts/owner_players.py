@@ -33,6 +33,7 @@ from cellworth.games.game import Game
 from cellworth.games.model import FoldScore, ModelGame
 from cellworth.games.scoring import MOST_GROUPS
 from cellworth.knn.distances import Distances
+from cellworth.knn.exact import find_targets
 from cellworth.knn.knn_game import KNNGame, stratify_queries
 from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import StoppingRule
@@ -227,19 +228,29 @@ class _NeighborScorer:
     def _score(self, fold: int, cells: Mask, rows: Mask) -> Floats:
         game, may_train = self._game, self._game.problem.folds[fold].may_train
         asked, here = game.query_labels[fold], rows[may_train]
-        labels = game.labels_in(fold)[here]
+        labels, train = game.labels_in(fold)[here], np.flatnonzero(rows & may_train)
+        numbers, numbers_asked = (
+            find_targets(some, game.class_targets(fold)) for some in (labels, asked)
+        )
+
+        def score(distances: NDArray[Any], queries: slice) -> Floats:
+            if game.has_votes:
+                return _score_votes(distances, game.find_gains(train, asked[queries]), game)
+            pairs = zip(numbers, numbers_asked[:, queries], strict=True)
+            errors = [_score_numbers(distances, *pair, game) for pair in pairs]
+            return np.asarray(np.sum(errors, axis=0))
+
         if game.empty == "zero" and not cells[rows & may_train].any():
             return np.zeros(len(asked))
         if len(labels) == 0:
-            return np.zeros(len(asked)) if game.is_class else -(asked**2)
-        score = _score_classes if game.is_class else _score_numbers
+            return np.zeros(len(asked)) if game.has_votes else -(numbers_asked**2).sum(axis=0)
         if not cells[rows].any():
             # All rows tie.
-            return score(np.zeros((len(asked), len(labels))), labels, asked, game)
+            return score(np.zeros((len(asked), len(labels))), slice(None))
         scores = []
         for queries, relative in self._iter_relative(fold):
             distances = _add_columns(relative, cells[may_train])[:, here]
-            scores.append(score(distances, labels, asked[queries], game))
+            scores.append(score(distances, queries))
         return np.concatenate(scores)
 
     def _iter_relative(self, fold: int) -> Iterator[tuple[slice, Integers]]:
@@ -301,13 +312,12 @@ def _find_nearest(distances: NDArray[Any], n_neighbors: int) -> tuple[Mask, Mask
     return nearer, distances == farthest, n_nearest - nearer.sum(axis=1)
 
 
-def _score_classes(distances: NDArray[Any], labels: Floats, asked: Floats, game: KNNGame) -> Floats:
-    """Return the share of K neighbors with the right label, averaged over orders of ties."""
+def _score_votes(distances: NDArray[Any], gains: NDArray[Any], game: KNNGame) -> Floats:
+    """Return the mean gain of the votes of K neighbors, averaged over orders of ties."""
     nearer, tied, n_left = _find_nearest(distances, game.n_neighbors)
-    gains = game.find_gains(labels, asked[:, np.newaxis])
     share = (gains * tied).sum(axis=1) / tied.sum(axis=1)
     total = (gains * nearer).sum(axis=1) + share * n_left
-    return np.asarray(total / game.count_votes(len(labels)))
+    return np.asarray(total / game.count_votes(gains.shape[1]))
 
 
 def _score_numbers(distances: NDArray[Any], labels: Floats, asked: Floats, game: KNNGame) -> Floats:

@@ -262,7 +262,8 @@ class Scores:
     @property
     def name(self) -> str:
         """Name of the score in words."""
-        return self.scoring.replace("neg_", "negative ").replace("_", " ")
+        words = self.scoring.replace("neg_", "negative ").replace("_", " ")
+        return words.replace("brier", "Brier")
 
     @property
     def task(self) -> str:
@@ -287,7 +288,8 @@ class Scores:
         if self.n_classes is None and not math.isnan(self.rmse):
             error = f"root mean squared error {self.rmse:.4g} (in units of the target)"
             return "fit", f"R2 {self.r2:.4g}, {error}"
-        if not self.scoring.endswith(("neighbor_agreement", "neighbor_gain")):
+        votes = self.scoring == "neg_brier_score" and not math.isnan(self.accuracy)
+        if not votes and not self.scoring.endswith(("neighbor_agreement", "neighbor_gain")):
             return None
         vote = "" if math.isnan(self.accuracy) else f"{self.accuracy:.4g} by majority vote, "
         balanced = " (balanced)" if self.scoring.startswith("balanced") else ""

@@ -67,11 +67,11 @@ _ROWS_OF_BINS = 10_000
 MOST_SORTED_ROWS = 100_000
 MOST_SORTED_NUMBERS = 30_000
 # Work is training rows x coalitions x validation rows; a default run takes about a minute on two
-# cores. Numeric targets take three times as long, bins half as long. Samplers whose coalitions
+# cores. A numeric target takes twice as long again, bins half as long. Samplers whose coalitions
 # count for all columns take as long again for each hundred columns.
 _MOST_WORK = 2**32
 _SECONDS_PER_WORK = 20e-9
-_WORK_OF_NUMBERS = 3.0
+_WORK_OF_TARGET = 2.0
 _WORK_OF_BINS = 0.5
 _COLUMNS_ADDED_UP = 100
 _LEAST_QUERIES = 100
@@ -103,11 +103,12 @@ class KNNValuer(TableValuer):
     ----------
     n_neighbors : int, default=5
         Number of nearest rows that vote; :class:`~cellworth.knn.KNNGame` defines the utility.
-    scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"} or \
-            NeighborAgreement, default=None
-        Neighbor agreement is the mean share of the K nearest rows that have the right label. None
-        means neighbor agreement for classes and the squared error for a numeric target.
-        :class:`~cellworth.knn.NeighborAgreement` has costs, class weights and radii.
+    scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_brier_score", \
+            "neg_mean_squared_error"} or NeighborAgreement, default=None
+        Neighbor agreement is the mean share of the K nearest rows that have the right label. The
+        Brier score is the squared error of these shares. None means neighbor agreement for classes
+        and the squared error for a numeric target. :class:`~cellworth.knn.NeighborAgreement` has
+        costs, class weights, soft labels and radii.
     sampler : ColumnSampler, default=None
         Coalitions of columns that are evaluated for each validation row: ``ExhaustiveSampler()``,
         ``LeverageSampler(n)``, ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means
@@ -403,19 +404,18 @@ class KNNValuer(TableValuer):
 
     def _ranking(self, game: Any) -> BinnedRanks | None:
         most = MOST_SORTED_ROWS if game.is_class else MOST_SORTED_NUMBERS
-        is_plain = game.agreement.is_plain
-        if not is_plain and self.ranking is not None:
+        if not game.is_plain and self.ranking is not None:
             raise ValueError(
-                f"ranking must be None with {self.scoring!r}, got {self.ranking!r}; gains and "
-                "divisors need exact ranks."
+                f"ranking must be None with {self.scoring!r}, got {self.ranking!r}; this score "
+                "needs exact ranks."
             )
-        return check_ranking(self.ranking, in_bins=is_plain and len(game.labels) > most)
+        return check_ranking(self.ranking, in_bins=game.is_plain and len(game.labels) > most)
 
     def _effort(
         self, game: KNNGame, settings: Settings, with_label: bool, n_validation: Any
     ) -> Effort:
         size = Size(
-            len(game.labels), game.shape[1], game.n_queries, with_label, bool(game.is_class),
+            len(game.labels), game.shape[1], game.n_queries, with_label, game.n_targets,
             self._ranking(game) is not None,
         )  # fmt: skip
         return Effort.of(self, n_validation, size, settings.column_semivalue)
@@ -450,7 +450,7 @@ class Size:
     n_columns: int  # Column players
     n_given: int  # Validation rows
     with_label: bool
-    is_class: bool
+    n_targets: int  # Targets whose squared errors count; 0 for votes
     in_bins: bool  # Whether rows are ranked in bins
     most_work: int = _MOST_WORK
 
@@ -551,7 +551,7 @@ def _work_per_query(
     size: Size, quick: ColumnSampler | None, sampler: ColumnSampler, column_semivalue: Semivalue
 ) -> tuple[float, float]:
     """Return the work of one draw for a validation row, in the quick pass and in another one."""
-    n_rows = size.n_rows * (1.0 if size.is_class else _WORK_OF_NUMBERS)
+    n_rows = size.n_rows * (1.0 + _WORK_OF_TARGET * size.n_targets)
     n_rows *= _WORK_OF_BINS if size.in_bins else 1.0
     few = 0 if quick is None else quick.n_coalitions(size.n_players, column_semivalue)
     many = sampler.n_coalitions(size.n_players, column_semivalue)

@@ -415,7 +415,7 @@ class ShardedKNNValuer(Valuer):
             len(game.columns),
             sum(map(len, game.query_labels)),
             data.value_labels,
-            is_class=game.class_counts is not None,
+            n_targets=int(game.class_counts is None),
             in_bins=True,
             most_work=_MOST_WORK,
         )
