@@ -34,15 +34,6 @@ LIMIT = 1.3
 TURNS, ROUNDS = 7, 3
 # Seconds after which a piece gets no more turns, if it had two.
 _ENOUGH = 2.0
-# Coalitions per draw at which both draws of a fit together have about the error of 500 shared
-# permutations. What is left of a difference is measured, and the ratio divided by it.
-COALITIONS = {
-    "breast9": (50, 36),
-    "wine": (185, 145),
-    "breast30": (318, 147),
-    "credit": (1185, 650),
-    "adult": (335, 250),
-}
 
 
 @cache
@@ -325,40 +316,6 @@ def show_both(ours, theirs, limit):
     return slower
 
 
-def measure_against_the_paper(name, folder, repetitions):
-    """Return how much faster each sampler has the error of the paper's 500 permutations.
-
-    The second figure is its error at the known number of coalitions, in units of theirs.
-    """
-    import benchmark_data
-    import time_to_accuracy as known
-    from cellworth.sampling import LeverageSampler, QuadratureSampler
-
-    given = benchmark_data.load(name, folder or benchmark_data.FOLDER)
-    exact, noise = known.truth(given)
-    target = known.estimate_shared_variance(given, 60) / known.PAPER_PERMUTATIONS
-    found = {}
-    for make, count in zip((LeverageSampler, QuadratureSampler), COALITIONS[name], strict=True):
-        chosen = make(count)
-        error, _ = known.mean_squared_error(given, chosen, exact, repetitions)
-        ours, theirs = known.time_in_turns(
-            lambda chosen=chosen: known.values(given, chosen), known.paper_part(given), at_least=4
-        )
-        theirs *= known.PAPER_PERMUTATIONS * len(given.y_val) / known.PAPER_QUERIES
-        met = (error - noise) / target
-        found[make.__name__] = theirs / ours / met, met
-    return found
-
-
-def print_readme(names, folder, repetitions):
-    """Print README's "time for equal error", a line per table and sampler."""
-    print(f"{'table':<10} {'sampler':<18} {'times faster':>12} {'error met':>10}")
-    with threadpool_limits(1):
-        for name in names:
-            for each, (faster, met) in measure_against_the_paper(name, folder, repetitions).items():
-                print(f"{name:<10} {each:<18} {faster:>12.0f} {met:>10.2f}", flush=True)
-
-
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--against", metavar="COMMIT", help="compare with this commit")
@@ -368,12 +325,10 @@ def main(arguments=None):
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="processes of each commit")
     parser.add_argument("--json", action="store_true", help="print ratios as JSON")
     parser.add_argument("--readme", action="store_true", help="README's ratios instead")
-    parser.add_argument("--data", type=Path, help="folder of the CSV files, for --readme")
-    parser.add_argument("--tables", nargs="+", choices=COALITIONS, default=list(COALITIONS))
-    parser.add_argument("--repetitions", type=int, default=10, help="runs that give the error")
     options = parser.parse_args(arguments)
     if options.readme:
-        print_readme(options.tables, options.data, options.repetitions)
+        command = [sys.executable, "-m", "experiments", "time_to_accuracy"]
+        subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 (README's experiment)
     elif options.against:
         both = measure_both(
             options.against, options.only, rounds=options.rounds, turns=options.turns

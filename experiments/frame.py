@@ -40,6 +40,8 @@ _HELPERS = {
     "__main__",
     "cell_scores",
     "frame",
+    "mixture",
+    "paper",
     "race_estimators",
     "rival_programs",
     "tables",

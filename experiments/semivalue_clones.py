@@ -4,8 +4,8 @@ python -m experiments semivalue_clones
 
 600 rows of Adult belong to four owners of 150 rows each; half of the labels of the fourth are drawn
 at random. The first owner hands in its rows three times, under new ids. Then the fourth moves the
-rows that lose value to a second name. Amounts out of 100,000, medians over seeds, and the number of
-seeds whose values can be split.
+rows that lose value to a second name. Amounts out of 100,000, medians over seeds; the last column
+has the number of seeds whose values can be split, before and after copying.
 """
 
 from __future__ import annotations
@@ -69,20 +69,22 @@ def attack(table: Table, seed: int, n_neighbors: int) -> list[dict[str, object]]
             copied = pay(cloned, train.part(times).X, whose[times], negative)
             shells = pay(valuation, train.X, np.where(bad, "shell", whose), negative)
             lines.append({
-                "semivalue": name, "negative": negative, "first": honest.get("first"),
-                "three times": copied.get("first"), "fourth": honest.get("fourth"),
-                "fourth and shell": shells.get("fourth", np.nan) + shells.get("shell", np.nan),
+                "row semivalue": name, "negative": negative, "once": honest.get("first"),
+                "three times": copied.get("first"), "honest": honest.get("fourth"),
+                "with a shell": shells.get("fourth", np.nan) + shells.get("shell", np.nan),
             })  # fmt: skip
     return lines
 
 
 def run(data: Path, seeds: range = range(5), neighbors: int = 5) -> Tables:
-    """Return medians of amounts, and the seeds that could be split."""
+    """Return medians of amounts, and how many seeds could be split."""
     table = load("adult", data)
     table = Table(table.X[COLUMNS], table.y)
     lines = [line for seed in seeds for line in attack(table, seed, neighbors)]
-    by = pd.DataFrame(lines).groupby(["semivalue", "negative"], sort=False)
-    return {
-        "amounts, medians": by.median(numeric_only=True).reset_index().to_dict("records"),
-        "seeds that could be split": by.count().reset_index().to_dict("records"),
-    }
+    by = pd.DataFrame(lines).groupby(["row semivalue", "negative"], sort=False)
+    rows, known = by.median(numeric_only=True).reset_index(), by.count()
+    rows["could be split"] = [
+        f"{a}, {b} of {len(seeds)}"
+        for a, b in zip(known["once"], known["three times"], strict=True)
+    ]
+    return {"amounts": rows.to_dict("records")}

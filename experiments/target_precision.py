@@ -1,8 +1,8 @@
 """Measure how many fits TargetPrecision needs, and whether sampling errors are then small enough.
 
-    python -m experiments target_precision    # about ten minutes
+    python -m experiments target_precision    # some minutes
 
-Four games of 36 or 42 blocks have exact values. Ten runs of each end after 50 fits per block, and
+Four games of 36 or 42 blocks have exact values. Some runs of each end after 50 fits per block, and
 by TargetPrecision() alone. Errors are printed as shares of the validation error of the exact
 values, all as root mean squares over blocks.
 """
@@ -36,7 +36,7 @@ QUICK = {"seeds": range(1), "games": ("wine, tree",)}
 # A limit on tasks, because one on utilities may cover all coalitions, which gives exact values.
 # All games have 36 or 42 blocks.
 STOPS = {
-    "50 per block": MaxUtilities(2000),
+    "50 fits per block": MaxUtilities(2000),
     "TargetPrecision()": TargetPrecision() | MaxTasks(1000),
 }
 
@@ -81,15 +81,15 @@ def measure(model: Any, data: dict[str, Any], name: str, seeds: range) -> list[R
         covered = np.abs(valuation.values - exact.values) <= 1.96 * valuation.sampling_se
         found.append({
             "game": name, "stop": stop, "fits per block": valuation.provenance.tally.new / raw.size,
-            "error before shrinkage": root_mean_square(raw - exact.values) / validation,
-            "and after": root_mean_square(valuation.values - exact.values) / validation,
+            "error": root_mean_square(raw - exact.values) / validation,
+            "error, shrunk": root_mean_square(valuation.values - exact.values) / validation,
             "coverage": covered.mean(),
         })  # fmt: skip
     log(name)
     return means(found, ["game", "stop"])
 
 
-def run(data: Path, seeds: range = range(10), games: tuple[str, ...] = GAMES) -> Tables:
+def run(data: Path, seeds: range = range(4), games: tuple[str, ...] = GAMES) -> Tables:
     """Measure all games."""
     # Many small coalitions have columns without variance.
     warnings.simplefilter("ignore")

@@ -13,11 +13,11 @@ import pytest
 from scipy.stats import norm
 from sklearn.tree import DecisionTreeClassifier
 
-import paper
 from experiments import (
     cell_scores,
     estimators_race,
     frame,
+    paper,
     paper_ablations,
     paper_blocks,
     paper_outliers,
@@ -35,7 +35,7 @@ from experiments.tree_games import Rows
 DATA = Path(__file__).parents[2] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
 # Packages that only these need.
-OTHERS = {"wrong_labels": "cleanlab", "verdicts": "lightgbm", "installed_sizes": "pip"}
+OTHERS = {"wrong_labels": "cleanlab", "installed_sizes": "pip"}
 # Those that CI runs each time; the others are run with "long".
 OFTEN = {"detection", "paper_verdicts", "what_values_reveal"}
 

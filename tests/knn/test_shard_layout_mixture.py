@@ -3,8 +3,8 @@
 import pyarrow.parquet as pq
 import pytest
 
-import mixture
 from cellworth import ShardedTable
+from experiments import mixture
 
 
 @pytest.fixture

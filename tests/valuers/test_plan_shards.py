@@ -4,12 +4,12 @@ import time
 
 import pytest
 
-import mixture
 from cellworth import Runtime, ShardedKNNValuer, ShardedTable
 from cellworth.knn import BinnedRanks
 from cellworth.runtime import Serial, Threads
 from cellworth.sampling import PermutationSampler
 from cellworth.valuers.plan import SERIAL, ShardPlan
+from experiments import mixture
 
 N_ROWS, N_QUERIES = 8000, 256
 

@@ -19,7 +19,7 @@ from cellworth.sampling.semivalues import Semivalue, Shapley, membership_weights
 MOST_COALITIONS_OF_ALL_SUBSETS = 2**20
 MOST_COLUMNS_OF_QUADRATURE = 500
 _SHAPLEY = Shapley()
-# Chosen on three data sets and checked on others (benchmarks/samplers.py).
+# Chosen on three data sets and checked on others (experiments/column_samplers.py).
 _FALL_PER_RADIAN = 0.3
 _LINEAR_VARIANCE = 1000.0
 _NOISE = 1e-3

@@ -76,7 +76,7 @@ _WORK_OF_BINS = 0.5
 _COLUMNS_ADDED_UP = 100
 _LEAST_QUERIES = 100
 # A quick pass over this many validation rows has the total error of another pass over one
-# (benchmarks/samplers.py).
+# (experiments/column_samplers.py).
 _QUICK_PER_PASS = 2.0
 _COALITIONS_PER_COLUMN = 4
 # With more columns, adding up the values of all of them takes longer than more orders.

@@ -1,20 +1,12 @@
-"""Write a mixture of four clusters as Parquet files, and measure the cost of reading them.
-
-    python benchmarks/mixture.py FOLDER --rows 10000000 --files 16
-    python benchmarks/mixture.py FOLDER --rows 10000000 --files 16 --measure
+"""A mixture of four clusters, written as Parquet files.
 
 Twenty columns: twelve of float32, four of small integers, four of strings; two of them with 3%
 missing values. The target is "low" or "high". Rows are drawn in chunks of 500,000; a chunk depends
-only on the seed and its number. With ``--measure`` the existing files are summarized, loaded and
-prepared, shard by shard in one thread: wall time, CPU time and peak memory.
+only on the seed and its number.
 """
 
 from __future__ import annotations
 
-import argparse
-import resource
-import tempfile
-import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -95,65 +87,3 @@ def queries(n_queries, seed=0):
     """Return validation rows and labels, from a chunk beyond all tables."""
     rows = chunk(seed, 2**30, n_queries)
     return rows.drop_columns("label"), rows["label"].to_pylist()
-
-
-def measure(folder):
-    """Measure time and memory of each step, shard by shard."""
-    from cellworth import ShardedTable
-    from cellworth.knn.shard_data import StoredShard, read_shard
-    from cellworth.knn.shard_layout import Layout, TableSummary, summarize_shard
-
-    table = ShardedTable.from_files(folder, target="label")
-    n_cells = table.shape[0] * table.shape[1]
-    print(table)
-    seconds = {step: np.zeros(2) for step in ("summarise", "merge", "load", "save", "open")}
-
-    def time_call(step, function, *arguments):
-        start = np.array([time.perf_counter(), time.process_time()])
-        result = function(*arguments)
-        seconds[step] += np.array([time.perf_counter(), time.process_time()]) - start
-        return result
-
-    # Compile the kernels, or load them from their cache, before timing.
-    summarize_shard(ShardedTable.from_files(table.files[0].address, target="label"), 0)
-    summary = time_call("summarise", summarize_shard, table, 0)
-    for shard in range(1, table.n_shards):
-        part = time_call("summarise", summarize_shard, table, shard)
-        summary = time_call("merge", TableSummary.merge, summary, part)
-    print(f"after summaries: {_peak():.0f} MB at most")
-    asked = pq.ParquetFile(table.files[0].address).read_row_group(0, use_threads=False)[:1000]
-    y_val = asked["label"].to_pylist()
-    layout, _ = Layout.of(table, summary, asked.drop_columns("label"), y_val)
-    with tempfile.TemporaryDirectory(dir=Path(folder).parent) as prepared:
-        for shard in range(table.n_shards):
-            rows = time_call("load", read_shard, table, shard, layout)
-            time_call("save", rows.save, Path(prepared) / str(shard))
-            del rows
-            time_call("open", StoredShard.open, Path(prepared) / str(shard))
-    for step, (taken, busy) in seconds.items():
-        print(
-            f"{step:10} {taken:7.2f} s, {busy:7.2f} s busy: {busy / n_cells * 1e9:6.2f} ns a cell"
-        )
-    print(f"numbers as {layout.dtype}; {_peak():.0f} MB at most")
-
-
-def _peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--files", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--measure", action="store_true", help="read what is there")
-    arguments = parser.parse_args()
-    if arguments.measure:
-        measure(arguments.folder)
-    else:
-        write(arguments.folder, arguments.rows, arguments.files, arguments.seed)
-
-
-if __name__ == "__main__":
-    main()

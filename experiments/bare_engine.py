@@ -1,18 +1,15 @@
 """Compare ranking with a bare engine: float32 distances, added up and sorted by NumPy.
 
-    python benchmarks/bare_engine.py
+    python -m experiments bare_engine
 
-It times exact ranking on Gaussian numbers and on the Census, and binned ranks at 1 million rows x
-20. It also compares binned ranks with exact ranking on the Census.
-
-Queries run one by one, on all prefixes of a random order of the columns, in one thread. The two are
-timed in turns, and the best of several repetitions counts. Figures are nanoseconds per row and
-coalition.
+Exact ranking is timed on Gaussian numbers and on the Census, binned ranks on 1 million rows x 20.
+Queries run one by one, on all prefixes of a random order of the columns, in one thread. All are
+timed in turns, and the least CPU time of several repetitions counts. Then values by bins are
+compared with those by exact ranking.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
@@ -21,16 +18,17 @@ import pandas as pd
 from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
-import benchmark_data
 from cellworth import KNNValuer, Runtime
 from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import QueryBatch
 from cellworth.knn.exact import Query, SortedRows
 from cellworth.sampling import PermutationSampler, Shapley
+from experiments.frame import Row, Tables, log
+from experiments.tables import find
 
+QUICK = {"rows": (2000,), "rounds": 2, "many": 20_000, "queries": 5}
 N_QUERIES = 10
-ROUNDS = 7
 
 
 class BareEngine:
@@ -50,10 +48,14 @@ class BareEngine:
         self.lines.sort(axis=1)
 
 
-def tables(data):
+def read_census(data):
+    return [pd.read_csv(find(f"adult_{side}", data)) for side in ("train", "test")]
+
+
+def tables(data, lengths):
     """Yield names, rows and queries: Gaussian numbers, and the raw Census."""
-    train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
-    for n_rows in (2000, 7143, 32561):
+    train, test = read_census(data)
+    for n_rows in lengths:
         rng = np.random.default_rng(0)
         labels = rng.integers(0, 2, n_rows + N_QUERIES)
         numbers = rng.normal(size=(n_rows + N_QUERIES, 14))
@@ -133,8 +135,8 @@ class Binned:
         )
 
 
-def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
-    """Return the best nanoseconds per row and coalition of rankings and of the bare engine."""
+def compare(X, y, X_val, y_val, rankings, *, rounds):
+    """Return the least nanoseconds per row and coalition of rankings and of the bare engine."""
     game = KNNGame(X, y, X_val, y_val, n_neighbors=10)
     ours = [Binned(game, r) if r else Ranked(game) for r in rankings]
     numbers, batch = encode_tables(X, X_val)
@@ -144,16 +146,16 @@ def compare(X, y, X_val, y_val, rankings, *, rounds=ROUNDS):
     for _ in range(rounds):
         for position in range(len(y_val)):
             for k, engine in enumerate([*ours, bare]):
-                began = time.perf_counter()
+                began = time.thread_time()
                 engine.rank(batch[position] if engine is bare else position, order)
-                seconds[k, position] = min(seconds[k, position], time.perf_counter() - began)
+                seconds[k, position] = min(seconds[k, position], time.thread_time() - began)
     return seconds.mean(axis=1) / numbers.size * 1e9
 
 
-def million():
-    """Return 1 million rows x 20: floats, integers and a few categories."""
+def make_mixture(n_rows):
+    """Return rows x 20: floats, integers and a few categories, and four queries."""
     rng = np.random.default_rng(0)
-    numbers = rng.normal(size=(1_000_004, 20))
+    numbers = rng.normal(size=(n_rows + 4, 20))
     numbers[:, 12:16] = np.round(2 * numbers[:, 12:16])
     numbers[:, 16:] = np.round(numbers[:, 16:])
     labels = (numbers[:, 0] + rng.normal(size=len(numbers)) > 0).astype(int)
@@ -161,60 +163,64 @@ def million():
     return numbers[:-4], labels[:-4], numbers[-4:], labels[-4:]
 
 
-def agreement(data, n_queries=200):
-    """Compare the values of binned and exact ranking on the whole Census."""
-    train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
-    test = test.sample(n_queries, random_state=0)
-    given = (train.drop(columns="income"), train["income"])
-    batch = {"X_val": test.drop(columns="income"), "y_val": test["income"]}
-    settings = {
-        "sampler": PermutationSampler(1),
-        "n_passes": 1,
-        "random_state": 0,
-        "runtime": Runtime(progress=False),
-    }
+def compare_bins(name, X, y, X_val, y_val):
+    """Compare the values of binned and exact ranking."""
+    settings = {"sampler": PermutationSampler(1), "n_passes": 1, "random_state": 0}
     exact, binned = (
-        KNNValuer(10, ranking=ranking, **settings).fit(*given, **batch).valuation_
+        KNNValuer(10, ranking=ranking, runtime=Runtime(progress=False), **settings)
+        .fit(X, y, X_val=X_val, y_val=y_val)
+        .valuation_
         for ranking in (None, BinnedRanks())
     )
     one, other = exact.values.ravel(), binned.values.ravel()
     n_lowest = len(one) // 100
     lowest = [set(np.argsort(values)[:n_lowest]) for values in (one, other)]
     return {
-        "spearman": spearmanr(one, other)[0],
-        "rms": np.sqrt(np.mean((one - other) ** 2)) / one.std(),
-        "lowest": len(lowest[0] & lowest[1]) / n_lowest,
-        "total": exact.total - binned.total,
-        "residual": binned.efficiency_residual,
+        "table": name,
+        "relative RMS error, %": 100 * np.sqrt(np.mean((one - other) ** 2)) / one.std(),
+        "Spearman correlation": f"{spearmanr(one, other)[0]:.5f}",
+        "lowest 1% in common, %": 100 * len(lowest[0] & lowest[1]) / n_lowest,
+        "difference of totals": f"{abs(exact.total - binned.total):.0e}",
     }
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--data", type=Path, default=benchmark_data.FOLDER, help="folder of the CSV files"
-    )
-    options = parser.parse_args()
-    for name, X, y, X_val, y_val in tables(options.data):
-        ours, bare = compare(X, y, X_val, y_val, [None])
-        print(
-            f"{name:<9} {len(y):>9,} x 14: exact {ours:6.2f} ns, bare {bare:5.2f} ns, "
-            f"ratio {ours / bare:.2f}",
-            flush=True,
-        )
-    exact, bins, bare = compare(*million(), [None, BinnedRanks()], rounds=4)
-    print(
-        f"Mixture   1,000,000 x 20: exact {exact:6.2f} ns, bins {bins:5.2f} ns, bare {bare:5.2f} "
-        f"ns; bins / bare {bins / bare:.2f}, exact / bins {exact / bins:.2f}"
-    )
-    apart = agreement(options.data)
-    print(
-        f"rank bins on the Census: Spearman {apart['spearman']:.4f}, relative RMS error "
-        f"{apart['rms']:.2%}, lowest 1% in common {apart['lowest']:.2%}, residual "
-        f"{apart['residual']:.1e}, totals apart {apart['total']:.1e}"
-    )
+def agreement(data, n_queries):
+    """Return a row for the whole Census and for a numeric target."""
+    train, test = read_census(data)
+    test = test.sample(n_queries, random_state=0)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30_000 + n_queries, 5))
+    y = X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=len(X))
+    return [
+        compare_bins(
+            "Census, 32,561 x 14", train.drop(columns="income"), train["income"],
+            test.drop(columns="income"), test["income"],
+        ),
+        compare_bins(
+            "numeric target, 30,000 x 5", X[:30_000], y[:30_000], X[30_000:], y[30_000:]
+        ),
+    ]  # fmt: skip
 
 
-if __name__ == "__main__":
+def run(
+    data: Path,
+    *,
+    rows: tuple[int, ...] = (2000, 7143, 32561),
+    rounds: int = 5,
+    many: int = 1_000_000,
+    queries: int = 100,
+) -> Tables:
+    """Return times as multiples of the bare engine's, and the errors of bins."""
+    lines: list[Row] = []
     with threadpool_limits(1):
-        main()
+        for name, *given in tables(data, rows):
+            ours, bare = compare(*given, [None], rounds=rounds)
+            lines.append({"table": f"{name} {len(given[1]):,} x 14", "ranking": "exact",
+                          "times the bare engine": ours / bare})  # fmt: skip
+            log(lines[-1])
+        *ours, bare = compare(*make_mixture(many), [None, BinnedRanks()], rounds=min(rounds, 3))
+        for ranking, each in zip(("exact", "BinnedRanks()"), ours, strict=True):
+            lines.append({"table": f"mixture {many:,} x 20", "ranking": ranking,
+                          "times the bare engine": each / bare})  # fmt: skip
+            log(lines[-1])
+        return {"CPU time": lines, "values by bins": agreement(data, queries)}

@@ -1,38 +1,41 @@
-"""Measure the overhead of the runtime: runs with a checkpoint against plain loops.
+"""Measure the overhead of the runtime: CPU time of runs with a checkpoint against plain loops.
 
-    python benchmarks/machinery.py --seconds 30 --rounds 3
+    python -m experiments overhead
+
+Flags: --seconds 4 (of CPU time of the plain loops), --rounds 2. Needs Dask and Ray.
 
 The work is kernel calls (KNNValuer) or fits of a model (MonteCarloValuer). The bare version makes
 the same calls in plain loops, one per core: threads for kernels, forked processes for models. It
 writes and folds nothing. The others are complete fits with a checkpoint. All take turns, and the
-best repetition of each counts. Processes and clusters are started before. The goals are at most
-1.10 (threads), 1.25 (processes), 1.35 (Dask) and 1.40 (Ray).
+least CPU time of each counts: that of this process and of all processes that it started, workers
+and schedulers included. Time in which a worker waits for work does not count. Processes and
+clusters are started before.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import tempfile
 import threading
-import time
 import warnings
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
-import ray
-from distributed import Client
+import psutil
 from sklearn.datasets import make_classification
 from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
 from cellworth import KNNValuer, MonteCarloValuer, Runtime
-from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Serial, Threads
+from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Threads
 from cellworth.sampling import LeverageSampler
 from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers.utilities import coalition_bytes
 from cellworth.valuers.valuer import FitData
+from experiments.frame import Row, Tables, log
 
+QUICK = {"seconds": 0.2, "rounds": 1, "clusters": 0}
 N_CORES = 2
 
 
@@ -64,7 +67,7 @@ class Neighbours:
         return table(10_000, 14, self.n_queries)
 
     def bare(self):
-        """Return the seconds of two threads that call the kernels."""
+        """Return the CPU seconds of two threads that call the kernels."""
         valuer = self.valuer()
         game = valuer._game(FitData(**self.data()))
         settings = valuer._settings()
@@ -79,9 +82,7 @@ class Neighbours:
 
         # As in tasks: multithreaded libraries would compete for the cores.
         with threadpool_limits(1):
-            return seconds_of(
-                [threading.Thread(target=loop, args=(start,)) for start in range(N_CORES)]
-            )
+            return spend([threading.Thread(target=loop, args=(start,)) for start in range(N_CORES)])
 
 
 @dataclass
@@ -107,7 +108,7 @@ class Fits:
         return table(1000, 14, 500) | groups
 
     def bare(self):
-        """Return the seconds of two processes that train on each coalition once."""
+        """Return the CPU seconds of two processes that train on each coalition once."""
         game = self.valuer()._game(FitData(**self.data()))
         sampler = PermutationTasks((10, 7), 0, antithetic=True)
         pairs = [pair for number in range(self.n_tasks) for pair in sampler(number)]
@@ -119,71 +120,78 @@ class Fits:
                     game.value(rows, columns)
 
         fork = multiprocessing.get_context("fork")
-        return seconds_of([fork.Process(target=loop, args=(start,)) for start in range(N_CORES)])
+        return spend([fork.Process(target=loop, args=(start,)) for start in range(N_CORES)])
 
 
-def seconds_of(workers):
-    began = time.perf_counter()
+def cpu_seconds():
+    """Return the CPU time of this process and of all that it started."""
+    this = psutil.Process()
+    total = 0.0
+    for process in [this, *this.children(recursive=True)]:
+        try:
+            total += sum(process.cpu_times()[:4])
+        except psutil.NoSuchProcess:
+            # It ended just now, and its parent counts it.
+            continue
+    return total
+
+
+def spend(workers):
+    began = cpu_seconds()
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    return time.perf_counter() - began
+    return cpu_seconds() - began
 
 
-def seconds_of_fit(job, executor):
+def spend_on_fit(job, executor):
     data = job.data()
     with tempfile.TemporaryDirectory() as folder:
         valuer = job.valuer(executor, folder)
-        began = time.perf_counter()
+        began = cpu_seconds()
         valuer.fit(**data)
-        return time.perf_counter() - began
+        return cpu_seconds() - began
 
 
-def best_seconds(job, executors, seconds, rounds):
-    """Return the best time of the bare loops and of each executor, timed in turns."""
+def compare(job, executors, seconds, rounds):
+    """Return the least CPU time of each executor over that of the bare loops, timed in turns."""
     for _ in range(2):
         job.grow(seconds / job.bare())
-    bare, best = np.inf, [np.inf for _ in executors]
+    bare, best = np.inf, dict.fromkeys(executors, np.inf)
     for _ in range(rounds):
         bare = min(bare, job.bare())
-        best = [min(b, seconds_of_fit(job, e)) for b, e in zip(best, executors, strict=True)]
-    return bare, best
+        best = {n: min(best[n], spend_on_fit(job, e)) for n, e in executors.items()}
+    return {name: each / bare for name, each in best.items()}
 
 
-def report(name, job, executors, seconds, rounds):
-    bare, best = best_seconds(job, executors.values(), seconds, rounds)
-    print(f"{name}: bare loops on {N_CORES} cores {bare:.1f} s")
-    for label, took in zip(executors, best, strict=True):
-        print(f"    {label}: {took:.1f} s, {took / bare:.2f} times")
+def start_clusters(stack):
+    """Return executors on a local Dask cluster and a local Ray cluster, which the stack ends."""
+    import ray
+    from distributed import Client
+
+    local = {"threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
+    client = stack.enter_context(Client(n_workers=N_CORES, **local))
+    ray.init(address="local", num_cpus=N_CORES, include_dashboard=False, log_to_driver=False)
+    stack.callback(ray.shutdown)
+    return {"Dask, two workers": Dask(client), "Ray, two workers": Ray()}
 
 
-def main():
+def run(seconds: float = 4.0, rounds: int = 2, clusters: int = 1) -> Tables:
+    """Return CPU times as multiples of the plain loops'."""
     # Runs are short; their values do not matter here.
     warnings.filterwarnings("ignore", "all differences between blocks are within noise")
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=30.0, help="work for each core")
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
-    with Client(
-        n_workers=N_CORES, threads_per_worker=1, dashboard_address=":0", memory_limit=0
-    ) as client:
-        ray.init(address="local", num_cpus=N_CORES, include_dashboard=False, log_to_driver=False)
-        elsewhere = {
-            "Processes(2)": Processes(2),
-            "Dask, 2 workers": Dask(client),
-            "Ray, 2 workers": Ray(),
-        }
-        small = Fits(n_tasks=1)
+    with ExitStack() as stack:
+        elsewhere = {"Processes(2)": Processes(2), **(start_clusters(stack) if clusters else {})}
         for executor in elsewhere.values():
-            seconds_of_fit(small, executor)
-        KNNValuer(n_neighbors=1, runtime=Runtime(executor=Serial())).fit(**table(50, 14, 10))
-        report(
-            "kernel calls", Neighbours(), {"Threads(2)": Threads(2), **elsewhere},
-            arguments.seconds, arguments.rounds,
-        )  # fmt: skip
-        report("fits", Fits(), elsewhere, arguments.seconds, arguments.rounds)
-
-
-if __name__ == "__main__":
-    main()
+            spend_on_fit(Fits(n_tasks=1), executor)
+        jobs = {
+            "kernel calls (KNNValuer)": (Neighbours(), {"Threads(2)": Threads(2), **elsewhere}),
+            "fits of a tree (MonteCarloValuer)": (Fits(), elsewhere),
+        }
+        found: dict[str, Row] = {}
+        for title, (job, executors) in jobs.items():
+            for name, ratio in compare(job, executors, seconds, rounds).items():
+                found.setdefault(name, {"executor": name})[title] = ratio
+                log(title, name, ratio)
+    return {"CPU time, times that of plain loops": list(found.values())}
