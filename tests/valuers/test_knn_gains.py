@@ -127,6 +127,76 @@ def test_values_within_a_radius_are_those_of_enumeration(kind, radius, empty, se
     assert found.provenance.problem_spec["radius"] == radius
 
 
+def weigh(distances):
+    """Weights of votes, also for users who ask for a single distance."""
+    return 1.0 / (1.0 + distances) ** 2
+
+
+@cache
+def weighted_utilities(kind, k, radius, divisor, empty):
+    """The utility of every coalition if votes have weights by distance, from the definition."""
+    table = np.zeros((32, 4))
+    for S in subsets(range(5)):
+        for F in subsets(range(2)) if S else ():
+            if not F and empty == "zero":
+                continue
+            for asked, label in zip(X_VAL, Y_VAL, strict=True):
+                distances = np.sqrt(((X - asked)[:, list(F)] ** 2).sum(axis=1))
+                earned = [weigh(distances[row]) * earn(kind, row, label) for row in range(5)]
+                near = [earned[row] for row in S if radius and distances[row] <= radius]
+                mean = np.mean(near or [0.0])
+                if radius is None:
+                    mean = mean_gain(S, distances, earned, k, divisor)
+                table[number(S), number(F)] += mean / len(Y_VAL)
+    return table
+
+
+@pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
+@pytest.mark.parametrize("empty", ["prior", "zero"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("matches", 2, None, "n_neighbors"),
+        ("soft", 3, None, "n_voters"),
+        ("gains", 9, None, "n_voters"),
+        ("soft", 5, 1.5, "n_neighbors"),
+    ],
+)
+def test_values_with_weights_are_those_of_enumeration(case, empty, semivalue):
+    kind, k, radius, divisor = case
+    table = weighted_utilities(kind, k, radius, divisor, empty)
+    agreement = NeighborAgreement(
+        gains=GAIN_CHOICES[kind], divisor=divisor, radius=radius, weights=weigh
+    )
+    found = fit(agreement, k, empty=empty, semivalue=semivalue)
+    truth = block_values(table, (5, 2), semivalue, semivalue)
+    np.testing.assert_allclose(found.values, truth, atol=1e-12)
+    assert found.score == pytest.approx(table[-1, -1], abs=1e-12)
+    assert found.baseline == pytest.approx(table[-1, 0], abs=1e-12)
+    with_label = np.hstack([np.zeros_like(table), table])
+    truth = block_values(with_label, (5, 3), semivalue, semivalue)
+    found = fit(agreement, k, empty=empty, semivalue=semivalue, value_labels=True)
+    np.testing.assert_allclose(found.values, truth, atol=1e-12)
+    game = KNNGame(X, Y, X_VAL, Y_VAL, n_neighbors=k, scoring=agreement, scale=None, empty=empty)
+    for rows in (0b00110, 0b11111):
+        members = np.array([bool(rows >> row & 1) for row in range(5)])
+        assert game.value(members, np.ones(2, dtype=bool)) == pytest.approx(table[rows, -1])
+
+
+def test_weights_of_sampled_coalitions_are_those_of_their_own_distances():
+    rng = np.random.default_rng(6)
+    data = rng.integers(0, 3, (12, 5)).astype(float), rng.integers(0, 2, 12)
+    asked = {"X_val": rng.integers(0, 3, (8, 5)).astype(float), "y_val": rng.integers(0, 2, 8)}
+    scoring = NeighborAgreement(weights=weigh)
+    truth = KNNValuer(2, scoring=scoring).fit(*data, **asked).values_
+    sampled = KNNValuer(
+        2, scoring=scoring, sampler=PermutationSampler(), n_passes=60, random_state=0
+    )
+    found = sampled.fit(*data, **asked).valuation_
+    assert found.sampling_se.max() < 0.1 * np.abs(truth).max()
+    assert np.abs((found.values - truth) / found.sampling_se).max() < 4.5
+
+
 def test_the_divisor_changes_the_values_of_labels_and_of_no_other_cell():
     tables = [utilities("matches", 3, divisor, "prior") for divisor in ("n_neighbors", "n_voters")]
     assert np.abs(tables[0] - tables[1]).max() > 0.1
@@ -310,6 +380,7 @@ def test_gains_are_saved_with_a_valuation(tmp_path):
         NeighborAgreement(gains=GAINS, divisor="n_voters"),
         NeighborAgreement(gains=SOFT),
         NeighborAgreement(radius=1),
+        NeighborAgreement(weights=weigh),
         "neg_brier_score",
     ],
 )
@@ -339,6 +410,9 @@ def test_owners_as_players_have_the_same_utilities(kind):
     game = KNNGame(X, Y, X_VAL, Y_VAL, n_neighbors=3, scoring=score, scale=None)
     owners = Owners(X).assign("first", rows=slice(0, 2)).assign("second", rows=slice(2, 5))
     players = OwnerGame(game, owners)
+    weighted = KNNGame(X, Y, X_VAL, Y_VAL, scoring=NeighborAgreement(weights=weigh))
+    with pytest.raises(ValueError, match="leave radius and weights out"):
+        OwnerGame(weighted, owners)
     first, cells = np.array([True, False]), np.ones(1, dtype=bool)
     for members, rows in ((first, 0b00011), (~first, 0b11100), (first | True, 0b11111)):
         assert players.value(members, cells) == pytest.approx(truth[rows, -1], abs=1e-12)
@@ -366,6 +440,10 @@ def test_what_gains_cannot_do_is_said():
         NeighborAgreement(divisor="K")
     with pytest.raises(ValueError, match="radius must be a finite number from 0, got -1"):
         NeighborAgreement(radius=-1)
+    with pytest.raises(TypeError, match="weights must be a function of distances, got 'distance'"):
+        NeighborAgreement(weights="distance")
+    with pytest.raises(ValueError, match="weights must return a finite number for every distance"):
+        fit(NeighborAgreement(weights=lambda distances: 1 / distances), 2)
     with pytest.raises(ValueError, match="balanced='sex' must be the name of a column of X"):
         fit(NeighborAgreement(balanced="sex"), 2)
     with pytest.raises(TypeError, match="balanced must be True, False or the name of a column"):

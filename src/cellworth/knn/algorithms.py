@@ -337,6 +337,7 @@ class QueryTasks:
             if game.limit is None
             else RadiusVotes(game.limit, self.row_semivalue, len(game.labels)),
             game.class_targets(fold),
+            None if game.agreement.weights is None else game.weigh,
         )
 
     def _ranker(self, fold: int) -> tuple[Ranker, Shard]:

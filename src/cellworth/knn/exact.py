@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -148,6 +148,7 @@ class TrainingRows:
     voter_terms: tuple[float, float] | None = None
     radius: RadiusVotes | None = None  # If rows within a distance vote, instead of the nearest
     class_targets: Floats | None = None  # As in find_targets
+    weigh: Callable[[Integers], Floats] | None = None  # Weights of votes by integer distance
 
     @property
     def n_rows(self) -> int:
@@ -241,7 +242,7 @@ class TrainingRows:
         return chance_of_right_vote(*self._count_votes(keys, query), int(query.label))
 
     def utility_of_nothing(self, query: Query) -> float:
-        """Return the utility without rows: nobody votes, and the prediction is the mean."""
+        """Return the utility without rows: no row votes, and the prediction is the mean."""
         return 0.0 if self.has_votes else -sum(asked**2 for _, asked in self._compare(query))
 
     def _error(self, keys: Integers, query: Query) -> float:
@@ -268,15 +269,18 @@ class TrainingRows:
 
     def _sort_gains(self, keys: Integers, query: Query) -> Floats:
         """Return what the votes of rows earn, in the order of keys."""
-        gains = cast(Floats, self.gains)[int(query.label)]
-        return np.asarray(gains[self._positions(keys)])
+        gains: Floats = cast(Floats, self.gains)[int(query.label)][self._positions(keys)]
+        return gains if self.weigh is None else self.weigh(self._find_distances(keys)) * gains
 
     def _positions(self, keys: Integers) -> Integers:
         return (keys & ((1 << self.shift) - 1)) >> 1
 
     def _find_inside(self, keys: Integers, radius: RadiusVotes) -> Mask:
         """Return whether rows are within the radius, in the order of keys."""
-        return np.asarray((keys - _LEAST_NORMAL_BITS) >> self.shift <= radius.limit)
+        return np.asarray(self._find_distances(keys) <= radius.limit)
+
+    def _find_distances(self, keys: Integers) -> Integers:
+        return (keys - _LEAST_NORMAL_BITS) >> self.shift
 
     @property
     def n_votes(self) -> int:

@@ -356,24 +356,27 @@ def gain_values(keys, shift, gains, chances, voter_terms, values):
     (single, running), (own, others) = chances, voter_terms
     low_bits = (np.int64(1) << shift) - 1
     for s in range(keys.shape[0]):
-        line, out = keys[s], values[s]
-        farther, end = others * _sum(gains[s]), keys.shape[1]
+        line, gain, out = keys[s], gains[s], values[s]
+        farther, end = others * _sum(gain), keys.shape[1]
         while end > 0:
             begin = end - 1
-            key, total = line[begin], gains[s, begin]
+            key, total = line[begin], gain[begin]
+            if begin == 0 or (line[begin - 1] ^ key) > low_bits:
+                # Without ties, no sum waits for a division.
+                out[(key & low_bits) >> 1] = total * (single[end] + own + others) - farther
+                farther += total * (single[begin] - single[end])
+                end = begin
+                continue
             while begin > 0 and (line[begin - 1] ^ key) <= low_bits:
                 begin -= 1
-                total += gains[s, begin]
+                total += gain[begin]
             tied = end - begin
-            mean, pushed = single[end], 0.0
-            if tied > 1:
-                mean = (running[end] - running[begin]) / tied
-                pushed = (mean - single[end]) / (tied - 1)
+            mean = (running[end] - running[begin]) / tied
+            pushed = (mean - single[end]) / (tied - 1)
             of_other, more = -total * pushed - farther, mean + pushed + own + others
             for i in range(begin, end):
-                out[(line[i] & low_bits) >> 1] = gains[s, i] * more + of_other
-            if begin > 0:
-                farther += total * (single[begin] - single[end]) / tied
+                out[(line[i] & low_bits) >> 1] = gain[i] * more + of_other
+            farther += total * (single[begin] - single[end]) / tied
             end = begin
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast, get_args
@@ -90,6 +90,11 @@ class NeighborAgreement:
         divided by their number; without any, the utility is 0. A distance is the root of the sum
         of squared differences over the columns of a coalition, each in units of its scale.
 
+    weights : function, default=None
+        Weights of votes by distance, as in scikit-learn: a function of an array of distances that
+        returns an array of weights. A vote earns its weight times its gain; the divisor is the same
+        as without weights. Without columns, all distances are 0.
+
     See Also
     --------
     cellworth.KNNValuer, KNNGame
@@ -130,6 +135,13 @@ class NeighborAgreement:
     >>> by_voters.fit(X, y, **query).valuation_.values.ravel().round(3).tolist()
     [0.472, 0.472, -0.139, -0.139]
 
+    Near rows count more:
+
+    >>> weighted = NeighborAgreement(weights=lambda distances: 1 / (1 + distances))
+    >>> valuer = KNNValuer(2, scoring=weighted, scale=None, empty="zero")
+    >>> valuer.fit(X, y, **query).valuation_.values.ravel().round(3).tolist()
+    [0.417, 0.278, 0.0, 0.0]
+
     Only rows within a distance vote, here the first two:
 
     >>> near = KNNValuer(scoring=NeighborAgreement(radius=1.0), scale=None, empty="zero")
@@ -141,6 +153,7 @@ class NeighborAgreement:
     gains: Mapping[tuple[Any, Any], float] | TableLike | None = None
     divisor: Divisor = "n_neighbors"
     radius: float | None = None
+    weights: Callable[[Floats], Floats] | None = None
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -153,16 +166,19 @@ class NeighborAgreement:
             raise ValueError(f"divisor must be {choices}, got {self.divisor!r}.")
         if self.radius is not None and not 0 <= self.radius < math.inf:
             raise ValueError(f"radius must be a finite number from 0, got {self.radius!r}.")
+        if self.weights is not None and not callable(self.weights):
+            raise TypeError(f"weights must be a function of distances, got {self.weights!r}.")
 
     @property
     def is_plain(self) -> bool:
         """Whether the score is the share of the K nearest rows with the right label."""
-        return self.gains is None and self.divisor == "n_neighbors" and self.radius is None
+        given = (self.gains, self.radius, self.weights)
+        return self.divisor == "n_neighbors" and all(each is None for each in given)
 
     @property
     def name(self) -> str:
         """Name of the score."""
-        name = AGREEMENT if self.gains is None else "neighbor_gain"
+        name = AGREEMENT if self.gains is None and self.weights is None else "neighbor_gain"
         return f"balanced_{name}" if self.balanced else name
 
     def tabulate_gains(self, classes: NDArray[Any], votes: NDArray[Any]) -> Floats:
@@ -347,6 +363,8 @@ class KNNGame:
             spec["gains"] = agreement.tabulate_gains(classes, np.arange(len(classes))).T.tolist()
         elif agreement.gains is not None:
             spec["gains_sha256"] = column_sha256(cast(Floats, self.gains).ravel()).hex()
+        if agreement.weights is not None:
+            spec["weights"] = describe(agreement.weights)
         if isinstance(agreement.balanced, str):
             spec["balanced"] = agreement.balanced
         if agreement.radius is not None:
@@ -396,6 +414,19 @@ class KNNGame:
         if self.gains is None:
             return np.asarray(self.labels[rows] == asked[:, np.newaxis])
         return self.gains[asked.astype(np.int64)][:, rows]
+
+    def weigh(self, distances: Integers) -> Floats:
+        """Return the weights of votes at these distances, in integer units."""
+        weights = cast(Callable[[Floats], Any], self.agreement.weights)
+        lengths = np.sqrt(distances / self.distances.scales.unit)
+        with np.errstate(all="ignore"):
+            found = np.asarray(weights(lengths), dtype=np.float64)
+        if found.shape != distances.shape or not np.isfinite(found).all():
+            raise ValueError(
+                "weights must return a finite number for every distance from 0, got "
+                f"{repr(found)[:80]}."
+            )
+        return found
 
     def class_targets(self, fold: int) -> Floats | None:
         """Return the targets of classes for the Brier score, less the means of a fold's rows.
@@ -494,6 +525,7 @@ class KNNGame:
         return total
 
     def _score_votes(self, distances: Integers, gains: NDArray[Any]) -> float:
+        gains = gains if self.agreement.weights is None else self.weigh(distances) * gains
         if self.limit is not None:
             near = distances <= self.limit
             return float(gains[near].mean()) if near.any() else 0.0

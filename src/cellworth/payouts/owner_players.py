@@ -185,8 +185,8 @@ class _NeighborScorer:
     """Utility of nearest neighbors among the cells that are there."""
 
     def __init__(self, game: KNNGame) -> None:
-        if game.limit is not None:
-            raise ValueError("owners as players need the K nearest rows; leave radius out.")
+        if game.limit is not None or game.agreement.weights is not None:
+            raise ValueError("owners as players need equal votes; leave radius and weights out.")
         self._game = game
         self._weights = np.concatenate(game.query_weights)
         self._strata = np.concatenate(stratify_queries(game.query_groups, game.scoring))

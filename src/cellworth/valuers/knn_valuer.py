@@ -108,7 +108,7 @@ class KNNValuer(TableValuer):
         Neighbor agreement is the mean share of the K nearest rows that have the right label. The
         Brier score is the squared error of these shares. None means neighbor agreement for classes
         and the squared error for a numeric target. :class:`~cellworth.knn.NeighborAgreement` has
-        costs, class weights, soft labels and radii.
+        costs, class weights, soft labels, distance weights and radii.
     sampler : ColumnSampler, default=None
         Coalitions of columns that are evaluated for each validation row: ``ExhaustiveSampler()``,
         ``LeverageSampler(n)``, ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means
