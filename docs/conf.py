@@ -53,6 +53,7 @@ sphinx_gallery_conf = {
     "capture_repr": ("_repr_html_",),
     "matplotlib_animations": False,
     "download_all_examples": False,
+    "first_notebook_cell": '%pip install --quiet "cellworth[all]" lightgbm pandas polars',
     "remove_config_comments": True,
     "show_memory": False,
     "show_signature": False,
@@ -83,9 +84,24 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 
 def setup(app):
-    """Show commands as a terminal does, and write the report that the home page shows."""
+    """Show commands as in a terminal, link to notebooks, and write the report of the home page."""
+    app.connect("source-read", _link_to_notebook)
     app.connect("sphinx-click-process-epilog", _as_in_a_terminal)
     app.connect("build-finished", _run_home_page)
+
+
+def _link_to_notebook(app, page, source):
+    """Say at the beginning of an example where it can be run; a workflow publishes the branch."""
+    folder, _, name = page.rpartition("/")
+    if folder == "gallery" and name.startswith("plot_"):
+        repository = urls["Source"].removeprefix("https://github.com/")
+        colab = f"https://colab.research.google.com/github/{repository}/blob/notebooks/{name}.ipynb"
+        binder = f"https://mybinder.org/v2/gh/{repository}/notebooks?labpath={name}.ipynb"
+        links = f"`Colab <{colab}>`__ or `Binder <{binder}>`__"
+        source[0] = source[0].replace(
+            "to download the full example code.",
+            f"to download it as a notebook, or run it in {links}.",
+        )
 
 
 def _run_home_page(app, error):

@@ -16,23 +16,23 @@ from cellworth import audit, report
 from cellworth.data import load_adult
 
 people, income = load_adult("train", backend="pandas")
-people, income = people.drop(columns="fnlwgt")[:1500].copy(), income[:1500]
+people, income = people.drop(columns="fnlwgt")[:800].copy(), income[:800]
 
 # %%
 # Some everyday accidents: a code for "unknown", misspelled categories, hours typed twice, and years
 # of school that do not fit the degree.
 
 rng = np.random.default_rng(0)
-chosen = iter(rng.permutation(1500))
+chosen = iter(rng.permutation(800))
 
 
 def take(n):
     return [next(chosen) for _ in range(n)]
 
 
-people.loc[take(12), "age"] = 999
-people.loc[take(8), "sex"] = "femlae"
-people.loc[take(5), "hours_per_week"] = 4040
+people.loc[take(6), "age"] = 999
+people.loc[take(4), "sex"] = "femlae"
+people.loc[take(4), "hours_per_week"] = 4040
 swapped = take(6)
 people.loc[swapped, "education_num"] = 17 - people.loc[swapped, "education_num"]
 

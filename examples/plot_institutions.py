@@ -4,12 +4,9 @@ Split revenue among two banks and two shops
 
 This is the first example of the 2D-Shapley paper (Liu et al., ICML 2023), built from the census
 table "Adult". Two banks hold some columns and two shops the others, each for the people of its
-region. Pass a folder to keep the bundle and the plots::
-
-    python examples/plot_institutions.py here
+region.
 """
 
-import sys
 import tempfile
 from pathlib import Path
 
@@ -17,7 +14,7 @@ from cellworth import KNNValuer, Owners, plots
 from cellworth.data import load_adult
 from cellworth.payouts import Agreement, Policy, verify_bundle
 
-folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
+folder = Path(tempfile.mkdtemp())
 
 # %%
 # From the table to a saved bundle:
@@ -58,8 +55,8 @@ print(verify_bundle(folder / "bundle", data=data, valuer=valuer, digest=digest))
 
 # %%
 # Values and amounts of the owners, with intervals.
-plots.owners(payout).figure.savefig(folder / "payout.png", bbox_inches="tight")
+plots.owners(payout)
 
 # %%
 # Values of all cells: people from top to bottom, with a frame per owner.
-plots.heatmap(valuation, owners=owners).figure.savefig(folder / "cells.png", bbox_inches="tight")
+plots.heatmap(valuation, owners=owners)

@@ -1,6 +1,9 @@
 """Run what a Markdown page shows, and compare what comes with what it says.
 
     python tests/pages.py README.md docs/how-to/long-runs.md
+    python tests/pages.py --pictures docs/how-to/long-runs.md
+
+The second command also takes the pictures of a page from what its blocks wrote.
 
 How to write a page. All blocks of a page run in order, in one new folder:
 
@@ -15,6 +18,8 @@ How to write a page. All blocks of a page run in order, in one new folder:
   (``adult_train.csv.gz`` as it is, without ``.gz`` decompressed).
 - ``<!-- not run: reason -->`` before a block keeps it from running; its syntax is still looked at.
 - ``<!-- slow: reason -->`` anywhere says that the page takes ten seconds or more.
+- ``![What it shows](../images/long-runs/errors.png)``, in a folder named like the page, is a
+  picture that the blocks make: they write ``errors.png``, or a page ``errors.html`` to look at.
 
 Every other block is refused, but for ``math`` and for directives of Sphinx. Only the standard
 library is used here, so that a page can be tried where nothing but the wheel is installed.
@@ -40,6 +45,7 @@ from pathlib import Path
 DATA = Path(__file__).parents[1].parent / "shared" / "data"
 _FENCE = re.compile(r"^ *(`{3,}|~{3,})\s*(.*?)\s*$")
 _MARK = re.compile(r"^ *<!-- (file|not run|data|slow): (.+?) -->\s*$")
+_PICTURE = re.compile(r"!\[[^\]]+\]\(\.\./images/(.+)/(.+)\.png\)")
 _ENDED = "this command ended with"
 
 
@@ -61,6 +67,7 @@ class Page:
     blocks: tuple[Block, ...]
     data: tuple[str, ...]
     is_slow: bool
+    pictures: tuple[str, ...]
 
 
 # Reading ----------------------------------------------------------------------------------------
@@ -68,12 +75,15 @@ class Page:
 
 def read(path):
     """The blocks and marks of a page."""
-    lines = Path(path).read_text().splitlines()
+    path = Path(path)
+    lines = path.read_text().splitlines()
+    shown = map(_PICTURE.match, lines)
     marks = [match.groups() for match in map(_MARK.match, lines) if match]
     return Page(
-        blocks=tuple(_blocks(lines, Path(path).name)),
+        blocks=tuple(_blocks(lines, path.name)),
         data=tuple(said for kind, said in marks if kind == "data"),
         is_slow=any(kind == "slow" for kind, _ in marks),
+        pictures=tuple(found[2] for found in shown if found and found[1] == path.stem),
     )
 
 
@@ -106,13 +116,26 @@ def _end(lines, start, position):
 # Running ----------------------------------------------------------------------------------------
 
 
-def run(path):
+def run(path, take=None):
     """Run a page in a new folder; return how many blocks were run."""
     page = read(path)
+    target = Path(path).resolve().parents[1] / "images" / Path(path).stem
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), _surroundings():
         for name in page.data:
             _copy_data(name)
-        return _run_blocks(page.blocks)
+        ran = _run_blocks(page.blocks)
+        for name in page.pictures:
+            made = _find_picture(name)
+            if take:
+                take(made.resolve(), target / f"{name}.png")
+        return ran
+
+
+def _find_picture(name):
+    for made in (Path(f"{name}.png"), Path(f"{name}.html")):
+        if made.is_file():
+            return made
+    raise AssertionError(f"the page shows {name}.png, but no block wrote it, or {name}.html")
 
 
 @contextlib.contextmanager
@@ -283,8 +306,46 @@ _READERS = {
 } | dict.fromkeys(("bash", "sh", "console"), _read_shell)
 
 
+# Pictures ---------------------------------------------------------------------------------------
+
+
+def _take(made, target):
+    """Copy a figure, or photograph the first screen of a page, with a palette of 256 colors."""
+    from PIL import Image
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if made.suffix == ".html":
+        _photograph(made, target)
+        made = target
+    with Image.open(made) as picture:
+        small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small.save(target, optimize=True)
+
+
+def _photograph(page, target):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        size = {"width": 1024, "height": 768}
+        window = browser.new_page(viewport=size, device_scale_factor=1.5)
+        window.goto(page.as_uri())
+        window.wait_for_timeout(1000)
+        window.screenshot(path=target)
+        browser.close()
+
+
 if __name__ == "__main__":
-    ran = sum(run(page) for page in sys.argv[1:])
+    take = None
+    if "--pictures" in sys.argv:
+        sys.argv.remove("--pictures")
+        import matplotlib as mpl
+
+        mpl.rcParams["savefig.dpi"] = 160
+        take = _take
+    ran = sum(run(page, take) for page in sys.argv[1:])
     if ran == 0:
         raise SystemExit("no block was found that can be run")
     print(f"{ran} blocks ran as printed")  # noqa: T201

@@ -32,6 +32,17 @@ def test_a_page_prints_what_it_shows(page):
     pages.run(page)
 
 
+def test_every_picture_that_a_page_made_is_shown_by_it():
+    made = {path.relative_to(ROOT / "docs" / "images") for path in ROOT.glob("docs/images/*/*.png")}
+    shown = {
+        Path(page.stem) / f"{name}.png"
+        for page in all_pages()
+        for name in pages.read(page).pictures
+    }
+    assert made == shown
+    assert len(shown) >= 12
+
+
 def test_the_readme_has_its_blocks():
     assert sum(b.language == "python" for b in pages.read(ROOT / "README.md").blocks) >= 2
 
@@ -75,6 +86,9 @@ FINE = {
         "- so:\n  ```python\n  if True:\n      print(1)\n  ```\n  ```text\n  1\n  ```",
     ),
     "a directive": (block("{toctree}", "a"), "````{grid}\n```python\nprint(1)\n```\n````"),
+    "a picture": (
+        block("python", "open('it.html', 'w').close()"), "![It](../images/page/it.png)"
+    ),
     "a job that is not run": (
         "<!-- not run: there is no Slurm here -->", block("bash", "sbatch --array=0-9 shards.sh")
     ),
@@ -103,6 +117,7 @@ WRONG = {
     "a command that fails": ((block("console", "$ false\n$ true"),), "failed with status 1"),
     "a shell that ends": ((block("console", "$ exit 0\n$ true"),), "ended the shell"),
     "output before a command": ((block("console", "one"),), "begins with"),
+    "a picture of nothing": (("![It](../images/page/it.png)",), "but no block wrote it"),
     "an open block": (("```python\nprint(1)",), "has no end"),
     "wrong Python": ((NOT_RUN, block("python", "def")), "invalid syntax"),
     "wrong shell": ((NOT_RUN, block("bash", "if true")), "unexpected end of file"),

@@ -1,6 +1,7 @@
 """The documentation is built from a clean copy, without warnings, and its links hold."""
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -109,3 +110,14 @@ def test_the_gallery_shows_what_examples_draw(site):
         assert (site[0] / "gallery" / f"{example.stem}.html").is_file()
         assert list((site[0] / "_downloads").glob(f"*/{example.stem}.ipynb"))
         assert list((site[0] / "_images").glob(f"sphx_glr_{example.stem}_*"))
+
+
+def test_an_example_can_be_run_in_colab_and_binder(site):
+    for page in site[0].glob("gallery/plot_*.html"):
+        links = {urlsplit(link) for link in seen(page).links}
+        hosts = {link.netloc for link in links if f"{page.stem}.ipynb" in link.path + link.query}
+        assert hosts >= {"colab.research.google.com", "mybinder.org"}
+        notebook = next((site[0] / "_downloads").glob(f"*/{page.stem}.ipynb"))
+        first, *others = json.loads(notebook.read_text())["cells"]
+        assert first["source"][0].startswith("%pip install")
+        assert others

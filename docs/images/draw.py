@@ -1,6 +1,9 @@
-"""Draw the figures of the home page and of two-dimensional-shapley.md beside this file.
+"""Draw the figures of the home page, of two-dimensional-shapley.md and of who does what in a run.
 
-python docs/images/draw.py
+    python docs/images/draw.py
+
+They are saved beside this file. Folders here have the pictures that pages make themselves
+(``python tests/pages.py --pictures PAGE``).
 """
 
 from collections.abc import Callable
@@ -10,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyBboxPatch, Rectangle
 from sklearn.datasets import load_wine
 
 from cellworth import KNNValuer, Owners, explain_row, payouts, plots, value_game
 from cellworth.plots.style import GRAY, NEGATIVE, PALE_GRAY, POSITIVE, ZERO, diverging
 
 HERE = Path(__file__).parent
+PALE_BLUE = "#d8e9f5"
 _POINTS = {"ha": "center", "va": "center"}
 
 
@@ -78,6 +82,43 @@ def sums_are_not_enough() -> Figure:
     return figure
 
 
+def partitions() -> Figure:
+    """Draw machines that share a folder, and the call that adds up."""
+    ax = _make_board()
+    for y, number in ((2.1, "0"), (1.15, "1"), (0.0, "9")):
+        _draw_box(ax, 0.0, y, 2.5, f"machine {number}\npython value.py {number}")
+        _draw_arrow(ax, (2.55, y), (4.05, 1.15 + 0.25 * (y - 1.15)))
+    ax.text(1.25, 0.57, "...", size=13, **_POINTS)
+    ax.text(3.55, 2.0, "finished tasks", size=10, color=GRAY, ha="left")
+    _draw_box(ax, 4.1, 1.15, 1.9, "/shared/run1\nthe checkpoint", color=PALE_BLUE)
+    _draw_arrow(ax, (6.05, 1.15), (6.75, 1.15))
+    _draw_box(ax, 6.8, 1.15, 2.2, "python value.py\nadds up, in task order")
+    _draw_arrow(ax, (7.9, 0.72), (7.9, 0.2))
+    ax.text(7.9, 0.0, "values", size=11, weight="bold", **_POINTS)
+    return ax.figure
+
+
+def cluster() -> Figure:
+    """Draw the script, the scheduler, workers that may die, and the checkpoint."""
+    ax = _make_board()
+    _draw_box(ax, 0.0, 1.15, 2.4, "your script\nchooses tasks, adds up")
+    _draw_arrow(ax, (1.2, 0.72), (1.2, 0.43))
+    _draw_box(ax, 0.0, 0.0, 2.4, "checkpoint", color=PALE_BLUE)
+    _draw_arrow(ax, (2.45, 1.25), (3.55, 1.25))
+    _draw_arrow(ax, (3.55, 1.05), (2.45, 1.05))
+    ax.text(3.0, 1.35, "tasks", size=10, color=GRAY, ha="center")
+    ax.text(3.0, 0.78, "results", size=10, color=GRAY, ha="center")
+    _draw_box(ax, 3.6, 1.15, 1.7, "scheduler")
+    for y, text in (
+        (2.1, "worker"),
+        (1.15, "worker"),
+        (0.2, "lost worker: its\ntasks run elsewhere"),
+    ):
+        _draw_arrow(ax, (5.35, 1.15 + 0.15 * (y - 1.15)), (6.55, y))
+        _draw_box(ax, 6.6, y, 2.4, text, color="0.88" if "lost" in text else ZERO)
+    return ax.figure
+
+
 def bad_cells() -> Figure:
     """Draw the values of the wine table around its lowest cell."""
     X, y = _read_wine()
@@ -124,6 +165,25 @@ def _read_wine() -> tuple[pa.Table, np.ndarray]:
     wine = load_wine()
     names = [name.removesuffix("/od315_of_diluted_wines") for name in wine.feature_names]
     return pa.table(dict(zip(names, wine.data.T, strict=True))), wine.target
+
+
+def _make_board() -> Axes:
+    ax = Figure(figsize=(9.0, 2.9), layout="constrained").subplots()
+    ax.set_xlim(-0.1, 9.1)
+    ax.set_ylim(-0.5, 2.6)
+    ax.axis("off")
+    return ax
+
+
+def _draw_box(ax: Axes, x: float, y: float, width: float, text: str, *, color: str = ZERO) -> None:
+    """Draw a box with its middle at height y."""
+    style = {"facecolor": color, "edgecolor": GRAY, "boxstyle": "round,pad=0,rounding_size=0.08"}
+    ax.add_patch(FancyBboxPatch((x, y - 0.38), width, 0.76, **style))
+    ax.text(x + width / 2, y, text, size=11, **_POINTS)
+
+
+def _draw_arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float]) -> None:
+    ax.annotate("", end, start, arrowprops={"arrowstyle": "-|>", "color": GRAY, "lw": 1.4})
 
 
 def _make_axes() -> Axes:
@@ -177,6 +237,6 @@ if __name__ == "__main__":
     for draw in (four_corners, one_pair_of_orders, sums_are_not_enough):
         name = draw.__name__.replace("_", "-")
         draw().savefig(HERE / f"{name}.png", dpi=110, metadata={"Software": None})
-    for draw in (bad_cells, explain_a_row, choose_a_source, split_revenue):
+    for draw in (partitions, cluster, bad_cells, explain_a_row, choose_a_source, split_revenue):
         name = draw.__name__.replace("_", "-")
         draw().savefig(HERE / f"{name}.png", dpi=150, metadata={"Software": None})
