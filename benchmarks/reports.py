@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 
 import pandas as pd
 
-import benchmark_data
 from cellworth import KNNValuer, report
+from cellworth.data import fetch_adult
 
 HOVER = """async () => {
     const canvas = document.getElementById('canvas'), tip = document.getElementById('tip');
@@ -39,7 +39,7 @@ HOVER = """async () => {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=benchmark_data.FOLDER)
+    parser.add_argument("--data", type=Path, help="folder of the tables")
     parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
     with TemporaryDirectory() as folder:
@@ -48,8 +48,8 @@ def main() -> None:
         look(path, asked.picture)
 
 
-def make(data: Path, path: Path) -> None:
-    train, test = (pd.read_csv(data / f"adult_{side}.csv.gz") for side in ("train", "test"))
+def make(data: Path | None, path: Path) -> None:
+    train, test = (pd.read_csv(fetch_adult(side, folder=data)) for side in ("train", "test"))
     validation = test.sample(20, random_state=0)
     X, y = train.drop(columns="income"), train["income"]
     valuation = (

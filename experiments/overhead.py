@@ -2,7 +2,7 @@
 
     python -m experiments overhead
 
-Flags: --seconds 4 (of CPU time of the plain loops), --rounds 2. Needs Dask and Ray.
+Flags: --seconds 2 (of CPU time of the plain loops), --rounds 2. Needs Dask and Ray.
 
 The work is kernel calls (KNNValuer) or fits of a model (MonteCarloValuer). The bare version makes
 the same calls in plain loops, one per core: threads for kernels, forked processes for models. It
@@ -177,7 +177,7 @@ def start_clusters(stack):
     return {"Dask, two workers": Dask(client), "Ray, two workers": Ray()}
 
 
-def run(seconds: float = 4.0, rounds: int = 2, clusters: int = 1) -> Tables:
+def run(seconds: float = 2.0, rounds: int = 2, clusters: int = 1) -> Tables:
     """Return CPU times as multiples of the plain loops'."""
     # Runs are short; their values do not matter here.
     warnings.filterwarnings("ignore", "all differences between blocks are within noise")

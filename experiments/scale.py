@@ -113,9 +113,9 @@ def measure_shards(n_rows: int, n_queries: int, limit: float = 0.0) -> Row:
 
 def run(
     *,
-    rows: tuple[int, ...] = (10_000, 100_000, 300_000),
-    sharded_rows: tuple[int, ...] = (100_000, 300_000, 1_000_000, 3_000_000),
-    sharded_queries: int = 32,
+    rows: tuple[int, ...] = (10_000, 100_000),
+    sharded_rows: tuple[int, ...] = (100_000, 300_000, 1_000_000),
+    sharded_queries: int = 16,
 ) -> Tables:
     """Return a row per number of rows."""
     held, shards = [], []
