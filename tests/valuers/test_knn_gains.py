@@ -107,19 +107,27 @@ def utilities_within(radius, kind, empty):
 @pytest.mark.parametrize("semivalue", [Shapley(), Beta(4, 1)], ids=repr)
 @pytest.mark.parametrize("empty", ["prior", "zero"])
 @pytest.mark.parametrize(
-    ("kind", "radius"), [("matches", 1.0), ("gains", 1.5), ("soft", 1.5), ("matches", 0.0)]
+    ("kind", "radius", "ranking"),
+    [
+        ("matches", 1.0, None),
+        ("gains", 1.5, None),
+        ("soft", 1.5, None),
+        ("matches", 1.0, BinnedRanks()),
+        ("matches", 0.0, BinnedRanks()),
+    ],
 )
-def test_values_within_a_radius_are_those_of_enumeration(kind, radius, empty, semivalue):
+def test_values_within_a_radius_are_those_of_enumeration(kind, radius, ranking, empty, semivalue):
     table = utilities_within(radius, kind, empty)
     agreement = NeighborAgreement(gains=GAIN_CHOICES[kind], radius=radius)
-    found = fit(agreement, 5, empty=empty, semivalue=semivalue)
+    settings = {"empty": empty, "semivalue": semivalue, "ranking": ranking}
+    found = fit(agreement, 5, **settings)
     truth = block_values(table, (5, 2), semivalue, semivalue)
     np.testing.assert_allclose(found.values, truth, atol=1e-12)
     assert found.score == pytest.approx(table[-1, -1], abs=1e-12)
     assert found.baseline == pytest.approx(table[-1, 0], abs=1e-12)
     with_label = np.hstack([np.zeros_like(table), table])
     truth = block_values(with_label, (5, 3), semivalue, semivalue)
-    found = fit(agreement, 5, empty=empty, semivalue=semivalue, value_labels=True)
+    found = fit(agreement, 5, value_labels=True, **settings)
     np.testing.assert_allclose(found.values, truth, atol=1e-12)
     game = KNNGame(X, Y, X_VAL, Y_VAL, scoring=agreement, scale=None, empty=empty)
     everything = np.ones(5, dtype=bool), np.ones(2, dtype=bool)

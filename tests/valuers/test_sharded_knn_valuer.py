@@ -20,7 +20,7 @@ from cellworth import (
     ShardedTable,
     load,
 )
-from cellworth.knn import BinnedRanks
+from cellworth.knn import BinnedRanks, NeighborAgreement
 from cellworth.knn import shard_data as shards
 from cellworth.knn.algorithms import KNNShardAlgorithm
 from cellworth.knn.shard_data import PreparedShards
@@ -147,6 +147,7 @@ SETTINGS = [
     {"empty": "zero", "scoring": "balanced_neighbor_agreement"},
     {"semivalue": (Banzhaf(), None)},
     {"column_types": {"count": "categorical"}, "scale": "std"},
+    {"scoring": NeighborAgreement(radius=1.7), "n_passes": 2},
 ]
 
 
@@ -283,6 +284,35 @@ def test_leaving_columns_out_looks_at_one_coalition_more_than_there_are(folder):
     same(sharded, whole)
     assert sharded.provenance.tally.new == N_QUERIES * (X.shape[1] + 1)
     assert sharded.provenance.method["sampler"] == "ExhaustiveSampler()"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"semivalue": (Banzhaf(), None)}, {"value_labels": True}, {"empty": "zero"}],
+    ids=str,
+)
+def test_rows_within_a_radius_are_worth_in_shards_what_exact_ranks_say(folder, settings):
+    settings, given = split_settings(settings)
+    settings["scoring"] = NeighborAgreement(balanced=True, radius=1.7)
+    given |= {name: cells[:12] for name, cells in JUDGES.items()}
+    whole = in_memory(ranking=None, **settings).fit(X, Y, **given).valuation_
+    found = valuer(**settings).fit(table(folder), **given).valuation_
+    np.testing.assert_allclose(found.values, whole.values, atol=1e-12)
+    for name in ("score", "baseline", "total"):
+        assert getattr(found, name) == pytest.approx(getattr(whole, name), abs=1e-12)
+    assert found.scores.accuracy == pytest.approx(whole.scores.accuracy, abs=1e-12)
+    assert found.provenance.problem_spec["radius"] == 1.7
+    assert valuer(**settings).plan(table(folder), **given).core_seconds["passes over the rows"] > 0
+
+
+def test_what_shards_cannot_score_is_said(folder):
+    for scoring, message in (
+        (NeighborAgreement(gains={("yes", "yes"): 2}), "NeighborAgreement with a radius alone"),
+        (NeighborAgreement(balanced="text"), "groups are for tables in memory"),
+        ("neg_brier_score", "scoring='neg_brier_score' is for tables in memory"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            valuer(scoring=scoring).fit(table(folder), **JUDGES)
 
 
 def test_each_valuer_names_the_other_for_a_table_of_its_kind(folder):

@@ -359,6 +359,7 @@ class QueryTasks:
             n_neighbors=game.n_neighbors,
             semivalue=self.row_semivalue,
             n_players=len(game.labels),
+            radius=game.agreement.radius,
         )
         return ranker, shard
 

@@ -16,6 +16,7 @@ from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import (
     Chances,
     Query,
+    RadiusVotes,
     chance_of_right_vote,
     choose_chances,
     find_fewest_steps,
@@ -374,6 +375,7 @@ class Ranker:
     chances: Chances
     target_scale: TargetScale | None = None  # For a numeric target; there is one class then
     empty_chance: float = 0.0  # Probability that a row joins no other
+    radius: RadiusVotes | None = None  # If rows within a distance vote: bins are inside and outside
 
     @classmethod
     def of(
@@ -388,25 +390,33 @@ class Ranker:
         n_neighbors: int,
         semivalue: Semivalue,
         n_players: int,
+        radius: float | None = None,
     ) -> Ranker:
         """Make a ranker from the rows at the table's :func:`sample_positions`.
 
         ``n_players`` are all row players of the semivalue; the table may have only some of them.
+        With a ``radius``, all rows within it vote instead of the nearest.
         """
         n_rows = int(class_counts.sum())
+        within = None
+        if radius is not None:
+            within = RadiusVotes(scales.measure_radius(radius), semivalue, n_players)
+            # A single row may have the whole vote.
+            n_neighbors = 1
         return cls(
             scales,
             players,
             sample._replace(numbers=sample.numbers.astype(np.float64, copy=False)),
             edge_positions(bins, n_rows, n_neighbors),
             class_counts,
-            n_nearest(bins, n_rows, n_neighbors),
+            0 if within else n_nearest(bins, n_rows, n_neighbors),
             n_neighbors,
             choose_chances(semivalue, n_players, n_rows, n_neighbors),
             target_scale,
             0.0 if target_scale is None else float(
                 inside_chances(semivalue, n_players, n_rows - 1, 0)
             ),
+            within,
         )  # fmt: skip
 
     @property
@@ -422,20 +432,8 @@ class Ranker:
     def prepare(
         self, batch: QueryBatch, drawn: DrawnCoalitions, *, empty: str, with_label: bool
     ) -> PreparedBatch:
-        """Compute the edges of the bins for every pair, from the sample."""
-        from cellworth.knn import binned_kernels as bin_kernels
-
-        n_sample = self.sample.numbers.shape[1]
-        ends = np.empty((batch.n_pairs, len(self.edge_positions)), dtype=np.int32)
-        origins = np.empty(batch.n_pairs)
-        for query in range(len(batch.labels)):
-            pairs = slice(*batch.pair_starts[query : query + 2])
-            ordinals = np.empty((pairs.stop - pairs.start, n_sample), dtype=np.float32)
-            bin_kernels.sample_distances(
-                self.sample, self.scales, self.players, batch, drawn.steps, query,
-                origins[pairs], ordinals,
-            )  # fmt: skip
-            ends[pairs] = np.sort(ordinals.view(np.int32), axis=1)[:, self.edge_positions]
+        """Find the bins of every pair, and the values without columns."""
+        ends, origins = self._find_edges(batch, drawn)
         alone = np.array([self.without_columns(label) for label in batch.labels.tolist()])
         # Without rows, the prediction of a numeric target is the mean.
         without_rows = 0.0 if self.target_scale is None else -(batch.labels**2)
@@ -447,6 +445,29 @@ class Ranker:
         # Kernels are compiled for contiguous arrays.
         nothing = np.ascontiguousarray(alone[:, :-1])
         return PreparedBatch(batch, drawn, ends, origins, nothing, bases)
+
+    def _find_edges(
+        self, batch: QueryBatch, drawn: DrawnCoalitions
+    ) -> tuple[NDArray[np.int32], Floats]:
+        """Return the edges of the bins for every pair, from the sample, and their origins."""
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        if self.radius is not None:
+            # The first bin has a distance of 0 from the origin or less: no row is before it.
+            ends = np.zeros((batch.n_pairs, 1), dtype=np.int32)
+            return ends, np.full(batch.n_pairs, self.radius.limit + 1.0)
+        n_sample = self.sample.numbers.shape[1]
+        ends = np.empty((batch.n_pairs, len(self.edge_positions)), dtype=np.int32)
+        origins = np.empty(batch.n_pairs)
+        for query in range(len(batch.labels)):
+            pairs = slice(*batch.pair_starts[query : query + 2])
+            ordinals = np.empty((pairs.stop - pairs.start, n_sample), dtype=np.float32)
+            bin_kernels.sample_distances(
+                self.sample, self.scales, self.players, batch, drawn.steps, query,
+                origins[pairs], ordinals,
+            )  # fmt: skip
+            ends[pairs] = np.sort(ordinals.view(np.int32), axis=1)[:, self.edge_positions]
+        return ends, origins
 
     def keeps(self, drawn: DrawnCoalitions) -> bool:
         """Return whether a count can keep the steps of rows."""
@@ -509,6 +530,8 @@ class Ranker:
 
     def finalize(self, batch: QueryBatch, summary: Summary) -> RankValues:
         """Compute the values of rows from the summary of all shards."""
+        if self.radius is not None:
+            return _value_within(self.radius, summary)
         n_pairs, is_class = len(summary.counts), self.target_scale is None
         all_counts = summary.counts.astype(np.int64)
         far = np.empty(all_counts.shape if is_class else (*all_counts.shape[:2], 3))
@@ -597,6 +620,9 @@ class Ranker:
         if self.target_scale is not None:
             return self._target_without_columns(label, self.target_scale)
         matches = int(self.multiplicities(label)[1])
+        if self.radius is not None:
+            inside = np.array([[n_rows - matches, matches]])
+            return *_value_inside(self.radius, inside)[0].tolist(), matches / n_rows
         single, running = self.chances.at(np.array([0, n_rows]))
         chances = float(single[0]), float(single[1]), float(running[0]), float(running[1])
         of_other, of_match, _ = bin_kernels.value_ties(0, n_rows, matches, chances, 0.0)
@@ -665,6 +691,23 @@ class Ranker:
         )  # fmt: skip
 
 
+def _value_within(radius: RadiusVotes, summary: Summary) -> RankValues:
+    """Compute the values of rows if those of the first bin vote."""
+    inside = summary.counts[:, :, 0].astype(np.int64)
+    far = np.zeros(summary.counts.shape)
+    far[:, :, 0] = _value_inside(radius, inside)
+    near = {n: Near(np.empty(0), each.starts) for n, each in summary.near.items()}
+    utilities = inside[:, 1] / np.maximum(inside.sum(axis=1), 1)
+    return RankValues(far, near, (inside * far[:, :, 0]).sum(axis=1), utilities)
+
+
+def _value_inside(radius: RadiusVotes, inside: Integers) -> Floats:
+    """Return the values of mismatches and matches from their numbers, shape (n_pairs, 2)."""
+    kept, lost = radius.find_terms(inside.sum(axis=1))
+    # A match has one other match less.
+    return np.asarray(np.array([0.0, 1.0]) * (kept + lost) - lost * inside[:, 1:])
+
+
 def _powers(sums: Integers) -> Floats:
     """Return the number of rows and the sums of targets and of their squares as floats."""
     squares = sums[..., 2] * 2.0**TARGET_BITS + sums[..., 3]
@@ -722,6 +765,10 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
         return None
     chances = np.empty(len(batch.labels))
     for query, pair in enumerate((batch.pair_starts[1:] - 1).tolist()):
+        if ranker.radius is not None:
+            inside = summary.counts[pair, :, 0].astype(np.int64)
+            chances[query] = chance_of_right_vote(inside, np.zeros_like(inside), 0, 1)
+            continue
         lists = (each.rows[slice(*each.starts[pair : pair + 2])] for each in summary.near.values())
         near = np.sort(np.concatenate(list(lists)))
         surely, tied = np.zeros((2, 2), dtype=np.int64)
@@ -749,6 +796,10 @@ def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floa
             shard.rows, cells, scales, one_player, one_player[:1], steps, no_payload, 0, distances
         )
         farthest = np.partition(distances[0], n_nearest - 1)[n_nearest - 1]
+        if ranker.radius is not None:
+            # All rows up to the limit vote, and none tie.
+            farthest = ranker.radius.limit + 0.5
+            n_nearest = int((distances[0] < farthest).sum())
         surely, tied = (
             np.diff(np.append(0, np.cumsum(among))[shard.starts])
             for among in (distances[0] < farthest, distances[0] == farthest)

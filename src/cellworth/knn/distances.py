@@ -89,6 +89,10 @@ class ColumnScales(NamedTuple):
         """Integer that stands for a distance of 1."""
         return self.farthest / FARTHEST
 
+    def measure_radius(self, radius: float) -> int:
+        """Return the largest distance within a radius."""
+        return round(radius**2 * self.unit)
+
 
 @dataclass(frozen=True, eq=False)
 class Distances:

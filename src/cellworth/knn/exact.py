@@ -98,12 +98,19 @@ class RadiusVotes:
         self.limit = limit
         self._semivalue, self._n_players = semivalue, n_players
         self._known: dict[int, tuple[float, float]] = {0: (0.0, 0.0)}
+        self._harmonic = ShapleyChances(1)
 
     def find_terms(self, counts: Integers) -> tuple[Floats, Floats]:
         """Return what a row within the limit gets for its match, and loses for another's.
 
         ``counts`` are numbers of rows within the limit.
         """
+        if isinstance(self._semivalue, Shapley):
+            # Any number of other rows is equally likely, so that shares add up as 1 / r does.
+            n_inside = np.maximum(counts, 1)
+            kept = self._harmonic.at(n_inside)[1] / n_inside
+            lost = (kept - 1.0 / n_inside) / np.maximum(n_inside - 1, 1)
+            return kept[:, np.newaxis], lost[:, np.newaxis]
         for count in set(np.unique(counts).tolist()) - set(self._known):
             others = np.arange(count)
             chances = inside_chances(self._semivalue, self._n_players, count - 1, others)

@@ -88,7 +88,8 @@ class NeighborAgreement:
     radius : float, default=None
         If given, all rows within this distance vote, instead of the K nearest, and gains are
         divided by their number; without any, the utility is 0. A distance is the root of the sum
-        of squared differences over the columns of a coalition, each in units of its scale.
+        of squared differences over the columns of a coalition, each in units of its scale. With
+        ``balanced`` alone, it also serves ``ShardedKNNValuer``.
 
     weights : function, default=None
         Weights of votes by distance, as in scikit-learn: a function of an array of distances that
@@ -172,8 +173,13 @@ class NeighborAgreement:
     @property
     def is_plain(self) -> bool:
         """Whether the score is the share of the K nearest rows with the right label."""
-        given = (self.gains, self.radius, self.weights)
-        return self.divisor == "n_neighbors" and all(each is None for each in given)
+        return self.fits_bins and self.radius is None
+
+    @property
+    def fits_bins(self) -> bool:
+        """Whether the score follows from counts of right and wrong labels in bins."""
+        divides = self.radius is None and self.divisor == "n_voters"
+        return self.gains is None and self.weights is None and not divides
 
     @property
     def name(self) -> str:
@@ -382,7 +388,7 @@ class KNNGame:
     def limit(self) -> int | None:
         """Largest distance of a row that votes, in integer units; None for the K nearest rows."""
         radius = self.agreement.radius
-        return None if radius is None else round(radius**2 * self.distances.scales.unit)
+        return None if radius is None else self.distances.scales.measure_radius(radius)
 
     def count_votes(self, n_rows: int) -> int:
         """Return the divisor of the gains of n_rows rows."""
@@ -405,9 +411,9 @@ class KNNGame:
         return len(classes) if len(classes) > 2 else 1
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the score is that of a numeric target, or a share of right votes."""
-        return self.agreement.is_plain and self.scoring != BRIER
+    def fits_bins(self) -> bool:
+        """Whether rows may be ranked in bins."""
+        return self.agreement.fits_bins and self.scoring != BRIER
 
     def find_gains(self, rows: Positions, asked: Floats) -> NDArray[Any]:
         """Return what votes of training rows earn for labels, shape (n_asked, n_rows)."""
@@ -658,6 +664,7 @@ class ShardedKNNGame:
     sha256: str  # Hash of the table's cells
     column_info: ColumnTable
     label_counts: dict[Any, int]  # Rows by label; empty if there are too many numbers
+    radius: float | None = None  # If rows within a distance vote, instead of the nearest
 
     @property
     def class_counts(self) -> Integers | None:
@@ -673,7 +680,7 @@ class ShardedKNNGame:
         y_val: Any,
         *,
         n_neighbors: int,
-        scoring: KNNScoring | None,
+        scoring: KNNScoring | NeighborAgreement | None,
         scale: Scale,
         column_types: ColumnTypes | None,
         empty: EmptyPolicy,
@@ -684,12 +691,15 @@ class ShardedKNNGame:
         """Check the parameters, and summarize the columns in one pass over the shards."""
         if scoring == BRIER:
             raise ValueError(f"scoring={BRIER!r} is for tables in memory; use {AGREEMENT!r}.")
+        classes, name, radius = wants_classes(scoring), cast(str, scoring), None
         if isinstance(scoring, NeighborAgreement):
-            raise TypeError(
-                f"scoring of a sharded table must be a string, got {scoring!r}; gains and divisors "
-                "are for tables in memory."
-            )
-        classes = wants_classes(scoring)
+            if not scoring.fits_bins or isinstance(scoring.balanced, str):
+                raise ValueError(
+                    "scoring of a sharded table must be a string, or NeighborAgreement with a "
+                    f"radius alone, got {scoring!r}; gains, weights, divisors and groups are for "
+                    "tables in memory."
+                )
+            name, radius = BALANCED if scoring.balanced else AGREEMENT, scoring.radius
         n_neighbors = check_count(n_neighbors, "n_neighbors")
         columns = Axis.from_groups(table.names, column_groups, what="column")
         summary = summarize_table(table, column_types, executor, show_progress=show_progress)
@@ -703,14 +713,14 @@ class ShardedKNNGame:
             classification=classes,
         )
         is_class = layout.target_scale is None
-        if is_class:
+        if is_class and radius is None:
             warn_too_many_neighbors(n_neighbors, table.shape[0])
-        scoring = scoring or ("neighbor_agreement" if is_class else "neg_mean_squared_error")
+        name = name or (AGREEMENT if is_class else "neg_mean_squared_error")
         counts = summary.labels.counts if isinstance(summary.labels, CategorySummary) else {}
         return cls(
-            table, layout, queries, columns, n_neighbors, scoring,
+            table, layout, queries, columns, n_neighbors, name,
             scale, dict(column_types or {}), check_empty_policy(empty), summary.sha256(table),
-            column_table(layout.scales, table, summary), counts,
+            column_table(layout.scales, table, summary), counts, radius,
         )  # fmt: skip
 
     @property
@@ -734,9 +744,10 @@ class ShardedKNNGame:
         validation = hashlib.sha256(queries.table.sha256().encode())
         validation.update(column_sha256(queries.target))
         groups = hashlib.sha256(self.columns.codes.astype("<i8").tobytes())
+        votes = {"n_neighbors": self.n_neighbors}
         return {
             "game": "ShardedKNNGame",
-            "n_neighbors": self.n_neighbors,
+            **(votes if self.radius is None else {"n_neighbors": None, "radius": self.radius}),
             "scoring": self.scoring,
             "scale": self.scale,
             "column_types": {str(name): describe(kind) for name, kind in self.column_types.items()},

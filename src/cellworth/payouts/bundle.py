@@ -448,7 +448,8 @@ def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> Absen
         data["X"],
         data.get("X_val"),
         data.get("y_val"),
-        n_neighbors=problem_spec["n_neighbors"],
+        # Rows within a radius have no number.
+        n_neighbors=problem_spec["n_neighbors"] or 1,
         scoring=problem_spec["scoring"],
         scale=problem_spec["scale"],
         # The problem spec holds column types in quotes.

@@ -404,12 +404,12 @@ class KNNValuer(TableValuer):
 
     def _ranking(self, game: Any) -> BinnedRanks | None:
         most = MOST_SORTED_ROWS if game.is_class else MOST_SORTED_NUMBERS
-        if not game.is_plain and self.ranking is not None:
+        if not game.fits_bins and self.ranking is not None:
             raise ValueError(
                 f"ranking must be None with {self.scoring!r}, got {self.ranking!r}; this score "
                 "needs exact ranks."
             )
-        return check_ranking(self.ranking, in_bins=game.is_plain and len(game.labels) > most)
+        return check_ranking(self.ranking, in_bins=game.fits_bins and len(game.labels) > most)
 
     def _effort(
         self, game: KNNGame, settings: Settings, with_label: bool, n_validation: Any

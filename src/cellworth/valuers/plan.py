@@ -465,7 +465,7 @@ def _ranker(
     return Ranker.of(
         scales, game.columns.codes[scales.positions].astype(np.int64), shard.rows.take(drawn),
         counts, target_scale, bins=bins, n_neighbors=game.n_neighbors, semivalue=semivalue,
-        n_players=n_rows,
+        n_players=n_rows, radius=game.radius,
     )  # fmt: skip
 
 
@@ -509,7 +509,7 @@ def _of_all_rows(summary: Summary, n_near: int) -> Summary:
     """Return a summary with as many nearest rows as that of the whole table."""
     n_pairs, rng = len(summary.counts), np.random.default_rng(0)
     rows = rng.integers(0, 2**40, n_pairs * n_near)
-    starts = np.arange(0, (n_pairs + 1) * n_near, n_near, dtype=np.uint32)
+    starts = np.arange(n_pairs + 1, dtype=np.uint32) * np.uint32(n_near)
     targets = None if summary.near[0].targets is None else rng.normal(size=len(rows))
     return Summary(summary.counts, {0: Near(rows, starts, targets)})
 

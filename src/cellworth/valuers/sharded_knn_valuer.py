@@ -45,7 +45,12 @@ from cellworth.knn.algorithms import (
     fold_rounds,
 )
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
-from cellworth.knn.knn_game import KNNScoring, ShardedKNNGame, sample_rows
+from cellworth.knn.knn_game import (
+    KNNScoring,
+    NeighborAgreement,
+    ShardedKNNGame,
+    sample_rows,
+)
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import check_validation_rows
 from cellworth.knn.tasks import CellCodes, TaskSchedule, WeightedQueries
@@ -149,10 +154,11 @@ class ShardedKNNValuer(Valuer):
     ----------
     n_neighbors : int, default=5
         Number of nearest rows that vote.
-    scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"}, \
-            default=None
+    scoring : {"neighbor_agreement", "balanced_neighbor_agreement", "neg_mean_squared_error"} or \
+            NeighborAgreement, default=None
         See :class:`~cellworth.KNNValuer`; None means neighbor agreement for classes and the squared
-        error for a numeric target.
+        error for a numeric target. Of :class:`~cellworth.knn.NeighborAgreement`, shards have the
+        radius and equal weights of classes.
     sampler : ColumnSampler, default=None
         Coalitions of columns; see :class:`~cellworth.KNNValuer`.
     ranking : BinnedRanks, default=None
@@ -211,7 +217,7 @@ class ShardedKNNValuer(Valuer):
         self,
         n_neighbors: int = 5,
         *,
-        scoring: KNNScoring | None = None,
+        scoring: KNNScoring | NeighborAgreement | None = None,
         sampler: ColumnSampler | None = None,
         ranking: BinnedRanks | None = None,
         scale: Scale = "robust",
@@ -580,6 +586,7 @@ class ShardedRun:
             n_neighbors=game.n_neighbors,
             semivalue=self.row_semivalue,
             n_players=n_rows,
+            radius=game.radius,
         )
         kind = KNNGroupAlgorithm if self.blocks.rows.grouped else KNNShardAlgorithm
         return kind(shards, ranker, self.schedule, self._codes())
