@@ -14,10 +14,10 @@ standard errors are over games, each the mean of its seeds.
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ from cellworth.sampling import (
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.sampling.semivalues import membership_weights
 from experiments import race_estimators
-from experiments.frame import Mean, Row, Tables, log, means
+from experiments.frame import Mean, Row, Tables, compute_part, log, means
 from experiments.race_estimators import Asked, Found, masks
 from experiments.tables import Table, draw_samples, load
 
@@ -179,8 +179,9 @@ def estimate(name: str, utilities: Any, interactions: Any, n_fits: int, seed: in
     return *OTHERS[name](game), len(game.seen)
 
 
-def race(name: str, utilities: Any, per_block: tuple[int, ...], seeds: range) -> list[Row]:
+def race(name: str, data: Path, per_block: tuple[int, ...], seeds: range) -> list[Row]:
     """Return errors, coverage and seconds of all estimators on one game."""
+    utilities = make_game(name, data)
     interactions = utilities - utilities[:, :1] - utilities[:1] + utilities[0, 0]
     exact = exact_values(interactions)
     found = []
@@ -206,22 +207,6 @@ def _coverage(values: Any, errors: Any, exact: Any) -> float:
     if errors is None or np.isnan(errors).any():
         return np.nan
     return float(np.mean(np.abs(values - exact) <= WIDTH_95 * errors))
-
-
-def race_once(
-    name: str, data: Path, per_block: tuple[int, ...], seeds: range, keep: Path | None
-) -> dict[str, Any]:
-    """Return the rows of a game and its CPU seconds, from the folder if it was raced before."""
-    file = keep / f"{name}, {per_block}, {seeds}.json" if keep else None
-    if file and file.exists():
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    began = time.process_time()
-    rows = race(name, make_game(name, data), per_block, seeds)
-    found = {"rows": rows, "seconds": time.process_time() - began}
-    if file:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found), encoding="utf-8")
-    return found
 
 
 def summarize(rows: list[Row], per_block: tuple[int, ...]) -> list[Row]:
@@ -282,7 +267,8 @@ def run(
     found = {}
     with threadpool_limits(1):
         for name in games:
-            found[name] = race_once(name, data, per_block, seeds, Path(keep) if keep else None)
+            compute = partial(race, name, data, per_block, seeds)
+            found[name] = compute_part(keep, f"{name}, {per_block}, {seeds}", compute)
             log(name)
     rows = [row for each in found.values() for row in each["rows"]]
     last = [row for row in rows if row["fits per block"] == per_block[-1]]

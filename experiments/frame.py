@@ -24,13 +24,14 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import binomtest
 
 from cellworth.data.datasets import table_folder
 
@@ -51,6 +52,8 @@ _HELPERS = {
 _PATHS = {"data", "keep", "python"}
 _PACKAGES = ("cellworth", "numpy", "scikit-learn", "numba")
 _BEGAN = time.perf_counter()
+# CPU seconds of parts that an earlier run kept.
+_earlier: list[float] = []
 # A table of a page: NAME is that of a file in docs/results, TITLE one of its tables; names of
 # columns may follow, each after " > ". A single figure: TITLE > first cell of the row > column.
 _IN_A_PAGE = re.compile(r"(<!-- result: (\S+) (.*?) -->\n).*?(<!-- end of result -->)", re.DOTALL)
@@ -91,6 +94,41 @@ def means(rows: Iterable[Row] | pd.DataFrame, by: Sequence[str], over: str | Non
     ]
 
 
+def sign_tests(differences: pd.DataFrame) -> pd.DataFrame:
+    """Return how many differences of each column are positive, with the p-value of a sign test.
+
+    The index names tables (last level) and what is tested on them. Differences of 0 do not count.
+    P-values are two-sided and corrected for all tests of the result (Holm).
+    """
+    tested = differences.groupby(level=list(range(differences.index.nlevels - 1)), sort=False)
+    won = tested.agg(lambda column: (column > 0).sum()).stack()
+    of = tested.agg(lambda column: (column != 0).sum()).stack()
+    chance = pd.Series([binomtest(k, n).pvalue if n else 1.0 for k, n in zip(won, of, strict=True)])
+    order = np.argsort(chance, kind="stable")
+    steps = chance.iloc[order] * np.arange(len(chance), 0, -1)
+    chance.iloc[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    shown = [f"{k} of {n} (p = {p:.2g})" for k, n, p in zip(won, of, chance, strict=True)]
+    return pd.Series(shown, won.index).unstack(sort=False)
+
+
+def compute_part(keep: str, name: str, compute: Callable[[], list[Row]]) -> Row:
+    """Return rows of a part and its CPU seconds; if a folder is named, it is computed only once."""
+    file = Path(keep) / f"{name}.json"
+    if keep and file.exists():
+        found = json.loads(file.read_text(encoding="utf-8"))
+        _earlier.append(found["seconds"])
+        return dict(found)
+    began = time.process_time()
+    rows = compute()
+    found = {"rows": rows, "seconds": time.process_time() - began}
+    if keep:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = file.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(found), encoding="utf-8")
+        unfinished.replace(file)
+    return found
+
+
 def log(*what: object) -> None:
     """Say how far an experiment is."""
     print(f"{time.perf_counter() - _BEGAN:6.0f} s ", *what, file=sys.stderr, flush=True)
@@ -115,6 +153,7 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
     experiment = importlib.import_module(f"experiments.{name}")
     given = (experiment.QUICK if quick else {}) | options
     wall, cpu = time.perf_counter(), time.process_time()
+    _earlier.clear()
     tables = experiment.run(**given)
     settings = {
         key: each.default for key, each in _parameters(experiment).items() if key not in _PATHS
@@ -124,8 +163,8 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
         "quick": quick,
         "options": _plain(settings),
         "tables": _plain(tables),
-        "seconds": round(time.perf_counter() - wall, 1),
-        "cpu_seconds": round(time.process_time() - cpu, 1),
+        "seconds": round(time.perf_counter() - wall + sum(_earlier), 1),
+        "cpu_seconds": round(time.process_time() - cpu + sum(_earlier), 1),
         "cores": os.cpu_count(),
         "versions": {each: version(each) for each in _PACKAGES}
         | {"Python": platform.python_version()},

