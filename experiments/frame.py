@@ -97,12 +97,12 @@ def means(rows: Iterable[Row] | pd.DataFrame, by: Sequence[str], over: str | Non
 def sign_tests(differences: pd.DataFrame) -> pd.DataFrame:
     """Return how many differences of each column are positive, with the p-value of a sign test.
 
-    The index names tables (last level) and what is tested on them. Differences of 0 do not count.
-    P-values are two-sided and corrected for all tests of the result (Holm).
+    The index names tables (last level) and what is tested on them. Differences of 0 and NaN do not
+    count. P-values are two-sided and corrected for all tests of the result (Holm).
     """
     tested = differences.groupby(level=list(range(differences.index.nlevels - 1)), sort=False)
     won = tested.agg(lambda column: (column > 0).sum()).stack()
-    of = tested.agg(lambda column: (column != 0).sum()).stack()
+    of = tested.agg(lambda column: ((column != 0) & column.notna()).sum()).stack()
     chance = pd.Series([binomtest(k, n).pvalue if n else 1.0 for k, n in zip(won, of, strict=True)])
     order = np.argsort(chance, kind="stable")
     steps = chance.iloc[order] * np.arange(len(chance), 0, -1)
