@@ -1,5 +1,6 @@
 # docker build -t cellworth . && docker run --rm -v "$PWD:/data" cellworth audit table.csv --target label
-FROM python:3.12-slim AS build
+ARG BASE=python:3.12-slim
+FROM ${BASE} AS build
 WORKDIR /source
 COPY . .
 RUN python -m venv /tools && /tools/bin/pip install --no-cache-dir "build>=1.2" \
@@ -7,7 +8,7 @@ RUN python -m venv /tools && /tools/bin/pip install --no-cache-dir "build>=1.2" 
     && python -m venv /opt/cellworth \
     && /opt/cellworth/bin/pip install --no-cache-dir "$(ls /wheel/*.whl)[report,excel,remote,sign]"
 
-FROM python:3.12-slim
+FROM ${BASE}
 COPY --from=build /opt/cellworth /opt/cellworth
 # Kernels are compiled for the processor that builds the image. Another one compiles its own, so the folder
 # belongs to the user.

@@ -6,7 +6,7 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
-project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
+project = tomllib.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]
 named = [extras[name] for name in ("dask", "plots", "ray", "report", "remote", "sign")]
 for dependency in chain(project["dependencies"], *named):

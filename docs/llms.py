@@ -78,4 +78,4 @@ def _ancestors(node):
 def _texts(env):
     for folder in ("tutorials", "how-to", "explanation", "about"):
         for page in _pages(env, folder):
-            yield _COMMENT.sub("", Path(env.doc2path(page)).read_text()).strip()
+            yield _COMMENT.sub("", Path(env.doc2path(page)).read_text(encoding="utf-8")).strip()

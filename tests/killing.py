@@ -125,7 +125,7 @@ class Driver:
 
     def __init__(self, module):
         paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed at the end)
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed at the end)
         self.process = subprocess.Popen(  # noqa: S603 (ours)
             [sys.executable, "-c", f"import {module}; {module}.main()"],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},

@@ -17,6 +17,8 @@ How to write a page. All blocks of a page run in order, in one new folder:
 - ``<!-- data: adult_train.csv -->`` anywhere copies a table of the shared data to the folder
   (``adult_train.csv.gz`` as it is, without ``.gz`` decompressed).
 - ``<!-- not run: reason -->`` before a block keeps it from running; its syntax is still looked at.
+- ``<!-- needs: mlflow==3.17.2 -->`` before a block keeps it from running, too, but for a test that
+  installs these packages (requirements of pip, with spaces between them).
 - ``<!-- slow: reason -->`` anywhere says that the page takes ten seconds or more.
 - ``![What it shows](../images/long-runs/errors.png)``, in a folder named like the page, is a
   picture that the blocks make: they write ``errors.png``, or a page ``errors.html`` to look at.
@@ -44,7 +46,7 @@ from pathlib import Path
 
 DATA = Path(__file__).parents[1].parent / "shared" / "data"
 _FENCE = re.compile(r"^ *(`{3,}|~{3,})\s*(.*?)\s*$")
-_MARK = re.compile(r"^ *<!-- (file|not run|data|slow): (.+?) -->\s*$")
+_MARK = re.compile(r"^ *<!-- (file|not run|needs|data|slow): (.+?) -->\s*$")
 _PICTURE = re.compile(r"!\[[^\]]+\]\(\.\./images/(.+)/(.+)\.png\)")
 _ENDED = "this command ended with"
 
@@ -76,7 +78,7 @@ class Page:
 def read(path):
     """The blocks and marks of a page."""
     path = Path(path)
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     shown = map(_PICTURE.match, lines)
     marks = [match.groups() for match in map(_MARK.match, lines) if match]
     return Page(
@@ -116,14 +118,18 @@ def _end(lines, start, position):
 # Running ----------------------------------------------------------------------------------------
 
 
-def run(path, take=None):
-    """Run a page in a new folder; return how many blocks were run."""
+def run(path, take=None, needs="", commands=()):
+    """Run a page in a new folder; return how many blocks were run.
+
+    Blocks that need other packages run only if ``needs`` names these; ``commands`` are the folders
+    of the commands that come with them.
+    """
     page = read(path)
     target = Path(path).resolve().parents[1] / "images" / Path(path).stem
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), _surroundings():
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), _surroundings(commands):
         for name in page.data:
             _copy_data(name)
-        ran = _run_blocks(page.blocks)
+        ran = _run_blocks(page.blocks, needs)
         for name in page.pictures:
             made = _find_picture(name)
             if take:
@@ -139,10 +145,10 @@ def _find_picture(name):
 
 
 @contextlib.contextmanager
-def _surroundings():
+def _surroundings(commands):
     before = dict(os.environ)
-    beside = str(Path(sys.executable).parent)
-    os.environ["PATH"] = beside + os.pathsep + os.environ.get("PATH", "")
+    beside = map(str, (*commands, Path(sys.executable).parent))
+    os.environ["PATH"] = os.pathsep.join([*beside, os.environ.get("PATH", "")])
     os.environ.update(MPLBACKEND="Agg", COLUMNS="100")
     os.environ.setdefault("CELLWORTH_DATA", str(DATA))
     try:
@@ -159,15 +165,15 @@ def _copy_data(name):
         Path(name).write_bytes(gzip.decompress((DATA / f"{name}.gz").read_bytes()))
 
 
-def _run_blocks(blocks):
+def _run_blocks(blocks, needs):
     namespace, printed, ran = {"__name__": "__main__"}, None, 0
     for block in blocks:
         came, printed = printed, None
-        if block.mark == "not run":
+        if block.mark == "not run" or (block.mark == "needs" and block.said != needs):
             check_syntax(block)
         elif block.mark == "file":
             Path(block.said).parent.mkdir(parents=True, exist_ok=True)
-            Path(block.said).write_text(block.content)
+            Path(block.said).write_text(block.content, encoding="utf-8")
         elif block.language == "python":
             printed = _run_python(block, namespace)
             ran += 1

@@ -1,5 +1,8 @@
 """Every block of every page runs as printed, or says why it does not."""
 
+import os
+import subprocess
+import venv
 from pathlib import Path
 
 import pytest
@@ -41,6 +44,26 @@ def test_every_picture_that_a_page_made_is_shown_by_it():
     }
     assert made == shown
     assert len(shown) >= 12
+
+
+def needs():
+    """What blocks of all pages need, each with its page."""
+    found = ((page, block) for page in all_pages() for block in pages.read(page).blocks)
+    return sorted({(page, block.said) for page, block in found if block.mark == "needs"})
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "packages"), needs(), ids=lambda value: getattr(value, "stem", value)
+)
+def test_a_recipe_prints_what_it_shows_with_the_real_packages(page, packages, tmp_path):
+    # In an environment of their own: cellworth is found there as the command of this one.
+    venv.create(tmp_path, with_pip=True)
+    commands = tmp_path / ("Scripts" if os.name == "nt" else "bin")
+    install = [commands / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
+    subprocess.run([*install, *packages.split()], check=True)  # noqa: S603 (named on our page)
+    pages.run(page, needs=packages, commands=[commands])
 
 
 def test_the_readme_has_its_blocks():
@@ -89,6 +112,7 @@ FINE = {
     "a picture": (
         block("python", "open('it.html', 'w').close()"), "![It](../images/page/it.png)"
     ),
+    "what needs a package": ("<!-- needs: airflow -->", block("console", "$ no such command")),
     "a job that is not run": (
         "<!-- not run: there is no Slurm here -->", block("bash", "sbatch --array=0-9 shards.sh")
     ),
@@ -133,6 +157,15 @@ WRONG = {
 def test_a_page_may_not_show(parts, complaint, tmp_path):
     with pytest.raises(AssertionError, match=complaint):
         pages.run(write_page(tmp_path, *parts))
+
+
+def test_what_needs_packages_runs_where_they_are(tmp_path):
+    page = write_page(tmp_path, "<!-- needs: b==1 -->", block("console", "$ tool\n1"))
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\necho 1\n")
+    tool.chmod(0o755)
+    assert pages.run(page) == pages.run(page, needs="a==1", commands=[tmp_path]) == 0
+    assert pages.run(page, needs="b==1", commands=[tmp_path]) == 1
 
 
 def test_a_slow_page_says_so(tmp_path):

@@ -4,7 +4,6 @@ import ast
 import doctest
 import inspect
 import re
-import resource
 import subprocess
 import sys
 import typing
@@ -231,8 +230,38 @@ def test_all_names_can_be_imported_where_no_heavy_package_is_installed():
     run_python(f"{blocked}; import cellworth; print(cellworth.__version__)")
 
 
+VALUED = """
+import sys
+sys.modules.update(dict.fromkeys({absent!r}))
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from cellworth import {name}
+from cellworth.runtime import MaxTasks
+X = np.random.default_rng(0).normal(size=(8, 3))
+y = [0, 1] * 4
+print({name}({parameters}).fit(X, y{validation}).valuation_.values.shape)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("absent", "name", "parameters"),
+    [
+        (("numba", "pyarrow"), "MonteCarloValuer", "LogisticRegression(), stop=MaxTasks(2)"),
+        (("numba", "pyarrow"), "LeaveOneOutValuer", "LogisticRegression()"),
+        (("numba", "pyarrow"), "OutOfBagValuer", ""),
+        (("pyarrow",), "KNNValuer", "2"),
+    ],
+)
+def test_tables_in_memory_are_valued_without(absent, name, parameters):
+    validation = "" if name == "OutOfBagValuer" else ", X_val=X, y_val=y"
+    code = VALUED.format(absent=absent, name=name, parameters=parameters, validation=validation)
+    assert run_python(code) == "(8, 3)"
+
+
 def cpu_seconds(*arguments):
     """CPU time of a Python process."""
+    resource = pytest.importorskip("resource", reason="Windows does not tell it")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], check=True, capture_output=True)  # noqa: S603
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -154,7 +154,7 @@ class Deadly(Toy):
 
     def count(self, rows, number):
         log = Path(f"{self.log}-of-kills")
-        n_kills = log.read_text().count("start") if log.exists() else 0
+        n_kills = log.read_text(encoding="utf-8").count("start") if log.exists() else 0
         if n_kills < self.n_kills:
             with survivor.logged(log, "kill"):
                 os._exit(1)

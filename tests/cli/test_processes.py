@@ -108,6 +108,16 @@ def test_workers_that_die_are_a_reason_to_try_again(home, tmp_path):
     assert "workers died 6 times in a row" in err
 
 
+@pytest.mark.slow
+def test_letters_that_the_code_page_of_a_pipe_lacks_are_escaped(tmp_path):
+    rows = [f"Ulm,{row}" for row in range(20)]
+    (tmp_path / "towns.csv").write_text("\n".join(["東京,n", *rows]), encoding="utf-8")
+    code_page = os.environ | {"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    code, out, err = done(started("audit", "towns.csv", "--quick", cwd=tmp_path, env=code_page))
+    assert code == 0, err
+    assert r"\u6771\u4eac" in out
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_commands_and_options(tmp_path):
     script = f"""

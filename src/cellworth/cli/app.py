@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import io
 import json
 import logging
 import math
@@ -389,7 +390,7 @@ class Program(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Start the program; discard output to a closed stream."""
-        _open_closed_streams()
+        _prepare_streams()
         logger = logging.getLogger("cellworth")
         level = logger.level
         logger.setLevel(logging.WARNING)
@@ -421,12 +422,15 @@ class Program(click.Group):
                 _raise(ctx, _as_click_error(error), error)
 
 
-def _open_closed_streams() -> None:
-    # Otherwise the next opened file would get the number of the closed stream.
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (to the end)
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (to the end)
+def _prepare_streams() -> None:
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            # Otherwise the next opened file would get the number of the closed stream.
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+            # A pipe on Windows has a code page, which may lack letters of a table.
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _as_click_error(error: BaseException) -> click.ClickException:

@@ -404,9 +404,10 @@ def write_atomically(
     after writing, if it depends on the content.
     """
     if isinstance(path, RemotePath):
-        with tempfile.NamedTemporaryFile(prefix="cellworth-") as copy:
-            yield cast("BinaryIO", copy)
-            copy.flush()
+        # A file in a folder, because Windows opens no temporary file twice.
+        with tempfile.TemporaryDirectory(prefix="cellworth-") as folder:
+            with Path(folder, "file").open("xb") as copy:
+                yield copy
             path = path if named is None else path.with_name(named())
             path.upload(Path(copy.name), replacing=replacing)
         return

@@ -33,7 +33,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -356,7 +356,9 @@ class SharedPickle:
     def load_and_remove(self) -> Any:
         """Return the object and delete the file; its arrays stay valid while they are used."""
         obj = self.load()
-        self.path.unlink()
+        # Windows deletes no mapped file; the folder goes after the run.
+        with suppress(PermissionError):
+            self.path.unlink()
         return obj
 
 

@@ -214,7 +214,6 @@ class _RayPool(ClusterPool):
 
 def _import_ray() -> Any:
     try:
-        import ray
         import ray.exceptions
     except ImportError as error:
         raise ImportError("Ray() needs ray; pip install 'cellworth[ray]'.") from error

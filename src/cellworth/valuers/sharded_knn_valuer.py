@@ -537,12 +537,12 @@ class ShardedRun:
             )
             valuation = self._valuation(finished, home / "values", problem_spec, method)
         if self.folder is None and isinstance(home, Path):
-            shutil.rmtree(home / "rows")
+            shutil.rmtree(home / "rows", ignore_errors=True)
             if isinstance(valuation.moments, StoredMoments):
                 # Lists of rows and the like use these files, too.
                 valuation.moments.delete_with_last_copy(home)
             else:
-                shutil.rmtree(home)
+                shutil.rmtree(home, ignore_errors=True)
         n_done = valuation.provenance.sessions[0].tasks
         warn_if_interrupted(n_done, self.schedule, interrupted=finished.interrupted)
         return valuation
