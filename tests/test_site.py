@@ -1,4 +1,7 @@
-"""The documentation is built from a clean copy, without warnings, and its links hold."""
+"""The documentation is built from a clean copy, without warnings; its links hold; it fits screens.
+
+Pages are looked at in Chromium where AXE is the path of axe.min.js (npm install axe-core).
+"""
 
 import importlib.util
 import json
@@ -8,6 +11,7 @@ import subprocess
 import sys
 import time
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -121,3 +125,44 @@ def test_an_example_can_be_run_in_colab_and_binder(site):
         first, *others = json.loads(notebook.read_text())["cells"]
         assert first["source"][0].startswith("%pip install")
         assert others
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield started
+        started.close()
+
+
+PAGES = (
+    "index",
+    "tutorials/data-scientist",
+    "how-to/audit",
+    "how-to/choosing-a-method",
+    "gallery/plot_audit",
+    "reference/api/cellworth.KNNValuer",
+)
+
+
+@pytest.mark.skipif("AXE" not in os.environ, reason="AXE names no axe.min.js")
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_screens_and_axe_finds_nothing_serious(site, browser, name):
+    for width, scheme in product((1280, 390), ("light", "dark")):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = context.new_page()
+        page.goto((site[0] / f"{name}.html").as_uri())
+        assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+        page.evaluate(Path(os.environ["AXE"]).read_text(encoding="utf-8"))
+        found = page.evaluate("axe.run().then((result) => result.violations)")
+        serious = {
+            (one["id"], one["nodes"][0]["html"])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        }
+        assert serious == set()
+        context.close()
