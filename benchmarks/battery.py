@@ -190,7 +190,7 @@ def split(valuation: Any, owners: Any, *, amount: str, **policy: Any) -> Any:
 
 def suspects(X: Any, y: Any, valuation: Any = None, **given: Any) -> Any:
     """Return the most suspicious cells."""
-    return cw.suspect_cells(X, y, valuation=valuation, **given)
+    return cw.suspect_cells(X, y, valuation=valuation, **given).to_frame()
 
 
 repair, verify = cw.repair_cells, cw.verify_bundle

@@ -44,9 +44,7 @@ valuer = KNNValuer(
     runtime=Runtime(progress=False),
 )
 valuation = valuer.fit(wrong, y, **validation).valuation_
-suspects = suspect_cells(wrong, y, valuation=valuation, k=5)
-for reason in suspects["reason"]:
-    print("-", reason)
+suspect_cells(wrong, y, valuation=valuation, k=5)
 
 # %%
 # How many cells must be checked? The anomaly score needs few. Values are not made for this: they
@@ -65,7 +63,7 @@ print(f"{by_score.cells_to_find(8)} of {typos.size:,} cells to find 8 of 10")
 # else changes. Then a model is trained on both tables and scored on held-out rows, other than the
 # validation rows.
 
-looked_at = suspect_cells(wrong, y, valuation=valuation, k=100)
+looked_at = suspect_cells(wrong, y, valuation=valuation, k=100).to_frame()
 ages = looked_at[(looked_at["column"] == "age") & looked_at["row"].isin(young)]
 print(f"{len(ages)} of the 10 are among the first hundred")
 corrected = repair_cells(wrong, ages, how="values", values=X.loc[ages["row"], "age"].tolist())

@@ -45,6 +45,14 @@ CALLABLES = {path: thing for path, thing in PUBLIC.items() if inspect.isroutine(
 CHOICES = {"games.EmptyPolicy", "games.ErrorPolicy"}
 
 
+def test_every_result_has_a_view_for_notebooks():
+    results = {path for path, thing in PUBLIC.items() if hasattr(thing, "to_frame")}
+    results |= {"Owners", "valuers.Plan", "valuers.ShardPlan", "payouts.IntervalPlan"}
+    results |= {"payouts.Verdict"}
+    assert len(results) > 15
+    assert [path for path in sorted(results) if not hasattr(PUBLIC[path], "_repr_html_")] == []
+
+
 def test_the_door_has_these_names():
     assert DOOR == [
         "DataWarning",

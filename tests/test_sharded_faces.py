@@ -71,7 +71,7 @@ def test_suspicious_cells_of_a_table_in_memory_have_their_worth(both):
 
     rng = np.random.default_rng(1)
     X, y = pd.DataFrame(rng.normal(size=(50, 4)), columns=called()), np.arange(50) % 2
-    one, other = (suspect_cells(X, y, valuation=v, k=5) for v in both)
+    one, other = (suspect_cells(X, y, valuation=v, k=5).to_frame() for v in both)
     pd.testing.assert_frame_equal(one, other)
     told = [report.summarize(v, X, y, k=5)["cells"] for v in both]
     assert told[0] == told[1]

@@ -26,7 +26,7 @@ def read(home):
 
 def test_suspects_are_those_of_the_library(home, read):
     valuation = load(home.values)
-    again = suspect_cells(read.X, read.y, valuation=valuation, k=7, backend="pyarrow").to_pylist()
+    again = suspect_cells(read.X, read.y, valuation=valuation, k=7).to_frame("pyarrow").to_pylist()
     found = json.loads(fine("suspects", home.values, "-k", 7, "--json"))["cells"]
     assert found == again
     text = fine("suspects", home.values, "-k", 7)
@@ -77,6 +77,9 @@ def test_a_report_is_one_page(home, tmp_path):
     assert page.startswith("<!doctype html>")
     assert "People" in page
     assert cellworth("report", home.values, "-o", path).code == 2
+    assert "What changed" not in page
+    fine("report", home.values, "-o", path, "--before", home.values, "--force")
+    assert "What changed" in path.read_text(encoding="utf-8")
     fine("report", home.values, "-o", path, "--no-cells", "--force")
     assert path.read_text(encoding="utf-8") != page
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cellworth.cli.app import escape_formula, escape_json
-from cellworth.valuation.values import visible_text
+from cellworth.data.tables import visible_text
 from shell import TABLE, cellworth, fine
 
 # Leaves a trace wherever it is imported.

@@ -348,7 +348,7 @@ def test_a_list_of_suspects_that_was_saved_and_edited_is_read_back(library, tmp_
         "tall": size > 50,
     }
     table = pd.DataFrame(columns) if library == "pandas" else pl.DataFrame(columns)
-    suspects = suspect_cells(table, columns["kind"], k=40)
+    suspects = suspect_cells(table, columns["kind"], k=40).to_frame()
     file = tmp_path / "suspects.csv"
     if library == "pandas":
         suspects.to_csv(file, index=False)

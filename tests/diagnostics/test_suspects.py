@@ -56,12 +56,17 @@ def valued():
     return X, y, wrong, valuer.valuation_
 
 
+def list_suspects(*given, backend=None, **settings):
+    """Return the suspects as a data frame."""
+    return suspect_cells(*given, **settings).to_frame(backend)
+
+
 COLUMNS = ["rank", "row", "column", "cell", "typical", "anomaly_score"]
 
 
 def test_the_list_says_where_what_and_why(valued):
     X, y, wrong, valuation = valued
-    cells = suspect_cells(X, y, valuation=valuation, k=7)
+    cells = list_suspects(X, y, valuation=valuation, k=7)
     assert list(cells.columns) == [
         *COLUMNS, "value", "sampling_se", "validation_se", "reason",
     ]  # fmt: skip
@@ -78,7 +83,7 @@ def test_the_list_says_where_what_and_why(valued):
 
 def test_cells_are_in_the_order_of_anomaly_score(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(X, y, valuation=valuation, k=10_000)
+    cells = list_suspects(X, y, valuation=valuation, k=10_000)
     assert len(cells) == X.size
     anomaly_score = anomaly_scores(X, y)
     assert cells["anomaly_score"].tolist() == sorted(anomaly_score.ravel(), reverse=True)
@@ -92,20 +97,20 @@ def test_cells_are_in_the_order_of_anomaly_score(valued):
 
 def test_without_a_valuation_there_are_no_values():
     X, y, _ = people()
-    assert list(suspect_cells(X, y).columns) == [*COLUMNS, "reason"]
+    assert list(list_suspects(X, y).columns) == [*COLUMNS, "reason"]
 
 
 def test_errors_are_listed_as_far_as_the_valuation_knows_them():
     X, y, _ = people()
     valuer = OutOfBagValuer(n_trees=30, random_state=0).fit(X, y)
-    listed = suspect_cells(X, y, valuation=valuer.valuation_).columns
+    listed = list_suspects(X, y, valuation=valuer.valuation_).columns
     assert "validation_se" not in listed
     assert "sampling_se" in listed
 
 
 def test_by_value_ranks_what_is_low_for_its_column_and_class(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(X, y, valuation=valuation, by="value", k=5)
+    cells = list_suspects(X, y, valuation=valuation, by="value", k=5)
     relative = standardize_values(valuation.values, y)
     np.testing.assert_allclose(
         cells["value"], valuation.values.ravel()[np.argsort(relative, axis=None)[:5]]
@@ -135,7 +140,7 @@ def test_rounding_is_no_difference_in_value():
 
 def test_a_value_that_is_not_low_is_not_called_low(valued):
     X, y, _, valuation = valued
-    cells = suspect_cells(X, y, valuation=valuation, by="value", k=X.size)
+    cells = list_suspects(X, y, valuation=valuation, by="value", k=X.size)
     assert "standard deviations above the median" in cells["reason"].iloc[-1]
     assert not cells["reason"].str.contains(" -").any()
 
@@ -145,7 +150,7 @@ def test_unvisited_blocks_are_not_listed_by_value():
     valuer = OutOfBagValuer(n_trees=2, random_state=0).fit(X, y)
     visited = int((~np.isnan(valuer.values_)).sum())
     assert 0 < visited < X.size
-    assert len(suspect_cells(X, y, valuation=valuer.valuation_, by="value", k=X.size)) == visited
+    assert len(list_suspects(X, y, valuation=valuer.valuation_, by="value", k=X.size)) == visited
 
 
 def test_a_cell_of_a_group_has_the_value_of_its_block():
@@ -155,12 +160,12 @@ def test_a_cell_of_a_group_has_the_value_of_its_block():
     blocks = Blocks.cut(X.index, X.columns, row_groups=row_groups, column_groups=parts)
     game = TableGame(np.random.default_rng(1).normal(size=(8, 4)))
     valuation = value_game(game, blocks, stop=MaxTasks(9), random_state=0)
-    cells = suspect_cells(X, y, valuation=valuation, k=X.size)
+    cells = list_suspects(X, y, valuation=valuation, k=X.size)
     groups = dict(zip(X.index, row_groups, strict=True))
     for _, cell in cells.iterrows():
         column = "p" if cell["column"] == "pay" else "who"
         assert cell["value"] == valuation.loc[groups[cell["row"]], column]
-    by_value = suspect_cells(X, y, valuation=valuation, k=X.size, by="value")
+    by_value = list_suspects(X, y, valuation=valuation, k=X.size, by="value")
     assert sorted(by_value["value"]) == sorted(cells["value"])
 
 
@@ -168,7 +173,7 @@ def test_the_values_of_labels_are_ignored():
     X, y, _ = people(20)
     X.columns = [1, 2, 3]
     valuation = KNNValuer(random_state=0).fit(X, y, value_labels=True).valuation_
-    cells = suspect_cells(X, y, valuation=valuation, k=X.size)
+    cells = list_suspects(X, y, valuation=valuation, k=X.size)
     assert set(cells["column"]) == {1, 2, 3}
     at = cells.iloc[0]
     assert at["value"] == valuation.loc[at["row"], str(at["column"])]
@@ -176,8 +181,8 @@ def test_the_values_of_labels_are_ignored():
 
 def test_columns_are_matched_by_name(valued):
     X, y, _, valuation = valued
-    ordered = suspect_cells(X, y, valuation=valuation, k=20)
-    mixed_up = suspect_cells(X[["pay", "age", "job"]], y, valuation=valuation, k=20)
+    ordered = list_suspects(X, y, valuation=valuation, k=20)
+    mixed_up = list_suspects(X[["pay", "age", "job"]], y, valuation=valuation, k=20)
     wanted = ["row", "column", "value", "anomaly_score"]
     pd.testing.assert_frame_equal(
         *(cells[wanted].sort_values(wanted[:2], ignore_index=True) for cells in (ordered, mixed_up))
@@ -189,7 +194,7 @@ def test_the_list_does_not_depend_on_the_order_of_rows(valued):
     rows = np.random.default_rng(3).permutation(len(X))
     wanted = ["row", "column", "cell", "typical", "anomaly_score", "reason"]
     one, other = (
-        suspect_cells(X.iloc[order], y[order], k=X.size)[wanted]
+        list_suspects(X.iloc[order], y[order], k=X.size)[wanted]
         .sort_values(wanted[:2], ignore_index=True)
         for order in (slice(None), rows)
     )  # fmt: skip
@@ -200,8 +205,8 @@ def test_the_list_does_not_depend_on_the_order_of_rows(valued):
 def test_other_libraries_get_their_own_data_frame_with_text(convert):
     X, y, _ = people()
     X = X.reset_index(drop=True)
-    expected = suspect_cells(X, y, k=30)
-    cells = suspect_cells(convert(X), y, k=30)
+    expected = list_suspects(X, y, k=30)
+    cells = list_suspects(convert(X), y, k=30)
     assert type(cells) is type(convert(X))
     listed = {name: cells[name].to_numpy().tolist() for name in expected}
     assert listed["cell"] == [str(cell) for cell in expected["cell"]]
@@ -211,18 +216,18 @@ def test_other_libraries_get_their_own_data_frame_with_text(convert):
 
 def test_numbers_stay_numbers_in_every_library():
     X = pl.DataFrame({"a": [1, 2, 3, 90], "b": [1.5, None, 2.5, 0.5]})
-    cells = suspect_cells(X, [0, 1, 0, 1], k=8)
+    cells = list_suspects(X, [0, 1, 0, 1], k=8)
     assert cells["cell"].dtype == pl.Float64
     assert cells["cell"].null_count() == 1
-    assert suspect_cells(X[["a"]], [0, 1, 0, 1])["cell"].dtype == pl.Int64
-    as_pandas = suspect_cells(X, [0, 1, 0, 1], backend="pandas")
+    assert list_suspects(X[["a"]], [0, 1, 0, 1])["cell"].dtype == pl.Int64
+    as_pandas = list_suspects(X, [0, 1, 0, 1], backend="pandas")
     assert as_pandas["cell"].dtype == object
     assert {type(cell) for cell in as_pandas["cell"]} == {int, float, type(None)}
 
 
 def test_dates_stay_dates_where_there_is_nothing_else():
     X = pl.DataFrame({"when": [date(2020, 1, 1), date(2020, 1, 3), None, date(2031, 1, 1)]})
-    cells = suspect_cells(X, [0, 1, 0, 1])
+    cells = list_suspects(X, [0, 1, 0, 1])
     assert cells["cell"].dtype.is_temporal()
     assert cells["cell"].null_count() == 1
 
@@ -230,12 +235,12 @@ def test_dates_stay_dates_where_there_is_nothing_else():
 def test_values_are_read_chunk_by_chunk(valued, monkeypatch):
     X, y, _, valuation = valued
     expected = {
-        by: suspect_cells(X, y, valuation=valuation, by=by) for by in ("anomaly_score", "value")
+        by: list_suspects(X, y, valuation=valuation, by=by) for by in ("anomaly_score", "value")
     }
     original = valuation.iter_rows
     monkeypatch.setattr(type(valuation), "iter_rows", lambda self: original(7))
     for by, cells in expected.items():
-        pd.testing.assert_frame_equal(suspect_cells(X, y, valuation=valuation, by=by), cells)
+        pd.testing.assert_frame_equal(list_suspects(X, y, valuation=valuation, by=by), cells)
 
 
 def test_reasons_tell_missing_values_targets_and_lone_rows():
@@ -243,14 +248,14 @@ def test_reasons_tell_missing_values_targets_and_lone_rows():
     X = pd.DataFrame({"when": pd.date_range("2020-01-01", periods=60), "kind": ["a", "b"] * 30})
     X.loc[7, "kind"] = None
     X.loc[9, "when"] = pd.NaT
-    reasons = suspect_cells(X, rng.normal(size=60), k=200)
+    reasons = list_suspects(X, rng.normal(size=60), k=200)
     reasons = reasons.set_index(["row", "column"])["reason"]
     assert reasons[7, "kind"].startswith("kind is missing where rows like it (near target ")
     assert "the rarest of 60 for this target" in reasons[7, "kind"]
     assert reasons[9, "when"].startswith("when is missing where rows like it (near target ")
     assert " have about 2020-0" in reasons[9, "when"]
     labels = ["one"] * 59 + ["other"]
-    alone = suspect_cells(X.iloc[[59, *range(59)]], labels[::-1], k=200)
+    alone = list_suspects(X.iloc[[59, *range(59)]], labels[::-1], k=200)
     alone = alone[alone["row"] == 59].iloc[0]
     assert alone["typical"] is None
     assert ", and no other row has the label 'other'; among the 3 rarest of 60" in alone["reason"]
@@ -258,7 +263,7 @@ def test_reasons_tell_missing_values_targets_and_lone_rows():
 
 def test_what_rows_like_it_have_too_is_said_so():
     X = pd.DataFrame({"a": [1.25] * 10, "b": ["x"] * 10})
-    cells = suspect_cells(X, ["one", "two"] * 5, k=1)
+    cells = list_suspects(X, ["one", "two"] * 5, k=1)
     assert cells["reason"][0] == (
         "a is 1.25, as in rows like it (label 'one'); among the 10 rarest of 10 for this label."
     )
@@ -268,7 +273,7 @@ def test_reasons_are_short_and_keep_their_direction():
     hebrew = "\u05de\u05d7\u05d9\u05e8"
     long = "wide " * 1000
     X = pd.DataFrame({hebrew: ["oval"] * 19 + [long], "n" * 5000: [hebrew] + ["round"] * 19})
-    cells = suspect_cells(X, ["red", "blue"] * 10, k=40).set_index(["row", "column"])
+    cells = list_suspects(X, ["red", "blue"] * 10, k=40).set_index(["row", "column"])
     assert cells["reason"].str.len().max() < 400
     first = cells.loc[(19, hebrew)]
     assert first["cell"] == long
@@ -282,7 +287,7 @@ def test_reasons_are_short_and_keep_their_direction():
 def test_reasons_give_the_lower_of_two_ranks():
     X, y, _ = people()
     evidence = Evidence.of(Table.from_data(X, called="X"), y, None)
-    cells = suspect_cells(X, y, k=X.size)
+    cells = list_suspects(X, y, k=X.size)
     kinds = set()
     for row, name, reason in zip(cells["row"], cells["column"], cells["reason"], strict=True):
         at = X.index.get_loc(row), X.columns.get_loc(name)
@@ -321,7 +326,7 @@ def wordy_table():
     ],
 )
 def test_reasons_have_at_most_25_words(X, y):
-    reasons = suspect_cells(X, y, k=1000)["reason"].tolist()
+    reasons = list_suspects(X, y, k=1000)["reason"].tolist()
     assert max(len(reason.split()) for reason in reasons) <= 25
     assert all(reason.endswith(".") for reason in reasons)
 
@@ -330,7 +335,7 @@ def test_reasons_have_at_most_25_words(X, y):
 def test_reasons_by_value_have_at_most_25_words(y):
     X, _ = wordy_table()
     valuation = KNNValuer(random_state=0).fit(X, y).valuation_
-    reasons = suspect_cells(X, y, valuation=valuation, by="value", k=X.size)["reason"]
+    reasons = list_suspects(X, y, valuation=valuation, by="value", k=X.size)["reason"]
     assert reasons.str.split().str.len().max() <= 25
 
 
@@ -344,7 +349,7 @@ def test_numbers_have_thousands_separators_unless_they_may_be_years(number, text
 
 
 def test_a_single_row_has_nothing_to_be_compared_with():
-    cells = suspect_cells([[5.0]], ["a"])
+    cells = list_suspects([[5.0]], ["a"])
     assert cells["anomaly_score"].tolist() == [0.0]
     assert cells["reason"][0].endswith("; there is no other cell to compare it with.")
 
@@ -354,7 +359,7 @@ def test_a_number_that_nothing_comes_near_to_stands_first(impossible, row):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(200, 10))
     X[row, 3] = impossible
-    first = suspect_cells(X, rng.integers(2, size=200), k=1).iloc[0]
+    first = list_suspects(X, rng.integers(2, size=200), k=1).iloc[0]
     assert (first["row"], first["column"]) == (row, "x3")
     others = np.delete(X[:, 3], row)
     nearest = others[np.abs(others - impossible).argmin()]
@@ -377,7 +382,7 @@ def test_wrong_input_gets_a_sentence(valued, changed, sentence):
     X, y, _, valuation = valued
     given = {"valuation": valuation, "X": X, "y": y} | changed
     with pytest.raises((ValueError, TypeError), match=sentence):
-        suspect_cells(given.pop("X"), given.pop("y"), **given)
+        list_suspects(given.pop("X"), given.pop("y"), **given)
 
 
 @pytest.mark.parametrize(
@@ -408,7 +413,7 @@ def test_wrong_input_gets_a_sentence(valued, changed, sentence):
 def test_a_table_that_was_not_valued_is_rejected(valued, change, sentence):
     X, y, _, valuation = valued
     with pytest.raises(ValueError, match=sentence):
-        suspect_cells(change(X), y, valuation=valuation)
+        list_suspects(change(X), y, valuation=valuation)
 
 
 # What it finds: small versions of the tables in docs/explanation/suspects.md.
@@ -486,23 +491,23 @@ def test_arguments_in_another_order_get_a_sentence(valued):
     order = r"got a Valuation; call suspect_cells\(X, y, valuation=valuation\)"
     for given in ((valuation, X), (X, valuation), (valuation, y)):
         with pytest.raises(TypeError, match=order):
-            suspect_cells(*given)
+            list_suspects(*given)
     with pytest.raises(
         TypeError, match="valuation must be a Valuation, got KNNValuer; pass the valuation_"
     ):
-        suspect_cells(X, y, valuation=KNNValuer())
+        list_suspects(X, y, valuation=KNNValuer())
 
 
 def test_the_column_that_named_groups_of_rows_is_left_out(valued):
     X, y, _, _ = valued
     grouped = X.assign(team=[f"team {i % 7}" for i in range(len(X))])
     valuer = KNNValuer().fit(grouped, y, row_groups="team")
-    cells = suspect_cells(grouped, y, valuation=valuer.valuation_, k=9)
-    pd.testing.assert_frame_equal(cells, suspect_cells(X, y, valuation=valuer.valuation_, k=9))
+    cells = list_suspects(grouped, y, valuation=valuer.valuation_, k=9)
+    pd.testing.assert_frame_equal(cells, list_suspects(X, y, valuation=valuer.valuation_, k=9))
     with pytest.raises(
         ValueError, match="X must have the columns of the valuation, got a column 'team'"
     ):
-        suspect_cells(grouped.assign(team="other"), y, valuation=valuer.valuation_)
+        list_suspects(grouped.assign(team="other"), y, valuation=valuer.valuation_)
 
 
 def test_the_clearest_evidence_is_named():
@@ -520,6 +525,6 @@ def test_a_cell_that_only_trees_find_has_their_reason():
     one, two = rng.integers(0, 2, (2, 400))
     X = pd.DataFrame({"one": one, "two": two, "differ": np.where(one == two, "no", "yes")})
     X.loc[7, "differ"] = "no" if X.loc[7, "differ"] == "yes" else "yes"
-    first = suspect_cells(X, rng.integers(0, 2, 400), k=3)
+    first = list_suspects(X, rng.integers(0, 2, 400), k=3)
     assert 7 in first["row"].tolist()
     assert "times rarer in similar rows than in its column" in first["reason"].iloc[0]

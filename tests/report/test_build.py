@@ -55,9 +55,44 @@ def test_cells_are_the_suspects_with_their_reasons(summary):
     valuation, X, y = flowers()
     suspects = suspect_cells(X, y, valuation=valuation, k=100)
     lines = summary["cells"]["cells"]
-    assert [line["reason"] for line in lines] == suspects["reason"].tolist()
-    assert [line["value"] for line in lines] == suspects["value"].tolist()
-    assert [X.index[line["position"]] for line in lines] == suspects["row"].tolist()
+    assert [line["reason"] for line in lines] == suspects["reason"]
+    assert [line["value"] for line in lines] == suspects["value"]
+    assert [X.index[line["position"]] for line in lines] == suspects["row"]
+
+
+def test_suspects_are_grouped_by_column_and_by_what_is_unusual(summary):
+    groups, lines = summary["cells"]["groups"], summary["cells"]["cells"]
+    assert sorted(i for group in groups for i in group["cells"]) == list(range(len(lines)))
+    assert [group["cells"][0] for group in groups] == sorted(group["cells"][0] for group in groups)
+    pairs = [(group["column"], group["kind"]) for group in groups]
+    assert len(set(pairs)) == len(pairs) > 2
+    for group, pair in zip(groups, pairs, strict=True):
+        assert {(lines[i]["column"], lines[i]["kind"]) for i in group["cells"]} == {pair}
+        assert group["reason"] == lines[group["cells"][0]]["reason"]
+
+
+def test_changes_since_an_earlier_valuation_are_those_of_the_columns():
+    games = [[[0, 0, 0, 0], [0, 3, -1, 2]], [[0, 0, 0, 0], [0, 3, 4, 8]]]
+    before, after = (value_game(TableGame(game), (1, 2)) for game in games)
+    changes = report.summarize(after, None, before=before)["changes"]
+    first, last = before.columns().values, after.columns().values
+    assert [line["column"] for line in changes["columns"]] == ["1", "0"]
+    assert [line["value"] for line in changes["columns"]] == (last - first)[::-1].tolist()
+    assert [line["before"] for line in changes["columns"]] == first[::-1].tolist()
+    page = report.render(report.summarize(after, None, before=before))
+    assert "What changed" in page
+    assert "What changed" not in report.render(report.summarize(after, None))
+    with pytest.raises(TypeError, match="must be a Valuation, got str"):
+        report.summarize(after, None, before="values")
+
+
+def test_columns_that_only_one_of_two_valuations_has_are_new_or_gone():
+    X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    tables = [pd.DataFrame(X, columns=names) for names in (["a", "b"], ["a", "c"])]
+    before, after = (KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_ for X in tables)
+    page = report.render(report.summarize(after, None, before=before))
+    assert len(re.findall(r">new</td>", page)) == 1
+    assert len(re.findall(r">gone</td>", page)) == 1
 
 
 def test_rows_are_the_lowest_each_with_its_lowest_cell(summary):
@@ -188,10 +223,10 @@ def test_cells_are_ranked_by_the_column_types_that_were_given():
     valuation = KNNValuer().fit(codes, y, cv=3, column_types=column_types).valuation_
     lines = report.summarize(valuation, codes, y, k=72, column_types=column_types)["cells"]["cells"]
     suspects = suspect_cells(codes, y, valuation=valuation, k=72, column_types=column_types)
-    assert [line["anomaly_score"] for line in lines] == suspects["anomaly_score"].tolist()
-    assert [line["reason"] for line in lines] == suspects["reason"].tolist()
+    assert [line["anomaly_score"] for line in lines] == suspects["anomaly_score"]
+    assert [line["reason"] for line in lines] == suspects["reason"]
     guessed = report.summarize(valuation, codes, y, k=72)["cells"]["cells"]
-    assert [line["reason"] for line in guessed] != suspects["reason"].tolist()
+    assert [line["reason"] for line in guessed] != suspects["reason"]
 
 
 def test_cells_of_one_column_that_python_takes_for_equal_keep_their_contents():

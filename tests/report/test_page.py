@@ -315,7 +315,8 @@ def test_the_summary_says_what_was_predicted_and_what_to_do_first():
     shares = {"harmful_share": 0.125, "unclear_share": 0.5}
     page = text_of(summary | {"figures": summary["figures"] | shares})
     assert "Target: species . Classification" in page
-    assert "What to do first. 12.5% of the cells clearly lower the score. Look at the" in page
+    assert "What to do first. 12.5% of the cells clearly lower the score. Begin with row" in page
+    assert f": {summary['cells']['cells'][0]['reason']} Look at the" in page
     shares = {"harmful_share": 0.0, "unclear_share": 0.5}
     page = text_of(summary | {"figures": summary["figures"] | shares})
     assert "No cell clearly lowers the score." in page

@@ -12,10 +12,14 @@ import pytest
 from matplotlib.figure import Figure
 from sklearn.datasets import load_wine
 
-from cellworth import KNNValuer, plots, report, value_game
+from cellworth import KNNValuer, Owners, plots, report, suspect_cells, value_game
+from cellworth.data.tables import draw_bars, html_table
+from cellworth.diagnostics import detection_curve, measure_interactions
+from cellworth.games import TableGame
+from cellworth.payouts import IntervalPlan, Verdict
 from cellworth.runtime import MaxTasks
 from cellworth.sampling.moments import WIDTH_95, Signs
-from cellworth.valuation.values import draw_bars, table
+from cellworth.valuers import Plan
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 
@@ -157,7 +161,7 @@ def test_bars_are_as_long_as_numbers_are_large():
 
 
 def test_a_long_text_is_cut():
-    assert "x" * 39 + "…" in table({"name": ["x" * 100]})
+    assert "x" * 39 + "…" in html_table({"name": ["x" * 100]})
 
 
 def test_plots_are_methods_of_a_valuation(valuation):
@@ -188,3 +192,43 @@ def test_a_notebook_shows_the_report_in_a_frame_that_cannot_reach_the_notebook(v
     assert 'sandbox="allow-scripts"' in frame[2]
     assert "height:500px" in frame[2]
     assert repr(shown) == f"<page of {len(page):,} characters; a notebook shows it>"
+
+
+ROWS, LABELS = [[size, "abc"[size % 3]] for size in range(30)], ["small"] * 15 + ["large"] * 15
+SHARED = Owners(ROWS).assign("<ann>", columns="x0").assign("bob", rows=slice(3), columns="x1")
+PLAN = Plan("permutations", (30, 2), 40_000, 62, 0.002, limit=1000)
+
+
+@pytest.mark.parametrize(
+    ("result", "texts"),
+    [
+        (SHARED, ["Owners of 30 x 2 cells", "<ann>", "30", "5.0%", "unassigned"]),
+        (PLAN, ["The run takes about 1.33 min", "40,000", "Beyond the limit of 1,000."]),
+        (IntervalPlan("EUR", 8000.0, 4000.0, 100, 400), ["planned", "400", "4,000"]),
+        (Verdict(("files",), "ann should get 75."), ["no: ann should get 75."]),
+        (detection_curve([[0.9, 0.1]], [[True, False]]), ["inspected", "50%", "100.0%"]),
+        (measure_interactions(TableGame([[0, 0], [0, 1], [0, 1], [0, 1]])), ["0, 1", "-1.0000"]),
+        (suspect_cells(ROWS, LABELS, k=25), ["anomaly_score", "... and 5 more, in to_frame()"]),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_every_result_has_a_view_of_plain_elements(result, texts):
+    page = Page(result._repr_html_())
+    assert set(page.elements) <= PLAIN
+    assert set(texts) <= set(page.texts)
+
+
+def test_a_view_and_the_text_of_suspects_have_whole_reasons():
+    suspects = suspect_cells(ROWS, LABELS, k=25)
+    texts = Page(suspects._repr_html_()).texts
+    lines = repr(suspects).split("\n")
+    for reason, line in zip(suspects["reason"][:20], lines[1:], strict=False):
+        assert reason in texts
+        assert line.endswith(reason)
+    assert "..." in lines[-1]
+    assert len(lines) == 22
+
+
+def test_numbers_with_separators_and_percent_signs_are_on_the_right():
+    page = html_table({"n": ["1,000", "7"], "share": ["-3.5%", "nan"], "of": ["1 to 2", "3"]})
+    assert re.findall(r'<th align="(\w+)"', page) == ["right", "right", "left"]

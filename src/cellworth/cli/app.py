@@ -639,6 +639,6 @@ def _show(text: str, keep: str = "") -> str:
     if all(one.isprintable() or one in keep for one in text):
         return text
     # Imported only if needed: it loads numpy.
-    from cellworth.valuation.values import visible_text
+    from cellworth.data.tables import visible_text
 
     return visible_text(text, keep)

@@ -42,13 +42,12 @@ from cellworth.cli.schemas import AuditDocument, CheckDocument, LimitDocument
 from cellworth.cli.verdicts import WRITERS, write_verdict
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
 from cellworth.data.table_files import TextFormat
-from cellworth.data.tables import Table
+from cellworth.data.tables import Table, visible_text
 from cellworth.findings.data_audit import Audit, audit, list_lines
 from cellworth.findings.finding import Finding, FindingKind
 from cellworth.findings.reference_checks import ROWS_DRAWN
 from cellworth.valuation import load
 from cellworth.valuation.valuation import Valuation, format_score
-from cellworth.valuation.values import visible_text
 
 ANY = "any"
 # Only a reference shows these.

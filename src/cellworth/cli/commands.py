@@ -221,6 +221,7 @@ def explain(**arguments: Any) -> None:
 )  # fmt: skip
 @click.option("--title", help="Title of the report.")
 @click.option("--no-cells", is_flag=True, help="Show nothing about single rows or cells.")
+@click.option("--before", type=app.STORED, help="Folder of earlier values: say what changed.")
 @app.files_moved
 @click.option(
     "-o", "--output", type=app.STORED, default=Path("report.html"), show_default=True,

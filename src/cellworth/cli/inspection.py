@@ -54,6 +54,7 @@ from cellworth.cli.schemas import (
 from cellworth.data.blocks import Axis, some
 from cellworth.data.io import AnyPath, get_size, jsonable
 from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.tables import table_lines, visible_text
 from cellworth.diagnostics.explain import explain_column, explain_row
 from cellworth.diagnostics.suspects import suspect_cells
 from cellworth.report.page import text_of
@@ -61,7 +62,6 @@ from cellworth.runtime.checkpoint import merge as merge_partitions
 from cellworth.runtime.stopping import format_seconds, read_progress
 from cellworth.valuation import load
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuation.values import table_lines, visible_text
 
 # A run records its progress every 30 seconds.
 _SECONDS_OF_SILENCE = 120.0
@@ -132,8 +132,7 @@ def list_suspects(
         k=n_cells,
         by=by,
         column_types=loaded.column_types,
-        backend="pyarrow",
-    )
+    ).to_frame("pyarrow")
     cells = [_make_suspect(line) for line in found.to_pylist()]
     if output is not None:
         write_list(output, found, cells)
@@ -192,6 +191,7 @@ def write_report(
     n_cells: int,
     title: str | None,
     no_cells: bool,
+    before: AnyPath | None,
     table: str | None,
     val: str | None,
     output: AnyPath,
@@ -201,6 +201,7 @@ def write_report(
     check_output_file(output, force=force)
     check_jinja()
     options: dict[str, Any] = {"k": n_cells, "title": title, "cells": not no_cells}
+    options["before"] = None if before is None else load(before)
     if is_sharded_result(folder) and table is None and val is None:
         reports.save(output, load(folder), None, **options)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ from cellworth.data.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing,
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import AbsentTable, Table, TableLike, VectorLike, entries_per_cell
+from cellworth.data.tables import AbsentTable, Table, TableLike, VectorLike, View, entries_per_cell
 
 Overlaps = Literal["refuse", "equal", "first"]
 # Printed in place of an owner's name.
@@ -386,13 +387,31 @@ class Owners:
         }
 
     def __repr__(self) -> str:
-        n_rows, n_columns = self.shape
-        counts = [(name, self.n_cells_of(name)) for name in self.names]
-        if self.n_unassigned:
-            counts.append((UNASSIGNED, self.n_unassigned))
+        counts = self._count_cells().items()
         lines = [f"  {name}  {n:,} cell{'' if n == 1 else 's'}" for name, n in counts]
         labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
-        return "\n".join([f"Owners of {n_rows:,} x {n_columns:,} cells", *lines, *labels])
+        return "\n".join([self._title(), *lines, *labels])
+
+    def _repr_html_(self) -> str:
+        """Show the owners in Jupyter, with their cells as bars."""
+        counts, labels = self._count_cells(), self.share_of_labels()
+        columns = {
+            "owner": list(counts),
+            "cells": [f"{n:,}" for n in counts.values()],
+            "share of the cells": [f"{n / math.prod(self.shape):.1%}" for n in counts.values()],
+        }
+        if labels:
+            columns["labels"] = [f"{labels.get(name, 0):,}" for name in counts]
+        return View(self._title(), columns, numbers=list(counts.values())).html()
+
+    def _title(self) -> str:
+        n_rows, n_columns = self.shape
+        return f"Owners of {n_rows:,} x {n_columns:,} cells"
+
+    def _count_cells(self) -> dict[str, int]:
+        """Return the number of cells of each owner, and of those without one."""
+        counts = {name: self.n_cells_of(name) for name in self.names}
+        return counts | ({UNASSIGNED: self.n_unassigned} if self.n_unassigned else {})
 
     @cached_property
     def _holdings(self) -> Holdings:

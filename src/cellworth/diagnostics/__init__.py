@@ -19,7 +19,7 @@ from cellworth.diagnostics.curves import (
 from cellworth.diagnostics.explain import Explanation, explain_column, explain_row
 from cellworth.diagnostics.interactions import PairInteractions, measure_interactions
 from cellworth.diagnostics.repair import repair_cells
-from cellworth.diagnostics.suspects import suspect_cells
+from cellworth.diagnostics.suspects import Suspects, suspect_cells
 
 __all__ = [
     "Comparison",
@@ -27,6 +27,7 @@ __all__ = [
     "Explanation",
     "PairInteractions",
     "RemovalCurve",
+    "Suspects",
     "anomaly_scores",
     "compare_models",
     "detection_curve",

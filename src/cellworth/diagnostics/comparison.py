@@ -22,7 +22,17 @@ from cellworth.data.arguments import (
 )
 from cellworth.data.blocks import is_missing
 from cellworth.data.problem import read_changed_labels
-from cellworth.data.tables import Table, TableLike, VectorLike, frame
+from cellworth.data.tables import (
+    Table,
+    TableLike,
+    VectorLike,
+    frame,
+    heading,
+    html_table,
+    paragraph,
+    table_lines,
+    view,
+)
 from cellworth.diagnostics.held_out import (
     HeldOutRows,
     PredictionRecorder,
@@ -40,8 +50,6 @@ from cellworth.games.game import one_line
 from cellworth.games.model import ModelGame, check_model, check_scorer
 from cellworth.games.scoring import Recorded
 from cellworth.runtime.stopping import ProgressReporter
-from cellworth.valuation.values import heading, paragraph, table_lines, view
-from cellworth.valuation.values import table as html_table
 
 Effect = Literal["helped", "hurt", "not distinguishable"]
 # With fewer held-out rows of a class, the variance within the class is uncertain.
@@ -142,8 +150,8 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Show the scores in Jupyter."""
-        notes = map(paragraph, self._basis())
-        return view(heading(self._meaning()), html_table(self._columns()), *notes)
+        notes = paragraph(" ".join(self._basis()))
+        return view(heading(self._meaning()), html_table(self._columns()), notes)
 
     def _columns(self) -> dict[str, list[str]]:
         pairs = [(self.before, self.after), self.on_all_rows]

@@ -26,7 +26,7 @@ from cellworth.data.arguments import (
     is_integer,
 )
 from cellworth.data.blocks import LABEL
-from cellworth.data.tables import Table, TableLike, VectorLike, entries_per_cell, frame
+from cellworth.data.tables import Table, TableLike, VectorLike, View, entries_per_cell, frame
 from cellworth.diagnostics.cells import check_mask, check_scores, read_cell_scores
 from cellworth.diagnostics.held_out import (
     check_held_out_rows,
@@ -41,7 +41,6 @@ from cellworth.games.model import ModelGame, check_model
 from cellworth.runtime.stopping import ProgressReporter
 from cellworth.sampling.moments import student_width
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuation.values import table_lines
 
 Order = Literal["highest", "lowest"]
 Fill = Literal["draw", "mean", "missing"]
@@ -156,18 +155,24 @@ class RemovalCurve:
         return frame(columns, backend or self.backend)
 
     def __repr__(self) -> str:
+        return self._view().text()
+
+    def _repr_html_(self) -> str:
+        """Show the scores in Jupyter, with differences as bars."""
+        return self._view().html()
+
+    def _view(self) -> View:
         ranked, random = self.band, self.random_band
+        differences = ranked.mean - random.mean
         columns = {
             "removed": [f"{share:.0%}" for share in self.shares],
             f"{self.order} first": _format_with_error(ranked),
             "random": _format_with_error(random),
-            "difference": [f"{gain:+.4f}" for gain in ranked.mean - random.mean],
+            "difference": [f"{gain:+.4f}" for gain in differences],
         }
         seeds = f"{len(self.scores)} seed{'s' if len(self.scores) > 1 else ''}"
-        lines = [f"{self.scoring} on held-out rows, {seeds}", *table_lines(columns)]
-        if self.fill != "draw":
-            lines.append(_describe_leak(self.fill))
-        return "\n".join(lines)
+        notes = () if self.fill == "draw" else (_describe_leak(self.fill),)
+        return View(f"{self.scoring} on held-out rows, {seeds}", columns, notes, differences)
 
 
 def removal_curve(
@@ -472,19 +477,25 @@ class DetectionCurve:
         return frame(listed, backend or self.backend)
 
     def __repr__(self) -> str:
+        return self._view().text()
+
+    def _repr_html_(self) -> str:
+        """Show the shares in Jupyter, as bars, too."""
+        return self._view().html()
+
+    def _view(self) -> View:
         found = np.interp(_SHARES_PRINTED, self.inspected, self.found)
         columns = {
             "inspected": [f"{share:.0%}" for share in _SHARES_PRINTED],
             "found": [f"{share:.1%}" for share in found],
         }
         half = math.ceil(self.n_wrong / 2)
-        return "\n".join(
-            [
-                f"{self.n_wrong:,} wrong among {self.n_cells:,} cells: area {self.area:.3f}, "
-                f"average precision {self.average_precision:.3f}",
-                *table_lines(columns),
-                f"cells to inspect until half of them are found: {self.cells_to_find(half):,}",
-            ]
+        return View(
+            f"{self.n_wrong:,} wrong among {self.n_cells:,} cells: area {self.area:.3f}, "
+            f"average precision {self.average_precision:.3f}",
+            columns,
+            (f"cells to inspect until half of them are found: {self.cells_to_find(half):,}",),
+            found,
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from cellworth.data.arguments import Floats, Positions, is_integer
 from cellworth.data.blocks import LABEL
-from cellworth.data.tables import Table, TableLike, default_backend
+from cellworth.data.tables import Table, TableLike, default_backend, heading, paragraph, view
 from cellworth.diagnostics.cells import (
     check_cells,
     check_rows,
@@ -22,7 +22,7 @@ from cellworth.diagnostics.cells import (
 from cellworth.diagnostics.suspects import format_cell
 from cellworth.knn.distances import Distances
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuation.values import ValueList, heading, paragraph, view
+from cellworth.valuation.values import ValueList
 
 ExplainedAxis = Literal["row", "column"]
 _PARTS_PRINTED = 5

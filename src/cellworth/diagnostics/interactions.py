@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
-from cellworth.data.tables import frame
+from cellworth.data.tables import View, frame
 from cellworth.games.game import Game, compute_utility
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.sampling.semivalues import Semivalue, Shapley, coalition_weights
-from cellworth.valuation.values import table_lines
 
 Players = Literal["rows", "columns"]
 # All coalitions of the players are evaluated, twice.
 _MOST_PLAYERS = 12
 _LISTED = 20
+_MEANING = "Interactions: above 0, two players are complements; below 0, substitutes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +46,7 @@ class PairInteractions:
     >>> from cellworth.games import TableGame
     >>> found = measure_interactions(TableGame([[0, 0], [0, 1], [0, 1], [0, 1]]))
     >>> found
+    Interactions: above 0, two players are complements; below 0, substitutes
     players  interaction  95% interval
        0, 1      -1.0000     not known
     """
@@ -73,6 +74,13 @@ class PairInteractions:
         )
 
     def __repr__(self) -> str:
+        return self._view().text()
+
+    def _repr_html_(self) -> str:
+        """Show the pairs in Jupyter, with bars."""
+        return self._view().html()
+
+    def _view(self) -> View:
         pairs = self._sort_pairs()
         shown = pairs[:_LISTED]
         columns = {
@@ -81,7 +89,8 @@ class PairInteractions:
             "95% interval": [self._write_interval(pair) for pair in shown],
         }
         left = len(pairs) - len(shown)
-        return "\n".join([*table_lines(columns), *([f"and {left} more pairs"] if left else [])])
+        more = (f"and {left} more pairs",) if left else ()
+        return View(_MEANING, columns, more, [self.values[pair] for pair in shown])
 
     def _sort_pairs(self) -> list[tuple[int, int]]:
         pairs = combinations(range(len(self.names)), 2)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, get_args
@@ -12,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cellworth.data.arguments import ColumnTypes, Floats, Positions, check_count
-from cellworth.data.tables import Table, TableLike, VectorLike, default_backend, frame
+from cellworth.data.tables import Table, TableLike, VectorLike, View, default_backend, frame
 from cellworth.diagnostics.anomaly import DIGITS, Evidence
 from cellworth.diagnostics.cells import (
     CellValues,
@@ -34,6 +35,10 @@ _CELLS_AT_ONCE = 256
 # Characters of a content, and words of a reason.
 _LONGEST = 60
 _MOST_WORDS = 25
+_SHOWN = 20
+_IN_SIMILAR_ROWS, _FOR_LABEL, _IN_ITS_ROW = (
+    "rare in similar rows", "rare for its label", "unlike the rest of its row",
+)  # fmt: skip
 # Unicode isolates: right-to-left text between them does not reorder the sentence.
 _ISOLATE, _END = "\u2068", "\u2069"
 _LEFTWARD = {"R", "AL", "RLE", "RLO", "RLI"}
@@ -47,8 +52,7 @@ def suspect_cells(
     k: int = 100,
     by: By = "anomaly_score",
     column_types: ColumnTypes | None = None,
-    backend: str | None = None,
-) -> Any:
+) -> Suspects:
     """List the most unlikely cells, with what is typical of similar rows.
 
     Cells are ranked by :func:`~cellworth.diagnostics.anomaly_scores`: how unlikely a cell is,
@@ -71,18 +75,12 @@ def suspect_cells(
         same column and label, in standard deviations.
     column_types : mapping, default=None
         ``{"postcode": "categorical"}`` where the guess from a column's type is wrong.
-    backend : {"pandas", "polars", "pyarrow"}, default=None
-        None means the library that X came in; for arrays the first that is installed.
 
     Returns
     -------
-    data frame
-        ``rank, row, column, cell, typical, anomaly_score, value, sampling_se, validation_se,
-        reason``; the value and its errors only with a valuation that has them. Cells of equal score
-        are in the table's order, row by row. ``typical`` is the median number, or the most
-        frequent content, of the ten nearest rows with the same label. Cells of groups have the
-        value of their block. In pandas, cells keep their type; elsewhere they are strings if
-        columns differ in type. ``reason`` has at most 25 words and shortens long contents.
+    Suspects
+        It prints and shows the reasons; ``to_frame()`` returns a data frame. Cells of equal score
+        are in the table's order, row by row.
 
     See Also
     --------
@@ -97,8 +95,8 @@ def suspect_cells(
     >>> from cellworth import suspect_cells
     >>> X = [[size, 7 * size] for size in range(20)]
     >>> X[4][1] = 105
-    >>> cells = suspect_cells(X, ["small"] * 10 + ["large"] * 10, k=1)
-    >>> print(cells["reason"][0])
+    >>> suspects = suspect_cells(X, ["small"] * 10 + ["large"] * 10, k=1)
+    >>> print(suspects["reason"][0])
     x1 is 105 where rows like it (label 'small') have about 35; the rarest of 20 for this label.
     """
     _check_arguments(X, y, valuation)
@@ -116,14 +114,12 @@ def suspect_cells(
         relative = standardize_values(cell_values.all(), evidence.groups)
     rows, columns = cells = _find_highest(evidence.scores if relative is None else -relative, k)
     suspects = _make_suspects(table, evidence, cells)
-    name = backend or table.backend or default_backend()
-    as_listed = get_cell_lister(table, name)
     listed = {
         "rank": list(range(1, len(rows) + 1)),
         "row": table.row_ids[rows].tolist(),
         "column": table.names[columns].tolist(),
-        "cell": as_listed([suspect.cell for suspect in suspects]),
-        "typical": as_listed([suspect.typical for suspect in suspects]),
+        "cell": [suspect.cell for suspect in suspects],
+        "typical": [suspect.typical for suspect in suspects],
         "anomaly_score": evidence.scores[cells].tolist(),
     }
     listed |= {} if cell_values is None else cell_values.at(*cells)
@@ -132,7 +128,105 @@ def suspect_cells(
     else:
         below = -relative[cells]
         listed["reason"] = [s.why_low(b) for s, b in zip(suspects, below.tolist(), strict=True)]
-    return frame(listed, name)
+    return Suspects(table, by, listed, tuple(suspect.kind for suspect in suspects))
+
+
+@dataclass(frozen=True, eq=False)
+class Suspects:
+    """The most suspicious cells with their reasons, worst first; made by ``suspect_cells``.
+
+    Parameters
+    ----------
+    table : Table
+    by : {"anomaly_score", "value"}
+        What cells are ranked by.
+    columns : mapping of str to list
+        ``rank, row, column, cell, typical, anomaly_score, value, sampling_se, validation_se,
+        reason``; the value and its errors only with a valuation that has them. ``typical`` is the
+        median number, or the most frequent content, of the ten nearest rows with the same label.
+        Cells of groups have the value of their block. ``reason`` has at most 25 words and shortens
+        long contents.
+    kinds : tuple of str
+        What is most unusual about each cell, in a few words.
+
+    See Also
+    --------
+    cellworth.suspect_cells, repair_cells
+
+    Examples
+    --------
+    >>> from cellworth import suspect_cells
+    >>> X = [[size, 7 * size] for size in range(20)]
+    >>> X[4][1] = 105
+    >>> suspects = suspect_cells(X, ["small"] * 10 + ["large"] * 10, k=3)
+    >>> suspects["row"][0], suspects["cell"][0], suspects["typical"][0]
+    (4, 105, 35)
+    >>> suspects.kinds[0]
+    'rare for its label'
+    >>> suspects.to_frame("pyarrow").column_names
+    ['rank', 'row', 'column', 'cell', 'typical', 'anomaly_score', 'reason']
+    """
+
+    table: Table
+    by: By
+    columns: Mapping[str, list[Any]]
+    kinds: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns["rank"])
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield one dictionary per cell."""
+        for entry in zip(*self.columns.values(), strict=True):
+            yield dict(zip(self.columns, entry, strict=True))
+
+    def __getitem__(self, name: str) -> list[Any]:
+        """Return a column, such as ``suspects["reason"]``."""
+        return self.columns[name]
+
+    def to_frame(self, backend: str | None = None) -> Any:
+        """Return a data frame with one row per cell.
+
+        In pandas, cells keep their type; elsewhere they are strings if columns differ in type.
+
+        Parameters
+        ----------
+        backend : {"pandas", "polars", "pyarrow"}, default=None
+            None means the library that X came in; for arrays the first that is installed.
+        """
+        name = backend or self.table.backend or default_backend()
+        as_listed = get_cell_lister(self.table, name)
+        contents = {each: as_listed(self.columns[each]) for each in ("cell", "typical")}
+        return frame(dict(self.columns) | contents, name)
+
+    def __repr__(self) -> str:
+        shown = zip(self["rank"], self["row"], self["reason"], strict=True)
+        lines = [f"{rank:>4}  row {row}: {reason}" for rank, row, reason in shown]
+        return "\n".join([self._title(), *lines[:_SHOWN], *self._left_out()])
+
+    def _repr_html_(self) -> str:
+        """Show the cells in Jupyter, with bars of what they are ranked by."""
+        columns = {
+            "rank": self["rank"],
+            "row": self["row"],
+            "column": self["column"],
+            "cell": list(map(format_cell, self["cell"])),
+            "typical": list(map(format_cell, self["typical"])),
+            "why": self["reason"],
+            "value": [f"{number:.4g}" for number in self.columns.get("value", [])],
+            "anomaly_score": [f"{number:.4g}" for number in self["anomaly_score"]],
+        }
+        shown = {name: entries[:_SHOWN] for name, entries in columns.items() if entries}
+        numbers = self[self.by][:_SHOWN]
+        return View(self._title(), shown, self._left_out(), numbers, left=("why",)).html()
+
+    def _title(self) -> str:
+        what = "least likely" if self.by == "anomaly_score" else "lowest, given column and label,"
+        return f"The {what} of {math.prod(self.table.shape):,} cells"
+
+    def _left_out(self) -> tuple[str, ...]:
+        left = len(self) - _SHOWN
+        return (f"... and {left:,} more, in to_frame()",) if left > 0 else ()
 
 
 def _check_arguments(X: TableLike, y: VectorLike, valuation: Any) -> None:
@@ -295,6 +389,17 @@ class Suspect:
     # How many times rarer it is in similar rows than in its column.
     times_rarer: float
 
+    @property
+    def kind(self) -> str:
+        """What is most unusual about the cell, in a few words by which cells can be grouped."""
+        if self.cell is None:
+            return "missing"
+        if self.nearest is not None:
+            return "far from all others"
+        counts = self.as_rare + 1, self.as_misfit + 1
+        found = _choose_evidence(*counts, self.n_others + 1, self.times_rarer)
+        return found.replace("label", "label" if self.has_class else "target")
+
     def why_unlikely(self) -> str:
         """Compare the cell with similar rows, then name what is most unusual about it."""
         return fit_words(lambda words: f"{self._compare(words)}; {self._rank(words)}.")
@@ -339,13 +444,22 @@ def name_evidence(
     as_rare: int, as_misfit: int, n_cells: int, times_rarer: float, for_label: str = ""
 ) -> str:
     """Say what is most unusual about a cell: one of two counts, or a ratio of densities."""
-    lower = min(as_rare, as_misfit)
-    if times_rarer > n_cells / lower:
+    found = _choose_evidence(as_rare, as_misfit, n_cells, times_rarer)
+    if found == _IN_SIMILAR_ROWS:
         return f"{times_rarer:,.0f} times rarer in similar rows than in its column"
+    lower = min(as_rare, as_misfit)
     some = "" if lower == 1 else f"among the {lower:,} "
-    if as_rare == lower:
+    if found == _FOR_LABEL:
         return f"{some or 'the '}rarest of {n_cells:,}{for_label}"
     return f"{some or 'the '}worst of {n_cells:,} fits to a row"
+
+
+def _choose_evidence(as_rare: int, as_misfit: int, n_cells: int, times_rarer: float) -> str:
+    """Return which of two counts and a ratio is the most unusual."""
+    lower = min(as_rare, as_misfit)
+    if times_rarer > n_cells / lower:
+        return _IN_SIMILAR_ROWS
+    return _FOR_LABEL if as_rare == lower else _IN_ITS_ROW
 
 
 def fit_words(make: Callable[[int], str]) -> str:

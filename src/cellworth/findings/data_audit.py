@@ -14,7 +14,16 @@ from cellworth.data.arguments import Floats, Mask
 from cellworth.data.blocks import list_first, some
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
 from cellworth.data.problem import read_target
-from cellworth.data.tables import Table, TableLike, VectorLike, frame
+from cellworth.data.tables import (
+    Table,
+    TableLike,
+    VectorLike,
+    frame,
+    heading,
+    html_table,
+    paragraph,
+    view,
+)
 from cellworth.diagnostics.cells import CellValues, check_cells, check_valuation, read_cells
 from cellworth.diagnostics.repair import repair_cells
 from cellworth.findings.differences import find_differences
@@ -34,8 +43,6 @@ from cellworth.findings.table_checks import (
 )
 from cellworth.findings.text_checks import check_text, find_swapped
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuation.values import heading, paragraph, view
-from cellworth.valuation.values import table as html_table
 
 # Findings are listed in these classes of estimated error, and by size within a class.
 _CLASSES = (0.1, 0.3, 0.5)
@@ -310,7 +317,10 @@ class Audit:
         }
         more = "" if len(self) <= _SHOWN else f"{len(self) - _SHOWN:,} more in to_frame()"
         listed = html_table(columns, sentences=("finding", "what to do"))
-        return view(heading(self.title), listed, paragraph(more))
+        unusual = [finding.sentence for finding in self.unusual[:_UNUSUAL_SHOWN]]
+        if unusual:
+            unusual.insert(0, "Unusual, and may well be right (audit.unusual):")
+        return view(heading(self.title), listed, *map(paragraph, filter(None, [more, *unusual])))
 
     @property
     def title(self) -> str:

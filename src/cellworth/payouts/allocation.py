@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners
+from cellworth.data.tables import View
 from cellworth.payouts.policy import (
     Policy,
     add_by_party,
@@ -120,6 +121,17 @@ class IntervalPlan:
             f"widest interval is then {self.width_then:,.0f} {self.currency}, not "
             f"{self.width_now:,.0f}."
         )
+
+    def _repr_html_(self) -> str:
+        """Show both widths in Jupyter, as bars, too."""
+        columns = {
+            "": ["now", "planned"],
+            "validation rows": [f"{n:,}" for n in (self.rows_now, self.rows_then)],
+            f"widest interval ({self.currency})": [
+                f"{width:,.0f}" for width in (self.width_now, self.width_then)
+            ],
+        }
+        return View(repr(self), columns, numbers=[self.width_now, self.width_then]).html()
 
 
 @dataclass(frozen=True, eq=False)

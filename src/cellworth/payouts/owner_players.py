@@ -26,7 +26,7 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.owners import CELLS, UNASSIGNED, Owners
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import Table, TableLike, VectorLike, frame
+from cellworth.data.tables import Table, TableLike, VectorLike, View, frame
 from cellworth.diagnostics.interactions import PairInteractions, measure_interactions
 from cellworth.games.flattened import TableFiller
 from cellworth.games.game import Game
@@ -39,7 +39,6 @@ from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.moments import WIDTH_95, DetailedUtility, pool_deviations, widening
 from cellworth.valuation.valuation import Valuation, name_of_score
-from cellworth.valuation.values import table_lines
 from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuers import (
     MOST_UTILITIES,
@@ -624,6 +623,13 @@ class SourceComparison:
         return frame(columns, backend)
 
     def __repr__(self) -> str:
+        return self._view().text()
+
+    def _repr_html_(self) -> str:
+        """Show the sources in Jupyter; bars are what each adds alone."""
+        return self._view().html()
+
+    def _view(self) -> View:
         columns = {"owner": list(self.owners)}
         for name, added, errors in self._iter_additions():
             columns[name] = [f"{gain:.4f}" for gain in added]
@@ -634,7 +640,7 @@ class SourceComparison:
                 "not known" if np.isnan(a) else f"{a:.4f} to {b:.4f}" for a, b in ends
             ]
         first = f"Base {self.base_score:.4f}, with all sources {self.full_score:.4f} {self.scored}"
-        return "\n".join([first, *table_lines(columns)])
+        return View(first, columns, numbers=self.alone)
 
     def _iter_additions(self) -> Iterator[tuple[str, Floats, Floats]]:
         yield "alone", self.alone, self.alone_se
@@ -756,6 +762,7 @@ def measure_owner_interactions(
     >>> X, y = [[0.0, 0.0], [0.0, 9.0], [9.0, 0.0], [9.0, 9.0]] * 2, [0, 1, 1, 0] * 2
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> measure_owner_interactions(KNNValuer(1), owners, X, y, X_val=X, y_val=y)
+    Interactions: above 0, two players are complements; below 0, substitutes
      players  interaction      95% interval
     ann, bob       0.5000  0.5000 to 0.5000
     """

@@ -19,7 +19,17 @@ import numpy as np
 from cellworth.data.arguments import Floats
 from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners
-from cellworth.data.tables import TableLike, frame
+from cellworth.data.tables import (
+    TableLike,
+    View,
+    draw_bars,
+    frame,
+    heading,
+    html_table,
+    paragraph,
+    table_lines,
+    view,
+)
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.payouts.allocation import (
     Allocation,
@@ -63,14 +73,6 @@ from cellworth.runtime.cache import FileCache
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation, format_score, name_of_score
-from cellworth.valuation.values import (
-    draw_bars,
-    heading,
-    paragraph,
-    table,
-    table_lines,
-    view,
-)
 
 _LINES_SHOWN = 20
 # Sentences of findings of one kind; further ones are counted.
@@ -141,21 +143,47 @@ class Statement:
 
     def __repr__(self) -> str:
         totals = self.totals
-        low, high = totals["interval"]
-        interval = "not known" if math.isnan(low) else f"{low:.4g} to {high:.4g}"
-        held = f"{totals['cells']:,} cells"
-        if totals["labels"]:
-            held += f" and {totals['labels']:,} labels"
-        verb, ends = "gets", totals["amount_interval"]
-        if self.amount < 0:
-            verb, ends = "pays", ends and [-Decimal(end) for end in reversed(ends)]
         units = f", in units of {totals['score']}" if totals["score"] else ""
         return (
-            f"{self.owner} {verb} {abs(self.amount):,} {totals['currency']} (95% interval "
-            f"{_format_ends(ends)}), {totals['share']:.2%} of "
-            f"{Decimal(totals['total_amount']):,}: its {held} have a value of {self.value:.4g} out "
-            f"of {totals['total_value']:.4g} (95% interval {interval}){units}."
+            f"{self._title()} (95% interval {self._format_range()}), {totals['share']:.2%} of "
+            f"{Decimal(totals['total_amount']):,}: its {self._describe_holdings()} have a value of "
+            f"{self.value:.4g} out of {totals['total_value']:.4g} (95% interval "
+            f"{self._format_interval()}){units}."
         )
+
+    def _repr_html_(self) -> str:
+        """Show amount and value in Jupyter."""
+        totals = self.totals
+        columns = {
+            "amount": [f"{abs(self.amount):,}"],
+            "95% of amount": [self._format_range()],
+            "share": [f"{totals['share']:.2%}"],
+            "value": [f"{self.value:.4g}"],
+            "95% interval": [self._format_interval()],
+        }
+        units = f" Values are in units of {totals['score']}." if totals["score"] else ""
+        notes = (
+            f"For {self._describe_holdings()}, out of {Decimal(totals['total_amount']):,} "
+            f"{totals['currency']} and a total value of {totals['total_value']:.4g}.{units}",
+        )
+        return View(self._title(), columns, notes).html()
+
+    def _title(self) -> str:
+        verb = "pays" if self.amount < 0 else "gets"
+        return f"{self.owner} {verb} {abs(self.amount):,} {self.totals['currency']}"
+
+    def _format_range(self) -> str:
+        ends = self.totals["amount_interval"]
+        negated = self.amount < 0 and ends
+        return _format_ends([-Decimal(end) for end in reversed(ends)] if negated else ends)
+
+    def _format_interval(self) -> str:
+        low, high = self.totals["interval"]
+        return "not known" if math.isnan(low) else f"{low:.4g} to {high:.4g}"
+
+    def _describe_holdings(self) -> str:
+        labels = f" and {n:,} labels" if (n := self.totals["labels"]) else ""
+        return f"{self.totals['cells']:,} cells{labels}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -453,10 +481,10 @@ class Payout:
     def _repr_html_(self) -> str:
         """Show owners, amounts and findings in Jupyter."""
         bars = draw_bars(np.array(self.amounts[:_LINES_SHOWN], dtype=np.float64))
-        listed = table(_list_owners(self), bars=bars)
+        listed = html_table(_list_owners(self), bars=bars)
         found = _shorten(self.list_findings())
         parts = [heading(_make_title(self)), listed, *map(paragraph, _list_more(self))]
-        return view(*parts, *([table(found)] if found else []))
+        return view(*parts, *([html_table(found)] if found else []))
 
 
 def _format_ends(ends: Sequence[Decimal | str] | None) -> str:

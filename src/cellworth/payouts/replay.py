@@ -21,7 +21,7 @@ from cellworth.data.io import local_path
 from cellworth.data.owners import Owners, are_players
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import AbsentTable, Table, TableLike
+from cellworth.data.tables import AbsentTable, Table, TableLike, heading, view
 from cellworth.payouts.agreement import Agreement, AnyValuer
 from cellworth.payouts.allocation import allocate, compute_owner_errors
 from cellworth.payouts.bundle import (
@@ -107,6 +107,10 @@ class Verdict:
         replayed = "files" in self.checked and "values" not in self.checked
         left = "; values were not recomputed" if replayed else ""
         return f"yes: {', '.join(self.checked)} agree{left}"
+
+    def _repr_html_(self) -> str:
+        """Show the verdict in Jupyter."""
+        return view(heading(repr(self)))
 
 
 def verify_bundle(

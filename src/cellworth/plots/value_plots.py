@@ -282,7 +282,7 @@ def compare(
     """
     for each in (before, after):
         check_valuation(each)
-    names, values, errors = _match_columns(before.columns(), after.columns())
+    names, values, errors = match_columns(before.columns(), after.columns())
     changes = values[:, 1] - values[:, 0]
     sizes = np.abs(np.where(np.isnan(changes), np.nansum(values, axis=1), changes))
     order = np.argsort(-sizes, kind="stable")[: check_count(max_columns, "max_columns")]
@@ -298,7 +298,7 @@ def compare(
     return ax
 
 
-def _match_columns(*listings: ValueList) -> tuple[list[str], Floats, Floats]:
+def match_columns(*listings: ValueList) -> tuple[list[str], Floats, Floats]:
     """Return all names, and values and errors of shape (n_names, 2), NaN for absent columns."""
     columns = [
         {

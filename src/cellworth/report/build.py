@@ -25,6 +25,7 @@ from cellworth.report.sections import (
     Subject,
     check_rounds,
     list_cells,
+    list_changes,
     list_columns,
     list_owners,
     list_rows,
@@ -55,6 +56,7 @@ def save(
     column_types: ColumnTypes | None = None,
     title: str | None = None,
     cells: bool = True,
+    before: Valuation | None = None,
 ) -> None:
     """Write a report of a valuation: one HTML file for any browser.
 
@@ -85,6 +87,8 @@ def save(
     cells : bool, default=True
         False leaves out single rows and cells, and hashes of the data, from which contents could
         be guessed.
+    before : Valuation, default=None
+        An earlier valuation, such as last month's; a section says how columns changed since then.
 
     See Also
     --------
@@ -114,6 +118,7 @@ def save(
         column_types=column_types,
         title=title,
         cells=cells,
+        before=before,
     )
     with write_atomically(file_path) as file:
         file.write(render(summary).encode())
@@ -131,20 +136,22 @@ def summarize(
     column_types: ColumnTypes | None = None,
     title: str | None = None,
     cells: bool = True,
+    before: Valuation | None = None,
 ) -> dict[str, Any]:
     """Return the contents of a report as plain data, ready for JSON.
 
     Parameters
     ----------
-    valuation, X, y, owners, payout, rounds, k, column_types, title, cells
+    valuation, X, y, owners, payout, rounds, k, column_types, title, cells, before
         As in :func:`~cellworth.report.save`.
 
     Returns
     -------
     dict
         ``figures`` (score, baseline, total and its error, shares of clear and harmful cells),
-        ``columns``, ``column_info`` (how each was interpreted), ``cells``, ``rows``, ``owners``,
-        ``rounds``, ``provenance`` and ``heatmap`` (packed). What is unknown or hidden is None.
+        ``columns``, ``changes``, ``column_info`` (how each was interpreted), ``cells``, ``rows``,
+        ``owners``, ``rounds``, ``provenance`` and ``heatmap`` (packed). What is unknown or hidden
+        is None.
         Without cells there is no ``values_hash``, and ``provenance`` has no hash.
 
     See Also
@@ -176,6 +183,7 @@ def summarize(
         "figures": _compute_figures(valuation),
         "rounds": check_rounds(rounds),
         "columns": list_columns(valuation),
+        "changes": None if before is None else list_changes(before, valuation),
         "column_info": _list_column_info(valuation, cells=cells),
         "owners": list_owners(valuation, owners, payout),
         "provenance": public_provenance(valuation.provenance),

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.blocks import is_missing
+from cellworth.data.tables import visible_text
 from cellworth.diagnostics.suspects import format_timestamp, shorten
 from cellworth.plots.style import with_minus
 from cellworth.sampling.moments import WIDTH_95
-from cellworth.valuation.values import visible_text
 
 _SCRIPTS = (
     "unpacking.js", "colors.js", "cells.js", "marks.js", "painting.js", "heatmap.js",
@@ -75,6 +75,7 @@ def render(summary: Mapping[str, Any]) -> str:
         data=_mark_safe(_make_data(summary, unit)),
         unit=unit,
         bars=draw_column_bars(summary["columns"]),
+        change_bars=draw_column_bars((summary["changes"] or {"columns": ()})["columns"]),
         curve=draw_error_curve(summary["rounds"]),
         score=draw_score_bar(summary["figures"]),
         provenance_text=json.dumps(summary["provenance"], indent=2, sort_keys=True),

@@ -6,10 +6,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,11 +20,12 @@ from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.diagnostics.cells import CellValues, check_cells, check_valuation, drop_group_column
 from cellworth.diagnostics.suspects import suspect_cells
 from cellworth.payouts.payout import Payout
+from cellworth.plots.value_plots import match_columns
 from cellworth.report.page import cell_text, text_of
 from cellworth.runtime.stopping import Progress
 from cellworth.sampling.moments import Moments, combine_errors
 from cellworth.valuation.provenance import Provenance
-from cellworth.valuation.valuation import Valuation
+from cellworth.valuation.valuation import Valuation, name_of_score
 from cellworth.valuation.values import ValueList
 
 _ROWS_LISTED = 25
@@ -122,12 +121,54 @@ def list_columns(valuation: Valuation) -> list[dict[str, Any]]:
     ]
 
 
+def list_changes(before: Valuation, after: Valuation) -> dict[str, Any]:
+    """List what changed since an earlier valuation, column by column, the largest change first."""
+    check_valuation(before)
+    names, values, errors = match_columns(before.columns(), after.columns())
+    changes = values[:, 1] - values[:, 0]
+    sizes = np.abs(np.where(np.isnan(changes), np.nansum(values, axis=1), changes))
+    return {
+        "created": before.provenance.created,
+        "shape": list(before.shape),
+        "score": plain(before.score),
+        "same_score": name_of_score(before) == name_of_score(after),
+        "columns": [
+            {
+                "column": text_of(names[j]),
+                "before": plain(values[j, 0]),
+                "before_error": plain(errors[j, 0]),
+                "after": plain(values[j, 1]),
+                "after_error": plain(errors[j, 1]),
+                "value": plain(changes[j]),
+                "error": plain(math.hypot(*errors[j])),
+            }
+            for j in np.argsort(-sizes, kind="stable")
+        ],
+    }
+
+
 def list_cells(subject: Subject, k: int, column_types: ColumnTypes | None = None) -> dict[str, Any]:
     """List the cells of highest anomaly score, or without labels those of lowest value."""
     if subject.target is not None and subject.table is not None:
         found = _list_suspects(subject, subject.table, subject.target, k, column_types)
-        return {"ranked_by": "anomaly_score", "cells": found}
-    return {"ranked_by": "value", "cells": _list_lowest(subject, k)}
+        return {"ranked_by": "anomaly_score", "cells": found, "groups": _group_cells(found)}
+    return {"ranked_by": "value", "cells": _list_lowest(subject, k), "groups": []}
+
+
+def _group_cells(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Group suspects by their column and by what is unusual, that of the worst cell first."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for position, line in enumerate(lines):
+        groups.setdefault((line["column"], line["kind"]), []).append(position)
+    return [
+        {
+            "column": column,
+            "kind": kind,
+            "cells": positions,
+            "reason": lines[positions[0]]["reason"],
+        }
+        for (column, kind), positions in groups.items()
+    ]
 
 
 def _list_suspects(
@@ -138,22 +179,22 @@ def _list_suspects(
     column_types: ColumnTypes | None,
 ) -> list[dict[str, Any]]:
     valuation, table = _number_rows(subject.valuation, table)
-    found = suspect_cells(table, target, valuation=valuation, k=k, column_types=column_types)
-    lines = nw.from_native(found, eager_only=True).rows(named=True)
-    ids, types = subject.valuation.blocks.rows.ids.tolist(), _get_array_types(table)
+    suspects = suspect_cells(table, target, valuation=valuation, k=k, column_types=column_types)
+    ids = subject.valuation.blocks.rows.ids.tolist()
     return [
         {
             "row": text_of(ids[line["row"]]),
             "position": int(line["row"]) if subject.of_cells else None,
             "column": text_of(line["column"]),
-            "cell": _format_content(line["cell"], types[line["column"]]),
-            "typical": _format_content(line["typical"], types[line["column"]]),
+            "cell": cell_text(line["cell"]),
+            "typical": cell_text(line["typical"]),
             "anomaly_score": plain(line["anomaly_score"]),
             "value": plain(line["value"]),
             "error": plain(combine_errors(line["sampling_se"], line.get("validation_se"))),
             "reason": line["reason"],
+            "kind": kind,
         }
-        for line in lines
+        for line, kind in zip(suspects, suspects.kinds, strict=True)
     ]
 
 
@@ -165,21 +206,6 @@ def _number_rows(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
         rows = replace(rows, ids=positions)
     blocks = replace(valuation.blocks, rows=rows)
     return replace(valuation, blocks=blocks), replace(table, row_ids=positions)
-
-
-def _get_array_types(table: Table) -> dict[Any, str]:
-    """Return the NumPy kind of each column."""
-    columns = enumerate(table.names.tolist())
-    return {name: table.column(position).dtype.kind for position, name in columns}
-
-
-def _format_content(cell: Any, kind: str) -> str:
-    """Format a cell of a list, where mixed types may have become text."""
-    if isinstance(cell, str) and kind in "iuf":
-        cell = float(cell) if kind == "f" else int(cell)
-    if isinstance(cell, str) and kind == "M":
-        cell = datetime.fromisoformat(cell)
-    return cell_text(cell)
 
 
 def _list_lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
@@ -200,6 +226,7 @@ def _list_lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
                 "value": plain(value),
                 "error": plain(error),
                 "reason": None,
+                "kind": None,
             }
         )
     return listed

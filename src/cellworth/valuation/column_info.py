@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.blocks import is_missing, list_first
-from cellworth.data.tables import frame
-from cellworth.valuation.values import table, table_lines, view
+from cellworth.data.tables import frame, html_table, table_lines, view
 
 # Fewer values may all differ by chance.
 _FEWEST_IDS = 20
@@ -315,7 +314,7 @@ class ColumnTable:
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
-        return view(table(self._columns_to_print()))
+        return view(html_table(self._columns_to_print()))
 
     def _columns_to_print(self) -> dict[str, list[str]]:
         """Return the printed columns; empty ones are left out."""

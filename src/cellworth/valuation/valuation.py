@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Blocks, label_array
 from cellworth.data.io import Options, jsonable, make_folder
-from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike, frame
+from cellworth.data.tables import (
+    HashedRows,
+    Table,
+    TableLike,
+    VectorLike,
+    frame,
+    heading,
+    paragraph,
+    view,
+)
 from cellworth.sampling.moments import (
     SAMPLING_ALONE,
     Moments,
@@ -34,10 +43,7 @@ from cellworth.valuation.values import (
     LabelIndexer,
     PlotAccessor,
     ValueList,
-    heading,
     make_inline_page,
-    paragraph,
-    view,
 )
 
 Status = Literal["exact", "estimated", "interrupted"]

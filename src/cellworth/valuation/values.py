@@ -1,30 +1,23 @@
-"""Lists of values: selection by label, and tables for terminals and notebooks."""
+"""Lists of values: selection by label, and what leads from values to plots and pages."""
 
 from __future__ import annotations
 
 import html
 import importlib
 import math
-import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, is_integer
 from cellworth.data.blocks import Axis, Blocks
-from cellworth.data.tables import frame
+from cellworth.data.tables import draw_bars, frame, html_table, paragraph, table_lines, view
 
 _ROWS_PRINTED = 20
 _DIGITS_PRINTED = 4
-# Blue and orange as in plots, in shades that can be read on white and on black.
-_POSITIVE, _NEGATIVE = "#3d8fc9", "#e07b39"
-_LONGEST_TEXT = 40
-# Controls, marks of direction, halves of characters.
-_HIDDEN = {"Cc", "Cf", "Cs"}
-_CONTROL_PICTURES = 0x2400
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +139,8 @@ class ValueList:
         """
         shown: dict[str, list[Any]] = self._columns_to_print()
         if not bars:
-            return table(shown)
-        return table(shown, bars=draw_bars(self._first().values))
+            return html_table(shown)
+        return html_table(shown, bars=draw_bars(self._first().values))
 
     def _columns_to_print(self) -> dict[str, list[Any]]:
         """Return the printed columns of the first entries, rounded to the same decimals."""
@@ -205,16 +198,6 @@ def check_number(k: Any) -> int:
             f"k must be an integer of at least 1, the number of values to list, got {k!r}."
         )
     return int(k)
-
-
-def table_lines(columns: Mapping[str, list[Any]], left: Collection[str] = ()) -> list[str]:
-    """Return the lines of a table for the terminal; columns are right-aligned except ``left``."""
-    texts = {name: [name, *map(str, cells)] for name, cells in columns.items()}
-    aligned = [
-        [(str.ljust if name in left else str.rjust)(cell, max(map(len, cells))) for cell in cells]
-        for name, cells in texts.items()
-    ]
-    return ["  ".join(row).rstrip() for row in zip(*aligned, strict=True)]
 
 
 def _round_number(number: float, decimals: int) -> str:
@@ -338,95 +321,3 @@ def make_inline_page(valuation: Any, X: Any, y: Any, height: int) -> InlinePage:
 def _above(package: str) -> Any:
     # By name: a method may lead to a plot or a page, but values do not depend on either.
     return importlib.import_module(f"cellworth.{package}")
-
-
-def view(*parts: str) -> str:
-    """Return one HTML element with all parts."""
-    return f"<div>{''.join(parts)}</div>"
-
-
-def heading(text: str) -> str:
-    """Return an HTML line in bold."""
-    return f"<p><strong>{_escape(text)}</strong></p>"
-
-
-def paragraph(text: str) -> str:
-    """Return an HTML line of text."""
-    return f"<p>{_escape(text)}</p>"
-
-
-def table(
-    columns: Mapping[str, Sequence[object]],
-    *,
-    bars: Sequence[str] = (),
-    sentences: Collection[str] = (),
-) -> str:
-    """Return an HTML table; ``bars`` of :func:`draw_bars` become its last column.
-
-    Long text is cut, except in columns of ``sentences``.
-    """
-    sides = ["right" if _are_numbers(entries) else "left" for entries in columns.values()]
-    head = [_escape(name) for name in columns]
-    entries: list[Any] = [
-        [_escape(str(entry)) if name in sentences else _short(entry) for entry in column]
-        for name, column in columns.items()
-    ]
-    if bars:
-        sides, head, entries = [*sides, "left"], [*head, ""], [*entries, bars]
-    body = "".join(_line("td", line, sides) for line in zip(*entries, strict=True))
-    return f"<table><thead>{_line('th', head, sides)}</thead><tbody>{body}</tbody></table>"
-
-
-def draw_bars(numbers: ArrayLike) -> list[str]:
-    """Return a bar in HTML for each number: blue right of zero, orange left of it."""
-    known = np.nan_to_num(np.asarray(numbers, dtype=np.float64))
-    lowest, highest = min(float(known.min(initial=0.0)), 0.0), float(known.max(initial=0.0))
-    width = highest - lowest or 1.0
-    ends = (np.column_stack([np.minimum(known, 0.0), np.abs(known)]) - [lowest, 0.0]) / width
-    colors = (_NEGATIVE if number < 0 else _POSITIVE for number in known)
-    # Screen readers skip the bar, because its number is beside it.
-    return [
-        '<div aria-hidden="true" style="position: relative; width: 10em; height: 0.9em">'
-        f'<div style="position: absolute; left: {100 * left:.1f}%; width: {100 * length:.1f}%; '
-        f'height: 100%; background: {color}"></div></div>'
-        for (left, length), color in zip(ends.tolist(), colors, strict=True)
-    ]
-
-
-def _are_numbers(entries: Sequence[object]) -> bool:
-    try:
-        return all(isinstance(float(str(entry)), float) for entry in entries)
-    except ValueError:
-        return False
-
-
-def _line(element: str, entries: Sequence[str], sides: Sequence[str]) -> str:
-    # Jupyter's own style overrides the attribute, and GitHub drops styles: use both.
-    cells = (
-        f'<{element} align="{side}" style="text-align: {side}">{entry}</{element}>'
-        for entry, side in zip(entries, sides, strict=True)
-    )
-    return f"<tr>{''.join(cells)}</tr>"
-
-
-def _short(entry: object) -> str:
-    text = " ".join(str(entry).split())
-    return _escape(text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…")
-
-
-def _escape(text: str) -> str:
-    return html.escape(visible_text(text))
-
-
-def visible_text(text: str, keep: str = "") -> str:
-    """Replace control and invisible characters by visible ones, except those of ``keep``."""
-    if text.isprintable():
-        return text
-    return "".join(one if one in keep else _picture(one) for one in text)
-
-
-def _picture(character: str) -> str:
-    if ord(character) < 0x20:
-        return chr(_CONTROL_PICTURES + ord(character))
-    # Surrogates cannot be encoded; direction marks would reorder the surrounding text.
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _HIDDEN else character

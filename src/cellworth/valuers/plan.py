@@ -6,7 +6,7 @@ import math
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ import numpy as np
 
 from cellworth.data.arguments import Mask
 from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.tables import View
 from cellworth.games.flattened import FlattenedGame
 from cellworth.games.game import Game, compute_utility
 from cellworth.games.model import ModelGame
@@ -162,15 +163,29 @@ class Plan:
         return self.utilities <= self.limit
 
     def __repr__(self) -> str:
-        verdict = "within" if self.allowed else "beyond"
-        limit = "" if self.limit == math.inf else f"; {verdict} the limit of {self.limit:,}"
-        if self.utilities < self.utilities_per_task:
-            limit += "; too few for a first task, so that no value would be known"
         return (
             f"{self.shape[0]} x {self.shape[1]} blocks, {self.sampler}: {self.count} utilities, "
             f"{self.duration} ({self.seconds_per_utility * 1e3:.2g} ms each on one worker, about "
-            f"{self.utilities_per_task:.0f} a task){limit}"
+            f"{self.utilities_per_task:.0f} a task){''.join(f'; {note}' for note in self._notes())}"
         )
+
+    def _repr_html_(self) -> str:
+        """Show the cost in Jupyter."""
+        columns = {
+            "blocks": [f"{self.shape[0]} x {self.shape[1]}"],
+            "sampler": [self.sampler],
+            "utilities": [self.count],
+            "a task": [f"{self.utilities_per_task:.0f}"],
+            "each on one worker": [f"{self.seconds_per_utility * 1e3:.2g} ms"],
+        }
+        notes = tuple(note[0].upper() + note[1:] + "." for note in self._notes())
+        return View(f"The run takes {self.duration}", columns, notes).html()
+
+    def _notes(self) -> Iterator[str]:
+        if self.limit != math.inf:
+            yield f"{'within' if self.allowed else 'beyond'} the limit of {self.limit:,}"
+        if self.utilities < self.utilities_per_task:
+            yield "too few for a first task, so that no value would be known"
 
     @property
     def count(self) -> str:
@@ -303,22 +318,36 @@ class ShardPlan:
         return replace(self, n_workers=n_workers, n_shards=n_shards, on_cluster=True)
 
     def __repr__(self) -> str:
+        lines = [f"  {name:<11} {estimate}" for name, estimate in self._estimates().items()]
+        return "\n".join([self._title(), *lines])
+
+    def _repr_html_(self) -> str:
+        """Show the cost in Jupyter."""
+        found = self._estimates()
+        columns = {"": list(found), "estimate": list(found.values())}
+        return View(self._title(), columns, left=("estimate",)).html()
+
+    def _title(self) -> str:
+        return (
+            f"{self.shape[0]:,} x {self.shape[1]:,} in {self.n_shards:,} shards, "
+            f"{self.n_queries:,} queries x {self.n_coalitions:,} coalitions x {self.n_passes:,} "
+            f"passes in {self.n_rounds:,} rounds, {self.n_workers:,} workers"
+        )
+
+    def _estimates(self) -> dict[str, str]:
         shares = (f"{name} {format_seconds(spent)}" for name, spent in self.core_seconds.items())
         network = "none: all workers are threads of one process"
         if self.on_cluster:
             network = f"{_short_bytes(self.network_bytes)} between workers, "
             network += f"{_short_bytes(self.driver_bytes)} through the driver"
-        return (
-            f"{self.shape[0]:,} x {self.shape[1]:,} in {self.n_shards:,} shards, "
-            f"{self.n_queries:,} queries x {self.n_coalitions:,} coalitions x {self.n_passes:,} "
-            f"passes in {self.n_rounds:,} rounds, {self.n_workers:,} workers\n"
-            f"  work        {format_seconds(3600 * self.core_hours)} of one core "
-            f"({', '.join(shares)})\n"
-            f"  time        about {format_seconds(3600 * self.hours)}, mostly {self.bottleneck}\n"
-            f"  network     {network}\n"
-            f"  memory      {_short_bytes(self.memory_per_worker)} per worker\n"
-            f"  disk        {_short_bytes(self.disk_bytes)}"
-        )
+        work = f"{format_seconds(3600 * self.core_hours)} of one core ({', '.join(shares)})"
+        return {
+            "work": work,
+            "time": f"about {format_seconds(3600 * self.hours)}, mostly {self.bottleneck}",
+            "network": network,
+            "memory": f"{_short_bytes(self.memory_per_worker)} per worker",
+            "disk": _short_bytes(self.disk_bytes),
+        }
 
 
 def _short_bytes(count: float) -> str:
