@@ -45,7 +45,7 @@ def against(folder, name, *more):
 def test_a_table_like_its_reference_passes(folder):
     done = against(folder, "new.csv")
     assert done.code == 0
-    assert done.out.startswith("ok    no difference from ")
+    assert done.out.startswith("ok    no difference of 600 rows from the 600 of ")
     assert done.out.endswith("Passed: 1 check.\n")
 
 
@@ -68,6 +68,24 @@ def test_text_in_a_column_of_numbers_is_found_and_no_error(folder):
     done = against(folder, "text.csv")
     assert done.code == 1
     assert "age is missing in 10.00% of rows; in the reference, in 0.00%." in done.out
+
+
+def test_other_columns_fail_with_a_verdict(folder):
+    text = (folder / "new.csv").read_text()
+    (folder / "renamed.csv").write_text(text.replace("age", "years", 1))
+    verdict = folder / "schema.xml"
+    done = against(folder, "renamed.csv", "-o", verdict)
+    assert done.code == 1
+    assert "FAIL  schema: The column age of the reference is missing." in done.out
+    like = "its contents are like those of age."
+    assert f"FAIL  schema: The reference has no column years; {like}" in done.out
+    assert "schema" in verdict.read_text()
+
+
+def test_too_few_rows_fail(folder):
+    short = cellworth("check", folder / "new.csv", "--quick", "--min-rows", 601)
+    assert (short.code, short.out.splitlines()[0]) == (1, "FAIL  600 rows, at least 601 required")
+    assert cellworth("check", folder / "new.csv", "--quick", "--min-rows", 600).code == 0
 
 
 def test_limits_on_kinds_of_findings(folder):

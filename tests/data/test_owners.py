@@ -123,6 +123,37 @@ def test_overlaps_are_shared_alike_or_go_to_the_first():
     assert claimed("first").codes[:, 1].tolist() == [0, -1, -1, -1]
 
 
+def test_columns_with_an_owner_do_not_belong_to_the_source_of_the_row(tmp_path):
+    file = tmp_path / "owners.toml"
+    file.write_text('source = "region"\nowners = [{name = "bank", columns = ["pay"]}]')
+    table = TABLE.fillna({"region": "s"})
+    owners = Owners.from_toml(file, table)
+    assert masks(owners) == {
+        "n": [[1, 0], [0, 0], [1, 0], [0, 0]],
+        "s": [[0, 0], [1, 0], [0, 0], [1, 0]],
+        "bank": [[0, 1]] * 4,
+    }
+    same = Owners.from_column(table, "region").assign("bank", columns="pay")
+    assert (
+        masks(same)
+        == masks(owners)
+        == masks(Owners.from_plain(owners.to_plain(), table, called=""))
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'overlaps = "first"\nsource = "region"\nowners = [{name = "bank", columns = ["pay"]}]',
+        'source = "region"\nowners = [{name = "bank", columns = ["pay", "age"]}]',
+    ],
+)
+def test_an_owner_who_is_left_without_a_cell_is_an_error(tmp_path, text):
+    (tmp_path / "owners.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"('bank'|'n', 's') would hold no cell in .*owners.toml"):
+        Owners.from_toml(tmp_path / "owners.toml", TABLE.fillna({"region": "s"}))
+
+
 def test_the_same_owner_may_claim_a_cell_twice():
     owners = OWNERS.assign("ann", rows="r1", columns="age")
     assert masks(owners) == masks(OWNERS)

@@ -236,10 +236,53 @@ def test_tables_of_different_types_are_compared(reference):
     assert (found.kind, found.columns) == ("missing values", ("town",))
 
 
+def test_columns_and_types_that_differ_are_named(reference):
+    X, y = people(1)
+    changed = X.assign(pay=X["pay"].astype(str) + " EUR", zip=1).drop(columns="town")
+    found = differ((changed, y), reference)
+    assert [f.sentence for f in found] == [
+        "The column town of the reference is missing.",
+        "The reference has no column zip.",
+        "pay holds text such as '10000.0 EUR'; in the reference, numbers.",
+    ]
+    assert {f.kind for f in found} == {"schema"}
+    assert differ((X[["age"]].rename(columns={"age": "a"}), None), reference[0][["pay"]])
+    # What is in both is still compared.
+    assert find(differ((changed.assign(age=changed["age"] + 9), y), reference), "drift", "age")
+
+
+def test_a_renamed_column_is_recognized(reference):
+    X, y = people(1)
+    found = differ((X.rename(columns={"pay": "wage"}), y), reference)
+    assert "no column wage; its contents are like those of pay" in found[1].sentence
+
+
+@pytest.mark.parametrize(("power", "hint"), [(1, "divided by 10"), (-3, "multiplied by 1,000")])
+def test_a_unit_of_a_whole_column_is_named(reference, power, hint):
+    X, y = people(1)
+    found = differ((X.assign(pay=X["pay"] * 10.0**power), y), reference)
+    (drift,) = find(found, "drift", "pay")
+    assert drift.sentence.endswith(f"; {hint}, they would be alike.")
+
+
+def test_the_classifier_names_the_columns_that_it_uses():
+    def measure(seed):
+        rng = np.random.default_rng(seed)
+        a, b, c = rng.normal(size=(3, N))
+        return pd.DataFrame({"a": a, "twice": a + 0.1 * b, "b": b, "other": c, "more": -c + b})
+
+    X = measure(1)
+    swapped = X.assign(a=X["twice"], twice=X["a"])
+    (found,) = [f for f in differ((swapped, None), measure(0)) if "classifier" in f.sentence]
+    named = found.sentence.partition("mostly by ")[2].partition(", with AUC")[0]
+    assert set(named.split(", ")) <= {"a", "twice", "b"}
+    assert named
+
+
 def test_wrong_arguments_are_named(reference):
     X, y = people(1)
-    with pytest.raises(ValueError, match="reference lacks the columns 'age'"):
-        audit(X, y, reference=reference[0].drop(columns="age"))
+    with pytest.raises(ValueError, match="reference must have the 3 columns of X, got 2"):
+        audit(X.to_numpy(), y, reference=reference[0].drop(columns="age").to_numpy())
     with pytest.raises(ValueError, match="false_alarms must be between 0 and 1, got 1"):
         audit(X, y, reference=reference, false_alarms=1)
 

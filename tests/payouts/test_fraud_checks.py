@@ -215,6 +215,14 @@ def test_a_few_changed_validation_rows_are_found_with_a_reserve():
     assert "of the validation rows, but" in finding.sentence
 
 
+def test_a_reserve_is_of_use_if_columns_have_other_owners():
+    owners, data, reserve = draw_with_reserve(0, 10)
+    X = owners.table.native.assign(source=np.repeat(list("abcde"), 120))
+    mixed = Owners.from_column(X, "source").assign("bank", columns=["married"])
+    (finding,) = check_owners(mixed, reserve=reserve, **data)
+    assert (finding.kind, finding.owners) == ("too good", ("a",))
+
+
 def test_honest_owners_are_as_near_to_validation_rows_as_to_a_reserve():
     for seed in range(12):
         owners, data, reserve = draw_with_reserve(seed, 0)
@@ -263,6 +271,15 @@ def test_owners_of_columns_are_told_of_leaks_together():
     owners = owners.assign("b", columns=["school", "married"])
     (finding,) = check_owners(owners, X_val=validation)
     assert (finding.kind, finding.owners) == ("leaked rows", ("a", "b"))
+
+
+def test_the_owner_of_the_leaked_rows_is_named_beside_an_owner_of_columns():
+    validation = people(100, seed=1)
+    X = pd.concat([people(300), validation], ignore_index=True)
+    X["source"] = np.repeat(list("abcd"), 100)
+    owners = Owners.from_column(X, "source").assign("bank", columns=["married"])
+    (finding,) = check_owners(owners, X_val=validation)
+    assert (finding.kind, finding.owners) == ("leaked rows", ("d",))
 
 
 def test_rows_that_both_hold_are_no_copies():
@@ -366,6 +383,10 @@ def test_an_owner_below_zero_is_named_with_its_value():
         ValueError, match=r"nothing was split: the cells of bad .* pass gate='warn'"
     ):
         split_revenue(valuation, owners, amount="1.00", policy=Policy(negative="floor"))
+    with pytest.raises(ValueError, match="or agree on gate='warn' in an amendment"):
+        split_revenue(
+            valuation, owners, amount="1.00", policy=Policy(negative="floor"), agreement="agreed"
+        )
     for policy in (Policy(gate="warn", negative="floor"), Policy(negative="signed")):
         with pytest.warns(UserWarning, match="the cells of bad have a negative value, -"):
             split_revenue(valuation, owners, amount="1.00", policy=policy)

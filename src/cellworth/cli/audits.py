@@ -51,7 +51,7 @@ from cellworth.valuation.valuation import Valuation, format_score
 
 ANY = "any"
 # Only a reference shows these.
-_DIFFERENCES = {"drift", "new content", "missing values", "dependence", "label drift"}
+_DIFFERENCES = {"schema", "drift", "new content", "missing values", "dependence", "label drift"}
 _LIMITED = [kind for kind in get_args(FindingKind) if kind not in _DIFFERENCES]
 # A check of the document lists at most this many findings.
 _LISTED = 20
@@ -77,8 +77,11 @@ class AuditRequest:
     protected: tuple[str, ...]
     quick: bool
 
-    def run(self, *, quick: bool = False) -> tuple[Audit, Any]:
-        """Read the tables and audit the first one; return the audit and the labels."""
+    def run(self, *, quick: bool = False) -> tuple[Audit, Any, int]:
+        """Read the tables and audit the first one.
+
+        Returns the audit, the labels and the number of rows of the reference.
+        """
         with TemporaryDirectory() as folder:
             is_stdin = self.table == STDIN
             path = str(keep_stdin(Path(folder, "table"))) if is_stdin else self.table
@@ -92,14 +95,13 @@ class AuditRequest:
         names = X.names.tolist()
         for name in self.protected:
             check_column(names, name, self.table, "--protected")
-        for other, address in ((X_val, self.val), (X_ref, self.reference)):
-            if other is not None:
-                check_same_columns(names, other.names.tolist(), str(address), None)
+        if X_val is not None:
+            check_same_columns(names, X_val.names.tolist(), str(self.val), None)
         found = audit(
             X, y, X_val=X_val, y_val=y_val, reference=X_ref if y_ref is None else (X_ref, y_ref),
             false_alarms=self.false_alarms, protected=self.protected, quick=quick or self.quick,
         )  # fmt: skip
-        return found, y
+        return found, y, 0 if X_ref is None else X_ref.shape[0]
 
     @property
     def title(self) -> str:
@@ -128,6 +130,7 @@ class Limits:
     certain: float = 0.9
     min_total: float | None = None
     allow_interrupted: bool = False
+    min_rows: int | None = None
 
     @property
     def are_of_findings(self) -> bool:
@@ -146,7 +149,7 @@ class Limits:
 def audit_table(request: AuditRequest, *, output: AnyPath | None, force: bool) -> None:
     """Find out what is wrong with a table: the command ``audit``."""
     check_list_file(output, (".html", *LIST_FORMATS), force=force)
-    found, _ = request.run()
+    found, _, _ = request.run()
     if output is not None:
         _write_findings(output, found, title=f"Audit of {request.title}")
         count = "1 finding is" if len(found) == 1 else f"{len(found):,} findings are"
@@ -175,8 +178,8 @@ def check_input(
         _finish(list(_check_values(folder, request, limits)), request, outputs)
         return
     _check_limits_of_table(request, limits)
-    found, y = request.run(quick=not limits.are_of_findings)
-    checks = list(_check_table(found, request, limits))
+    found, y, n_reference = request.run(quick=not limits.are_of_findings)
+    checks = list(_check_table(found, request, limits, n_reference))
     if keep is not None and all(one["passed"] for one in checks):
         _keep_reference(keep, found.table, y, request.target)
     _finish(checks, request, outputs)
@@ -231,13 +234,21 @@ def _check_limits_of_table(request: AuditRequest, limits: Limits) -> None:
             f"--min-total and --allow-interrupted are for values, and {request.table} is a table; "
             "give a folder that cellworth value wrote."
         )
-    if request.reference is None and not limits.are_of_findings:
-        raise click.UsageError("no limit was given; give --reference, --max or --max-findings.")
+    if request.reference is None and limits.min_rows is None and not limits.are_of_findings:
+        raise click.UsageError(
+            "no limit was given; give --reference, --max, --max-findings or --min-rows."
+        )
 
 
-def _check_table(found: Audit, request: AuditRequest, limits: Limits) -> Iterator[LimitDocument]:
+def _check_table(
+    found: Audit, request: AuditRequest, limits: Limits, n_reference: int
+) -> Iterator[LimitDocument]:
+    if limits.min_rows is not None:
+        n_rows, least = found.table.shape[0], limits.min_rows
+        sentence = f"{n_rows:,} rows, at least {least:,} required"
+        yield _make("min_rows", n_rows, least, passed=n_rows >= least, sentence=sentence)
     if request.reference is not None:
-        yield from _check_differences(found, request)
+        yield from _check_differences(found, request, n_reference)
     for kind, limit in limits.shares:
         yield _check_share(found, kind, limit, limits.certain)
     if limits.max_findings is not None:
@@ -253,7 +264,9 @@ def _check_table(found: Audit, request: AuditRequest, limits: Limits) -> Iterato
         )  # fmt: skip
 
 
-def _check_differences(found: Audit, request: AuditRequest) -> Iterator[LimitDocument]:
+def _check_differences(
+    found: Audit, request: AuditRequest, n_reference: int
+) -> Iterator[LimitDocument]:
     chance = f"{100 * request.false_alarms:.4g}%"
     differences = found.findings[: found.n_differences]
     for finding in differences:
@@ -263,8 +276,9 @@ def _check_differences(found: Audit, request: AuditRequest) -> Iterator[LimitDoc
         )
     if not differences:
         sentence = (
-            f"no difference from {request.reference}; tables from the same source differ with "
-            f"a probability of at most {chance}"
+            f"no difference of {found.table.shape[0]:,} rows from the {n_reference:,} of "
+            f"{request.reference}; tables from the same source differ with a probability of at "
+            f"most {chance}"
         )
         yield _make("reference", 1.0, request.false_alarms, passed=True, sentence=sentence)
 
@@ -294,10 +308,10 @@ def _find_values(address: str) -> AnyPath | None:
 def _check_values(
     folder: AnyPath, request: AuditRequest, limits: Limits
 ) -> Iterator[LimitDocument]:
-    if request.reference is not None or limits.are_of_findings:
+    if request.reference is not None or limits.min_rows is not None or limits.are_of_findings:
         raise click.UsageError(
-            f"--reference, --max and --max-findings are for tables, and {folder} holds values; "
-            "give the table."
+            f"--reference, --max, --max-findings and --min-rows are for tables, and {folder} holds "
+            "values; give the table."
         )
     if limits.min_total is None:
         raise click.UsageError("no limit was given; give --min-total.")

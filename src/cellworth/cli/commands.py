@@ -260,6 +260,7 @@ def report(**arguments: Any) -> None:
     "--certain", type=app.share, metavar="SHARE", default="90%", show_default=True,
     help="How certain a finding must be to count for --max and --max-findings.",
 )  # fmt: skip
+@click.option("--min-rows", type=click.IntRange(min=1), metavar="N", help="Least number of rows.")
 @click.option("--min-total", type=app.finite, help="Smallest sum of all values in FOLDER.")
 @click.option(
     "--allow-interrupted", is_flag=True,
@@ -278,18 +279,19 @@ def report(**arguments: Any) -> None:
 @app.json_output
 def check(
     *, shares: Any, max_findings: int | None, certain: float, min_total: float | None,
-    allow_interrupted: bool, outputs: Any, keep: Any, force: bool,
+    min_rows: int | None, allow_interrupted: bool, outputs: Any, keep: Any, force: bool,
     **asked: Any,
 ) -> None:  # fmt: skip
     """Check TABLE, or the values in FOLDER, against limits; exit code 1 if one is exceeded.
 
-    With --reference, everything that cellworth audit finds different fails. Without it, --max and
+    With --reference, everything that cellworth audit finds different fails, columns and their
+    types included; a table of fewer rows does not, unless --min-rows says so. --max and
     --max-findings limit what an audit finds; what is common in the whole table cannot be found
     without a reference. FOLDER holds values that cellworth value wrote.
     """
     from cellworth.cli.audits import AuditRequest, Limits, check_input
 
-    limits = Limits(shares, max_findings, certain, min_total, allow_interrupted)
+    limits = Limits(shares, max_findings, certain, min_total, allow_interrupted, min_rows)
     check_input(AuditRequest(**asked), limits, outputs=outputs, keep=keep, force=force)
 
 

@@ -145,8 +145,9 @@ class Owners:
         ``columns`` is a list of names, or the beginning of names such as ``"bank_*"``; without it,
         all columns.
 
-        Beside the list, ``source = "bank"`` names a column with the owner of each row, ``keys`` are
-        further columns that only rules use (neither is a feature), ``overlaps`` is that of
+        Beside the list, ``source = "bank"`` names a column with the owner of each row, who holds
+        all columns but those that the list gives to someone in all rows. ``keys`` are further
+        columns that only rules use (neither is a feature), ``overlaps`` is that of
         :class:`Owners`, and ``rest = "pool"`` names who gets the cells that no owner claims.
         Without ``rest``, a column that is owned in some rows only is an error; ``rest = false``
         allows it.
@@ -231,8 +232,21 @@ class Owners:
             claim = Claim(name, self._read_rows(name, found), self._read_columns(name, columns))
             if isinstance(rows, Mapping) or _has_pattern(columns, self.table.names.tolist()):
                 claim = replace(claim, rule=(rows, columns))
-        self._check_overlap(claim)
-        return self._change(_claims=(*self._claims, claim))
+        owners = self._take_from_source(claim) if self.overlaps == "refuse" else self
+        owners._check_overlap(claim)
+        return owners._change(_claims=(*owners._claims, claim))
+
+    def _take_from_source(self, claim: Claim) -> Owners:
+        """Return new Owners in which the column of sources does not claim an owner's columns."""
+        if self._source is None or claim.cells is not None or not claim.rows.all():
+            return self
+        left = ~claim.columns
+        return self._change(
+            _claims=tuple(
+                replace(one, columns=one.columns & left) if one.by_source else one
+                for one in self._claims
+            )
+        )
 
     def assign_rest(self, name: str | None) -> Owners:
         """Return new Owners in which one owner gets all cells that no other claims.
@@ -271,8 +285,16 @@ class Owners:
     def check_covered(self, called: str) -> Owners:
         """Check that no cell lacks an owner in a column that others own; return these owners.
 
-        Rows that came later are found so; :meth:`assign_rest` says who gets them.
+        Rows that came later are found so; :meth:`assign_rest` says who gets them. An owner whose
+        cells all belong to others is an error, too: it would silently get nothing.
         """
+        n_held = self.holdings.cells_of_claims(slice(None)) @ self.holdings.claims
+        empty = [self.names[at] for at in np.flatnonzero(n_held == 0)]
+        if any(name != self._rest for name in empty):
+            raise ValueError(
+                f"{some(empty)} would hold no cell in {called}: others hold all that is claimed "
+                "(overlaps, source or columns); change this, or leave them out."
+            )
         if self._rest is not None or not self.names:
             return self
         holdings = self._holdings
@@ -691,7 +713,8 @@ class Owners:
                 column = [*self.table.names.tolist(), LABEL][cell[1]]
                 raise ValueError(
                     f"{claim.owner!r} and {other.owner!r} both claim the cell ({row!r}, "
-                    f"{column!r}); fix it, or pass Owners(X, overlaps='equal') to share such cells."
+                    f"{column!r}); fix it, or set overlaps to 'equal' to share such cells, or to "
+                    "'first' to give them to the owner who is named first."
                 )
 
     def _check_table(self, blocks: Blocks) -> None:

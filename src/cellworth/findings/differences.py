@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr
 
 from cellworth.data.arguments import ColumnTypes, Floats, Mask, Positions
+from cellworth.data.blocks import list_first
 from cellworth.data.tables import Table, VectorLike
 from cellworth.diagnostics.anomaly import Evidence
 from cellworth.findings.finding import Finding, FindingKind
@@ -31,6 +32,7 @@ from cellworth.findings.reference_checks import (
     compare_column,
     compare_copies,
     compare_pair,
+    compare_schemas,
     make_finding,
 )
 from cellworth.runtime.executors import Runtime, Serial
@@ -54,6 +56,9 @@ _N_PARTS, _FEWEST_IN_A_PART = 5, 50
 _MOST_VALUED, _N_VALIDATION = 4_000, 100
 # Shares of the cells that fit their row least.
 _HIGH = (0.002, 0.01, 0.05, 0.2)
+# A classifier names the columns that it uses, if its p-value is below the first number: those
+# without which it loses this share of its area above a half.
+_ALARMING, _TOLD = 1e-3, 0.2
 _MIXED = "check whether cells were mixed up between rows"
 # Kinds by how much they say; a logarithm of a p-value of this share of another is as clear.
 _TELLING: tuple[FindingKind, ...] = (
@@ -76,8 +81,19 @@ def find_differences(
         raise ValueError(f"false_alarms must be between 0 and 1, got {false_alarms!r}.")
     is_pair = isinstance(reference, tuple) and len(reference) == 2
     X_ref, y_ref = reference if is_pair else (reference, None)
-    both = BothTables.of(table, y, X_ref, y_ref)
-    return _list_alarms(list(compare_tables(both)), false_alarms)
+    other = Table.from_data(X_ref, called="reference")
+    other = other if table.backend and other.backend else other.align_to(table, called="reference")
+    schema = list(compare_schemas(table, other))
+    names = table.names.tolist()
+    retyped = {name for finding in schema for name in finding.columns}
+    shared = [at for at, name in enumerate(names) if name in other.names and name not in retyped]
+    if not shared:
+        return schema
+    wanted = table.only(np.array(shared))
+    old = other.names.tolist()
+    other = other.only(np.array([old.index(name) for name in wanted.names.tolist()]))
+    both = BothTables.of(wanted, y, other, y_ref)
+    return schema + _list_alarms(list(compare_tables(both)), false_alarms)
 
 
 def compare_tables(both: BothTables) -> Iterator[Check]:
@@ -195,7 +211,7 @@ def _compare_rows(drawn: BothTables, scores: Floats) -> Check:
 
     X, is_new = _make_features(drawn, scores), drawn.is_new
     ends = [round(share * len(X)) for share in _BLOCKS]
-    sums, curves = [], []
+    sums, curves, models = [], [], []
     for first, last in pairwise(ends):
         block = is_new[first:last]
         if min(is_new[:first].sum(), (~is_new[:first]).sum(), block.sum(), (~block).sum()) < 5:
@@ -208,18 +224,45 @@ def _compare_rows(drawn: BothTables, scores: Floats) -> Check:
             chances = model.fit(X[:first], is_new[:first]).predict_proba(X[first:last])[:, 1]
         sums.append(standardize(chances, block))
         curves.append(roc_auc_score(block, chances))
+        models.append(model)
     z = sum(sums) / np.sqrt(max(len(sums), 1))
+    p_value = float(np.clip(ndtr(-z), LEAST_P, 1.0))
     area = np.mean(curves or [0.5])
     # A few odd rows, or rows that both tables share, leave the area at a half.
-    sentence = (
-        f"A classifier tells new rows from reference rows with AUC {area:.3f} on held-out rows; "
-        "if they were alike, 0.500."
-        if area > 0.51
-        else "A classifier finds rows that are unlike those of the reference."
-    )
+    sentence = "A classifier finds rows that are unlike those of the reference."
+    if area > 0.51:
+        named = ""
+        if p_value < _ALARMING:
+            told = _list_telling(drawn, models[-1], X, ends[-2])
+            named = f", mostly by {list_first(told, 3)}," if told else ""
+        sentence = (
+            f"A classifier tells new rows from reference rows{named} with AUC {area:.3f} on "
+            "held-out rows; if they were alike, 0.500."
+        )
     finding = make_finding("dependence", None, sentence, action=_MIXED)
-    p_value = float(np.clip(ndtr(-z), LEAST_P, 1.0))
     return Check("rows", _WEIGHTS["rows"], p_value, finding)
+
+
+def _list_telling(drawn: BothTables, model: Any, X: Floats, first: int) -> list[str]:
+    """Return the columns without which a classifier tells much less, most telling first.
+
+    The cells of a column are permuted among the rows that the classifier has not seen.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    rows, is_new = X[first:], drawn.is_new[first:]
+    order = np.random.default_rng(0).permutation(len(rows))
+    area = roc_auc_score(is_new, model.predict_proba(rows)[:, 1])
+    every = drawn.columns if drawn.label is None else [*drawn.columns, drawn.label]
+    lost = {}
+    for position, column in enumerate(every):
+        # Its cells, and how well they fit their row.
+        own = [position] if column is drawn.label else [position, len(every) + position]
+        permuted = rows.copy()
+        permuted[:, own] = rows[order][:, own]
+        lost[column.name] = area - roc_auc_score(is_new, model.predict_proba(permuted)[:, 1])
+    ranked = sorted(lost, key=lambda name: -lost[name])
+    return [name for name in ranked if lost[name] > max(_TOLD * (area - 0.5), 0.005)]
 
 
 def _make_features(drawn: BothTables, scores: Floats) -> Floats:

@@ -33,6 +33,7 @@ FindingKind = Literal[
     "constant column",
     "empty column",
     "id column",
+    "schema",
     "drift",
     "new content",
     "missing values",

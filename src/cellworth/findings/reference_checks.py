@@ -6,7 +6,7 @@ computed from both tables together, without knowing which row is in which table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -33,6 +33,8 @@ LEAST_P = 1e-300
 # Rows of a set are listed if it is at least this many times as frequent as in the reference.
 _CLEAR = 5.0
 _MOST_BINS = 10
+# A p-value above which distributions are called alike.
+_ALIKE = 0.01
 _NOTHING: Positions = np.zeros(0, dtype=np.intp)
 
 
@@ -143,6 +145,52 @@ def _take(column: ColumnLevels, rows: Positions) -> ColumnLevels:
     return replace(column, codes=ranks[codes], levels=column.levels[used], counts=counts[used])
 
 
+# Columns and their types
+
+
+def compare_schemas(table: Table, other: Table) -> Iterator[Finding]:
+    """Yield columns that only one table has, and those of numbers in one and text in the other."""
+    new, old = table.names.tolist(), other.names.tolist()
+    lacking, added = [n for n in old if n not in new], [n for n in new if n not in old]
+    for name in lacking:
+        sentence = f"The column {name} of the reference is missing."
+        action = "add it, or drop it from the reference"
+        yield _make_certain((), sentence, action)
+    for name in added:
+        alike = [one for one in lacking if _is_alike(table, name, other, one)]
+        named = f"; its contents are like those of {alike[0]}" if len(alike) == 1 else ""
+        action = "rename it" if named else "drop it, or add it to the reference"
+        yield _make_certain((str(name),), f"The reference has no column {name}{named}.", action)
+    for at, name in enumerate(new):
+        if name not in old:
+            continue
+        cells = table.column(at), other.column(old.index(name))
+        if (cells[0].dtype.kind in "iufM") == (cells[1].dtype.kind in "iufM"):
+            continue
+        here, there = (ColumnLevels.of(str(name), side) for side in cells)
+        if min(here.n_known, there.n_known) and (here.kind == "text") != (there.kind == "text"):
+            shown = f"text such as {_show(here, 0)}" if here.kind == "text" else f"{here.kind}s"
+            were = "text" if there.kind == "text" else f"{there.kind}s"
+            sentence = f"{name} holds {shown}; in the reference, {were}."
+            yield _make_certain((str(name),), sentence, "convert it")
+
+
+def _make_certain(columns: tuple[str, ...], sentence: str, action: str) -> Finding:
+    return Finding("schema", columns, _NOTHING, sentence, Action("check", text=action), 0.0)
+
+
+def _is_alike(table: Table, name: Any, other: Table, old: Any) -> bool:
+    """Return whether a column may be that of the reference, under another name."""
+    new_cells = table.column(table.names.tolist().index(name))
+    column = ColumnLevels.of("", _join(new_cells, other.column(other.names.tolist().index(old))))
+    known = column.codes != MISSING
+    here = np.arange(len(known)) < len(new_cells)
+    new = np.bincount(column.codes[known & here], minlength=len(column.levels))
+    compute = compute_counts_p_value if column.kind == "text" else compute_order_p_value
+    shared = (new > 0) & (new < column.counts)
+    return bool(shared.any()) and compute(new, column.counts - new) > _ALIKE
+
+
 # Single columns
 
 
@@ -212,11 +260,32 @@ def _compare_distributions(column: ColumnLevels, new: Integers) -> tuple[float, 
         finding = make_finding(
             "drift", column,
             f"{column.name} has another distribution: median {shown[0]}, in the reference "
-            f"{shown[1]}; the shares below a number differ by up to {away:.1%}.",
+            f"{shown[1]}; the shares below a number differ by up to {away:.1%}"
+            f"{_describe_unit(column.levels, new, old, middles)}.",
         )  # fmt: skip
     if column.kind == "text":
         return compute_counts_p_value(new, old), finding
     return compute_order_p_value(new, old), finding
+
+
+def _describe_unit(levels: Floats, new: Integers, old: Integers, middles: Sequence[float]) -> str:
+    """Return the power of ten by which all numbers differ, if one makes the tables alike."""
+    if not middles[1] or not middles[0] / middles[1] > 0:
+        return ""
+    power = round(float(np.log10(middles[0] / middles[1])))
+    scaled, at = np.unique(
+        np.concatenate([levels[new > 0] / 10.0**power, levels[old > 0]]).round(12),
+        return_inverse=True,
+    )
+    n_new = int((new > 0).sum())
+    counts = [
+        np.bincount(at[part], weights=side[side > 0], minlength=len(scaled))
+        for part, side in ((slice(n_new), new), (slice(n_new, None), old))
+    ]
+    if power == 0 or compute_order_p_value(*counts) <= _ALIKE:
+        return ""
+    verb = "divided" if power > 0 else "multiplied"
+    return f"; {verb} by {10 ** abs(power):,}, they would be alike"
 
 
 def compute_order_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:

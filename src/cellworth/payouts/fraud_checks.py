@@ -346,10 +346,9 @@ def _check_reserve(
     sizes = [owners.shape[0], *(table.shape[0] for table in tables)]
     labels = _read_labels([data["y"], data["y_val"], reserve[1]], sizes)
     held = {name: owners.cells_of(name) for name in owners.names}
-    complete = {name: np.flatnonzero(mine.all(axis=1)) for name, mine in held.items()}
     rows = {
         name: own
-        for name, own in complete.items()
+        for name, own in _list_own_rows(held).items()
         if _LEAST_ROWS_NEAR <= len(own) <= sizes[0] - _LEAST_ROWS_NEAR
     }
     near = compare_with_reserve(Cells(owners.table, *tables), labels, rows, sizes[1])
@@ -445,15 +444,24 @@ def _check_leaks(
     row_values: RowValues,
 ) -> Iterator[OwnerFinding]:
     """Find twins of validation rows: for each owner of rows, or for all owners of columns."""
-    complete = {name: mine.all(axis=1) for name, mine in held.items()}
-    if not np.any(list(complete.values())):
-        complete = {ALL: np.any(list(held.values()), axis=0).all(axis=1)}
     columns = np.arange(search.n_columns)
-    for name, rows in complete.items():
-        sides = {name: np.flatnonzero(rows), VALIDATION: validation}
+    for name, rows in _list_own_rows(held).items():
+        sides = {name: rows, VALIDATION: validation}
         twins = find_copied_rows(search, sides, columns)
         if twins is not None:
             yield _report_leak(twins, tuple(held) if name == ALL else (name,), row_values)
+
+
+def _list_own_rows(held: Mapping[str, Mask]) -> dict[str, Positions]:
+    """Return the rows of each owner who holds some, of which each cell has an owner.
+
+    Columns of all rows may have other owners, who do not choose rows. If no one holds rows, all
+    rows are those of all owners together.
+    """
+    owned = np.any(list(held.values()), axis=0).all(axis=1)
+    rows = {name: np.flatnonzero(mine.any(axis=1) & owned) for name, mine in held.items()}
+    of_rows = {name: own for name, own in rows.items() if 0 < len(own) < len(owned)}
+    return of_rows or {ALL: np.flatnonzero(owned)}
 
 
 def _report_leak(twins: Twins, concerned: tuple[str, ...], row_values: RowValues) -> OwnerFinding:

@@ -664,7 +664,7 @@ def split_revenue(
         findings = tuple(run_checks(owners, (valuation, holdings, errors), X_val))
     sums = map(float, sum_owner_values(valuation, holdings)[0])
     values = dict(zip(holdings.names, sums, strict=True))
-    _apply_gate(findings, policy, values, money)
+    _apply_gate(findings, policy, values, money, agreed=agreement is not None)
     labels = owners.share_of_labels()
     shared = allocate(
         policy, valuation, holdings, labels, amount=money, brought=brought, errors=errors
@@ -685,15 +685,20 @@ def _check_copies_shared(policy: Policy, owners: Owners) -> None:
 
 
 def _apply_gate(
-    findings: Sequence[OwnerFinding], policy: Policy, values: Mapping[str, float], money: Decimal
+    findings: Sequence[OwnerFinding],
+    policy: Policy,
+    values: Mapping[str, float],
+    money: Decimal,
+    *,
+    agreed: bool,
 ) -> None:
     """Warn of findings of the gate; raise ValueError if they forbid a split."""
     for finding in findings:
         # Shares of noise are no one's due, whatever else the parties have agreed on.
         if finding.kind == WITHIN_NOISE:
             raise ValueError(
-                f"nothing was split: {finding.sentence} Give more validation rows, or pass "
-                "gate='off' to split anyway."
+                f"nothing was split: {finding.sentence} Give more validation rows, or "
+                f"{_advise_gate('off', agreed)}"
             )
     # An owner who pays for a negative value gains nothing by it.
     harmless = (*NOTES, BELOW_ZERO) if policy.negative == "signed" else NOTES
@@ -702,11 +707,20 @@ def _apply_gate(
     sentences = list(describe_findings(found, values, money, policy.currency))
     if found and policy.gate == "refuse":
         raise ValueError(
-            f"nothing was split: {' '.join(sentences)} Resolve this first, or pass gate='warn' to "
-            "split anyway."
+            f"nothing was split: {' '.join(sentences)} Leave out the rows or columns in question "
+            f"and value the table again, or {_advise_gate('warn', agreed)}"
         )
     for sentence in [*sentences, *notes]:
         warnings.warn(sentence, UserWarning, stacklevel=3)
+
+
+def _advise_gate(gate: str, agreed: bool) -> str:
+    """Return how to split in spite of findings."""
+    if agreed:
+        return (
+            f"agree on gate={gate!r} in an amendment (Agreement.amend, cellworth draft --amends)."
+        )
+    return f"pass gate={gate!r} to split anyway."
 
 
 def describe_findings(
