@@ -120,7 +120,12 @@ MISTAKES = {
         lambda: fit(X=None),
         ["got NoneType", "must be a pandas, polars or Arrow table"],
     ),
-    "X is text": (lambda: fit(X="table.csv"), ["str", "two-dimensional array"]),
+    "X is text": (
+        lambda: fit(X="table.csv"),
+        ["str", "two-dimensional array", "read the file first"],
+    ),
+    "X is a dictionary": (lambda: fit(X={"age": [1, 2, 3, 4]}), ["dict", "pandas.DataFrame(X)"]),
+    "X is a list of dictionaries": (lambda: fit(X=[{"age": 1}] * 4), ["dict", "DataFrame(X)"]),
     "X is one-dimensional": (lambda: fit(X=[1.0, 2.0, 3.0, 4.0]), ["1D array", "reshape(-1, 1)"]),
     "X has three dimensions": (lambda: fit(X=np.ones((4, 2, 1))), ["3D array", "Reshape"]),
     "X is sparse": (lambda: fit(X=sparse.eye(4).tocsr()), ["sparse", "toarray()"]),
@@ -137,7 +142,10 @@ MISTAKES = {
     ),
     "zero rows": (lambda: fit(X=X[:0], y=[]), ["0 sample(s)", "at least one row"]),
     "zero columns": (lambda: fit(X=X[[]]), ["0 feature(s)", "one column"]),
-    "duplicate columns": (lambda: fit(X=twice_named()), ["'age' 2 times", "unique column names"]),
+    "duplicate columns": (
+        lambda: fit(X=twice_named()),
+        ["got 'age' 2 times;", "unique column names"],
+    ),
     "an index of two levels": (lambda: fit(X=with_levels()), ["2 levels", "reset_index()"]),
     "column names of two kinds": (
         lambda: fit(X=X.rename(columns={"pay": 7})),
@@ -149,6 +157,7 @@ MISTAKES = {
     ),
     # the labels
     "y is missing": (lambda: fit(y=None), ["y is None", "one label per row"]),
+    "y is the name of a column": (lambda: fit(y="pay"), ["'pay'", "pass y=X.pop('pay')"]),
     "y is too short": (lambda: fit(y=["no", "yes"]), ["one label", "4 rows of X, got 2"]),
     "moments with and without a time zone in one column": (
         lambda: KNNValuer(1).fit(make_mixed_moments(), Y, X_val=make_mixed_moments(), y_val=Y),

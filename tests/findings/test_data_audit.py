@@ -74,6 +74,39 @@ def test_a_fixed_table_has_the_right_cells_and_its_own_library(make):
     assert X["age"][3] == 999
 
 
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.from_pandas], ids=["pandas", "polars"])
+def test_the_cells_of_findings_are_listed_with_what_replaces_them(make):
+    X, y = spoiled()
+    found = audit(make(X), y)
+    cells = found.cells("pandas").astype({"cell": str})
+    ages = cells[cells["column"] == "age"]
+    assert ages["row"].tolist() == X.index[X["age"] == 999].tolist()
+    assert set(ages["cell"]) == {"999"}
+    assert ages["new"].isna().all()
+    word = cells[(cells["column"] == "job") & (cells["row"] == 5)].iloc[0]
+    assert (found[word["finding"]].kind, word["cell"], word["new"]) == (
+        "misspelling", X["job"][5], "teacher",
+    )  # fmt: skip
+    assert len(found.cells()) == len(cells)
+
+
+def test_ids_of_rows_are_shown_and_need_not_be_unique_to_be_fixed():
+    X, y = spoiled()
+    wrong = np.flatnonzero(X["age"] == 999)
+    X.index = [f"p{i % 200}" for i in range(len(X))]
+    found = audit(X, y, quick=True)
+    names = ", ".join(f"p{i % 200}" for i in wrong[:3].tolist())
+    assert f"certain). Rows {names}" in repr(found)
+    assert np.flatnonzero(found.fix()["age"].isna()).tolist() == wrong.tolist()
+
+
+def test_a_table_without_findings_is_fixed_by_a_copy():
+    X, _ = people(1000)
+    fixed = audit(X, quick=True).fix()
+    fixed.loc[0, "job"] = "pilot"
+    assert X.loc[0, "job"] != "pilot"
+
+
 def test_rows_and_columns_are_dropped_only_if_they_are_named():
     X, y = people()
     X = pd.concat([X, X.iloc[:5]], ignore_index=True).assign(same=1)

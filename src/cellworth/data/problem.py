@@ -411,7 +411,11 @@ def _check_order(column: Any, table: Table, called: str, of: str) -> None:
 
 def _read_one_dimensional(y: Any, called: str) -> NDArray[Any]:
     if isinstance(y, str):
-        raise TypeError(f"{called} must have one entry per row, got the string {y!r}.")
+        table = called.replace("y", "X", 1)
+        raise TypeError(
+            f"{called} must have one entry per row, got the string {y!r}; if this is a column of "
+            f"{table}, pass {called}={table}.pop({y!r})."
+        )
     if np.ma.isMaskedArray(y):
         raise TypeError(f"{called} must not be a masked array; drop the rows with masked labels.")
     series = nw.from_native(y, allow_series=True, series_only=True, pass_through=True)

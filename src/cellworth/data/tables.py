@@ -320,9 +320,11 @@ def _check_table(X: Any, called: str) -> None:
             "a sharded table."
         )
     if X is None or isinstance(X, str | bytes | dict) or np.isscalar(X):
+        came = type(X).__name__
+        advice = {"str": "; read the file first", "dict": f"; pass pandas.DataFrame({called})"}
         raise TypeError(
             f"{called} must be a pandas, polars or Arrow table or a two-dimensional array, got "
-            f"{type(X).__name__}."
+            f"{came}{advice.get(came, '')}."
         )
 
 
@@ -330,9 +332,10 @@ def _as_frame(X: Any, called: str) -> nw.DataFrame[Any] | None:
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except nw.exceptions.DuplicateError as error:
+        *_, named = str(error).split("got:")
         raise ValueError(
-            f"{called} must have unique column names ({' '.join(str(error).split())}); rename the "
-            "others."
+            f"{called} must have unique column names, got {' '.join(named.split()).lstrip('- ')}; "
+            "rename the others."
         ) from error
     if isinstance(frame, nw.DataFrame):
         return frame
@@ -348,6 +351,8 @@ def _as_array(X: Any, called: str) -> NDArray[Any]:
         raise ValueError(
             f"{called} must have the same number of cells in every row, got different lengths."
         ) from error
+    if array.dtype == object and array.ndim == 1 and all(isinstance(row, dict) for row in array):
+        raise TypeError(f"{called} must be a table, got a list of dict; pass DataFrame({called}).")
     if array.ndim != 2:
         raise ValueError(
             f"Expected 2D array, got {array.ndim}D array instead: {called} must have rows and "

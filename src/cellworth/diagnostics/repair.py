@@ -101,7 +101,7 @@ def repair_cells(
             changed = draw_cells(table, mask, source, rng.random(table.shape))
         else:
             changed = fill_from_neighbors(table, named, source) if len(named) else table
-    return _copy(changed.native)
+    return copy_native(changed)
 
 
 def _find_source(table: Table, mask: Mask) -> Mask:
@@ -139,9 +139,10 @@ def _read_values(values: Any, named: NamedCells, mask: Mask) -> list[Any]:
     return offered
 
 
-def _copy(native: Any) -> Any:
+def copy_native(table: Table) -> Any:
+    """Return a copy in the user's own type."""
     # Tables of polars and Arrow are immutable and may share memory.
-    return native.copy() if hasattr(native, "copy") else native
+    return table.native.copy() if hasattr(table.native, "copy") else table.native
 
 
 def clear_cells(table: Table, mask: Mask) -> Table:

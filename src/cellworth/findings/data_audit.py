@@ -18,14 +18,22 @@ from cellworth.data.tables import (
     Table,
     TableLike,
     VectorLike,
+    default_backend,
     frame,
     heading,
     html_table,
     paragraph,
     view,
 )
-from cellworth.diagnostics.cells import CellValues, check_cells, check_valuation, read_cells
-from cellworth.diagnostics.repair import repair_cells
+from cellworth.diagnostics.cells import (
+    CellValues,
+    NamedCells,
+    check_cells,
+    check_valuation,
+    object_array,
+    read_cells,
+)
+from cellworth.diagnostics.repair import copy_native, set_cells
 from cellworth.findings.differences import find_differences
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.label_checks import find_wrong_labels
@@ -48,7 +56,7 @@ from cellworth.valuation.valuation import Valuation
 _CLASSES = (0.1, 0.3, 0.5)
 # Cells of findings at least this certain are not compared with others.
 _SURE = 0.3
-_SHOWN, _UNUSUAL_SHOWN = 20, 3
+_SHOWN, _UNUSUAL_SHOWN, _ROWS_SHOWN = 20, 3, 3
 # Kinds that call a content wrong because it is rare or unlike others.
 _BY_RARITY: frozenset[FindingKind] = frozenset(
     {"misspelling", "outlier", "scale", "odd cell", "dependency", "wrong column"}
@@ -113,13 +121,13 @@ def audit(
     Audit of 40 rows x 2 columns: 2 findings (2 x missing code)
        0  missing code: 999 in one cell of x0 probably stands for a missing value; the others are
           20 to 59.
-          Make them missing values (98% certain).
+          Make them missing values (98% certain). Row 3.
        1  missing code: 'n/a' stands for a missing value in one cell of x1.
-          Make them missing values (98% certain).
+          Make them missing values (98% certain). Row 8.
     Unusual, and may well be right (audit.unusual):
-          x0 is 20 where rows like it have about 40; among the 2 rarest of 40.
-          x0 is 59 where rows like it have about 39; among the 3 rarest of 40.
-          x0 is 21 where rows like it have about 41; among the 2 worst of 40 fits to a row.
+          Row 0: x0 is 20 where rows like it have about 40; among the 2 rarest of 40.
+          Row 39: x0 is 59 where rows like it have about 39; among the 3 rarest of 40.
+          Row 1: x0 is 21 where rows like it have about 41; among the 2 worst of 40 fits to a row.
     """
     table = Table.from_data(X, called="X")
     shielded = _check_protected(protected, table)
@@ -403,7 +411,7 @@ class Audit:
         keep_rows = np.setdiff1d(np.arange(table.shape[0]), np.concatenate([*rows, []]))
         keep = np.array([j for j, n in enumerate(table.names.tolist()) if str(n) not in names])
         if len(keep_rows) == table.shape[0] and len(keep) == table.shape[1]:
-            return table.native
+            return copy_native(table)
         return table.take(keep_rows.astype(np.intp), keep.astype(np.intp))
 
     def _choose_safe(self) -> Iterator[int]:
@@ -437,6 +445,44 @@ class Audit:
         if any(finding.value is not None for finding in self.findings):
             listed["value"] = [finding.value for finding in self.findings]
         return frame(listed, backend or self.table.backend)
+
+    def cells(self, backend: str | None = None) -> Any:
+        """Return a data frame with one line per cell of every finding.
+
+        Parameters
+        ----------
+        backend : str, default=None
+            Library of the result, such as "polars"; None means that of X.
+
+        Returns
+        -------
+        data frame
+            The position of the finding, the row id, the column, the cell, and what :meth:`fix`
+            replaces it with: nothing if it becomes missing, or if a person must decide. They are
+            strings except in pandas. A finding about whole rows has one line per row, no column.
+        """
+        table, lines = self.table, list[tuple[Any, ...]]()
+        for number, finding in enumerate(self.findings):
+            if finding.kind in _OF_ROWS:
+                lines += [
+                    (number, row, *[None] * 3) for row in table.row_ids[finding.rows].tolist()
+                ]
+                continue
+            rows, columns = finding.cells(table)
+            ids, names = table.row_ids[rows].tolist(), map(str, table.names[columns].tolist())
+            cells = read_cells(table, rows, columns)
+            new = _list_replacements(finding, cells)
+            lines += zip([number] * len(rows), ids, names, cells, new, strict=True)
+        library = backend or table.backend or default_backend()
+        listed: dict[str, Any] = {
+            name: [line[position] for line in lines]
+            for position, name in enumerate(("finding", "row", "column", "cell", "new"))
+        }
+        for name in ("cell", "new"):
+            # Other libraries have one type per column.
+            texts = [None if cell is None else str(cell) for cell in listed[name]]
+            listed[name] = object_array(listed[name]) if library == "pandas" else texts
+        return frame(listed, library)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data: the content of :meth:`to_json`."""
@@ -472,31 +518,38 @@ def list_lines(audit: Audit, *, more: str, unusual: str = "") -> list[str]:
     lines = [audit.title]
     for number, finding in enumerate(audit.findings[:_SHOWN]):
         lines.append(f"{number:>4}  {finding.kind}: {finding.sentence}")
-        lines.append(f"      {finding.advice}")
+        rows = _name_rows(audit, finding)
+        lines.append(f"      {finding.advice}{f' {rows}.' if rows else ''}")
     if len(audit) > _SHOWN:
         lines.append(f"      and {len(audit) - _SHOWN:,} more; {more}")
     if audit.unusual:
         lines.append(f"Unusual, and may well be right{unusual}:")
-        lines += [f"      {finding.sentence}" for finding in audit.unusual[:_UNUSUAL_SHOWN]]
+        for finding in audit.unusual[:_UNUSUAL_SHOWN]:
+            rows = _name_rows(audit, finding)
+            lines.append(f"      {f'{rows}: ' if rows else ''}{finding.sentence}")
     return lines
+
+
+def _name_rows(audit: Audit, finding: Finding) -> str:
+    """Return the ids of the first rows of a finding."""
+    rows = list(dict.fromkeys(finding.rows.tolist()))
+    ids = [str(row) for row in audit.table.row_ids[rows].tolist()] if rows else []
+    return f"Row{'s'[: len(rows) > 1]} {list_first(ids, _ROWS_SHOWN)}" if rows else ""
 
 
 def _replace_cells(table: Table, finding: Finding) -> Table:
     """Return the table with the contents that the action of a finding names."""
     rows, columns = finding.cells(table)
+    values = _list_replacements(finding, read_cells(table, rows, columns))
+    return set_cells(table, NamedCells(rows, columns), values)
+
+
+def _list_replacements(finding: Finding, cells: Sequence[Any]) -> list[Any]:
+    """Return what the action of a finding puts in the place of its cells; None if nothing."""
     new = finding.action.replacements
-    if finding.action.kind == "set missing":
-        values: list[Any] = [None] * len(rows)
-    elif isinstance(new, Mapping):
-        values = [_look_up(content, new) for content in read_cells(table, rows, columns)]
-    else:
-        values = list(new)
-    ids, names = table.row_ids[rows].tolist(), table.names[columns].tolist()
-    pairs = list(zip(ids, names, strict=True))
-    if all(value is None for value in values):
-        return Table.from_data(repair_cells(table.native, pairs, how="missing"), called="X")
-    fixed = repair_cells(table.native, pairs, how="values", values=values)
-    return Table.from_data(fixed, called="X")
+    if finding.action.kind != "replace":
+        return [None] * len(cells)
+    return [_look_up(cell, new) for cell in cells] if isinstance(new, Mapping) else list(new)
 
 
 def _look_up(content: Any, replacements: Mapping[Any, Any]) -> Any:
