@@ -2,7 +2,7 @@
 
     python -m experiments repairs --keep FOLDER
 
-Flags: --seeds 10, --sets heart pol, --rows 200 (of each table). Tables and splits are those of
+Flags: --seeds 5, --sets heart pol, --rows 200 (of each table). Tables and splits are those of
 ``removal.py``. Some cells of the training rows get the value of the same column in a row of another
 class. As many cells as are wrong, those of lowest value, are then checked. A person restores the
 wrong ones; a rule changes all of them. The figures are points of balanced accuracy on untouched
@@ -29,7 +29,7 @@ SHARES = (0.02, 0.05, 0.15)
 
 def run(
     data: Path,
-    seeds: range = range(10),
+    seeds: range = range(5),
     sets: tuple[str, ...] = HELD_OUT,
     rows: int = 200,
     keep: str = "",

