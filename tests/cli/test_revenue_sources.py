@@ -3,6 +3,8 @@
 import json
 import tomllib
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from cellworth import KNNValuer, Owners, load
@@ -40,8 +42,6 @@ def test_from_a_source_column_to_a_bundle_that_verifies(table, tmp_path):
     assert all(name in printed for name in SOURCES)
     assert fine("verify", bundle, "--values", values).startswith("yes: files, split, agreement, ")
     # In Python, the data holds the column that names the owners.
-    import pandas as pd
-
     X = pd.read_csv(table).drop(columns="customer")
     data = {"X": X.drop(columns="label"), "y": X["label"], "cv": 3, "value_labels": False}
     data["n_validation"] = "auto"
@@ -59,11 +59,37 @@ def test_rows_handed_in_again_are_worth_nothing(table, tmp_path):
         deal, values, bundle = (tmp_path / f"{file.stem} {name}" for name in ("a.toml", "v", "b"))
         fine("draft", *given, "--source", "source", "-o", deal)
         assert tomllib.loads(deal.read_text())["policy"]["duplicates"] == "share"
-        fine("value", *given, "--agreement", deal, "-o", values, "-q")
+        done = cellworth("value", *given, "--agreement", deal, "-o", values)
+        shared = "18 of 42 rows equal an earlier one and share its value, as agreed."
+        assert (shared in done.err) == (file == more)
         printed = fine("split", values, "--amount", "100.00", "-o", bundle, "--json")
         amounts.append([float(one["amount"]) for one in json.loads(printed)["owners"]])
         assert fine("verify", bundle, "--values", values).endswith("data, values agree\n")
     assert amounts[1] == pytest.approx(amounts[0], rel=0.01)
+
+
+def test_a_reserve_shows_who_knew_validation_rows_and_the_bundle_verifies_without_it(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(rng.normal(size=(1700, 4)).round(2), columns=list("abcd"))
+    table, val, reserve = rows[:600].copy(), rows[600:700], rows[700:]
+    table.iloc[:12] = val[:12] + rng.choice([-0.05, 0.05], (12, 4))
+    for name, part in (("table", table), ("val", val), ("reserve", reserve)):
+        given = {"source": np.repeat(list("uvwxy"), 120)} if name == "table" else {}
+        labels = np.where(part["a"] + part["b"] > 0, "yes", "no")
+        part.assign(label=labels, **given).to_csv(tmp_path / f"{name}.csv", index=False)
+    given = (tmp_path / "table.csv", "--target", "label", "--val", tmp_path / "val.csv")
+    deal, values, bundle = (tmp_path / name for name in ("deal.toml", "values", "bundle"))
+    owners = tmp_path / "owners.toml"
+    owners.write_text('source = "source"\nowners = [{name = "bank", columns = ["d"]}]')
+    fine("draft", *given, "--owners", owners, "--gate", "warn", "-o", deal)
+    fine("value", *given, "--agreement", deal, "-o", values, "-q")
+    split = ("split", values, "--amount", "100.00", "-o", bundle, "--json")
+    done = cellworth(*split, "--reserve", tmp_path / "reserve.csv")
+    found = [(one["kind"], one["owners"]) for one in json.loads(done.out)["findings"]]
+    assert ("too good", ["u"]) in found
+    assert fine("verify", bundle, "--values", values).endswith("data, values agree\n")
+    done = cellworth("split", values, "--amount", "100.00", "--reserve", deal)
+    assert done.code == 2
 
 
 def test_rows_that_came_later_need_an_owner(table, tmp_path):
@@ -118,8 +144,6 @@ def test_a_mistake_gets_one_sentence(table, tmp_path, options, sentence):
 
 
 def test_owners_of_the_library_and_of_the_command_line_are_the_same(table, tmp_path):
-    import pandas as pd
-
     fine("value", table, *OPTIONS, "--source", "source", "-o", tmp_path / "values", "-q")
     X = pd.read_csv(table).drop(columns="label")
     keys = load(tmp_path / "values").owned.keys

@@ -338,6 +338,11 @@ def draft(**arguments: Any) -> None:
 @click.option(
     "--carried", type=app.PATH, help="Bundle of the payout before: go on from its shortfalls."
 )
+@click.option(
+    "--reserve", metavar="TABLE",
+    help="Rows drawn together with the validation rows that no owner can know: who is nearer to "
+    "validation rows than to these?",
+)  # fmt: skip
 @click.option("--statement", metavar="OWNER", help="Print only what this owner may see.")
 @click.option(
     "--report", type=app.PATH,

@@ -162,23 +162,28 @@ class RunRequest(RunSettings):
             return open_files(address, self.target, self._text_of_files).files_sha256()
         return hash_file(address)
 
+    def read(self, address: str, like: Any = None) -> InputTable:
+        """Read a file as the table is read; with the types of ``like``, if given."""
+        return read_input(
+            address,
+            target=self.target,
+            row_id=self.id,
+            drop=self._dropped,
+            keys=self.keys,
+            categorical=self._text_columns,
+            text=self.text,
+            sheet=self.sheet,
+            like=like,
+        )
+
     def data(self) -> tuple[InputTable | ShardedTable, InputTable | None]:
         """Read the table and the validation file; raise ValueError if they have changed."""
-        how: dict[str, Any] = {
-            "target": self.target,
-            "row_id": self.id,
-            "drop": self._dropped,
-            "keys": self.keys,
-            "categorical": self._text_columns,
-            "text": self.text,
-            "sheet": self.sheet,
-        }
         self._check_unchanged(self.table, self.table_sha256, "--table")
-        train = self.open_files() if self.shards else read_input(self.table, **how)
+        train = self.open_files() if self.shards else self.read(self.table)
         if self.val is None or self.val_sha256 is None:
             return train, None
         self._check_unchanged(self.val, self.val_sha256, "--val")
-        val = read_input(self.val, like=train.schema, **how)
+        val = self.read(self.val, train.schema)
         if not isinstance(self.val_rows, int):
             return train, val
         return train, val.sample(self.val_rows, self.seed)
@@ -317,6 +322,17 @@ class LoadedRequest:
     def delivered_y(self) -> Any:
         """Labels of the table as delivered."""
         return self.y if self.delivered is None else self.delivered.y
+
+    def read_reserve(self, address: str) -> tuple[Table, Any]:
+        """Read rows that no owner knows, with the columns of the table, and their labels."""
+        if isinstance(self.train, ShardedTable):
+            raise ValueError(
+                "--reserve is for tables in memory; give --no-shards, or leave it out."
+            )
+        read = self.request.read(address, self.train.schema)
+        names, found = self.train.X.names.tolist(), read.X.names.tolist()
+        check_same_columns(names, found, address, self.request.row_groups)
+        return read.X, read.y
 
     def with_owners(self, *, owners: str | None, agreement: str | None) -> LoadedRequest:
         """Return the request with other owners; the table is read again if they use columns."""

@@ -395,6 +395,10 @@ def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
         "carried": given["carried"],
         "X_val": None if val is None else val.X,
     }
+    if given["reserve"] is not None:
+        if val is None:
+            raise click.UsageError("--reserve is compared with validation rows; there are none.")
+        terms |= {"y_val": val.y, "reserve": result.loaded.read_reserve(given["reserve"])}
     if agreed is not None:
         text = read_text(agreed, "agreement")
         agreement = parse_agreement(text)
@@ -420,7 +424,7 @@ def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
     if request.owners_play:
         given = given | {"game": "owners"}
     policy = Policy(**{name: given[name] for name in _POLICY})
-    return split_revenue(result.valuation, named, policy=policy, **terms)
+    return split_revenue(result.valuation, named, policy=policy, y=result.loaded.y, **terms)
 
 
 def _make_payout_document(

@@ -196,8 +196,14 @@ def _print_shard_plan(plan: ShardPlan) -> None:
 
 
 def _describe_source(loaded: LoadedRequest) -> None:
-    """Say how a table in many files is read."""
+    """Say how a table in many files is read, and how many equal rows were merged."""
     request, (n_rows, n_columns) = loaded.request, loaded.X.shape
+    n_all = n_rows if loaded.delivered is None else len(loaded.delivered.y)
+    if n_all > n_rows:
+        one = n_all - n_rows == 1
+        verbs = ("equals", "shares") if one else ("equal", "share")
+        which = f"{n_all - n_rows:,} of {n_all:,} rows"
+        note(f"{which} {verbs[0]} an earlier one and {verbs[1]} its value, as agreed.")
     if not request.shards and not names_many(request.table, {}):
         return
     how = "in shards; --no-shards reads it into memory"

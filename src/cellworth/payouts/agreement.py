@@ -417,14 +417,18 @@ class Agreement:
         amount: str | int | Decimal,
         carried: Mapping[str, float] | str | os.PathLike[str] | None = None,
         X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        reserve: tuple[TableLike, VectorLike] | None = None,
     ) -> Payout:
         """Split an amount as agreed; raise ValueError if the valuation is not the agreed one.
 
         X is the table as delivered. Its labels ``y`` are needed if it has equal rows and
         ``duplicates="share"`` was agreed on; value what :meth:`prepare` returns. ``X_val`` is
-        needed to find changed copies of validation rows if the valuation was loaded.
+        needed to find changed copies of validation rows if the valuation was loaded. ``reserve``,
+        rows and labels that no owner can know, needs ``y``, ``X_val`` and ``y_val``; see
+        :func:`~cellworth.payouts.check_owners`.
         """
-        (owners, _, _), difference = self.prepare(X, y), self.difference(valuation)
+        (owners, _, labels), difference = self.prepare(X, y), self.difference(valuation)
         if difference is None and self._draws_from(owners.table.row_ids):
             difference = _DRAWN
         if difference is not None:
@@ -440,6 +444,9 @@ class Agreement:
             carried=carried,
             agreement=self.text,
             X_val=X_val,
+            y=labels,
+            y_val=y_val,
+            reserve=reserve,
         )
 
     def _draws_from(self, row_ids: Any) -> bool:

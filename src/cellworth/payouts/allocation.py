@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -153,19 +154,41 @@ class Allocation:
     ties: tuple[tuple[str, ...], ...]
 
 
+@dataclass(frozen=True, eq=False)
+class OwnerValues:
+    """What the owners' blocks are worth, with errors; computed once, when it is asked for."""
+
+    valuation: Valuation
+    holdings: Holdings
+
+    @cached_property
+    def sums(self) -> tuple[list[Fraction], Fraction]:
+        """The exact value of each owner's blocks, and of those without an owner."""
+        return sum_owner_values(self.valuation, self.holdings)
+
+    @cached_property
+    def by_name(self) -> dict[str, float]:
+        """The value of each owner's blocks."""
+        return dict(zip(self.holdings.names, map(float, self.sums[0]), strict=True))
+
+    @cached_property
+    def errors(self) -> OwnerErrors:
+        """The errors of the owners' values."""
+        return compute_owner_errors(self.valuation, self.holdings)
+
+
 def allocate(
     policy: Policy,
-    valuation: Valuation,
-    holdings: Holdings,
+    valued: OwnerValues,
     labels: Mapping[str, int],
     *,
     amount: Decimal,
     brought: Mapping[str, float],
-    errors: OwnerErrors,
 ) -> Allocation:
     """Divide an amount among the owners; a pure function of the content of a bundle."""
+    holdings, errors = valued.holdings, valued.errors
     names, keys = holdings.names, holdings.keys
-    exact, unassigned = sum_owner_values(valuation, holdings)
+    exact, unassigned = valued.sums
     exact = [
         value + Fraction(brought.get(name, 0.0)) for value, name in zip(exact, names, strict=True)
     ]

@@ -11,19 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask, Model, Positions, Scoring
-from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners, are_players
 from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.comparison import Comparison, compare_models
 from cellworth.diagnostics.repair import repair_cells
 from cellworth.payouts.allocation import (
-    OwnerErrors,
+    OwnerValues,
     check_owners_type,
     check_same_table,
-    compute_owner_errors,
     estimate_rounding,
-    sum_owner_values,
 )
 from cellworth.payouts.copies import (
     Cells,
@@ -189,13 +186,10 @@ def check_owners(
     if valuation is not None:
         check_valuation(valuation)
         check_same_table(owners, valuation)
-        holdings = owners.on(valuation.blocks)
-        valued = valuation, holdings, compute_owner_errors(valuation, holdings)
-    findings = run_checks(owners, valued, X_val)
+        valued = OwnerValues(valuation, owners.on(valuation.blocks))
     data: dict[str, Any] = {"y": y, "X_val": X_val, "y_val": y_val}
-    _check_model_arguments(model, data, scoring, reserve)
-    if reserve is not None:
-        findings += _check_reserve(owners, valuation, data, reserve)
+    check_model_arguments(model, data, scoring, reserve)
+    findings = run_checks(owners, valued, data, reserve)
     if model is not None:
         compared = compare_without_each_owner(owners, model, **data, scoring=scoring)
         findings += _check_harmful_owners(compared)
@@ -204,18 +198,22 @@ def check_owners(
 
 def run_checks(
     owners: Owners,
-    valued: tuple[Valuation, Holdings, OwnerErrors] | None,
-    X_val: TableLike | None = None,
+    valued: OwnerValues | None,
+    data: Mapping[str, Any],
+    reserve: tuple[TableLike, VectorLike] | None = None,
 ) -> list[OwnerFinding]:
     """Run all checks that need no model."""
-    valuation = None if valued is None else valued[0]
-    validation = _find_validation_rows(owners, valuation, X_val)
+    valuation = None if valued is None else valued.valuation
+    validation = _find_validation_rows(owners, valuation, data["X_val"])
     findings = _check_cells(owners, valuation, validation)
     if valued is not None:
-        if not isinstance(validation, Table) and owners.sees_cells and _was_held_out(valued[0]):
+        held_out = _was_held_out(valued.valuation)
+        if not isinstance(validation, Table) and owners.sees_cells and held_out:
             findings.append(_report_leaks_not_checked(owners, known=validation is not None))
-        findings += _check_negative_values(*valued)
-        findings += _check_total(*valued)
+        findings += _check_negative_values(valued)
+        findings += _check_total(valued)
+    if reserve is not None:
+        findings += _check_reserve(owners, valuation, data, reserve)
     return findings
 
 
@@ -227,7 +225,7 @@ def _find_validation_rows(
         return None
     rows = None if valuation is None else valuation.held_out
     if X_val is not None:
-        rows = Table.from_data(X_val, called="X_val")
+        rows = Table.from_data(owners.features(X_val), called="X_val")
     return rows.align_to(owners.table, called="X_val") if isinstance(rows, Table) else rows
 
 
@@ -306,9 +304,10 @@ def _report_leaks_not_checked(owners: Owners, *, known: bool) -> OwnerFinding:
     )
 
 
-def _check_model_arguments(
+def check_model_arguments(
     model: Model | None, data: Mapping[str, Any], scoring: Scoring, reserve: Any
 ) -> None:
+    """Check that a model, or a reserve, comes with all that it needs."""
     given = [name for name, part in data.items() if part is not None]
     alone = [name for name in given if name != "X_val"] + ["scoring"] * (scoring is not None)
     if model is None and alone and (reserve is None or scoring is not None):
@@ -340,7 +339,7 @@ def _check_reserve(
         return
     drawn = {"X_val": data["X_val"], "the table of reserve": reserve[0]}
     tables = [
-        Table.from_data(X, called=called).align_to(owners.table, called=called)
+        Table.from_data(owners.features(X), called=called).align_to(owners.table, called=called)
         for called, X in drawn.items()
     ]
     sizes = [owners.shape[0], *(table.shape[0] for table in tables)]
@@ -582,11 +581,9 @@ def _estimate_chance_area(n_one: int, n_other: int) -> float:
     return 0.5 + max(_LEAST_SEPARABLE, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
 
 
-def _check_negative_values(
-    valuation: Valuation, holdings: Holdings, errors: OwnerErrors
-) -> Iterator[OwnerFinding]:
-    values = [float(exact) for exact in sum_owner_values(valuation, holdings)[0]]
-    for name, value, error in zip(holdings.names, values, errors.together, strict=True):
+def _check_negative_values(valued: OwnerValues) -> Iterator[OwnerFinding]:
+    errors = valued.errors.together
+    for (name, value), error in zip(valued.by_name.items(), errors, strict=True):
         if value < 0:
             perhaps = bool(value + 2.0 * error >= 0)
             sure = "within noise" if perhaps else "by more than two standard errors"
@@ -600,32 +597,28 @@ def _check_negative_values(
             )
 
 
-def _check_total(
-    valuation: Valuation, holdings: Holdings, errors: OwnerErrors
-) -> Iterator[OwnerFinding]:
+def _check_total(valued: OwnerValues) -> Iterator[OwnerFinding]:
     """Find a total of the owners' values that is not above 0 beyond noise."""
-    total, error = _sum_with_error(valuation, holdings, errors)
+    total, error = _sum_with_error(valued)
     # An unknown error (NaN) gives no finding.
-    if total <= WIDTH_95 * error + estimate_rounding(valuation):
+    if total <= WIDTH_95 * error + estimate_rounding(valued.valuation):
         low, high = total - WIDTH_95 * error, total + WIDTH_95 * error
         what = "is below 0" if high < 0 else "cannot be distinguished from 0"
         yield OwnerFinding(
             WITHIN_NOISE,
-            holdings.names,
+            valued.holdings.names,
             total,
             f"the total value of the owners' cells, {total:.4g} (95% interval {low:.4g} to "
             f"{high:.4g}), {what}; shares of it are noise.",
         )
 
 
-def _sum_with_error(
-    valuation: Valuation, holdings: Holdings, errors: OwnerErrors
-) -> tuple[float, float]:
+def _sum_with_error(valued: OwnerValues) -> tuple[float, float]:
     """Return the sum of the owners' values with its error; that of all cells if not observed."""
+    errors = valued.errors
     if not errors.observed:
-        return valuation.total, valuation.total_error
-    values = sum_owner_values(valuation, holdings)[0]
-    return float(sum(values)), float(np.sqrt(np.mean(errors.drawn.sum(axis=1) ** 2)))
+        return valued.valuation.total, valued.valuation.total_error
+    return float(sum(valued.sums[0])), float(np.sqrt(np.mean(errors.drawn.sum(axis=1) ** 2)))
 
 
 def _check_harmful_owners(compared: Iterable[tuple[str, Comparison]]) -> Iterator[OwnerFinding]:

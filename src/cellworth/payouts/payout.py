@@ -21,6 +21,7 @@ from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners
 from cellworth.data.tables import (
     TableLike,
+    VectorLike,
     View,
     draw_bars,
     frame,
@@ -35,13 +36,12 @@ from cellworth.payouts.allocation import (
     Allocation,
     IntervalPlan,
     OwnerErrors,
+    OwnerValues,
     allocate,
     check_owners_type,
     check_same_table,
-    compute_owner_errors,
     find_undecided,
     shrink_errors,
-    sum_owner_values,
 )
 from cellworth.payouts.bundle import (
     list_own_cells,
@@ -57,6 +57,7 @@ from cellworth.payouts.fraud_checks import (
     NOTES,
     WITHIN_NOISE,
     OwnerFinding,
+    check_model_arguments,
     run_checks,
 )
 from cellworth.payouts.policy import (
@@ -590,6 +591,9 @@ def split_revenue(
     carried: Mapping[str, float] | str | os.PathLike[str] | None = None,
     agreement: str | None = None,
     X_val: TableLike | None = None,
+    y: VectorLike | None = None,
+    y_val: VectorLike | None = None,
+    reserve: tuple[TableLike, VectorLike] | None = None,
 ) -> Payout:
     """Split an amount of money among the owners of a table, in proportion to their values.
 
@@ -617,6 +621,10 @@ def split_revenue(
         Validation rows, to check that no owner's rows are copies of them. A valuation that was
         just fitted knows them; one that was loaded has hashes of them, by which only equal rows
         are found.
+    y, y_val : array-like, default=None
+        Labels of the owners' table and of the validation rows; only a reserve needs them.
+    reserve : tuple of a table and its labels, default=None
+        Rows that no owner can know, for the gate, as in :func:`check_owners`.
 
     Returns
     -------
@@ -647,6 +655,7 @@ def split_revenue(
     check_valuation(valuation)
     check_owners_type(owners)
     money = parse_money(amount, "amount", Decimal(policy.unit))
+    data: dict[str, Any] = {"y": y, "X_val": X_val, "y_val": y_val}
     owners = add_label_owner(owners, policy, valuation)
     holdings = owners.on(valuation.blocks)
     check_same_table(owners, valuation)
@@ -658,18 +667,28 @@ def split_revenue(
     brought = check_carried(
         carried, holdings.names, policy.negative, absent_ok=previous is not None
     )
-    errors = compute_owner_errors(valuation, holdings)
-    findings: tuple[OwnerFinding, ...] = ()
-    if policy.gate != "off":
-        findings = tuple(run_checks(owners, (valuation, holdings, errors), X_val))
-    sums = map(float, sum_owner_values(valuation, holdings)[0])
-    values = dict(zip(holdings.names, sums, strict=True))
-    _apply_gate(findings, policy, values, money, agreed=agreement is not None)
-    labels = owners.share_of_labels()
-    shared = allocate(
-        policy, valuation, holdings, labels, amount=money, brought=brought, errors=errors
-    )
+    valued = OwnerValues(valuation, holdings)
+    findings = _run_gate(owners, valued, policy, data, reserve)
+    _apply_gate(findings, policy, valued.by_name, money, agreed=agreement is not None)
+    shared = allocate(policy, valued, owners.share_of_labels(), amount=money, brought=brought)
     return Payout(shared, money, policy, findings, valuation, owners, brought, agreement, previous)
+
+
+def _run_gate(
+    owners: Owners,
+    valued: OwnerValues,
+    policy: Policy,
+    data: Mapping[str, Any],
+    reserve: tuple[TableLike, VectorLike] | None,
+) -> tuple[OwnerFinding, ...]:
+    """Return the findings of the gate; none if it is off."""
+    if policy.gate == "off":
+        if reserve is not None:
+            raise ValueError("reserve is for the gate, which is off; leave out one of them.")
+        return ()
+    if reserve is not None:
+        check_model_arguments(None, data, None, reserve)
+    return tuple(run_checks(owners, valued, data, reserve))
 
 
 def _check_copies_shared(policy: Policy, owners: Owners) -> None:
