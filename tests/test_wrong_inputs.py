@@ -332,7 +332,7 @@ MISTAKES = {
     ),
     "column_groups is a name": (
         lambda: fit(column_groups="age"),
-        ["'age'", "one label per column"],
+        ["'age'", "one label per column", "['age'] * 2"],
     ),
     "row_groups is a number": (lambda: fit(row_groups=3), ["got 3", "one label per row"]),
     # the model and its score
@@ -506,7 +506,7 @@ MISTAKES = {
         lambda: ExactValuer(DecisionTreeClassifier()).fit(
             np.arange(60.0).reshape(30, 2), [0, 1] * 15
         ),
-        ["2^32", "row_groups", "MonteCarloValuer", "max_utilities"],
+        ["2^32", "row_groups", "MonteCarloValuer", "stop=MaxUtilities", "max_utilities"],
     ),
     "a table of the wrong size": (lambda: TableGame(np.zeros((3, 4))), ["(3, 4)", "2^n_rows"]),
     "a table with NaN": (lambda: TableGame([[0, 0], [0, np.nan]]), ["NaN", "finite"]),

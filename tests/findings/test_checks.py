@@ -145,6 +145,13 @@ def test_numbers_with_units_are_numbers_as_text_and_a_few_percents_are_mixed_for
     assert ("mixed formats", [3, 9]) in kinds(check_text(text(cells)))
 
 
+def test_a_category_with_digits_is_no_format():
+    cells = ["<=50K"] * 70 + [">50K"] * 30
+    assert kinds(check_text(text(cells))) == []
+    cells[:20] = ["<=25K"] * 20
+    assert kinds(check_text(text(cells))) == [("mixed formats", list(range(70, 100)))]
+
+
 def test_dates_that_can_be_read_either_way_are_reported():
     cells = [f"{day}/{month}/2014" for day in range(1, 13) for month in range(1, 13)]
     (found,) = check_text(text(cells))

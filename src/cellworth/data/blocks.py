@@ -249,7 +249,7 @@ def _make_axis_from_labels(ids: Labels, groups: Any, what: str) -> Axis:
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         raise TypeError(
             f"{what}_groups must be one label per {what} or a mapping {{group: [{what} ids]}}, got "
-            f"{groups!r}."
+            f"{groups!r}; one group of all is [{groups!r}] * {len(ids)}."
         )
     labels = np.asarray(groups).tolist() if hasattr(groups, "__array__") else list(groups)
     odd = next((label for label in labels if not isinstance(label, Hashable)), None)

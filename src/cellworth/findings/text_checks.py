@@ -203,6 +203,9 @@ def find_mixed_shapes(column: ColumnLevels) -> Iterator[Finding]:
     usual, n_usual = sizes.most_common(1)[0]
     if "9" not in usual or n_usual < 0.5 * n_known or len(usual) > 30:
         return
+    if shapes.count(usual) < 2:
+        # One content, such as '<=50K' beside '>50K', is a category and no format.
+        return
     # Shapes that are rare by themselves make one finding.
     groups_of = {shape: shape if size >= 0.01 * n_known else "" for shape, size in sizes.items()}
     for group in dict.fromkeys(groups_of[shape] for shape in sizes if shape != usual):

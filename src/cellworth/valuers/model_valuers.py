@@ -496,7 +496,8 @@ def _check_plausible(game: Game, shape: tuple[int, int], limit: int) -> None:
         raise ValueError(
             f"exact values of {shape[0]} x {shape[1]} blocks need {plan.count} utilities, "
             f"{plan.duration}; the limit is {plan.limit:,}. Cut the table into fewer row_groups or "
-            "column_groups, estimate with MonteCarloValuer, or raise max_utilities."
+            "column_groups, estimate with MonteCarloValuer (a game: value_game(..., "
+            "stop=MaxUtilities(5000))), or raise max_utilities."
         )
 
 
