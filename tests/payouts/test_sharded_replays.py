@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import Owners, ShardedKNNValuer, ShardedTable
+from cellworth.knn import NeighborAgreement
 from cellworth.payouts import Agreement, Policy, split_revenue, verify_bundle
 from cellworth.payouts.bundle import restore_sharded_owners
 from cellworth.valuation import sharded_valuation as stored_moments
@@ -62,6 +63,19 @@ def test_a_payout_of_shards_is_replayed_with_all_values_anew(bundle):
     verdict = verify_bundle(folder, data=data, valuer=VALUER, digest=digest)
     assert repr(verdict) == "yes: files, split, agreement, data, values agree"
     assert repr(verify_bundle(folder, data=data)).endswith("data agree; values were not recomputed")
+
+
+@pytest.mark.slow
+def test_a_payout_of_shards_by_radius_is_replayed(bundle, tmp_path):
+    *_, data = bundle
+    valuer = ShardedKNNValuer(scoring=NeighborAgreement(radius=1.0), random_state=0, n_passes=2)
+    agreement = Agreement.draft(valuer, four_banks(data["X"]), Policy(gate="warn"), **data)
+    with pytest.warns(UserWarning, match="not checked"):
+        payout = agreement.split(valuer.fit(**data).valuation_, data["X"], amount="1000.00")
+    payout.save(tmp_path / "bundle")
+    verdict = verify_bundle(tmp_path / "bundle", data=data, valuer=valuer)
+    assert repr(verdict) == "yes: files, split, agreement, data, values agree"
+    assert verify_bundle(tmp_path / "bundle", data=data)
 
 
 @pytest.mark.slow
