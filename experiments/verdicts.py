@@ -1,9 +1,10 @@
 """How often compare_models gives a verdict, with and without an effect.
 
     python -m experiments verdicts
+    python -m experiments verdicts --quick
     python -m experiments verdicts --repeats 5 --only real
 
-Five tables, two models, balanced accuracy on held-out rows. In changes without an effect, before
+Five tables, three models, balanced accuracy on held-out rows. In changes without an effect, before
 and after are two draws of the same kind, so neither can be better:
 
 - 23 cells or 5% of all cells hold one draw from their column before, another one after;
@@ -29,6 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from lightgbm import LGBMClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
@@ -47,6 +49,7 @@ SIZES = {
     "wine": (89, 89),
 }
 MODELS = {
+    "LightGBM": LGBMClassifier(n_estimators=30, n_jobs=1, verbose=-1, random_state=0),
     "HistGradientBoosting": HistGradientBoostingClassifier(max_iter=20, random_state=0),
     "logistic regression": LogisticRegression(max_iter=300),
 }
@@ -66,7 +69,7 @@ class Change(NamedTuple):
 def run(
     data: Path,
     *,
-    seeds: range = range(2),
+    seeds: range = range(4),
     sets: tuple[str, ...] = tuple(SIZES),
     repeats: int = 10,
     only: str = "",
@@ -221,21 +224,22 @@ REAL: dict[str, Kind] = {
 
 
 def report(found: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
-    groups = {"by change": "change", "by model": "model", "by table": "set"}
-    return {
-        title: rates(found.groupby(by, sort=False)).reset_index().to_dict("records")
-        for title, by in groups.items()
-    }
+    groups = {"by change": ["change"], "by model": ["model"], "by table": ["set"]}
+    groups |= {"by change and model": ["change", "model"]}
+    tables = {title: rates(found.groupby(by, sort=False)) for title, by in groups.items()}
+    tables["all"] = rates(found.groupby(lambda _: "all"))
+    return {title: rows.reset_index().to_dict("records") for title, rows in tables.items()}
 
 
 def rates(groups: Any) -> pd.DataFrame:
-    """Return the number of verdicts, and differences in points of balanced accuracy."""
+    """Return verdicts in % of comparisons, their standard errors, and differences in points."""
     columns = {"comparisons": groups.size()}
-    for verdict, name in {"helped": "helps", "hurt": "hurts"}.items():
-        columns[name] = groups["verdict"].agg(lambda each, said=verdict: int(sum(each == said)))
-    columns |= {"difference, mean": groups["points"].mean()}
-    columns |= {"root mean square": root(groups["points"])}
-    columns |= {"the same, trained once": root(groups["once"])}
+    for verdict in ("helped", "hurt"):
+        share = groups["verdict"].agg(lambda each, said=verdict: np.mean(each == said))
+        columns |= {f"{verdict}, %": 100 * share}
+        columns |= {f"{verdict}, error": 100 * np.sqrt(share * (1 - share) / groups.size())}
+    columns |= {"points": groups["points"].mean(), "root of mean square": root(groups["points"])}
+    columns |= {"of one training": root(groups["once"])}
     return pd.DataFrame(columns).round(1)
 
 
