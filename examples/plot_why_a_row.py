@@ -17,10 +17,11 @@ valuation = KNNValuer(n_neighbors=5, runtime=Runtime(progress=False)).fit(X, y).
 print(valuation.rows().lowest(3))
 
 # %%
-# The wine with the lowest value, cell by cell, beside the most similar wines of similar value.
+# The wine with the lowest value, cell by cell, beside the most similar wines of similar value. With
+# ``y``, a sentence tells how many wines with like cells are of its class.
 
 lowest = int(valuation.rows().lowest(1).labels["row"][0])
-explanation = explain_row(valuation, lowest, X=X)
+explanation = explain_row(valuation, lowest, X=X, y=y)
 print(explanation)
 
 # %%

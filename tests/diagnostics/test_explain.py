@@ -196,6 +196,34 @@ def test_with_the_table_what_stands_in_the_cells_is_shown(library):
     assert explain_row(valuer.valuation_, 0).cells is None
 
 
+@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame])
+def test_with_labels_a_sentence_says_how_often_rows_like_it_have_the_same_one(library):
+    X = {"size": np.arange(200.0), "color": ["red", "red", "blue", "blue"] * 50}
+    y = np.array(["no", "no", "yes", "yes"] * 50)
+    y[0] = "yes"
+    table = library(X)
+    valuation = KNNValuer(n_passes=1).fit(table, y).valuation_
+    row = explain_row(valuation, 0, X=table, y=y)
+    near = f"{(y[1:51] == 'yes').mean():.0%} of the 50 rows like it in size"
+    start, *others = row.reason.removesuffix(".").split(", ")
+    assert start == "50% of all other rows have its label 'yes'"
+    assert sorted(others) == ["0% of the 99 rows like it in color", near]
+    assert row.reason in repr(row)
+    assert row.reason in html.unescape(row._repr_html_())
+    with pytest.raises(ValueError, match="y needs X"):
+        explain_row(valuation, 0, y=y)
+
+
+def test_a_numeric_target_is_compared_with_means():
+    X = pd.DataFrame({"size": np.arange(100.0)})
+    y = np.arange(100) / 4
+    row = explain_row(KNNValuer(n_passes=1).fit(X, y).valuation_, 99, X=X, y=y)
+    assert row.reason == (
+        f"its target is 24.75; the mean is {y[:99].mean():.4g} of all other rows, "
+        f"{y[49:99].mean():.4g} of the 50 rows like it in size."
+    )
+
+
 def test_both_errors_are_shown_together_and_rounding_is_not():
     X = np.random.default_rng(0).normal(size=(30, 3))
     row = explain_row(KNNValuer().fit(X, np.arange(30) % 2).valuation_, 4)

@@ -9,9 +9,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Positions, is_integer
+from cellworth.data.arguments import Floats, Mask, Positions, is_integer
 from cellworth.data.blocks import LABEL
-from cellworth.data.tables import Table, TableLike, default_backend, heading, paragraph, view
+from cellworth.data.problem import read_target
+from cellworth.data.tables import (
+    Table,
+    TableLike,
+    VectorLike,
+    default_backend,
+    heading,
+    paragraph,
+    view,
+)
 from cellworth.diagnostics.cells import (
     check_cells,
     check_rows,
@@ -29,6 +38,8 @@ _PARTS_PRINTED = 5
 # Rows of similar value: a twentieth of all, and at least 20.
 _SHARE_OF_LIKE_VALUE = 0.05
 _LEAST_OF_LIKE_VALUE = 20
+# Labels are compared in this many columns, among equal cells or this many nearest ones.
+_COLUMNS_COMPARED, _ROWS_COMPARED = 3, 50
 _ROUNDING = 1e-9
 # Parts and errors below this share of the largest are rounding.
 _NEGLIGIBLE = 1e-12
@@ -56,6 +67,8 @@ class Explanation:
         Others of similar value, the most similar first.
     cells : tuple or None
         Content of the cell of each part, None if missing; only for rows, and with X.
+    reason : str
+        How the row's label compares with those of other rows; only for rows, and with X and y.
 
     See Also
     --------
@@ -86,6 +99,7 @@ class Explanation:
     positions: Positions
     similar: tuple[Explanation, ...] = ()
     cells: tuple[Any, ...] | None = None
+    reason: str = ""
 
     @property
     def residual(self) -> float:
@@ -135,6 +149,8 @@ class Explanation:
         yield from _summarize_rest(parts)
         if not self.adds_up:
             yield f"the parts do not add up: {self.residual:.2g} is missing"
+        if self.reason:
+            yield self.reason
 
     def _error(self) -> str:
         """Return both errors combined, or nothing if they are rounding."""
@@ -144,7 +160,12 @@ class Explanation:
 
 
 def explain_row(
-    valuation: Valuation, row: Hashable, *, X: TableLike | None = None, n_similar: int = 3
+    valuation: Valuation,
+    row: Hashable,
+    *,
+    X: TableLike | None = None,
+    y: VectorLike | None = None,
+    n_similar: int = 3,
 ) -> Explanation:
     """Decompose the value of a row into those of its cells.
 
@@ -157,6 +178,10 @@ def explain_row(
         The table that was valued. With it, cell contents are shown, and similar rows are the
         nearest ones among the rows of similar value (a twentieth of all rows, at least 20). Without
         it, similar rows are those nearest in value.
+    y : array-like of shape (n_rows,), default=None
+        Labels of the rows of X. With them, a sentence tells how often other rows have the row's
+        label: all of them, and those with an equal or near cell in the three columns that matter
+        most. A cell is often low because its label is rare among such rows.
     n_similar : int, default=3
         How many similar rows to show. Rows of similar value may differ in which cells matter.
 
@@ -186,12 +211,18 @@ def explain_row(
     check_valuation(valuation)
     position = valuation.blocks.rows.position(row, what="row")
     alike = _sort_by_value(valuation.rows().values, position)
+    if X is None and y is not None:
+        raise ValueError("y needs X; pass both, or neither.")
     if X is None:
         return _explain(valuation, "row", position, alike[: _check_number(n_similar)])
     table = _check_table(X, valuation)
-    alike = _sort_by_distance(table, position, alike)
+    away = _measure_distances(table, position)
+    alike = _sort_by_distance(away.sum(axis=0), alike)
     explained = _explain(valuation, "row", position, alike[: _check_number(n_similar)])
-    return replace(explained, cells=_read_cells(table, position, explained.parts))
+    explained = replace(explained, cells=_read_cells(table, position, explained.parts))
+    if y is None:
+        return explained
+    return replace(explained, reason=_compare_labels(explained, table, position, away, y))
 
 
 def explain_column(valuation: Valuation, column: Hashable, *, n_similar: int = 3) -> Explanation:
@@ -295,15 +326,56 @@ def _sort_by_value(values: Floats, position: int) -> Positions:
     return others
 
 
-def _sort_by_distance(table: Table, position: int, order: Positions) -> Positions:
-    """Return rows of similar value, the most similar first."""
-    n_like = max(_LEAST_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * table.shape[0]))
+def _measure_distances(table: Table, position: int) -> Floats:
+    """Return the distances of a row to all rows, shape (n_columns, n_rows)."""
     own = Table.from_data(table.take(np.array([position]), np.arange(table.shape[1])), called="X")
     distances = Distances.of(table, [replace(own, names=table.names)])
+    return np.asarray(distances.measure(0, 0), dtype=np.float64)
+
+
+def _sort_by_distance(away: Floats, order: Positions) -> Positions:
+    """Return rows of similar value, the most similar first."""
+    n_like = max(_LEAST_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * len(away)))
     like = order[:n_like]
-    away = distances.measure(0, 0).sum(axis=0)[like]
-    nearest: Positions = like[np.argsort(away, kind="stable")]
+    nearest: Positions = like[np.argsort(away[like], kind="stable")]
     return nearest
+
+
+def _compare_labels(
+    explained: Explanation, table: Table, position: int, away: Floats, y: VectorLike
+) -> str:
+    """Say how often other rows have the row's label: all, and those near it in one column."""
+    target, classes = read_target(y, table)
+    others = np.arange(len(target)) != position
+    names = [str(name) for name in table.names.tolist()]
+    compared: list[tuple[str, Mask]] = []
+    for name, cell in zip(explained.parts.labels["column"], explained.cells or (), strict=False):
+        if cell is None or str(name) not in names or len(compared) == _COLUMNS_COMPARED:
+            continue
+        near = others & _find_near(away[names.index(str(name))], others)
+        if near.any():
+            compared.append((f"{near.sum():,} rows like it in {name}", near))
+    own = target[position : position + 1].tolist()[0]
+    if classes is None:
+        shares = [f"{target[near].mean():.4g} of the {text}" for text, near in compared]
+        start = (
+            f"its target is {own:.4g}; the mean is {target[others].mean():.4g} of all other rows"
+        )
+    else:
+        shares = [f"{(target[near] == own).mean():.0%} of the {text}" for text, near in compared]
+        start = f"{(target[others] == own).mean():.0%} of all other rows have its label {own!r}"
+    return ", ".join([start, *shares]) + "."
+
+
+def _find_near(away: Floats, others: Mask) -> Mask:
+    """Return the rows with an equal cell; if these are few, the nearest ones of a number."""
+    equal: Mask = away <= 0
+    n_others = int(others.sum())
+    if (equal & others).sum() >= _ROWS_COMPARED or n_others <= _ROWS_COMPARED:
+        return equal
+    near: Mask = away <= np.partition(away[others], _ROWS_COMPARED - 1)[_ROWS_COMPARED - 1]
+    # All categories that differ are equally far.
+    return equal if near[others].all() else near
 
 
 def _check_table(X: TableLike, valuation: Valuation) -> Table:
