@@ -331,7 +331,7 @@ def draft(**arguments: Any) -> None:
     epilog=app.example("cellworth split values --agreement deal.toml --amount 100000.00 -o bundle")
 )
 @click.argument("folder", type=app.STORED)
-@click.option("--amount", required=True, help="Amount to share, such as 100000.00.")
+@click.option("--amount", required=True, help="Amount to share, such as 100000.00, after fees.")
 @click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
 @click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
 @app.policy_options
