@@ -58,7 +58,7 @@ _MOST_VALUED, _N_VALIDATION = 4_000, 100
 _HIGH = (0.002, 0.01, 0.05, 0.2)
 # A classifier names the columns that it uses, if its p-value is below the first number: those
 # without which it loses this share of its area above a half.
-_ALARMING, _TOLD = 1e-3, 0.2
+_ALARMING, _USED = 1e-3, 0.2
 _MIXED = "check whether cells were mixed up between rows"
 # Kinds by how much they say; a logarithm of a p-value of this share of another is as clear.
 _TELLING: tuple[FindingKind, ...] = (
@@ -233,8 +233,8 @@ def _compare_rows(drawn: BothTables, scores: Floats) -> Check:
     if area > 0.51:
         named = ""
         if p_value < _ALARMING:
-            told = _list_telling(drawn, models[-1], X, ends[-2])
-            named = f", mostly by {list_first(told, 3)}," if told else ""
+            used = _list_telling(drawn, models[-1], X, ends[-2])
+            named = f", mostly by {list_first(used, 3)}," if used else ""
         sentence = (
             f"A classifier tells new rows from reference rows{named} with AUC {area:.3f} on "
             "held-out rows; if they were alike, 0.500."
@@ -262,7 +262,7 @@ def _list_telling(drawn: BothTables, model: Any, X: Floats, first: int) -> list[
         permuted[:, own] = rows[order][:, own]
         lost[column.name] = area - roc_auc_score(is_new, model.predict_proba(permuted)[:, 1])
     ranked = sorted(lost, key=lambda name: -lost[name])
-    return [name for name in ranked if lost[name] > max(_TOLD * (area - 0.5), 0.005)]
+    return [name for name in ranked if lost[name] > max(_USED * (area - 0.5), 0.005)]
 
 
 def _make_features(drawn: BothTables, scores: Floats) -> Floats:
