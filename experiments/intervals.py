@@ -172,7 +172,7 @@ def summarize(setting, lines):
         yield named | {name: held.get(name, np.nan) for name in WHAT}
 
 
-def run(repetitions: int = 100, only: str = "", seed: int = 0) -> Tables:
+def run(repetitions: int = 200, only: str = "", seed: int = 0) -> Tables:
     """Return coverage by setting; ``only`` are settings whose name has this."""
     warnings.filterwarnings("ignore", message="the run was interrupted")
     found = []
