@@ -17,7 +17,7 @@ from matplotlib.patches import FancyBboxPatch, Rectangle
 from sklearn.datasets import load_wine
 
 from cellworth import KNNValuer, Owners, explain_row, payouts, plots, value_game
-from cellworth.plots.style import GRAY, NEGATIVE, PALE_GRAY, POSITIVE, ZERO, diverging
+from cellworth.plots.figure_style import GRAY, NEGATIVE, PALE_GRAY, POSITIVE, ZERO, diverging
 
 HERE = Path(__file__).parent
 PALE_BLUE = "#d8e9f5"
@@ -239,4 +239,5 @@ if __name__ == "__main__":
         draw().savefig(HERE / f"{name}.png", dpi=110, metadata={"Software": None})
     for draw in (partitions, cluster, bad_cells, explain_a_row, choose_a_source, split_revenue):
         name = draw.__name__.replace("_", "-")
-        draw().savefig(HERE / f"{name}.png", dpi=150, metadata={"Software": None})
+        with plots.style():
+            draw().savefig(HERE / f"{name}.png", dpi=150, metadata={"Software": None})

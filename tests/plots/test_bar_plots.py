@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from cellworth import plots
-from cellworth.plots.style import NEGATIVE, POSITIVE
+from cellworth.plots.figure_style import NEGATIVE, POSITIVE
 from cellworth.plots.value_plots import group_undecided
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.values import ValueList

@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from cellworth import KNNValuer, plots
-from cellworth.plots.style import LINES, PALE_GRAY, sequential
+from cellworth.plots.figure_style import LINES, PALE_GRAY, sequential
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
 
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from cellworth import KNNValuer, Runtime, plots, value_game
 from cellworth.games import TableGame
-from cellworth.plots.style import GRAY
+from cellworth.plots.figure_style import GRAY
 from cellworth.runtime import MaxTasks, Progress
 from cellworth.sampling import LeverageSampler
 from cellworth.sampling.moments import widening

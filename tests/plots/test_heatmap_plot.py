@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from cellworth import KNNValuer, Owners, plots
 from cellworth.plots import heatmap_plot
+from cellworth.plots.figure_style import ZERO, diverging
 from cellworth.plots.heatmap_plot import MIXED, ValueGrid, find_borders, find_largest_rectangles
-from cellworth.plots.style import ZERO, diverging
 from cellworth.valuers import RandomValuer
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
 
@@ -98,7 +98,7 @@ def test_owners_keep_their_cells_in_another_order():
 
 
 def test_an_unknown_order_is_refused():
-    with pytest.raises(ValueError, match='order must be "table" or "value", got 3'):
+    with pytest.raises(ValueError, match='order must be "table", "value" or "similar", got 3'):
         plots.heatmap(valuation_of(HOLES), order=3)
 
 
@@ -458,3 +458,22 @@ def test_what_rounding_leaves_is_no_color():
     np.testing.assert_allclose(
         painted(plots.heatmap(dust))[0, :, :3], [to_rgba(ZERO)[:3]] * 2, atol=0.01
     )
+
+
+def test_sums_of_columns_are_above_and_those_of_rows_beside():
+    values = np.array([[1.0, 5.0], [2.0, -7.0], [np.nan, 1.0]])
+    above, beside = plots.heatmap(valuation_of(values)).child_axes
+    assert [bar.get_height() for bar in above.patches] == [3.0, -1.0]
+    assert [bar.get_width() for bar in beside.patches] == [6.0, -5.0, 1.0]
+    assert plots.heatmap(valuation_of(values), sums=False).child_axes == []
+    narrow = Figure(figsize=(1.5, 1.5), layout="constrained").subplots()
+    assert plots.heatmap(valuation_of(values), ax=narrow).child_axes == []
+
+
+def test_similar_rows_and_columns_stand_together():
+    values = np.array([[1.0, 9.0, 1.1], [8.0, 0.0, 8.1], [1.2, 9.1, 1.0], [8.1, 0.1, 8.0]])
+    ax = plots.heatmap(valuation_of(values), order="similar")
+    draw(ax)
+    rows, columns = tick_names(ax.yaxis), tick_names(ax.xaxis)
+    assert {frozenset(rows[:2]), frozenset(rows[2:])} == {frozenset("02"), frozenset("13")}
+    assert columns.index("x1") in (0, 2)

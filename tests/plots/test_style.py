@@ -1,10 +1,20 @@
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib import pyplot
 from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
 
 from cellworth import plots
-from cellworth.plots.style import NEGATIVE, POSITIVE, diverging, format_labels
+from cellworth.plots.figure_style import (
+    NEGATIVE,
+    POSITIVE,
+    diverging,
+    fit_title,
+    format_labels,
+    lay_out,
+    write_title,
+)
 from drawing import valuation_of
 
 # From linear red, green and blue to what the long, middle and short cones see, and how those who
@@ -66,3 +76,25 @@ def test_whiskers_have_the_color_of_text_so_that_a_dark_style_shows_them():
     with pyplot.style.context("dark_background"):
         ax = plots.bar(valuation_of([[1.0, 2.0]]).columns())
         assert to_rgba(ax.lines[-1].get_color()) == to_rgba("white")
+
+
+def test_the_style_holds_within_its_context_alone():
+    before = dict(matplotlib.rcParams)
+    with plots.style(dark=True):
+        assert matplotlib.rcParams["savefig.dpi"] == 200
+        assert matplotlib.rcParams["figure.facecolor"] == "#14171b"
+        assert matplotlib.rcParams["text.color"] == "#e9e7e2"
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize(("width", "size"), [(7.0, 11.0), (1.5, None), (0.5, 0.0)])
+def test_a_title_fits_its_figure_or_is_left_out(width, size):
+    ax = Figure(figsize=(width, 3.0)).subplots()
+    write_title(ax, "How the values changed")
+    lay_out(ax)
+    fit_title(ax)
+    title = ax._left_title
+    if size is None:
+        assert 6.0 <= title.get_fontsize() < 11.0
+    else:
+        assert title.get_fontsize() * bool(ax.get_title(loc="left")) == size

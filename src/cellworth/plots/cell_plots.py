@@ -16,7 +16,7 @@ from cellworth.data.blocks import LABEL, some
 from cellworth.data.tables import Table, TableLike
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.knn.columns import read_column
-from cellworth.plots.style import (
+from cellworth.plots.figure_style import (
     GRAY,
     LINES,
     PALE_GRAY,
@@ -25,6 +25,7 @@ from cellworth.plots.style import (
     SMALL,
     Axes,
     compute_size,
+    fit_title,
     format_labels,
     get_axes,
     hide_frame,
@@ -34,6 +35,8 @@ from cellworth.plots.style import (
     name_lines,
     sequential,
     text_of,
+    thin_numbers,
+    write_title,
 )
 from cellworth.plots.value_plots import choose_largest
 from cellworth.valuation.valuation import Valuation
@@ -110,8 +113,12 @@ def beeswarm(
     ax.axvline(0.0, color=GRAY, linewidth=0.8, zorder=1)
     names = format_labels(valuation.column_labels.tolist())
     name_lines(ax, [names[position] for position in positions])
-    ax.set_xlabel(_make_title(valuation, len(positions), chosen), size=SMALL)
+    ax.set_xlabel(_describe_points(valuation, len(positions), chosen), size=SMALL)
     ax.tick_params(axis="x", labelsize=SMALL)
+    write_title(ax, "Values of the cells of each column")
+    lay_out(ax)
+    thin_numbers(ax)
+    fit_title(ax)
     return ax
 
 
@@ -189,10 +196,12 @@ def scatter(
     ax.set_xlabel(text_of(column), size=SMALL)
     ax.set_ylabel(f"value of a cell ({SCORE_UNITS})", size=SMALL)
     ax.tick_params(labelsize=SMALL)
+    write_title(ax, f"What cells of {text_of(column)} hold and are worth")
+    lay_out(ax)
     if names:
         # Names are upright if the axes, which a color bar made narrower, leave too little room.
-        lay_out(ax)
         name_columns(ax, names)
+    fit_title(ax)
     return ax
 
 
@@ -381,7 +390,7 @@ def _draw_points(
     bar.outline.set_visible(False)
 
 
-def _make_title(valuation: Valuation, n_drawn: int, chosen: list[NDArray[np.intp]]) -> str:
+def _describe_points(valuation: Valuation, n_drawn: int, chosen: list[NDArray[np.intp]]) -> str:
     n_rows, n_columns = valuation.shape
     notes = []
     most = max(len(rows) for rows in chosen)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cellworth.data.arguments import Scoring
 from cellworth.diagnostics.curves import Band, DetectionCurve, RemovalCurve
-from cellworth.plots.style import (
+from cellworth.plots.figure_style import (
     DASHES,
     GRAY,
     LINES,
@@ -21,10 +21,13 @@ from cellworth.plots.style import (
     SMALL,
     Axes,
     check_attributes,
+    fit_title,
     get_axes,
     hide_frame,
+    lay_out,
     text_of,
     with_minus,
+    write_title,
 )
 from cellworth.runtime.stopping import Progress
 from cellworth.sampling.moments import widening
@@ -87,7 +90,7 @@ def removal(
     _format_as_percent(ax.xaxis)
     ax.set_xlabel("share of cells removed", size=SMALL)
     ax.set_ylabel(f"score ({scoring})" if scoring else "score", size=SMALL)
-    return _finish(ax)
+    return _finish(ax, "Score as cells are removed")
 
 
 def detection(
@@ -141,7 +144,7 @@ def detection(
     _format_as_percent(ax.yaxis)
     ax.set_xlabel("share of cells inspected", size=SMALL)
     ax.set_ylabel("share of wrong cells found", size=SMALL)
-    return _finish(ax)
+    return _finish(ax, "Wrong cells found")
 
 
 def convergence(
@@ -223,7 +226,7 @@ def convergence(
     _make_logarithmic(ax)
     ax.set_xlabel(against, size=SMALL)
     ax.set_ylabel(f"standard error ({SCORE_UNITS})", size=SMALL)
-    return _finish(ax)
+    return _finish(ax, "Errors during the run")
 
 
 def _check_history(history: Any) -> list[Progress]:
@@ -327,8 +330,11 @@ def _make_logarithmic(ax: Axes) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _finish(ax: Axes) -> Axes:
+def _finish(ax: Axes, title: str) -> Axes:
     ax.tick_params(which="both", labelsize=SMALL)
     # Lines may run behind the legend.
     ax.legend(edgecolor="none", framealpha=0.85, fontsize=SMALL)
+    write_title(ax, title)
+    lay_out(ax)
+    fit_title(ax)
     return ax

@@ -13,14 +13,18 @@ from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import Axis
 from cellworth.data.owners import Owners
 from cellworth.diagnostics.cells import check_valuation
-from cellworth.plots.style import (
+from cellworth.plots.figure_style import (
+    GRAY,
+    NEGATIVE,
     PALE_GRAY,
+    POSITIVE,
     SCORE_UNITS,
     SMALL,
     SMALLEST,
     ZERO,
     Axes,
     diverging,
+    fit_title,
     format_labels,
     format_signed,
     get_axes,
@@ -29,6 +33,7 @@ from cellworth.plots.style import (
     measure_width,
     name_columns,
     name_lines,
+    write_title,
 )
 from cellworth.valuation.valuation import Valuation
 
@@ -38,8 +43,11 @@ _LEAST_OPACITY = 0.15
 _INCHES_PER_LETTER = 0.07
 _ROUNDING = 1e-12
 UNOWNED, MIXED = -1, -2
-Order = Literal["table", "value"]
+Order = Literal["table", "value", "similar"]
 _MOST_NUMBERS = 400
+# Points; smaller axes have no sums.
+_SIZE_OF_SUMS, _LEAST_ROOM = 32.0, 100.0
+_THICKNESS = 0.8
 # Of red, green and blue, as eyes see them.
 _BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 
@@ -68,6 +76,7 @@ def heatmap(
     owners: CellOwners | None = None,
     uncertainty: bool = True,
     order: Order = "table",
+    sums: bool = True,
     max_rows: int = 300,
     ax: Axes | None = None,
 ) -> Axes:
@@ -87,9 +96,12 @@ def heatmap(
         Draw values within two errors of zero paler. The error combines sampling and validation
         error. For a mean of rows it is the mean of their errors, an upper bound. Values without a
         known error keep their color.
-    order : {"table", "value"}, default="table"
+    order : {"table", "value", "similar"}, default="table"
         "value": rows from the highest value at the top to the lowest, columns from left to right.
-        Bins of rows are ordered as a whole.
+        "similar": rows, and columns, beside those of similar values (average linkage). Bins of rows
+        are ordered as a whole.
+    sums : bool, default=True
+        Draw the values of columns as bars above, and those of rows as bars on the right.
     max_rows : int, default=300
         Tables with more rows are drawn in bins. A bin shows the mean of its sampled rows, and
         belongs to the owner of at least two thirds of it.
@@ -118,12 +130,10 @@ def heatmap(
     owned = None if owners is None else _find_owners(owners, valuation)
     grid = ValueGrid.from_valuation(valuation, check_count(max_rows, "max_rows"))
     codes = None if owned is None else grid.owners(owned[1])
-    if order == "value":
-        rows, columns = grid.falling_order()
+    if order != "table":
+        rows, columns = grid.find_order(order)
         grid = grid.take(rows, columns)
         codes = None if codes is None else codes[np.ix_(rows, columns)]
-    elif order != "table":
-        raise ValueError(f'order must be "table" or "value", got {order!r}.')
     ax = get_axes(ax, _compute_figure_size(grid))
     limit = _compute_limit(grid.values, valuation)
     pales = uncertainty and bool((grid.errors > 0).any())
@@ -134,12 +144,40 @@ def heatmap(
     name_columns(ax, grid.column_names)
     name_lines(ax, grid.row_names)
     ax.set_ylabel(_make_row_title(valuation, grid.rows_per_bin), size=SMALL)
-    _show_unvisited(ax, np.isnan(grid.values))
+    lay_out(ax)
+    above = _draw_sums(ax, grid) if sums and min(measure_axes(ax)) > _LEAST_ROOM else 0.0
+    unvisited = np.isnan(grid.values)
+    _show_unvisited(ax, unvisited, above)
+    thing = "block" if valuation.blocks.rows.grouped or valuation.blocks.columns.grouped else "cell"
+    write_title(ax, f"Value of each {thing}", above=above + 2.0 * SMALL * unvisited.any())
+    fit_title(ax)
     if owned is None or codes is None:
         _write_values(ax, grid.values, colors)
     else:
         draw_owners(ax, codes, owned[0])
     return ax
+
+
+def _draw_sums(ax: Axes, grid: ValueGrid) -> float:
+    """Draw the sums of columns above the cells, those of rows beside; return the height."""
+    known = np.nan_to_num(grid.values)
+    width, height = measure_axes(ax)
+    size, gap = _SIZE_OF_SUMS, 3.0
+    above = ax.inset_axes((0.0, 1.0 + gap / height, 1.0, (size - gap) / height), sharex=ax)
+    beside = ax.inset_axes((1.0 + gap / width, 0.0, (size - gap) / width, 1.0), sharey=ax)
+    columns, rows = known.sum(axis=0), known.sum(axis=1) * grid.rows_per_bin
+    across, down = np.arange(len(columns)), np.arange(len(rows))
+    above.bar(across, columns, width=_THICKNESS, color=_color_signs(columns))
+    beside.barh(down, rows, height=_THICKNESS, color=_color_signs(rows))
+    above.axhline(0.0, color=GRAY, linewidth=0.6)
+    beside.axvline(0.0, color=GRAY, linewidth=0.6)
+    for inset in (above, beside):
+        inset.set_axis_off()
+    return size
+
+
+def _color_signs(values: Floats) -> list[str]:
+    return [NEGATIVE if value < 0 else POSITIVE for value in values.tolist()]
 
 
 def _write_values(ax: Axes, values: Floats, colors: Floats) -> None:
@@ -198,10 +236,10 @@ def _check_codes(owners: Any, shape: tuple[int, int]) -> NDArray[np.int_]:
 
 def _compute_figure_size(grid: ValueGrid) -> tuple[float, float]:
     n_rows, n_columns = grid.values.shape
-    width = np.clip(2.8 + 0.32 * n_columns, 4.6, 11.0)
+    width = np.clip(3.2 + 0.32 * n_columns, 5.0, 11.4)
     # Rotated names take some of the height.
     names = _INCHES_PER_LETTER * max(map(len, grid.column_names))
-    height = np.clip(1.0 + 0.24 * n_rows, 2.2, 4.8) + names
+    height = np.clip(1.8 + 0.24 * n_rows, 3.0, 5.6) + names
     return float(width), float(height)
 
 
@@ -257,7 +295,7 @@ def _make_row_title(valuation: Valuation, rows_per_bin: int) -> str:
     return thing if rows_per_bin == 1 else f"{thing}s (mean of {rows_per_bin:,} {thing}s each)"
 
 
-def _show_unvisited(ax: Axes, unvisited: NDArray[np.bool_]) -> None:
+def _show_unvisited(ax: Axes, unvisited: NDArray[np.bool_], above: float) -> None:
     from matplotlib.patches import Patch
 
     if not unvisited.any():
@@ -274,7 +312,7 @@ def _show_unvisited(ax: Axes, unvisited: NDArray[np.bool_]) -> None:
         loc="lower left",
         bbox_to_anchor=(0.0, 1.0),
         frameon=False,
-        borderaxespad=0.2,
+        borderaxespad=0.2 + above / SMALL,
         fontsize=SMALL,
     )
 
@@ -309,13 +347,17 @@ class ValueGrid:
             format_labels(valuation.column_labels.tolist()),
         )
 
-    def falling_order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the order of bins, and that of columns, by their sum, highest first."""
+    def find_order(self, order: Order) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return the order of bins, and that of columns: highest sum first, or similar ones."""
         known = np.nan_to_num(self.values)
-        return (
-            np.argsort(-known.sum(axis=1), kind="stable"),
-            np.argsort(-known.sum(axis=0), kind="stable"),
-        )
+        if order == "value":
+            return (
+                np.argsort(-known.sum(axis=1), kind="stable"),
+                np.argsort(-known.sum(axis=0), kind="stable"),
+            )
+        if order == "similar":
+            return _order_by_similarity(known), _order_by_similarity(known.T)
+        raise ValueError(f'order must be "table", "value" or "similar", got {order!r}.')
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> ValueGrid:
         """Return these bins and columns, in this order."""
@@ -336,6 +378,16 @@ class ValueGrid:
                 for start in range(0, len(codes), self.rows_per_bin)
             ]
         )
+
+
+def _order_by_similarity(lines: Floats) -> NDArray[np.intp]:
+    """Return an order of lines in which similar ones are neighbors."""
+    from scipy.cluster.hierarchy import leaves_list, linkage
+
+    if len(lines) < 3:
+        return np.arange(len(lines))
+    order: NDArray[np.intp] = leaves_list(linkage(lines, "average")).astype(np.intp)
+    return order
 
 
 def _average_bins(cells: Floats, rows_per_bin: int) -> Floats:

@@ -13,7 +13,7 @@ from cellworth.data.arguments import Floats, check_count
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.diagnostics.explain import Explanation
 from cellworth.payouts.payout import Payout
-from cellworth.plots.style import (
+from cellworth.plots.figure_style import (
     GRAY,
     NEGATIVE,
     POSITIVE,
@@ -31,6 +31,7 @@ from cellworth.plots.style import (
     text_of,
     with_minus,
     write_lines,
+    write_title,
 )
 from cellworth.sampling.moments import WIDTH_95, combine_errors
 from cellworth.valuation.valuation import Valuation
@@ -107,6 +108,7 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
     shown = [*parts, total]
     note = f"\n{n_unvisited:,} cells were not sampled" if n_unvisited else ""
     ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
+    write_title(ax, f"What {total.name} is worth")
     write_lines(ax, [part.name for part in shown], format_signed(part.value for part in shown))
     return ax
 
@@ -158,8 +160,6 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
     """Draw bars from their starts, with whiskers for known intervals."""
     hide_frame(ax)
     ax.tick_params(axis="x", labelsize=SMALL)
-    # More would overlap in narrow axes.
-    ax.locator_params(axis="x", nbins=5)
     # Otherwise bars would end at the frame.
     ax.use_sticky_edges = False
     lines = np.arange(len(values))
@@ -226,6 +226,7 @@ def bar(listing: ValueList, *, max_bars: int = 20, ax: Axes | None = None) -> Ax
     n_more = len(values) - len(order)
     note = f"\n{n_more:,} more are smaller" if n_more else ""
     ax.set_xlabel(f"value of a {' and '.join(labels)} ({SCORE_UNITS}){note}", size=SMALL)
+    write_title(ax, f"Value by {' and '.join(labels)}")
     write_lines(ax, format_labels([names[i] for i in order]), format_signed(values[order]))
     return ax
 
@@ -294,6 +295,7 @@ def compare(
     alone = {(True, False): f"only {labels[1]}", (False, True): f"only {labels[0]}"}
     lacking = np.isnan(values[order]).tolist()
     beside = [alone.get(tuple(each), text) for each, text in zip(lacking, texts, strict=True)]
+    write_title(ax, "How the values of columns changed", above=2.0 * SMALL)
     write_lines(ax, format_labels([names[i] for i in order.tolist()]), beside)
     return ax
 
@@ -392,6 +394,7 @@ def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
         note = f"\nthe order of {len(payout.undecided):,} of {n_pairs:,} pairs is undecided"
     ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
     amounts = [_format_amount(payout, position) for position in order.tolist()]
+    write_title(ax, "What owners' cells are worth, and what they get")
     write_lines(ax, format_labels(names), amounts, away=away)
     return ax
 

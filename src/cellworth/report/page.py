@@ -20,7 +20,7 @@ import numpy as np
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import visible_text
 from cellworth.diagnostics.suspects import format_timestamp, shorten
-from cellworth.plots.style import with_minus
+from cellworth.plots.figure_style import with_minus
 from cellworth.sampling.moments import WIDTH_95
 
 _SCRIPTS = (
