@@ -154,7 +154,7 @@ WRONG = {
     "report {V} -o {AT}/there.html": "--force",
     "report {AT}/empty": "holds no values",
     "check {V}": "no limit was given",
-    "check {V} --max any=0": "--max-findings are for tables",
+    "check {V} --max any=0": "--min-rows are for tables",
     "check {T} --max any=200%": "is not a share",
     "check {T} --max any=few": "is not a share",
     "check {T} --max any": "'any' has no share",
