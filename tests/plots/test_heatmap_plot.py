@@ -466,7 +466,7 @@ def test_sums_of_columns_are_above_and_those_of_rows_beside():
     assert [bar.get_height() for bar in above.patches] == [3.0, -1.0]
     assert [bar.get_width() for bar in beside.patches] == [6.0, -5.0, 1.0]
     assert plots.heatmap(valuation_of(values), sums=False).child_axes == []
-    narrow = Figure(figsize=(1.5, 1.5), layout="constrained").subplots()
+    narrow = Figure(figsize=(1.5, 1.5)).subplots()
     assert plots.heatmap(valuation_of(values), ax=narrow).child_axes == []
 
 
