@@ -202,6 +202,14 @@ def test_a_slip_of_letters_is_a_misspelling():
     assert max(each.false_rate for each in found) < 0.1
 
 
+@pytest.mark.parametrize("n_times", [1, 4, 5, 8, 30])
+def test_a_misspelling_that_repeats_is_no_evidence_for_similar_words(n_times):
+    cells = ["male"] * 530 + ["female"] * 262 + ["femlae"] * n_times
+    (found,) = find_misspellings(text(cells))
+    assert found.n_rows == n_times
+    assert found.false_rate < 0.5
+
+
 def test_other_words_and_numbers_are_no_misspellings():
     cells = ["room 12"] * 40 + ["room 13"] + ["Martin House Brewing Company"] * 30
     cells += ["Spring House Brewing Company"]

@@ -300,7 +300,7 @@ def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iter
     distances[distances > _longest_slip(255)] = 255
     limits = np.array([_longest_slip(len(column.levels[level])) for level in order])
     near = (distances <= limits[:, None]) & (distances > 0)
-    chance = _chance_of_neighbors(near[: len(frequent)], column.levels[frequent].tolist())
+    chance = _NeighborChance(near[: len(frequent)])
     position_of = {level: position for position, level in enumerate(frequent.tolist())}
     for line, level in enumerate(order.tolist()):
         candidates = frequent[np.flatnonzero(near[line])]
@@ -320,7 +320,8 @@ def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iter
             ),
         )
         wrong, right = column.strings[level], column.strings[best]
-        rows, by_chance = column.rows_of([level]), chance(len(wrong))
+        rows = column.rows_of([level])
+        by_chance = chance.estimate(len(wrong), without=position_of.get(level))
         yield Finding(
             "misspelling", (column.name,), rows,
             f"{wrong!r} in {count_cells(len(rows))} of {column.name} is probably {right!r} "
@@ -340,19 +341,19 @@ def _longest_slip(length: int) -> int:
     return 1 if length < 6 else 2 if length < 10 else max(2, length // 7)
 
 
-def _chance_of_neighbors(near: NDArray[np.bool_], texts: Sequence[str]) -> _Chance:
-    return _Chance(float(near.any(axis=1).mean()) if len(texts) > 1 else 0.0, len(texts))
-
-
-class _Chance:
+class _NeighborChance:
     """Chance that a correct level is as near to a frequent one as a misspelt level is."""
 
-    def __init__(self, share: float, n_levels: int) -> None:
-        self._share, self._n_levels = share, n_levels
+    def __init__(self, near: NDArray[np.bool_]) -> None:
+        self._near, self._n_near = near, near.sum(axis=1)
 
-    def __call__(self, length: int) -> float:
+    def estimate(self, length: int, without: int | None) -> float:
+        """Return the chance for a text of a length, by all frequent levels but one."""
+        n_near, n_levels = self._n_near, len(self._near)
+        if without is not None:
+            n_near, n_levels = np.delete(n_near - self._near[:, without], without), n_levels - 1
         expected = 0.5 if length < 3 else 0.2 if length < 4 else 0.05 if length < 6 else 0.01
-        return (self._share * self._n_levels + 2 * expected) / (self._n_levels + 2)
+        return float(((n_near > 0).sum() + 2 * expected) / (n_levels + 2))
 
 
 def _is_word(text: str) -> bool:
