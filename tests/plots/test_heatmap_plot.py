@@ -255,10 +255,10 @@ def test_the_last_bin_may_have_fewer_rows_and_the_axis_says_how_many_others_have
 def test_32_561_rows_are_drawn_within_seconds():
     X = np.zeros((32_561, 14))
     valuation = RandomValuer(random_state=0).fit(X, np.arange(32_561) % 2).valuation_
-    began = time.perf_counter()
+    began = time.process_time()
     ax = plots.heatmap(valuation)
     assert_readable(ax)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
     assert 200 < len(painted(ax)) <= 300
     assert ax.get_ylabel() == "rows (mean of 109 rows each)"
 

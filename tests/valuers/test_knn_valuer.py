@@ -527,7 +527,7 @@ def test_errors_are_as_large_as_values_differ_between_draws_of_validation_rows(
     rng = np.random.default_rng(1)
     people = rng.normal(size=(2000, 3))
     target = people[:, 0] + rng.normal(size=2000)
-    if not scoring.startswith("neg"):
+    if scoring != "neg_mean_squared_error":
         target = (target > 1.0).astype(int)
     X, y = people[:15], target[:15]
     # A whole run, and one that is broken off after a quarter of its validation rows.

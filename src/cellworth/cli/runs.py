@@ -538,7 +538,7 @@ def warm_up() -> None:
 
 def _value_tiny_tables(folder: Path) -> None:
     from cellworth import KNNValuer, ShardedKNNValuer, ShardedTable
-    from cellworth.knn import BinnedRanks
+    from cellworth.knn import BinnedRanks, NeighborAgreement
     from cellworth.sampling import ExhaustiveSampler, PermutationSampler
 
     rows = [{"a": n % 7, "b": n * n % 5, "c": str(n % 2)} for n in range(20)]
@@ -561,6 +561,10 @@ def _value_tiny_tables(folder: Path) -> None:
             )
             valuer.fit(X, y, cv=2)
             valuer.fit(X, y, cv=2, row_groups=[n // 2 for n in range(20)])
+        if name != "number":
+            by_voters = NeighborAgreement(divisor="n_voters")
+            KNNValuer(1, scoring=by_voters, runtime=runtime).fit(X, y, cv=2)
+            KNNValuer(1, scoring="neg_brier_score", runtime=runtime).fit(X, y, cv=2)
         path = folder / f"{name}.parquet"
         pq.write_table(X.append_column("y", pa.array(y)), path)
         sharded = ShardedKNNValuer(

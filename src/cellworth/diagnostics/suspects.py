@@ -146,7 +146,7 @@ class Suspects:
         median number, or the most frequent content, of the ten nearest rows with the same label.
         Cells of groups have the value of their block. ``reason`` has at most 25 words and shortens
         long contents.
-    kinds : tuple of str
+    short_reasons : tuple of str
         What is most unusual about each cell, in a few words.
 
     See Also
@@ -161,7 +161,7 @@ class Suspects:
     >>> suspects = suspect_cells(X, ["small"] * 10 + ["large"] * 10, k=3)
     >>> suspects["row"][0], suspects["cell"][0], suspects["typical"][0]
     (4, 105, 35)
-    >>> suspects.kinds[0]
+    >>> suspects.short_reasons[0]
     'rare for its label'
     >>> suspects.to_frame("pyarrow").column_names
     ['rank', 'row', 'column', 'cell', 'typical', 'anomaly_score', 'reason']
@@ -170,7 +170,7 @@ class Suspects:
     table: Table
     by: By
     columns: Mapping[str, list[Any]]
-    kinds: tuple[str, ...]
+    short_reasons: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.columns["rank"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -162,9 +163,9 @@ def _draw_sums(ax: Axes, grid: ValueGrid) -> float:
     """Draw the sums of columns above the cells, those of rows beside; return the height."""
     known = np.nan_to_num(grid.values)
     width, height = measure_axes(ax)
-    size, gap = _SIZE_OF_SUMS, 3.0
-    above = ax.inset_axes((0.0, 1.0 + gap / height, 1.0, (size - gap) / height), sharex=ax)
-    beside = ax.inset_axes((1.0 + gap / width, 0.0, (size - gap) / width, 1.0), sharey=ax)
+    size, pad = _SIZE_OF_SUMS, 3.0
+    above = ax.inset_axes((0.0, 1.0 + pad / height, 1.0, (size - pad) / height), sharex=ax)
+    beside = ax.inset_axes((1.0 + pad / width, 0.0, (size - pad) / width, 1.0), sharey=ax)
     columns, rows = known.sum(axis=0), known.sum(axis=1) * grid.rows_per_bin
     across, down = np.arange(len(columns)), np.arange(len(rows))
     above.bar(across, columns, width=_THICKNESS, color=_color_signs(columns))
@@ -187,17 +188,38 @@ def _write_values(ax: Axes, values: Floats, colors: Floats) -> None:
     texts = format_signed(values.ravel().tolist())
     lay_out(ax)
     width, height = measure_axes(ax)
-    scale = min(
-        0.9 * width / values.shape[1] / measure_width(texts, SMALL),
-        height / values.shape[0] / (1.4 * SMALL),
-        1.0,
-    )
+    room = (measure_width(texts, SMALL) / 0.9, 1.4 * SMALL)
+    scale = min(width / values.shape[1] / room[0], height / values.shape[0] / room[1], 1.0)
     if scale * SMALL < SMALLEST:
         return
+    needed = 0.99 * scale * np.array(room)
     for (i, j), text in zip(np.ndindex(values.shape), texts, strict=True):
         if not np.isnan(values[i, j]):
             color = "white" if colors[i, j, :3] @ _BRIGHTNESS < 0.5 else "black"
-            ax.text(j, i, text, size=scale * SMALL, color=color, ha="center", va="center")
+            number = _number_class()(
+                j, i, text, size=scale * SMALL, color=color, ha="center", va="center"
+            )
+            number.needed = needed
+            ax.add_artist(number)
+
+
+@cache
+def _number_class() -> Any:
+    from matplotlib.text import Text
+
+    class Number(Text):
+        """A number in a cell, shown while the cell has room: figures are resized."""
+
+        needed: Floats  # Width and height, in points
+
+        def get_visible(self) -> bool:
+            if not super().get_visible() or self.axes is None or self.figure is None:
+                return False
+            corners = self.axes.transData.transform([(0.0, 0.0), (1.0, 1.0)])
+            room = np.abs(corners[1] - corners[0]) * 72.0 / self.figure.dpi
+            return bool((room >= self.needed).all())
+
+    return Number
 
 
 def _find_owners(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_]]:

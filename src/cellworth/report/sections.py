@@ -194,7 +194,7 @@ def _list_suspects(
             "reason": line["reason"],
             "kind": kind,
         }
-        for line, kind in zip(suspects, suspects.kinds, strict=True)
+        for line, kind in zip(suspects, suspects.short_reasons, strict=True)
     ]
 
 
