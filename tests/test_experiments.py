@@ -134,7 +134,7 @@ NO_MEASUREMENTS = {
     "warning, condition, what to do",
 }
 
-# Measured, and copied from what `python -m experiments` printed: verdicts, detection.
+# Measured, and copied from what `python -m experiments verdicts` printed.
 NOT_YET = {
     "model, comparisons, false verdicts, difference, root mean square, "
     "the same, trained once on all rows",
