@@ -2,7 +2,7 @@ r"""Measure the detection of wrong cells: anomaly scores, values and baselines, 
 
     python -m experiments detection --keep FOLDER
 
-Flags: --seeds 30, --slow 1 (how many of them have KNN values and 2D-OOB, which take long), --sets
+Flags: --seeds 30, --slow 3 (how many of them have KNN values and 2D-OOB, which take long), --sets
 heart pol, --trees 200 (of 2D-OOB), --neighbors 10 (of the KNN values), --rows 100 (of each table),
 --errors A B S. A run that is stopped continues from the folder.
 
@@ -215,7 +215,7 @@ def run(
     seeds: range = range(30),
     sets: tuple[str, ...] = tables.HELD_OUT,
     trees: int = 200,
-    slow: int = 1,
+    slow: int = 3,
     neighbors: int = 10,
     rows: int = 100,
     errors: tuple[str, ...] = ("A", "B", "S"),
