@@ -17,6 +17,7 @@ cells, for the first ten seeds.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -70,17 +71,31 @@ def run(
     keep: str = "",
 ) -> Tables:
     """Return the differences from random removal, and what cross-validation says."""
-    found: list[Row] = []
     loaded = {name: load(name, data).numbers() for name in sets}
-    for seed in seeds:
-        for name, table in loaded.items():
-            compute = partial(measure, name, table, seed, rows)
-            found += compute_part(keep, f"removal, {(name, seed, rows)}", compute)["rows"]
-        log(seed)
+    found = measure_all("removal", measure, loaded, seeds=seeds, rows=rows, keep=keep)
     leaks = [row for row in found if "points" not in row]
     return against_random([row for row in found if "points" in row]) | {
         "lowest 20% replaced": means(leaks, ["fill"], "table")
     }
+
+
+def measure_all(
+    experiment: str,
+    measure: Callable[[str, Table, int, int], list[Row]],
+    loaded: Mapping[str, Table],
+    *,
+    seeds: range,
+    rows: int,
+    keep: str,
+) -> list[Row]:
+    """Return the rows of all tables and seeds, part by part."""
+    found: list[Row] = []
+    for seed in seeds:
+        for name, table in loaded.items():
+            compute = partial(measure, name, table, seed, rows)
+            found += compute_part(keep, f"{experiment}, {(name, seed, rows)}", compute)["rows"]
+        log(seed)
+    return found
 
 
 def measure(name: str, table: Table, seed: int, n_rows: int) -> list[Row]:

@@ -12,15 +12,14 @@ nearest neighbors, with standard errors over tables. The last table has 5% of wr
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from cellworth.diagnostics import detection_curve, repair_cells
-from experiments.frame import Row, Tables, compute_part, log, means
-from experiments.removal import MODELS, Split, split_rows, value_split
+from experiments.frame import Row, Tables, means
+from experiments.removal import MODELS, Split, measure_all, split_rows, value_split
 from experiments.tables import HELD_OUT, Table, load
 
 QUICK = {"seeds": range(1), "sets": ("wine",)}
@@ -35,13 +34,8 @@ def run(
     keep: str = "",
 ) -> Tables:
     """Return the points gained, over tables and by table."""
-    found: list[Row] = []
     loaded = {name: load(name, data).numbers() for name in sets}
-    for seed in seeds:
-        for name, table in loaded.items():
-            compute = partial(measure_repairs, name, table, seed, rows)
-            found += compute_part(keep, f"repairs, {(name, seed, rows)}", compute)["rows"]
-        log(seed)
+    found = measure_all("repairs", measure_repairs, loaded, seeds=seeds, rows=rows, keep=keep)
     some = [row for row in found if row["wrong cells"] == "5%"]
     return {
         "points gained": means(found, ["wrong cells"], "table"),
