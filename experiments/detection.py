@@ -161,18 +161,27 @@ def scores(given: Case, values: tuple[int, int] | None, seed: int) -> dict[str, 
 
 def value_scores(given: Case, n_trees: int, n_neighbors: int, seed: int) -> dict[str, np.ndarray]:
     """Return scores by values of cells."""
-    X, y, _, X_val, y_val = given
+    knn = knn_values(given, n_neighbors, seed)
     quiet = Runtime(Serial(), progress=False)
-    # As precise as all coalitions of columns, and five times as fast.
-    few = {"sampler": LeverageSampler(), "n_passes": 1}
-    knn = KNNValuer(n_neighbors, random_state=seed, runtime=quiet, **few)
-    knn.fit(X, y, X_val=X_val, y_val=y_val)
     trees = OutOfBagValuer(n_trees=n_trees, distance=True, random_state=seed, runtime=quiet)
     return {
-        f"KNN value, K = {n_neighbors}, normalized": -standardize_values(knn.values_, y),
-        f"KNN value, K = {n_neighbors}": -knn.values_,
-        f"2D-OOB, {n_trees} trees": -trees.fit(X, y).values_,
+        f"KNN value, K = {n_neighbors}, normalized": -standardize_values(knn, given.y),
+        f"KNN value, K = {n_neighbors}": -knn,
+        f"2D-OOB, {n_trees} trees": -trees.fit(given.X, given.y).values_,
     }
+
+
+def knn_values(given: Case, n_neighbors: int, seed: int) -> np.ndarray:
+    """Return values of cells by nearest neighbors, from clean validation rows."""
+    valuer = KNNValuer(
+        n_neighbors,
+        # As precise as all coalitions of columns, and five times as fast.
+        sampler=LeverageSampler(),
+        n_passes=1,
+        random_state=seed,
+        runtime=Runtime(Serial(), progress=False),
+    )
+    return valuer.fit(given.X, given.y, X_val=given.X_val, y_val=given.y_val).values_
 
 
 def figures(wrong: np.ndarray, score: np.ndarray) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from experiments.frame import ROOT, Tables, log
 
 QUICK = {"packages": ("threadpoolctl",)}
-PACKAGES = (".", ".[all]", "pyDVL==0.10.0", "cleanlab==2.9.0")
+PACKAGES = (".", ".[all]", ".[dask]", ".[ray]", "pyDVL==0.10.0", "cleanlab==2.9.0")
 _BLOCK = 512
 _N_PARTS = 7
 

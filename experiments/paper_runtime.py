@@ -7,8 +7,8 @@ Flags: --cells 1000 5000 ..., --orders 150 (for the noise of one permutation), -
 
 2D-MC takes a fit per cell and permutation. Timed are 40 fits of scikit-learn's tree on prefixes of
 random sizes, multiplied by cells and permutations. 2D-KNN is the authors' algorithm
-(benchmarks/paper.py): one permutation is timed for three validation rows, and multiplied. KNNValuer
-runs as a whole, with its defaults. All on one core.
+(paper.py): one permutation is timed for three validation rows, and multiplied. KNNValuer runs as a
+whole, with its defaults. All on one core.
 
 Values have converged when the sampling variance is 5% of the variance of values between cells. The
 number of permutations this takes follows from the variance between permutations, at the smallest
@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
-from benchmarks import paper
 from cellworth import KNNValuer, Runtime
+from experiments import paper
 from experiments.frame import Row, Tables, log, means
 from experiments.paper_outliers import knn_values
 from experiments.tables import Table, draw_samples, load

@@ -36,6 +36,8 @@ _FILES = {
     "fried": ("fried", "binaryClass", ["target"]),
     "2dplanes": ("2dplanes", "binaryClass", ["target"]),
     "jannis": ("jannis_part", "class", ["part"]),
+    "gas drift": ("gas_drift_part", "class", ["concentration", "batch"]),
+    "musk": ("musk", "class", ["molecule_name", "conformation_name"]),
 }
 # Table and package.
 _R_TABLES = {

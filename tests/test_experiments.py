@@ -35,13 +35,12 @@ from experiments.tree_games import Rows
 DATA = Path(__file__).parents[2] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
 # Packages that only these need.
-OTHERS = {"wrong_labels": "cleanlab", "verdicts": "lightgbm", "installed_sizes": "pip"}
-# Those that CI runs each time; the others are run with "long".
-OFTEN = {"detection", "paper_verdicts", "what_values_reveal"}
+OTHERS = {"wrong_labels": "cleanlab", "verdicts": "lightgbm", "installed_sizes": "pip",
+          "reports": "playwright"}  # fmt: skip
 
 
 def parameter(name):
-    return pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.long])
+    return pytest.param(name, marks=[pytest.mark.browser] if name == "reports" else [])
 
 
 @pytest.mark.slow
@@ -116,7 +115,10 @@ MARKED = re.compile(r"<!-- result: .*?<!-- end of result -->|<!-- figure: .*?<!-
 TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 CODE = re.compile(r"`[^`]*`")
 # What a measured figure looks like: a decimal, a percentage, an error, an amount with a unit.
-FIGURE = re.compile(r"(?<![\w.])\d*\.\d+|\d%|±|\d (s|seconds|ms|ns|MB|GB|times)\b")
+FIGURE = re.compile(
+    r"(?<![\w.])(?:\d[\d,]*)?\.?\d+%|(?<![\w.])\d*\.\d+|\d[\d,]* ± \d[\d,]*|±"
+    r"|(?<![\w.,])\d[\d,]* (?:s|seconds|ms|ns|MB|GB|times|points)\b"
+)
 # Tables of conditions, versions, examples and rules.
 NO_MEASUREMENTS = {
     "supported",
@@ -167,10 +169,51 @@ def test_commands_in_pages_exist():
             assert (frame.ROOT / file).is_file(), (page.name, file)
 
 
-def test_readme_has_no_measured_figure_but_those_of_results():
-    text = typed_by_hand(frame.ROOT / "README.md")
-    versions = re.sub(r"(version|Python|pyDVL|cleanlab) \d+(\.\d+)+", "", CODE.sub("", text))
-    assert [line for line in versions.splitlines() if FIGURE.search(line)] == []
+# Versions, numbers of papers, comments, and 95% intervals.
+NO_FIGURES = re.compile(
+    r"(version|Python|pyDVL|cleanlab|Before|From|dask-\w+) \d+(\.\d+)+( and \d\.\d+| to \d\.\d+)?"
+    r"|arXiv:[\d.]+|<!--.*?-->|±?1\.96|95%|`[^`]*`|^ {4}.*$|^\|.*$",
+    re.MULTILINE,
+)
+# Settings, definitions, conditions of a measurement and arithmetic: all other figures that pages
+# have in their text are those of results.
+TYPED = {
+    "about/install.md": "0.1",
+    "explanation/agreements.md": "2.5% 500_times 97.5%",
+    "explanation/column-samplers.md": "1.11 ±",
+    "explanation/errors-of-models.md": ".95 15% 256_MB 60_times",
+    "explanation/estimators.md": "1.15 11% 6.5",
+    "explanation/frauds.md": "1% 2%",
+    "explanation/models.md": "20_ms",
+    "explanation/nearest-neighbors.md": "0.6 1% 1.349 2% 5% 99%",
+    "explanation/owners.md": "0.001 0.01",
+    "explanation/removal.md": "10% 15% 16% 2% 20% 5% 50%",
+    "explanation/reproduction.md": "1% 10% 12_times 15% 2% 2.5% 20% 40% 5%",
+    "explanation/scale.md": "2%",
+    "explanation/sharded-runs.md": "2_s 4_s 40_MB 59_times",
+    "explanation/suspects-measured.md": ".05 1% 2% 2.5 40% 5%",
+    "explanation/suspects.md": "0.3 1% 1.349 1.73 60% 90%",
+    "explanation/ties.md": "0.1 0.167",
+    "explanation/two-dimensional-shapley.md": "2_points",
+    "how-to/adult-by-command-line.md": "6.5",
+    "how-to/audit.md": "8% 90%",
+    "how-to/choosing-a-method.md": ".05 20_ms",
+    "how-to/kubernetes.md": "8_MB",
+    "how-to/long-runs.md": "1.25 1.5 30_seconds",
+    "how-to/report.md": "4_MB",
+    "how-to/table-files.md": "1.1 1.2 16_MB",
+    "tutorials/data-scientist.md": "20_times 90%",
+    "tutorials/marketplace.md": "000.00",
+    "tutorials/platform.md": "1% 5%",
+    "tutorials/researcher.md": "3% 91.8%",
+}
+
+
+@pytest.mark.parametrize("page", frame.pages(), ids=lambda page: page.name)
+def test_measured_figures_in_the_text_come_from_results(page):
+    found = FIGURE.findall(NO_FIGURES.sub("", typed_by_hand(page)))
+    typed = TYPED.get(f"{page.parent.name}/{page.name}", "").split()
+    assert sorted({each.replace(" ", "_") for each in found}) == sorted(typed)
 
 
 @pytest.mark.parametrize(
