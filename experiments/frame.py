@@ -279,8 +279,8 @@ def _parser(name: str, experiment: Any) -> argparse.ArgumentParser:
             parser.add_argument(flag, type=int, help=f"how many, {len(default)} by default")
             parser.add_argument("--first-seed", type=int, help=f"{default.start} by default")
         elif isinstance(default, tuple):
-            kind = type(default[0])
-            parser.add_argument(flag, type=kind, nargs="+", help=" ".join(map(str, default)))
+            listed = " ".join(map(str, default)).replace("%", "%%")
+            parser.add_argument(flag, type=type(default[0]), nargs="+", help=listed)
         else:
             parser.add_argument(flag, type=type(default), help=f"{default!r} by default")
     return parser

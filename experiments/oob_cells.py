@@ -2,7 +2,7 @@
 
     python -m experiments oob_cells --keep FOLDER
 
-Flags: --seeds 30, --wide-seeds 3 (of tables with more than 50 columns), --sets pol fried,
+Flags: --seeds 30, --wide-seeds 3 (of tables with more than 50 columns, from 0), --sets pol fried,
 --rows 1000, --trees 1000. A run that is stopped continues from the folder.
 
 The protocol is that of Sun, Shen and Kwon (2024), on nine of their twelve tables: 40% of rows get
@@ -59,10 +59,9 @@ def run(
     """Return how well cells are found, and the accuracy after some of them are corrected."""
     loaded = {name: tables.load(name, data).numbers() for name in sets}
     found: list[Row] = []
-    for position, (seed, name) in enumerate(product(seeds, sets)):
-        wide = loaded[name].X.shape[1] > MANY_COLUMNS
-        if wide and position >= wide_seeds * len(sets):
-            continue
+    wide = [name for name in sets if loaded[name].X.shape[1] > MANY_COLUMNS]
+    narrow = [name for name in sets if name not in wide]
+    for seed, name in [*product(range(wide_seeds), wide), *product(seeds, narrow)]:
         compute = partial(measure, loaded[name], seed, rows, trees)
         part = compute_part(keep, f"oob_cells, {(name, seed, rows, trees)}", compute)
         found += [{"table": name} | row for row in part["rows"]]

@@ -27,7 +27,7 @@ from experiments import tables
 from experiments.cell_scores import class_z, ecod
 from experiments.frame import Tables, log, means
 
-QUICK = {"seeds": range(1), "rows": 1000, "all_rows": 0, "trees": 5}
+QUICK = {"seeds": range(1), "rows": 300, "all_rows": 0, "trees": 5}
 REVERSED = {17: 71, 71: 17, 18: 81, 81: 18, 19: 91, 91: 19}
 N_TYPOS = 15
 N_FOUND = 12

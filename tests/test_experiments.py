@@ -1,6 +1,7 @@
 """Experiments run by name, and pages have the figures that their results have."""
 
 import importlib
+import inspect
 import itertools
 import json
 import math
@@ -37,10 +38,14 @@ with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not
 # Packages that only these need.
 OTHERS = {"wrong_labels": "cleanlab", "verdicts": "lightgbm", "installed_sizes": "pip",
           "reports": "playwright"}  # fmt: skip
+# The slowest ones that are not on the page Reproduction.
+LONG = {"bare_engine", "estimators_race", "false_alarms", "fit_cost", "frauds", "overhead",
+        "real_errors", "scale", "transfer"}  # fmt: skip
 
 
 def parameter(name):
-    return pytest.param(name, marks=[pytest.mark.browser] if name == "reports" else [])
+    marks = [pytest.mark.browser] if name == "reports" else []
+    return pytest.param(name, marks=[*marks, pytest.mark.long] if name in LONG else marks)
 
 
 @pytest.mark.slow
@@ -57,6 +62,20 @@ def test_an_experiment_runs_and_writes_its_figures(name, tmp_path, capsys):
     for title, rows in result["tables"].items():
         assert rows, title
         assert frame.render(rows) in printed
+
+
+@pytest.mark.parametrize("name", frame.names())
+def test_an_experiment_has_flags_and_a_quick_run(name, capsys):
+    if name in OTHERS:
+        pytest.importorskip(OTHERS[name])
+    with pytest.raises(SystemExit):
+        frame.main([name, "--help"])
+    assert f"python -m experiments {name}" in capsys.readouterr().out
+    experiment = importlib.import_module(f"experiments.{name}")
+    assert (
+        getattr(experiment, "QUICK", {}).keys()
+        <= inspect.signature(experiment.run).parameters.keys()
+    )
 
 
 @pytest.mark.long
