@@ -188,6 +188,13 @@ def test_commands_in_pages_exist():
             assert (frame.ROOT / file).is_file(), (page.name, file)
 
 
+def test_readme_has_no_measured_figure_but_those_of_results():
+    # Tables and indented lines count here, too.
+    text = typed_by_hand(frame.ROOT / "README.md")
+    versions = re.sub(r"(version|Python|pyDVL|cleanlab) \d+(\.\d+)+", "", CODE.sub("", text))
+    assert [line for line in versions.splitlines() if FIGURE.search(line)] == []
+
+
 # Versions, numbers of papers, comments, and 95% intervals.
 NO_FIGURES = re.compile(
     r"(version|Python|pyDVL|cleanlab|Before|From|dask-\w+) \d+(\.\d+)+( and \d\.\d+| to \d\.\d+)?"
