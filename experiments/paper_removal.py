@@ -2,13 +2,14 @@
 
     python -m experiments paper_removal
 
-Flags: --seeds 30, --sets wine heart, --rows 24 (training rows), --orders 100 (of 2D-MC and 1-D).
+Flags: --seeds 30, --sets wine heart, --rows 24 (training rows), --orders 500 (of 2D-MC and 1-D, as
+in the paper), --keep FOLDER (parts that are finished, so that a run can go on).
 
-The training table is small, because one permutation takes as many fits as the table has cells; the
-paper runs 500 of them. Values are computed with validation rows: by 2D-MC with an empty coalition
-worth nothing (as in the paper) and worth the most frequent label, by 2D-KNN (K = 5), by 1-D Shapley
-values of single cells ("flattened"), and by 2D leave-one-out. The model is an unpruned tree, its
-score the accuracy, mean of 10 fits. Random removal is the mean of 20 orders. Three protocols:
+The training table is small, because one permutation takes as many fits as the table has cells.
+Values are computed with validation rows: by 2D-MC with an empty coalition worth nothing (as in the
+paper) and worth the most frequent label, by 2D-KNN (K = 5), by 1-D Shapley values of single cells
+("flattened"), and by 2D leave-one-out. The model is an unpruned tree, its score the accuracy, mean
+of 10 fits. Random removal is the mean of 20 orders. Three protocols:
 
 paper       a removed cell becomes the mean of the cells left in its column; scores are those on the
             same rows that the values were computed with
@@ -19,6 +20,7 @@ test, draw  a removed cell becomes a draw from the cells left in its column
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from cellworth import KNNValuer, Runtime
-from experiments.frame import Row, Tables, log, means
+from experiments.frame import Row, Tables, compute_part, log, means
 from experiments.tables import Table, draw_samples, load
 from experiments.tree_games import (
     Rows,
@@ -59,10 +61,12 @@ class Split(NamedTuple):
 
 def run(
     data: Path,
+    *,
     seeds: range = range(30),
     sets: tuple[str, ...] = SETS,
     rows: int = 24,
-    orders: int = 100,
+    orders: int = 500,
+    keep: str = "",
 ) -> Tables:
     """Return the points against random removal and against no removal, and all curves."""
     curves: list[Row] = []
@@ -72,13 +76,11 @@ def run(
         if name == "adult":  # a census weight, which the authors' program omits, too
             table = Table(table.X.drop(columns="fnlwgt"), table.y)
         for seed in seeds:
-            split = draw_split(table, rows, seed)
-            found = dict(draws(split, orders, seed))
-            halves.append({"table": name} | {key: agree(each) for key, each in found.items()})
-            values = {key: each.mean(axis=0) for key, each in found.items()} | others(split)
-            curves += [
-                {"table": name, "seed": seed} | curve for curve in all_curves(split, values, seed)
-            ]
+            compute = partial(measure, table, seed, rows, orders)
+            part = compute_part(keep, f"paper_removal, {(name, seed, rows, orders)}", compute)
+            agreement, *found = part["rows"]
+            halves.append({"table": name} | agreement)
+            curves += [{"table": name, "seed": seed} | curve for curve in found]
             log(name, seed)
     every = pd.DataFrame(curves)
     return {
@@ -87,6 +89,14 @@ def run(
         "agreement of two halves of the orders": means(halves, ["table"]),
         "curves": mean_curves(every),
     }
+
+
+def measure(table: Table, seed: int, n_rows: int, n_orders: int) -> list[Row]:
+    """Return how well two halves of the orders agree, and after that the curves of a draw."""
+    split = draw_split(table, n_rows, seed)
+    found = dict(draws(split, n_orders, seed))
+    values = {key: each.mean(axis=0) for key, each in found.items()} | others(split)
+    return [{key: agree(each) for key, each in found.items()}, *all_curves(split, values, seed)]
 
 
 def draw_split(table: Table, n_rows: int, seed: int) -> Split:
@@ -132,7 +142,8 @@ def all_curves(split: Split, values: dict[str, np.ndarray], seed: int) -> Iterat
             for order, each in ((LOWEST, ranked), (HIGHEST, ranked[::-1])):
                 found = curve(split, each, protocol, rng, N_FITS)
                 yield {"protocol": protocol, "method": name, "order": order, "scores": found}
-        found = np.mean([curve(split, each, protocol, rng, 1) for each in at_random], axis=0)
+        curves = [curve(split, each, protocol, rng, 1) for each in at_random]
+        found = np.mean(curves, axis=0).tolist()
         for order in (LOWEST, HIGHEST):
             yield {"protocol": protocol, "method": RANDOM, "order": order, "scores": found}
 
@@ -144,7 +155,7 @@ def by_value(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 def curve(
     split: Split, ranked: np.ndarray, protocol: str, rng: np.random.Generator, n_fits: int
-) -> np.ndarray:
+) -> list[float]:
     """Return the accuracy after each share of cells was removed."""
     scored = split.validation if protocol == "paper" else split.test
     found = []
@@ -154,7 +165,7 @@ def curve(
         mask = removed.reshape(split.train.X.shape)
         X = fill(split.train.X, mask, rng if protocol == "test, draw" else None)
         found.append(score(Rows(X, split.train.y), scored, n_fits)[0])
-    return np.array(found)
+    return found
 
 
 def fill(X: np.ndarray, removed: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
@@ -166,9 +177,9 @@ def fill(X: np.ndarray, removed: np.ndarray, rng: np.random.Generator | None) ->
     return filled
 
 
-def over_summary(scores: np.ndarray) -> float:
+def over_summary(scores: list[float]) -> float:
     """Return the mean over 5% to 20% of cells removed, in points."""
-    return 100 * float(scores[_SUMMARY].mean())
+    return 100 * float(np.mean(scores[_SUMMARY]))
 
 
 def against_random(curves: pd.DataFrame) -> list[Row]:
@@ -190,7 +201,7 @@ def against_nothing(curves: pd.DataFrame) -> list[Row]:
     """Return the difference from the score of the whole table, lowest cells removed."""
     lines = [
         {key: row[key] for key in ("protocol", "order", "method", "table")}
-        | {"points": over_summary(row["scores"] - row["scores"][0])}
+        | {"points": over_summary(row["scores"]) - 100 * row["scores"][0]}
         for row in curves[curves["order"] == LOWEST].to_dict("records")
     ]
     return list_tables(lines)
