@@ -19,7 +19,7 @@ def all_pages():
 
 
 # The slow page that CI runs each time; the others are run with "long".
-OFTEN = "adult-by-command-line"
+OFTEN = "pipelines"
 
 
 def parameter(page):

@@ -258,10 +258,17 @@ SIGNALS = {
 @pytest.mark.parametrize(
     ("name", "sent"),
     [
-        *product(["serial", "threads", "processes", "dask"], ["SIGINT"]),
+        ("threads", "SIGINT"),
+        ("dask", "SIGINT"),
+        ("serial", "SIGTERM"),
+        ("processes", "SIGTERM"),
+        ("processes", "Ctrl-C in a terminal"),
+        ("dask", "Ctrl-C in a terminal"),
+        pytest.param("serial", "SIGINT", marks=long),
+        pytest.param("processes", "SIGINT", marks=long),
         pytest.param("ray", "SIGINT", marks=long),
-        *product(["serial", "processes", "dask"], ["SIGTERM"]),
-        *product(["threads", "processes", "dask"], ["Ctrl-C in a terminal"]),
+        pytest.param("dask", "SIGTERM", marks=long),
+        pytest.param("threads", "Ctrl-C in a terminal", marks=long),
         pytest.param("ray", "Ctrl-C in a terminal", marks=long),
     ],
 )
@@ -301,8 +308,14 @@ SECONDS_TO_SETTLE = 0.1
 @pytest.mark.parametrize(
     ("name", "rule"),
     [
-        *product(["serial", "threads"], RULES),
-        *product(["processes", "dask"], ["MaxTasks", "MaxSeconds"]),
+        *product(["serial"], RULES),
+        ("threads", "TargetStandardError"),
+        ("processes", "MaxTasks"),
+        ("dask", "MaxSeconds"),
+        pytest.param("threads", "MaxTasks", marks=long),
+        pytest.param("threads", "MaxSeconds", marks=long),
+        pytest.param("processes", "MaxSeconds", marks=long),
+        pytest.param("dask", "MaxTasks", marks=long),
         pytest.param("ray", "MaxTasks", marks=long),
         pytest.param("ray", "MaxSeconds", marks=long),
     ],

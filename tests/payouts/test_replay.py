@@ -438,8 +438,8 @@ def test_folds_groups_and_numeric_targets_are_replayed(tmp_path):
 
 @pytest.mark.slow
 def test_integer_targets_that_the_training_rows_lack_are_no_difference(tmp_path):
-    table = pd.DataFrame({"a": np.arange(12.0), "b": np.arange(12.0) % 5})
-    data = {"X": table[:8], "y": np.arange(8), "X_val": table[8:], "y_val": np.arange(8, 12)}
+    table = pd.DataFrame({"a": np.arange(9.0), "b": np.arange(9.0) % 5})
+    data = {"X": table[:5], "y": np.arange(5), "X_val": table[5:], "y_val": np.arange(5, 9)}
     owners = Owners(data["X"]).assign("ann", columns="a").assign("bob", columns="b")
     valuer = ExactValuer(LinearRegression())
     split_revenue(
