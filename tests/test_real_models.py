@@ -204,7 +204,9 @@ def rarely(*names):
 
 
 @with_data
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [*(name for name in MODELS if name != "skorch"), *rarely("skorch")]
+)
 def test_a_library_values_the_census(name):
     make, prepare = MODELS[name]
     valuer = MonteCarloValuer(make(), stop=MaxTasks(1), random_state=0)
@@ -219,7 +221,13 @@ def test_a_library_values_the_census(name):
 
 
 @with_data
-@pytest.mark.parametrize("name", [name for name in MODELS if name != "skrub"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("scikit-learn", "XGBoost", "LightGBM", "CatBoost"),
+        *rarely("scikit-learn with categories", "skorch"),
+    ],
+)
 def test_what_a_library_refuses_is_counted_and_shown(name):
     make, prepare = MODELS[name]
     model = make_pipeline(FunctionTransformer(raise_on_few_rows), make())
