@@ -473,6 +473,12 @@ def test_the_authors_altered_cells_are_rare_for_their_class_not_in_their_column(
     assert (sum(of_class), sum(of_column), len(of_class)) == (43, 14, 43)
 
 
+def test_all_wrong_cells_are_found_after_the_last_of_them():
+    wrong = np.array([[True, False], [False, True]])
+    assert paper_outliers.find_last(wrong, np.array([[4, 3], [1, 2]])) == 3 / 4
+    assert np.isnan(paper_outliers.find_last(wrong & False, np.ones((2, 2))))
+
+
 def test_removed_cells_come_from_those_left_in_their_column():
     X = np.array([[1.0, 10.0], [2.0, 20.0], [6.0, 60.0]])
     removed = np.array([[True, False], [False, False], [False, True]])
