@@ -349,6 +349,7 @@ def test_another_name_is_rejected(capsys):
     assert "detection\n" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_authors_sort_is_a_sort():
     numbers = np.random.default_rng(0).integers(0, 9, 200).astype(float)
     order = paper_outliers.introsort(numbers)
@@ -385,6 +386,7 @@ def test_estimators_of_the_race_are_exact_for_a_sum_of_blocks(name):
     assert len(game.seen) <= 90
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", estimators_race.OTHERS)
 def test_estimators_of_the_race_approach_the_exact_values(name, monkeypatch):
     monkeypatch.setattr(race_estimators, "_MOST_DRAWS", 60)

@@ -75,6 +75,7 @@ def test_lines_are_wrapped_in_a_terminal_and_whole_elsewhere(monkeypatch):
     assert wrapped.split() == line.split()
 
 
+@pytest.mark.slow
 def test_the_document_keeps_to_its_schema_and_so_does_the_file(table, tmp_path):
     path = tmp_path / "audit.json"
     printed = json.loads(fine(*asked(table), "--json", "-o", path))

@@ -42,6 +42,7 @@ def against(folder, name, *more):
     return cellworth("check", folder / name, *given, *more)
 
 
+@pytest.mark.slow
 def test_a_table_like_its_reference_passes(folder):
     done = against(folder, "new.csv")
     assert done.code == 0
@@ -49,6 +50,7 @@ def test_a_table_like_its_reference_passes(folder):
     assert done.out.endswith("Passed: 1 check.\n")
 
 
+@pytest.mark.slow
 def test_what_differs_from_the_reference_fails_and_is_named(folder):
     done = against(folder, "bad.csv", "--json")
     document = json.loads(done.out)
@@ -62,6 +64,7 @@ def test_what_differs_from_the_reference_fails_and_is_named(folder):
     )
 
 
+@pytest.mark.slow
 def test_text_in_a_column_of_numbers_is_found_and_no_error(folder):
     text = (folder / "new.csv").read_text()
     (folder / "text.csv").write_text(re.sub(r"(p2-\d*0),\d+,", r"\1,unknown,", text))
@@ -70,6 +73,7 @@ def test_text_in_a_column_of_numbers_is_found_and_no_error(folder):
     assert "age is missing in 10.00% of rows; in the reference, in 0.00%." in done.out
 
 
+@pytest.mark.slow
 def test_other_columns_fail_with_a_verdict(folder):
     text = (folder / "new.csv").read_text()
     (folder / "renamed.csv").write_text(text.replace("age", "years", 1))
@@ -113,6 +117,7 @@ def test_a_number_of_findings_is_a_limit_up_to_itself(folder):
     assert cellworth(*asked, 0, "--certain", "100%").code == 0
 
 
+@pytest.mark.slow
 def test_pipelines_get_their_formats(folder):
     town = "<b>|@you"
     write(folder / "bad.csv", seed=3, broken=60, town=town)
@@ -145,6 +150,7 @@ def test_pipelines_get_their_formats(folder):
     assert against(folder, "bad.csv", *given).code == 2
 
 
+@pytest.mark.slow
 def test_a_table_that_passes_becomes_the_next_reference(folder):
     keep = folder / "next.parquet"
     assert against(folder, "bad.csv", "--keep", keep).code == 1
@@ -158,6 +164,7 @@ def test_a_table_that_passes_becomes_the_next_reference(folder):
     fine("check", write(folder / "later.csv", seed=5), *asked)
 
 
+@pytest.mark.slow
 def test_an_audit_lists_differences_first(folder):
     asked = ["--target", "label", "--id", "name", "--reference", folder / "old.csv", "--quick"]
     document = json.loads(fine("audit", folder / "bad.csv", *asked, "--json"))

@@ -58,6 +58,7 @@ def test_a_checkpoint_of_another_problem_is_rejected(asked, tmp_path):
     assert (tmp_path / "run" / "request.json").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shared", [True, False])
 def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
     fine("value", *asked, "-o", tmp_path / "whole")

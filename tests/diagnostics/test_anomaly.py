@@ -272,6 +272,7 @@ def test_a_column_with_a_distance_of_its_own_is_read_as_levels():
 # What must not matter.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regression", [False, True])
 def test_the_order_of_rows_and_columns_does_not_matter(regression):
     table, y = mixed_table(120)
@@ -287,6 +288,7 @@ def test_the_order_of_rows_and_columns_does_not_matter(regression):
         np.testing.assert_allclose(again, scores[np.ix_(rows, columns)], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("offset", "step"), [(1.7e9, 1e-5), (1.7e12, 1e-3), (-1e15, 1.0), (1e6, 1e-9)]
 )

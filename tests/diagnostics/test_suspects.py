@@ -419,6 +419,7 @@ def test_a_table_that_was_not_valued_is_rejected(valued, change, sentence):
 # What it finds: small versions of the tables in docs/explanation/suspects.md.
 
 
+@pytest.mark.slow
 @with_data
 @pytest.mark.parametrize(
     ("error", "auroc", "precision"), [("A", 0.97, 0.6), ("B", 0.94, 0.75), ("S", 0.75, 0.2)]
@@ -462,6 +463,7 @@ def test_the_authors_outliers_are_found_in_both_classes():
     assert detection.share_found(case.wrong, score, 0.10) >= 0.93
 
 
+@pytest.mark.slow
 @with_data
 def test_reversed_ages_are_found_among_the_first_cells():
     found = []

@@ -55,6 +55,7 @@ def test_a_notebook_shows_whole_sentences():
     assert all(f.sentence in view and f.advice in view for f in found.findings[:4])
 
 
+@pytest.mark.slow
 def test_a_clean_table_has_few_findings():
     X, y = people(1000)
     assert [finding.kind for finding in audit(X, y)] == ["leak"]

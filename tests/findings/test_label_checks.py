@@ -27,6 +27,7 @@ def test_flipped_labels_have_the_highest_scores(flipped):
     assert roc_auc_score(wrong, LabelScores(columns(X), y).scores) > 0.97
 
 
+@pytest.mark.slow
 def test_findings_name_both_labels_and_are_mostly_right(flipped):
     X, y, wrong = flipped
     found = [f for f in audit(pd.DataFrame(X), y) if f.kind == "wrong label"]

@@ -340,7 +340,6 @@ def measure_p_values(n_draws, n_new, n_ref):
     return np.array(p_values)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(60, 60), (30, 99)], ids=str)
 def test_p_values_hold_for_ties_and_discrete_columns(sizes):
     p_values = measure_p_values(300, *sizes)
@@ -350,7 +349,6 @@ def test_p_values_hold_for_ties_and_discrete_columns(sizes):
     assert (p_values < 0.5).mean(axis=0).max() >= 0.3
 
 
-@pytest.mark.slow
 def test_p_values_of_rows_and_labels_hold_for_discrete_columns():
     # The last ones: all cells, four columns, rows and labels; with fewer rows no models.
     p_values = measure_p_values(50, 110, 120)[:, -7:]

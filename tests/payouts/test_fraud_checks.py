@@ -223,6 +223,7 @@ def test_a_reserve_is_of_use_if_columns_have_other_owners():
     assert (finding.kind, finding.owners) == ("too good", ("a",))
 
 
+@pytest.mark.slow
 def test_honest_owners_are_as_near_to_validation_rows_as_to_a_reserve():
     for seed in range(12):
         owners, data, reserve = draw_with_reserve(seed, 0)

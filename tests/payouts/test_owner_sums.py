@@ -205,6 +205,7 @@ def test_without_owners_in_fit_a_split_has_bounds_that_hold():
     assert "Intervals are upper bounds" in repr(bounded)
 
 
+@pytest.mark.slow
 def test_few_passes_do_not_hide_the_validation_error():
     data = {"X": X[::2], "y": y[::2], "X_val": X[1::2], "y_val": y[1::2]}
     owners = Owners(X[::2]).assign("ann", columns=NAMES[0]).assign("bob", columns=NAMES[1:])

@@ -62,6 +62,7 @@ def written(ax):
     return [text.get_text() for text in ax.texts]
 
 
+@pytest.mark.slow
 def test_values_are_written_where_all_cells_have_room():
     assert written(plots.heatmap(valuation_of(HOLES))) == [
         "+1.00",
@@ -252,6 +253,7 @@ def test_the_last_bin_may_have_fewer_rows_and_the_axis_says_how_many_others_have
     assert tick_names(ax.yaxis) == ["0" + TO + "3", "4" + TO + "7", "8" + TO + "10"]
 
 
+@pytest.mark.slow
 def test_32_561_rows_are_drawn_within_seconds():
     X = np.zeros((32_561, 14))
     valuation = RandomValuer(random_state=0).fit(X, np.arange(32_561) % 2).valuation_

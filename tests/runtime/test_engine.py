@@ -227,6 +227,7 @@ def test_the_log_is_silent_until_somebody_listens(capfd, caplog):
     assert "values: ended: 8 tasks" in caplog.text
 
 
+@pytest.mark.slow
 def test_requests_in_flight_are_bounded_while_one_takes_long():
     begun, before, release = [], [], threading.Event()
 

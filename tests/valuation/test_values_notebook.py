@@ -164,6 +164,7 @@ def test_a_long_text_is_cut():
     assert "x" * 39 + "…" in html_table({"name": ["x" * 100]})
 
 
+@pytest.mark.slow
 def test_plots_are_methods_of_a_valuation(valuation):
     axes = Figure(figsize=(6, 24), layout="constrained").subplots(8)
     drawn = [

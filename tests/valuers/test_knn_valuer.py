@@ -657,6 +657,7 @@ def test_a_quick_pass_alone_knows_both_errors():
     assert 0.7 < np.sqrt(np.mean(apart**2)) < 1.1
 
 
+@pytest.mark.slow
 def test_an_unfinished_pass_counts_by_quarters():
     problem = larger_problem(n_columns=21)
     n_tasks = fit(KNNValuer(n_passes=1, random_state=0), problem).provenance.sessions[0].tasks
