@@ -380,9 +380,9 @@ def test_a_shard_keeps_a_deadline(tmp_path, executor):
 
     began = time.perf_counter()
     n_done = run_partition(
-        slow, partition=(0, 1), stop=MaxTasks(1000) | MaxSeconds(0.4),
+        slow, partition=(0, 1), stop=MaxTasks(100) | MaxSeconds(0.4),
         checkpoint=DirectoryCheckpoint(tmp_path), planner=TaskPlanner(Contribution),
         executor=executor, identity=IDENTITY,
     )  # fmt: skip
     assert 1 <= n_done < 40
-    assert time.perf_counter() - began < 10.0
+    assert time.perf_counter() - began < 2.0
