@@ -192,10 +192,15 @@ def figures(wrong: np.ndarray, score: np.ndarray) -> tuple[float, float]:
     return roc_auc_score(wrong.ravel(), known), average_precision_score(wrong.ravel(), known)
 
 
+def inspect(wrong: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Return which cells are wrong, highest score first; ties keep the order of the table."""
+    return wrong.ravel()[np.argsort(-score, axis=None, kind="stable")]
+
+
 def share_found(wrong: np.ndarray, score: np.ndarray, share: float) -> float:
-    """Return the share of wrong cells found first; ties keep the order of the table."""
-    first = np.argsort(-score, axis=None, kind="stable")[: round(share * score.size)]
-    return float(wrong.ravel()[first].sum() / wrong.sum())
+    """Return the share of wrong cells found first."""
+    first = inspect(wrong, score)[: round(share * score.size)]
+    return float(first.sum() / wrong.sum())
 
 
 def authors_file(folder: Path, part: str) -> Path:

@@ -26,7 +26,7 @@ from scipy.stats import norm
 
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
 from cellworth.diagnostics import anomaly_scores
-from experiments.detection import Case, authors_case, rare, share_found
+from experiments.detection import Case, authors_case, inspect, rare, share_found
 from experiments.frame import Mean, Row, Tables, log, means
 from experiments.tree_games import Rows, flat_values
 
@@ -102,8 +102,9 @@ def find_shares(given: Case, score: np.ndarray) -> list[Row]:
 
 def find_last(wrong: np.ndarray, score: np.ndarray) -> float:
     """Return the share of cells down to the last wrong one, NaN if none is wrong."""
-    ranked = wrong.ravel()[np.argsort(-score, axis=None, kind="stable")]
-    return float((np.flatnonzero(ranked)[-1] + 1) / wrong.size) if wrong.any() else np.nan
+    if not wrong.any():
+        return np.nan
+    return float((np.flatnonzero(inspect(wrong, score))[-1] + 1) / wrong.size)
 
 
 def locate(given: Case, published: np.ndarray, n_trees: int, n_orders: int) -> list[Row]:

@@ -16,6 +16,7 @@ from cellworth.sampling import (
     Shapley,
 )
 from cellworth.sampling.samplers import PermutationTasks
+from matrices import rarely
 
 N_GAMES = 100
 TASKS = 200
@@ -82,7 +83,7 @@ MORE_PAIRS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "columns"),
-    [*PAIRS, *(pytest.param(*pair, marks=pytest.mark.long) for pair in MORE_PAIRS)],
+    [*PAIRS, *rarely(*MORE_PAIRS)],
     ids=str,
 )
 def test_other_semivalues_are_estimated_honestly_too(rows, columns):

@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 from cellworth import MonteCarloValuer, Runtime
 from cellworth.games import FailedUtility, ModelGame
 from cellworth.runtime import MaxTasks, Processes, Threads
+from matrices import rarely
 
 pytestmark = [
     pytest.mark.models,
@@ -196,11 +197,6 @@ def raise_on_few_rows(X):
 
 
 # two-dimensional values of the Census -------------------------------------------------------------
-
-
-def rarely(*names):
-    """The rest of a matrix of which one is enough most of the time."""
-    return [pytest.param(name, marks=pytest.mark.long) for name in names]
 
 
 @with_data

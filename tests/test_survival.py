@@ -23,6 +23,7 @@ from cellworth.runtime import (
 )
 from cellworth.runtime.workers import REQUESTS_PER_WORKER
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
+from matrices import rarely
 
 pytest.importorskip("distributed")
 psutil = pytest.importorskip("psutil")
@@ -120,7 +121,7 @@ def drive():
 VALUERS = ["knn", "monte carlo"]
 slow = pytest.mark.slow
 long = pytest.mark.long
-ONE_OFTEN = ["knn", pytest.param("monte carlo", marks=long)]
+ONE_OFTEN = ["knn", *rarely("monte carlo")]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +218,7 @@ def most_lost(valuer, name):
 
 
 @slow
-@pytest.mark.parametrize("n_kills", [5, pytest.param(10, marks=long)])
+@pytest.mark.parametrize("n_kills", [5, *rarely(10)])
 @pytest.mark.parametrize("valuer", ONE_OFTEN)
 def test_kills_cost_no_more_than_what_was_in_flight(
     valuer, n_kills, drive, uninterrupted, tmp_path
@@ -264,12 +265,9 @@ SIGNALS = {
         ("processes", "SIGTERM"),
         ("processes", "Ctrl-C in a terminal"),
         ("dask", "Ctrl-C in a terminal"),
-        pytest.param("serial", "SIGINT", marks=long),
-        pytest.param("processes", "SIGINT", marks=long),
-        pytest.param("ray", "SIGINT", marks=long),
-        pytest.param("dask", "SIGTERM", marks=long),
-        pytest.param("threads", "Ctrl-C in a terminal", marks=long),
-        pytest.param("ray", "Ctrl-C in a terminal", marks=long),
+        *rarely(*product(["serial", "processes", "ray"], ["SIGINT"])),
+        *rarely(("dask", "SIGTERM")),
+        *rarely(*product(["threads", "ray"], ["Ctrl-C in a terminal"])),
     ],
 )
 def test_a_signal_ends_a_run_cleanly(name, sent, drive, uninterrupted, tmp_path):
@@ -312,12 +310,8 @@ SECONDS_TO_SETTLE = 0.1
         ("threads", "TargetStandardError"),
         ("processes", "MaxTasks"),
         ("dask", "MaxSeconds"),
-        pytest.param("threads", "MaxTasks", marks=long),
-        pytest.param("threads", "MaxSeconds", marks=long),
-        pytest.param("processes", "MaxSeconds", marks=long),
-        pytest.param("dask", "MaxTasks", marks=long),
-        pytest.param("ray", "MaxTasks", marks=long),
-        pytest.param("ray", "MaxSeconds", marks=long),
+        *rarely(*product(["threads", "ray"], ["MaxTasks", "MaxSeconds"])),
+        *rarely(("processes", "MaxSeconds"), ("dask", "MaxTasks")),
     ],
 )
 def test_nothing_begins_after_a_rule_has_ended_a_run(name, rule, executor, tmp_path):
