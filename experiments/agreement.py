@@ -18,13 +18,13 @@ from experiments.tables import draw_samples, load
 
 QUICK = {"sets": ("wine",)}
 SETS = ("wine", "breast 30", "heart", "credit", "adult")
-MOST_ROWS = 2000
+MAX_ROWS = 2000
 
 
 def figures(name: str, folder: Path) -> dict[str, float]:
     """Return the figures of the whole table, which do not depend on the sampled coalitions."""
     full = load(name, folder)
-    table, *_ = draw_samples(full, min(MOST_ROWS, len(full.y)), seed=0)
+    table, *_ = draw_samples(full, min(MAX_ROWS, len(full.y)), seed=0)
     valuer = KNNValuer(
         sampler=PermutationSampler(1), n_passes=1, random_state=0, runtime=Runtime(progress=False)
     )

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.stats import rankdata, skew
 
 _CUTOFF = 2.5758  # both tails beyond it hold 1% of a normal distribution
-_LEAST_CORRELATION = 0.5
-_FEWEST_VALUES = 3
+_MIN_CORRELATION = 0.5
+_MIN_VALUES = 3
 
 
 def class_z(X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -53,7 +53,7 @@ def ddc(X: np.ndarray) -> np.ndarray:
     """
     scores = np.zeros(X.shape)
     scale = np.array([_scale(column - _location(column)) for column in X.T])
-    used = (scale > 0) & (np.array([len(np.unique(column)) for column in X.T]) >= _FEWEST_VALUES)
+    used = (scale > 0) & (np.array([len(np.unique(column)) for column in X.T]) >= _MIN_VALUES)
     center = np.array([_location(column) for column in X.T])
     Z = (X[:, used] - center[used]) / scale[used]
     inner = np.where(np.abs(Z) <= _CUTOFF, Z, np.nan)
@@ -71,7 +71,7 @@ def _predict_from_other_columns(Z: np.ndarray, inner: np.ndarray) -> np.ndarray:
         sums, weights = np.zeros(len(Z)), np.zeros(len(Z))
         for h in range(n_columns):
             correlation = 0.0 if h == j else _correlation(inner[:, j], inner[:, h])
-            if abs(correlation) < _LEAST_CORRELATION:
+            if abs(correlation) < _MIN_CORRELATION:
                 continue
             reported = _slope(inner[:, h], inner[:, j]) * inner[:, h]
             known = ~np.isnan(reported)
@@ -106,13 +106,13 @@ def _correlation(x: np.ndarray, y: np.ndarray) -> float:
     """Return the correlation of the cells within the 99% ellipse of a robust first guess."""
     both = ~np.isnan(x) & ~np.isnan(y)
     x, y = x[both], y[both]
-    if len(x) < _FEWEST_VALUES:
+    if len(x) < _MIN_VALUES:
         return 0.0
     plus, minus = _scale(x + y) ** 2, _scale(x - y) ** 2
     guess = np.clip((plus - minus) / max(plus + minus, 1e-12), -0.99, 0.99)
     distance = (x**2 - 2 * guess * x * y + y**2) / (1 - guess**2)
     near = distance <= -2 * np.log(0.01)
-    if near.sum() < _FEWEST_VALUES or np.ptp(x[near]) == 0 or np.ptp(y[near]) == 0:
+    if near.sum() < _MIN_VALUES or np.ptp(x[near]) == 0 or np.ptp(y[near]) == 0:
         return 0.0
     return float(np.corrcoef(x[near], y[near])[0, 1])
 

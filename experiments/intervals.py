@@ -67,7 +67,7 @@ SETTINGS = (
 def small_tasks(n_queries):
     """Divide runs into tasks of few queries."""
     n_parts = -(-n_queries // QUERIES_PER_TASK)
-    limits = {"_RANKED_PER_TASK": 1, "_LEAST_PER_COLUMN": 1, "_MOST_PARTS": n_parts}
+    limits = {"_RANKED_PER_TASK": 1, "_MIN_PER_COLUMN": 1, "_MAX_PARTS": n_parts}
     with ExitStack() as stack:
         for name, limit in limits.items():
             stack.enter_context(mock.patch.object(questions, name, limit))

@@ -31,7 +31,7 @@ from experiments.frame import Tables, log, means
 QUICK = {"seeds": range(1), "rows": (300,)}
 MISTAKES = ("typo", "swap", "unit", "code", "digits")
 N_EACH = 8
-MOST_CELLS = 100
+MAX_CELLS = 100
 CODES = {True: (-1, 999, 9999, -99), False: ("N/A", "unknown", "-", "none")}
 
 
@@ -130,7 +130,7 @@ def by_audit(X: pd.DataFrame, y: np.ndarray, n_items: int) -> Iterator[set[tuple
     found = audit(X, y)
     for finding in (*found.findings, *found.unusual)[:n_items]:
         rows, columns = finding.cells(found.table)
-        if 0 < len(rows) <= MOST_CELLS:
+        if 0 < len(rows) <= MAX_CELLS:
             yield set(zip(rows.tolist(), columns.tolist(), strict=True))
 
 

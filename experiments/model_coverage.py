@@ -167,7 +167,7 @@ class Population:
         self.blocks = Blocks.cut(np.arange(SHAPE[0]), [f"x{j}" for j in range(SHAPE[1])])
         owners = Owners(table).assign("north", rows=[0, 1], columns=["x0", "x1"])
         owners = owners.assign("south", rows=[2, 3]).assign("east", rows=[0, 1], columns=["x2"])
-        self.holdings = owners.on(self.blocks)
+        self.holdings = owners.project(self.blocks)
         self.truth = self.valuation(np.arange(POPULATION))
 
     def valuation(self, rows: Any, *, stop: Any = None, seed: int = 0) -> Any:

@@ -40,7 +40,7 @@ from experiments.tree_games import (
 
 QUICK = {"seeds": range(1), "sets": ("wine",), "rows": 12, "orders": 4}
 SETS = ("adult", "credit", "breast original", "heart", "wine")
-MOST_SCORED = 200
+MAX_SCORED = 200
 N_NEIGHBORS = 5
 N_FITS = 10
 N_RANDOM = 20
@@ -102,7 +102,7 @@ def measure(table: Table, seed: int, n_rows: int, n_orders: int) -> list[Row]:
 def draw_split(table: Table, n_rows: int, seed: int) -> Split:
     """Draw training rows, and as many validation rows as test rows."""
     coded = Table(table.numbers().X, np.unique(table.y, return_inverse=True)[1])
-    n_scored = min(MOST_SCORED, (len(table.y) - n_rows) // 2)
+    n_scored = min(MAX_SCORED, (len(table.y) - n_rows) // 2)
     parts = draw_samples(coded, n_rows, n_scored, n_scored, seed=seed)
     return Split(*(Rows(part.X.to_numpy(), part.y) for part in parts))
 

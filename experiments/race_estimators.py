@@ -32,12 +32,12 @@ Floats = NDArray[np.float64]
 Found = tuple[Floats, Floats | None]
 _SHAPLEY = (Shapley(), Shapley())
 # Draws after which an estimator ends, whether or not its fits are used up, in draws per fit.
-_MOST_DRAWS = 5
+_MAX_DRAWS = 5
 # TMC ends a scan if the score is this close to that of the whole table, as a share of the total.
 _TOLERANCE = 0.01
 _FOLDS = 5
 # The choice by information gain costs a matrix product per coalition.
-_MOST_CHOSEN, _POOL = 400, 2000
+_MAX_CHOSEN, _POOL = 400, 2000
 # Weight of an observation of a full side in a regression, where theory wants infinity.
 _FULL = 100.0
 
@@ -98,7 +98,7 @@ class Asked:
         """Collect draws until the budget is spent."""
         found = []
         try:
-            while len(found) < _MOST_DRAWS * self.n_fits:
+            while len(found) < _MAX_DRAWS * self.n_fits:
                 found.append(draw())
         except BudgetSpentError:
             pass
@@ -348,7 +348,7 @@ def information_gain(game: Asked) -> Found:
     """
     # Sizes before and after a player joins, half each.
     chances = [np.r_[0.5, np.ones(n - 1), 0.5] / n for n in game.shape]
-    n_first = max(game.n_fits // 3, game.n_fits - _MOST_CHOSEN)
+    n_first = max(game.n_fits // 3, game.n_fits - _MAX_CHOSEN)
 
     def task() -> None:
         if len(game.seen) + 4 > n_first:

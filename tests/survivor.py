@@ -22,7 +22,7 @@ SECONDS_PER_TASK = 0.1
 SECONDS_PER_FIT = 0.002
 # A grid of 12 x 2 groups: all that one task, and so one request, can ask for.
 N_ROW_GROUPS, N_COLUMN_GROUPS = 12, 2
-MOST_FITS_PER_REQUEST = N_ROW_GROUPS * N_COLUMN_GROUPS
+MAX_FITS_PER_REQUEST = N_ROW_GROUPS * N_COLUMN_GROUPS
 
 
 @contextmanager

@@ -389,7 +389,7 @@ def test_estimators_of_the_race_are_exact_for_a_sum_of_blocks(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", estimators_race.OTHERS)
 def test_estimators_of_the_race_approach_the_exact_values(name, monkeypatch):
-    monkeypatch.setattr(race_estimators, "_MOST_DRAWS", 60)
+    monkeypatch.setattr(race_estimators, "_MAX_DRAWS", 60)
     monkeypatch.setattr(race_estimators, "_TOLERANCE", 0.0)
     table = interactions_of((4, 3))
     exact = estimators_race.exact_values(table)

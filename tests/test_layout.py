@@ -1,4 +1,4 @@
-"""The house: few packages, few files, imports that run downwards, one name for one thing."""
+"""The house: few packages, little code, imports that run downwards, one name for one thing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,30 @@ from pathlib import Path
 
 import pytest
 
+import code_lines
 import words
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "cellworth"
 FILES = sorted(PACKAGE.rglob("*.py"))
+# Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
+MAX_CODE_LINES = {
+    "cellworth": 47,
+    "cli": 3468,
+    "data": 3458,
+    "diagnostics": 2476,
+    "findings": 2194,
+    "games": 1120,
+    "knn": 4693,
+    "payouts": 3960,
+    "plots": 1192,
+    "report": 1203,
+    "runtime": 3128,
+    "sampling": 1841,
+    "valuation": 1746,
+    "valuers": 3571,
+}
+MAX_CODE_LINES_IN_ALL = 34_095
 
 
 def _repeated(names: list[str]) -> set[str]:
@@ -28,10 +47,12 @@ def test_the_package_is_at_most_thirteen_packages_without_loose_modules() -> Non
     assert loose == {"__init__.py", "__init__.pyi", "__main__.py", "py.typed"}
 
 
-def test_a_package_has_at_most_twelve_files_and_all_have_at_most_132() -> None:
-    sizes = Counter(path.parent.name for path in FILES)
-    assert {name: count for name, count in sizes.items() if count > 12} == {}
-    assert len(FILES) <= 132
+def test_no_package_grows_beyond_its_ceiling_of_code_lines() -> None:
+    sizes = Counter[str]()
+    for path in FILES:
+        sizes[path.parent.name] += code_lines.count(path)
+    assert {name: size for name, size in sizes.items() if size > MAX_CODE_LINES[name]} == {}
+    assert sizes.total() <= MAX_CODE_LINES_IN_ALL
 
 
 def test_packages_do_not_nest() -> None:

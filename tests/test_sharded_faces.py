@@ -54,7 +54,7 @@ def test_a_report_says_the_same_of_values_in_shards(both, cells):
 
 
 def test_a_report_without_cells_holds_little(both, monkeypatch):
-    monkeypatch.setattr(stored_moments, "MOST_HELD", 49)
+    monkeypatch.setattr(stored_moments, "MAX_HELD", 49)
     assert report.summarize(both[1], None, cells=False)["figures"]["n_cells"] == 200
     with pytest.raises(MemoryError, match="are held at once"):
         explain_column(both[1], "c1")

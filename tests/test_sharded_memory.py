@@ -19,7 +19,7 @@ from cellworth.valuation.storage import GROUP_ROWS, ValueFile, write_groups
 from in_shards import SHAPLEY
 
 N_ROWS, N_COLUMNS, N_SHARDS = 2_000_000, 20, 8
-MOST_MEGABYTES = 240
+MAX_MEGABYTES = 240
 
 READER = """
 import json, resource, sys
@@ -119,4 +119,4 @@ def test_forty_million_values_are_read_within_less_than_they_take(tmp_path):
     assert told["n_visited"] == values.size
     assert "Valuation of 2,000,000 x 20 blocks" in told["text"]
 
-    assert told["megabytes"] < MOST_MEGABYTES
+    assert told["megabytes"] < MAX_MEGABYTES

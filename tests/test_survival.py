@@ -214,7 +214,7 @@ def most_lost(valuer, name):
     n_workers = PLACES[name]
     capacity = 1 if name == "serial" else REQUESTS_PER_WORKER * n_workers
     n_requests = capacity + n_workers
-    return n_requests if valuer == "knn" else n_requests * survivor.MOST_FITS_PER_REQUEST + 1
+    return n_requests if valuer == "knn" else n_requests * survivor.MAX_FITS_PER_REQUEST + 1
 
 
 @slow
@@ -225,7 +225,7 @@ def test_kills_cost_no_more_than_what_was_in_flight(
 ):
     n_tasks = N_TASKS_OF_LONG_RUN
     bits, n_starts = uninterrupted(valuer, n_tasks)
-    scale = 1 if valuer == "knn" else survivor.MOST_FITS_PER_REQUEST
+    scale = 1 if valuer == "knn" else survivor.MAX_FITS_PER_REQUEST
     rng = np.random.default_rng(17)
     log = Log(tmp_path / "log")
     # Not Ray: agents of its node outlive a driver that started the node and was killed.

@@ -63,7 +63,7 @@ def test_a_folder_and_a_pattern_have_the_values_of_one_file(tmp_path, suffix):
 
 @pytest.mark.slow
 def test_a_large_folder_is_read_in_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr("cellworth.cli.request.MOST_CELLS_IN_MEMORY", 71)
+    monkeypatch.setattr("cellworth.cli.request.MAX_CELLS_IN_MEMORY", 71)
     home = make_home(tmp_path)
     asked = ["value", home / "parts", *ASKED, "-o", home / "o"]
     assert "is read in shards, which needs validation rows; give --val" in cellworth(*asked).err
@@ -71,7 +71,7 @@ def test_a_large_folder_is_read_in_shards(tmp_path, monkeypatch):
     assert (done.code, "and is read in shards; --no-shards" in done.err) == (0, True)
     done = cellworth(*asked, "--val", home / "val.csv", "--no-shards", "--force")
     assert (done.code, "is read into memory" in done.err) == (0, True)
-    monkeypatch.setattr("cellworth.cli.request.MOST_CELLS_IN_MEMORY", 72)
+    monkeypatch.setattr("cellworth.cli.request.MAX_CELLS_IN_MEMORY", 72)
     assert "is read into memory" in cellworth(*asked, "--val", home / "val.csv", "--force").err
 
 
@@ -273,7 +273,7 @@ def test_options_that_shards_do_not_have_are_told(home, option, reported):
 
 
 def test_a_table_too_large_for_memory_is_told_to_commands_that_need_it(home, monkeypatch):
-    monkeypatch.setattr("cellworth.cli.request._MOST_CELLS", 71)
+    monkeypatch.setattr("cellworth.cli.request._MAX_CELLS", 71)
     done = cellworth("suspects", home / "values")
     assert (done.code, "must have at most 71 cells, got 72; list the lowest" in done.err) == (
         2,

@@ -148,7 +148,7 @@ def test_owners_of_the_library_and_of_the_command_line_are_the_same(table, tmp_p
     X = pd.read_csv(table).drop(columns="label")
     keys = load(tmp_path / "values").owned.keys
     owners = Owners.from_column(X, "source")
-    assert owners.on(load(tmp_path / "values").blocks).keys == keys
+    assert owners.project(load(tmp_path / "values").blocks).keys == keys
 
 
 def test_owners_are_players_from_the_draft_to_the_verdict(table, tmp_path):

@@ -166,7 +166,7 @@ def test_a_run_that_was_interrupted_resumes_to_the_same_bits(tmp_path, number):
 def small_tasks(monkeypatch):
     """A pass over a small table has several tasks, so it can be interrupted."""
     monkeypatch.setattr("cellworth.knn.tasks._RANKED_PER_TASK", 1)
-    monkeypatch.setattr("cellworth.knn.tasks._LEAST_PER_COLUMN", 1)
+    monkeypatch.setattr("cellworth.knn.tasks._MIN_PER_COLUMN", 1)
 
 
 @pytest.mark.usefixtures("small_tasks")

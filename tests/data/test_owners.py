@@ -166,16 +166,16 @@ def test_a_block_that_was_claimed_in_parts_by_one_owner_is_held_as_a_whole(overl
     if overlaps == "first":
         owners = owners.assign("bob", rows=slice(1, 3))
     blocks = Blocks.cut(TABLE.index, TABLE.columns, row_groups=["g"] * 4)
-    assert owners.on(blocks).codes().tolist() == [[1, 1, 1]]
+    assert owners.project(blocks).codes().tolist() == [[1, 1, 1]]
 
 
 def test_a_block_of_several_owners_is_rejected():
     rows = Blocks.cut(TABLE.index, TABLE.columns, row_groups=["g", "g", "h", "h"])
     with pytest.raises(ValueError, match="the row group 'g' must belong to one owner, got several"):
-        OWNERS.on(rows)
+        OWNERS.project(rows)
     columns = Blocks.cut(TABLE.index, TABLE.columns, column_groups=["g", "g", "h"])
     with pytest.raises(ValueError, match="the column group 'g' must belong to one owner"):
-        OWNERS.on(columns)
+        OWNERS.project(columns)
 
 
 def test_owners_of_another_table_are_rejected():
@@ -183,23 +183,23 @@ def test_owners_of_another_table_are_rejected():
     with pytest.raises(
         ValueError, match=r"the columns of the valuation .*, got 'age', 'pay', 'region'"
     ):
-        OWNERS.on(other)
+        OWNERS.project(other)
     shuffled = Blocks.cut(TABLE.index[::-1], TABLE.columns)
     with pytest.raises(ValueError, match=r"the 4 rows of the valuation \('r4', .*, got 4 \('r1'"):
-        OWNERS.on(shuffled)
+        OWNERS.project(shuffled)
 
 
 def test_a_hash_of_holdings_depends_on_these_alone():
     blocks = Blocks.cut(TABLE.index, TABLE.columns)
-    one = OWNERS.on(blocks).keys[0]
+    one = OWNERS.project(blocks).keys[0]
     renamed = Owners(TABLE).assign("zoe", columns="age").assign("ivy", columns="region")
     in_parts = Owners(TABLE).assign("bob", rows=["r1"], columns=["pay"])
     for rows in (["r3", "r4"], ["r1", "r2"]):
         in_parts = in_parts.assign("ann", rows=rows, columns="age")
-    assert one == renamed.on(blocks).keys[0] == in_parts.on(blocks).keys[1]
-    keys = {one, OWNERS.on(blocks).keys[1], renamed.on(blocks).keys[1]}
+    assert one == renamed.project(blocks).keys[0] == in_parts.project(blocks).keys[1]
+    keys = {one, OWNERS.project(blocks).keys[1], renamed.project(blocks).keys[1]}
     shared = Owners(TABLE, overlaps="equal").assign("ann", columns="age")
-    keys.add(shared.assign("bob", columns="age").on(blocks).keys[0])
+    keys.add(shared.assign("bob", columns="age").project(blocks).keys[0])
     assert len(keys) == 4
 
 
@@ -335,7 +335,7 @@ def test_a_hundred_owners_of_ten_thousand_rows_in_any_shape_are_quick():
     owners = Owners(np.zeros((10_000, 20)))
     for owner in range(100):
         owners = owners.assign(f"owner {owner}", cells=whose == owner)
-    holdings = owners.on(blocks)
+    holdings = owners.project(blocks)
     assert len(set(holdings.keys)) == 100
     assert time.perf_counter() - begin < 20
     assert np.array_equal(owners.codes, whose)

@@ -59,7 +59,7 @@ def test_uneven_row_groups_leave_no_shard_empty(tmp_path):
 
 
 def test_a_long_file_is_cut_by_row_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr("cellworth.data.sharded_table._MOST_ROWS", 300)
+    monkeypatch.setattr("cellworth.data.sharded_table._MAX_ROWS", 300)
     numbers = pa.table({"x": np.arange(1000), "y": np.arange(1000) % 2})
     table = ShardedTable.from_files(write(numbers, tmp_path, rows_per_group=140), target="y")
     assert [len(table.rows(shard)) for shard in range(table.n_shards)] == [280, 280, 280, 160]

@@ -113,7 +113,7 @@ def test_arrays_get_the_names_that_scikit_learn_gives():
 def test_a_pandas_table_may_have_numbers_for_names():
     table = Table.from_data(pd.DataFrame(np.ones((2, 2))), called="X")
     assert table.names.tolist() == [0, 1]
-    assert table.only(np.array([1])).names.tolist() == [1]
+    assert table.select(np.array([1])).names.tolist() == [1]
 
 
 def test_columns_are_aligned_by_name():

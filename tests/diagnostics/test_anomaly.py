@@ -395,7 +395,7 @@ def test_tables_that_tell_next_to_nothing_are_read(X, y):
 
 
 def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch):
-    monkeypatch.setattr(features, "MOST_LEVELS", 4)
+    monkeypatch.setattr(features, "MAX_LEVELS", 4)
     levels = np.repeat([0, 1, 2, 3, 4], [30, 20, 10, 8, 8])
     made = Features.of(
         [FeatureColumn.from_levels(levels), FeatureColumn.from_levels(np.zeros(76, dtype=int))]

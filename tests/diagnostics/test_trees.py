@@ -122,6 +122,6 @@ def test_columns_of_more_levels_or_numbers_than_codes_are_read():
 
 def test_columns_beyond_the_most_trees_leave_them_out(monkeypatch):
     X, _, y = exclusive_or(60)
-    monkeypatch.setattr(trees, "MOST_TREES", 3 * trees.FEWEST_TREES)
+    monkeypatch.setattr(trees, "MAX_TREES", 3 * trees.MIN_TREES)
     assert not evidence(X, y).log_ratios.any()
     assert np.isfinite(anomaly_scores(X, y)).all()

@@ -42,7 +42,7 @@ def no_one(game):
     return tuple(np.zeros(n, dtype=bool) for n in game.shape)
 
 
-def some(game, seed):
+def draw_coalition(game, seed):
     rng = np.random.default_rng(seed)
     return tuple(rng.random(n) < 0.6 for n in game.shape)
 
@@ -51,7 +51,7 @@ def some(game, seed):
 def test_a_utility_is_the_score_of_the_model_trained_on_the_coalition(seed):
     model = GaussianNB()
     game = wine_game(model)
-    rows, columns = some(game, seed)
+    rows, columns = draw_coalition(game, seed)
     trained = clone(model).fit(WINE_X[TRAIN][rows][:, columns], WINE_Y[TRAIN][rows])
     by_hand = accuracy_score(WINE_Y[VAL], trained.predict(WINE_X[VAL][:, columns]))
     assert game.value(rows, columns) == by_hand
@@ -117,7 +117,7 @@ def test_without_rows_a_regressor_knows_the_mean_target():
 def test_without_columns_a_regressor_knows_the_mean_of_its_rows():
     y = WINE_X[:, 0]
     game = wine_game(LinearRegression(), y=y, scoring="neg_mean_squared_error")
-    rows, _ = some(game, 0)
+    rows, _ = draw_coalition(game, 0)
     expected = -np.mean((y[VAL] - y[TRAIN][rows].mean()) ** 2)
     assert game.value(rows, np.zeros(13, dtype=bool)) == pytest.approx(expected)
 
@@ -215,7 +215,7 @@ def test_a_transformer_that_names_columns_never_fails():
 def test_a_model_that_sees_none_of_the_columns_is_worth_as_much_as_no_columns(empty):
     X, y = mixed_table(), np.arange(60) % 3 % 2
     game = ModelGame(named_columns(), X, y, X, y, empty=empty)
-    rows, _ = some(game, 0)
+    rows, _ = draw_coalition(game, 0)
     only_job = np.array([False, False, True])
     assert type(game.value(rows, only_job)) is float
     assert game.value(rows, only_job) == game.value(rows, np.zeros(3, dtype=bool))
@@ -271,7 +271,7 @@ def test_a_scorer_that_asks_for_decisions_gets_them_from_constant_predictors_too
 def test_an_open_splitter_inside_a_model_is_closed_too(cv):
     search = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [1, 2, 5]}, cv=cv)
     game = wine_game(search)
-    coalition = some(game, 3)
+    coalition = draw_coalition(game, 3)
     assert len({game.value(*coalition) for _ in range(4)}) == 1
     assert search.cv.random_state is None
 
@@ -284,7 +284,7 @@ def test_a_model_that_fails_on_the_whole_table_stops_at_once():
 def test_an_open_random_state_is_closed_so_that_utilities_repeat():
     model = make_pipeline(StandardScaler(), RandomForestClassifier(n_estimators=3))
     game = wine_game(model)
-    coalition = some(game, 3)
+    coalition = draw_coalition(game, 3)
     assert len({game.value(*coalition) for _ in range(5)}) == 1
     assert model[-1].random_state is None
 
@@ -296,7 +296,7 @@ def noisy(**settings):
 @pytest.mark.parametrize("seed", [None, 7])
 def test_a_repeated_utility_is_the_mean_over_seeds_that_follow_each_other(seed):
     game = wine_game(noisy(random_state=seed)).with_repeats(3)
-    coalition = some(game, 1)
+    coalition = draw_coalition(game, 1)
     single = [
         wine_game(noisy(random_state=(seed or 0) + repeat)).value(*coalition) for repeat in range(3)
     ]
@@ -419,7 +419,7 @@ def test_models_without_probabilities_serve_scorers_that_rank(model):
     several = wine_game(model, scoring="top_k_accuracy")
     for game in (binary, several):
         for seed in range(3):
-            assert type(game.value(*some(game, seed))) is float
+            assert type(game.value(*draw_coalition(game, seed))) is float
     lacking = several.value(WINE_Y[TRAIN] != 1, np.ones(13, dtype=bool))
     # Two classes are the first two of three for every row.
     assert lacking == np.mean(WINE_Y[VAL] != 1)
@@ -522,12 +522,12 @@ def test_a_model_that_writes_into_its_table_spoils_nothing(library):
     model = make_pipeline(StandardScaler(copy=False), GaussianNB())
     take = X.iloc if library == "pandas" else X
     game = ModelGame(model, take[TRAIN], WINE_Y[TRAIN], take[VAL], WINE_Y[VAL])
-    coalition = some(game, 1)
+    coalition = draw_coalition(game, 1)
     assert len({game.value(*coalition) for _ in range(3)}) == 1
 
 
 def test_a_game_keeps_a_limited_number_of_tables_at_hand(monkeypatch):
-    monkeypatch.setattr("cellworth.games.model._MOST_CELLS_AT_HAND", 3 * 98 * 13)
+    monkeypatch.setattr("cellworth.games.model._MAX_CELLS_AT_HAND", 3 * 98 * 13)
     game = wine_game(GaussianNB())
     rows, _ = everyone(game)
     seen = [game.value(rows, np.arange(13) == column) for column in (0, 1, 2, 3, 0)]
@@ -573,7 +573,7 @@ def test_numeric_tables_of_every_library_give_the_same_utilities(library):
     convert = TYPES[library]
     game = ModelGame(DecisionTreeClassifier(), convert(X), y, convert(X), y)
     plain = ModelGame(DecisionTreeClassifier(), X.to_numpy(), y, X.to_numpy(), y)
-    coalition = some(game, 5)
+    coalition = draw_coalition(game, 5)
     assert game.value(*coalition) == plain.value(*coalition)
 
 
@@ -651,7 +651,7 @@ def test_labels_may_come_as_series_of_any_library():
 def test_without_a_validation_set_no_row_is_judged_on_itself(cv):
     X, y = WINE_X[TRAIN], WINE_Y[TRAIN]
     game = ModelGame(GaussianNB(), X, y, cv=cv)
-    rows, columns = some(game, 2)
+    rows, columns = draw_coalition(game, 2)
     splitter = StratifiedKFold(cv) if isinstance(cv, int) else cv
     scores = []
     for train, val in splitter.split(X, y):

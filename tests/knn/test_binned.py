@@ -108,7 +108,7 @@ def test_what_is_kept_of_rows_changes_no_bit(settings, monkeypatch):
     given = X, y, np.vstack([X_val, X[:3]]), np.append(y_val, ["odd", "yes", "no"])
     kept = fit(given, ranking=BinnedRanks(50), **settings)
     for most in (20_000, 0):
-        monkeypatch.setattr(algorithms, "_MOST_KEPT", most)
+        monkeypatch.setattr(algorithms, "_MAX_KEPT", most)
         other = fit(given, ranking=BinnedRanks(50), **settings)
         for name in ("values", "validation_se", "total"):
             assert np.array_equal(getattr(kept, name), getattr(other, name)), name
@@ -252,7 +252,7 @@ def test_the_capacity_for_nearest_rows_grows_if_necessary(monkeypatch):
     given = problem()
     values = fit(given, ranking=BinnedRanks(100), sampler=PermutationSampler(1)).values
     monkeypatch.setattr(binned, "_CAPACITY", 0)
-    monkeypatch.setattr(binned, "_LEAST_CAPACITY", 3)
+    monkeypatch.setattr(binned, "_MIN_CAPACITY", 3)
     assert np.array_equal(
         fit(given, ranking=BinnedRanks(100), sampler=PermutationSampler(1)).values, values
     )

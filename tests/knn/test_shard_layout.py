@@ -296,7 +296,7 @@ def test_many_numbers_are_classes_only_if_classification_is_true(tmp_path):
 @pytest.mark.parametrize("most", [2**16, 40, 3])
 def test_the_scale_of_a_numeric_target_does_not_depend_on_the_shards(tmp_path, most, monkeypatch):
     """Few labels are counted one by one, many as numbers, some shards this and others that."""
-    monkeypatch.setattr("cellworth.knn.shard_layout._MOST_LABELS", most)
+    monkeypatch.setattr("cellworth.knn.shard_layout._MAX_LABELS", most)
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.integers(0, 9, 60) / 4, rng.normal(size=140)])
     game = KNNGame(np.zeros((200, 1)), y, np.zeros((1, 1)), [5.0])
@@ -386,7 +386,7 @@ def test_column_types_are_checked(tmp_path):
 
 
 def test_too_many_categories_and_labels_are_errors(tmp_path, monkeypatch):
-    monkeypatch.setattr("cellworth.knn.shard_layout._MOST_CATEGORIES", 3)
+    monkeypatch.setattr("cellworth.knn.shard_layout._MAX_CATEGORIES", 3)
     table = ShardedTable.from_files(written(tmp_path / "a", x=list("abcd")), target="y")
     with pytest.raises(ValueError, match=r"'x' has more than 3 different cells.*columns="):
         summarize_shard(table, 0)
@@ -394,7 +394,7 @@ def test_too_many_categories_and_labels_are_errors(tmp_path, monkeypatch):
     table = ShardedTable.from_files(write(pieces, tmp_path / "c", [3]), target="y")
     with pytest.raises(ValueError, match=r"more than 3 different cells such as 'a'.*columns="):
         summarise_all(table)
-    monkeypatch.setattr("cellworth.knn.shard_layout._MOST_LABELS", 3)
+    monkeypatch.setattr("cellworth.knn.shard_layout._MAX_LABELS", 3)
     table = ShardedTable.from_files(written(tmp_path / "b", y=list("abcd")), target="y")
     with pytest.raises(ValueError, match="more than 3 different cells, which are too many class"):
         summarize_shard(table, 0)

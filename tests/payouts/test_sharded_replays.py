@@ -81,7 +81,7 @@ def test_a_payout_of_shards_by_radius_is_replayed(bundle, tmp_path):
 @pytest.mark.slow
 def test_a_replay_never_holds_all_values(bundle, monkeypatch):
     folder, digest, data = bundle
-    monkeypatch.setattr(stored_moments, "MOST_HELD", 899)
+    monkeypatch.setattr(stored_moments, "MAX_HELD", 899)
     with pytest.raises(MemoryError):
         VALUER.fit(**data).valuation_.column(0)
     assert verify_bundle(folder, data=data, valuer=VALUER, digest=digest)
@@ -152,7 +152,7 @@ def test_owners_come_back_from_what_they_hold(bundle):
     owners = Owners(data["X"], overlaps="equal").assign("ann", rows=[1, 2, 9], columns=["a", "c"])
     owners = owners.assign("bob", columns="a").assign("ann", rows=slice(5, 900), columns="b")
     owners = owners.assign("eve", columns=["(label)"])
-    again = restore_sharded_owners(owners.table, owners.on(valuation.blocks), valuation)
+    again = restore_sharded_owners(owners.table, owners.project(valuation.blocks), valuation)
     assert again.names == owners.names
     np.testing.assert_array_equal(again.codes, owners.codes)
     assert split_revenue(

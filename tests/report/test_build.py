@@ -271,7 +271,7 @@ def test_the_table_that_was_valued_is_known_again_with_columns_in_any_order(give
 
 def test_a_large_table_keeps_the_rows_that_matter(monkeypatch):
     valuation, X, y = flowers()
-    monkeypatch.setattr(heatmap_data, "MOST_CELLS", 30)
+    monkeypatch.setattr(heatmap_data, "MAX_CELLS", 30)
     summary = report.summarize(valuation, X, y, k=2)
     kept = np.frombuffer(unpack(summary["heatmap"]["positions"]), np.uint8)[:10]
     order = np.argsort(valuation.rows().values)
@@ -281,7 +281,7 @@ def test_a_large_table_keeps_the_rows_that_matter(monkeypatch):
 
 
 def test_too_many_bytes_leave_rows_out(monkeypatch):
-    monkeypatch.setattr(heatmap_data, "MOST_BYTES", 900)
+    monkeypatch.setattr(heatmap_data, "MAX_BYTES", 900)
     heatmap = report.summarize(*flowers())["heatmap"]
     assert 1 <= heatmap["n_rows"] < 24
 

@@ -241,7 +241,7 @@ def test_what_dask_gives_up_on_is_sent_again(impatient, truth, tmp_path):
 
 @pytest.mark.alone
 def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, tmp_path):
-    monkeypatch.setattr(workers, "MOST_FAILURES_IN_A_ROW", 1)
+    monkeypatch.setattr(workers, "MAX_FAILURES_IN_A_ROW", 1)
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
     with pytest.raises(RuntimeError, match=r"workers died 2 times in a row|done in 2 attempts"):
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cellworth.sampling.statistics import MOST_KEYS, CategorySummary, NumberSummary
+from cellworth.sampling.statistics import MAX_KEYS, CategorySummary, NumberSummary
 
 floats = st.lists(
     st.floats(allow_infinity=False, allow_nan=True)
@@ -153,7 +153,7 @@ def test_a_million_distinct_numbers_give_one_summary_and_sharp_quantiles(name):
     cells = draws(name)
     summary = NumberSummary.from_cells(cells)
     assert summary.shift > 0
-    assert len(summary.keys) <= MOST_KEYS
+    assert len(summary.keys) <= MAX_KEYS
     shuffled = np.random.default_rng(1).permutation(cells)
     parts = [
         NumberSummary.from_cells(part) for part in np.split(shuffled, [1000, 300_000, 340_000])
@@ -169,11 +169,11 @@ def test_a_million_distinct_numbers_give_one_summary_and_sharp_quantiles(name):
 
 
 def test_the_fewest_bits_are_dropped():
-    keys = np.arange(MOST_KEYS + 1)
+    keys = np.arange(MAX_KEYS + 1)
     assert gathered(keys[:-1]).shift == 0
     summary = gathered(keys)
     assert summary.shift == 1
-    assert summary.counts.tolist() == [2] * (MOST_KEYS // 2) + [1]
+    assert summary.counts.tolist() == [2] * (MAX_KEYS // 2) + [1]
 
 
 def test_a_crowd_at_one_number_hides_its_width_only_below_the_bits_that_are_kept():

@@ -254,7 +254,7 @@ def test_frames_are_the_same(both, wide):
 def test_what_does_not_fit_is_refused_and_the_rest_still_works(tmp_path, monkeypatch):
     one = whole()
     other = in_shards(one, tmp_path)
-    monkeypatch.setattr(stored_moments, "MOST_HELD", 49)
+    monkeypatch.setattr(stored_moments, "MAX_HELD", 49)
     for ask in (
         lambda: other.values,
         lambda: other.sampling_se,

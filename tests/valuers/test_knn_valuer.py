@@ -45,7 +45,7 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
-from cellworth.valuers.knn_valuer import MOST_SORTED_ROWS, Effort, ExpectedShare, Size
+from cellworth.valuers.knn_valuer import MAX_SORTED_ROWS, Effort, ExpectedShare, Size
 from enumeration import block_values
 from fit_settings import split_settings
 
@@ -333,7 +333,7 @@ def test_duplicate_rows_get_equal_values(sampler):
 def cut_small(monkeypatch):
     """Cut a sweep over a small table into several tasks."""
     monkeypatch.setattr("cellworth.knn.tasks._RANKED_PER_TASK", 2000)
-    monkeypatch.setattr("cellworth.knn.tasks._LEAST_PER_COLUMN", 16)
+    monkeypatch.setattr("cellworth.knn.tasks._MIN_PER_COLUMN", 16)
 
 
 @pytest.mark.parametrize("n_classes", [3, None])
@@ -521,7 +521,7 @@ def test_errors_are_as_large_as_values_differ_between_draws_of_validation_rows(
     scoring, monkeypatch
 ):
     monkeypatch.setattr("cellworth.knn.tasks._RANKED_PER_TASK", 1)
-    monkeypatch.setattr("cellworth.knn.tasks._LEAST_PER_COLUMN", 1)
+    monkeypatch.setattr("cellworth.knn.tasks._MIN_PER_COLUMN", 1)
     # Widened errors of few rows make intervals right; their squares are larger than the variance.
     monkeypatch.setattr("cellworth.sampling.passes.widening", lambda n_seen: 1.0)
     rng = np.random.default_rng(1)
@@ -627,7 +627,7 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
 def test_bins_cost_as_much_for_few_rows_so_fewer_subsets_are_looked_at():
     size = Size(4000, 13, 50, with_label=False, n_targets=0, in_bins=False)
     sampler = {
-        in_bins: Effort.of(
+        in_bins: Effort.resolve(
             KNNValuer(), None, dataclasses.replace(size, in_bins=in_bins), Shapley()
         ).sampler
         for in_bins in (False, True)
@@ -697,10 +697,10 @@ def test_a_default_run_ends_when_sampling_errors_are_small_beside_validation_err
     ],
 )
 def test_the_effort_follows_from_the_size(size, n_validation, n_passes):
-    full = Size(*size, with_label=False, n_targets=0, in_bins=size[0] > MOST_SORTED_ROWS)
-    effort = Effort.of(KNNValuer(), "auto", full, Shapley())
+    full = Size(*size, with_label=False, n_targets=0, in_bins=size[0] > MAX_SORTED_ROWS)
+    effort = Effort.resolve(KNNValuer(), "auto", full, Shapley())
     assert (effort.n_validation, effort.n_passes) == (n_validation, n_passes)
-    everything = Effort.of(KNNValuer(), None, full, Shapley())
+    everything = Effort.resolve(KNNValuer(), None, full, Shapley())
     assert everything.n_validation == size[2]
     assert isinstance(everything.stop, TargetPrecision)
 
@@ -711,7 +711,7 @@ def test_the_effort_follows_from_the_size(size, n_validation, n_passes):
 def test_large_tables_are_ranked_in_bins_and_sooner_if_the_target_is_numeric(
     monkeypatch, n_rows, binned
 ):
-    for name, most in {"MOST_SORTED_ROWS": 50, "MOST_SORTED_NUMBERS": 30}.items():
+    for name, most in {"MAX_SORTED_ROWS": 50, "MAX_SORTED_NUMBERS": 30}.items():
         monkeypatch.setattr(f"cellworth.valuers.knn_valuer.{name}", most)
     numbers = np.random.default_rng(0).normal(size=(n_rows, 3))
     targets = {"classes": (numbers[:, 0] > 0).astype(int), "numbers": numbers.sum(axis=1)}

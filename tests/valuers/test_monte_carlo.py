@@ -309,7 +309,7 @@ def test_a_run_with_a_rule_gets_no_advice(monkeypatch, capsys):
 @pytest.mark.slow
 def test_many_rows_are_better_grouped(monkeypatch, capsys):
     some = {"X": X[::10], "y": Y[::10], "X_val": X[1::10], "y_val": Y[1::10]}
-    monkeypatch.setattr(model_valuers, "_MOST_BY_DEFAULT", 100)
+    monkeypatch.setattr(model_valuers, "_MAX_BY_DEFAULT", 100)
     line = first_line(monkeypatch, capsys, 0.5, some)
     assert "15 x 4 blocks, at most 320 fits" in line
     assert "row_groups= makes fewer blocks" in line

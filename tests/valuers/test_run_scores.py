@@ -118,7 +118,7 @@ def test_a_numeric_target_has_r2_and_an_error_in_its_own_units():
 
 
 def small_tasks(monkeypatch):
-    for name, size in (("_RANKED_PER_TASK", 2000), ("_LEAST_PER_COLUMN", 8)):
+    for name, size in (("_RANKED_PER_TASK", 2000), ("_MIN_PER_COLUMN", 8)):
         monkeypatch.setattr(f"cellworth.knn.tasks.{name}", size)
 
 

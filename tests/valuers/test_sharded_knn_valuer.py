@@ -78,7 +78,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def few_rounds(monkeypatch):
     """Cut a pass into four rounds instead of twelve; in memory and in shards alike."""
-    monkeypatch.setattr("cellworth.knn.tasks._LEAST_PARTS", 4)
+    monkeypatch.setattr("cellworth.knn.tasks._MIN_PARTS", 4)
 
 
 def table(folder, n_shards=4):
@@ -452,7 +452,7 @@ def test_row_groups_must_be_a_column_of_the_table(folder):
 
 
 def test_too_many_sums_by_query_are_not_kept(folder, monkeypatch):
-    monkeypatch.setattr("cellworth.knn.algorithms._MOST_QUERY_SUMS", 10)
+    monkeypatch.setattr("cellworth.knn.algorithms._MAX_QUERY_SUMS", 10)
     for more in ({"row_groups": "count"}, {"owners": some_owners(table(folder))}):
         found = valuer(n_passes=2).fit(table(folder), **JUDGES, **more).valuation_
         assert "owners" in more or found.validation_se is None
@@ -462,7 +462,7 @@ def test_too_many_sums_by_query_are_not_kept(folder, monkeypatch):
 @contextmanager
 def small_rounds(monkeypatch):
     """Cut queries into many rounds; in memory and in shards alike."""
-    for name, size in (("_RANKED_PER_TASK", 2000), ("_LEAST_PER_COLUMN", 8)):
+    for name, size in (("_RANKED_PER_TASK", 2000), ("_MIN_PER_COLUMN", 8)):
         monkeypatch.setattr(f"cellworth.knn.tasks.{name}", size)
     yield
 
@@ -478,7 +478,7 @@ def test_rounds_are_parts_of_a_sweep(folder, monkeypatch):
 
 @pytest.mark.slow
 def test_errors_come_from_the_first_validation_rows_as_in_memory(folder, monkeypatch):
-    monkeypatch.setattr("cellworth.knn.tasks._MOST_OBSERVED", 20)
+    monkeypatch.setattr("cellworth.knn.tasks._MAX_OBSERVED", 20)
     with small_rounds(monkeypatch):
         whole = in_memory(n_passes=2).fit(X, Y, **JUDGES, owners=some_owners(X)).valuation_
         cut = table(folder)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels
-from cellworth.data.blocks import is_missing, label_array, some
+from cellworth.data.blocks import is_missing, label_array, preview
 from cellworth.data.io import is_address, write_atomically
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.table_files import (
@@ -32,7 +32,7 @@ from cellworth.data.table_files import (
     open_bytes,
     read_text_at_once,
 )
-from cellworth.data.tables import LARGEST_EXACT, Table, series_array
+from cellworth.data.tables import MAX_EXACT, Table, series_array
 from cellworth.valuation.storage import read_parquet
 
 _ARROW = (".arrow", ".feather", ".ipc")
@@ -117,7 +117,7 @@ def _leave_out(X: Table, keys: Sequence[str], path: str) -> Table:
     kept = [i for i, name in enumerate(X.names.tolist()) if name not in keys]
     if not kept:
         raise ValueError(f"{path} has no column left to value besides those of owners; add one.")
-    return X.only(np.array(kept)) if len(kept) < len(X.names) else X
+    return X.select(np.array(kept)) if len(kept) < len(X.names) else X
 
 
 def read_unlabeled(
@@ -317,7 +317,7 @@ def _read_excel(file: Any, path: str, text: TextFormat, sheet: str | None) -> An
         ) from error
     if sheet not in book.sheetnames and (sheet is not None or len(book.sheetnames) > 1):
         got = "none" if sheet is None else repr(sheet)
-        raise ValueError(f"--sheet must be one of {some(book.sheetnames)}, got {got}")
+        raise ValueError(f"--sheet must be one of {preview(book.sheetnames)}, got {got}")
     rows = list(book[sheet or book.sheetnames[0]].iter_rows(values_only=True))
     names = [] if not rows else ["" if name is None else str(name) for name in rows[0]]
     while names and not names[-1]:
@@ -404,7 +404,7 @@ def _warn_of_lost_digits(table: Any, path: str, text: TextFormat) -> None:
         field.name
         for field in table.schema
         if pa.types.is_float64(field.type)
-        and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) > LARGEST_EXACT
+        and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) > MAX_EXACT
     ]
     if not large:
         return
@@ -503,7 +503,7 @@ def check_column(names: Sequence[str], name: str, path: str, option: str) -> Non
     lower = {one.lower(): one for one in names}
     alike = difflib.get_close_matches(name.lower(), lower, n=1)
     hint = f"; did you mean {lower[alike[0]]!r}?" if alike else "."
-    raise ValueError(f"{problem}; its columns are {some(list(names))}{hint}")
+    raise ValueError(f"{problem}; its columns are {preview(list(names))}{hint}")
 
 
 def check_roles(target: str, row_id: str | None, drop: Sequence[str]) -> None:
@@ -538,11 +538,13 @@ def check_same_columns(
     """Check that the validation file has the columns of the table."""
     lacking = [name for name in names if name not in val_names and name != left_out]
     if lacking:
-        raise ValueError(f"{path} lacks the columns {some(lacking)} that the table has; add them.")
+        raise ValueError(
+            f"{path} lacks the columns {preview(lacking)} that the table has; add them."
+        )
     more = [name for name in val_names if name not in names and name != left_out]
     if more:
         raise ValueError(
-            f"{path} has the columns {some(more)} that the table lacks; remove them, or give "
+            f"{path} has the columns {preview(more)} that the table lacks; remove them, or give "
             "--drop for each."
         )
 

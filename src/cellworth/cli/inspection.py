@@ -51,7 +51,7 @@ from cellworth.cli.schemas import (
     SuspectsDocument,
     ValuesDocument,
 )
-from cellworth.data.blocks import Axis, some
+from cellworth.data.blocks import Axis, preview
 from cellworth.data.io import AnyPath, get_size, jsonable
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import table_lines, visible_text
@@ -296,7 +296,7 @@ def _find_label(axis: Axis, given: str, what: str) -> Any:
     labels = axis.labels.tolist()
     found = [label for label in labels if given in (str(label), text_of(label))]
     if not found:
-        written = some([text_of(label) for label in labels])
+        written = preview([text_of(label) for label in labels])
         raise KeyError(f"no {what} is called {given!r}; labels are {written}.")
     if len(found) > 1:
         raise KeyError(

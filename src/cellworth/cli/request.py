@@ -51,11 +51,11 @@ from cellworth.valuers.sharded_knn_valuer import ShardedKNNValuer
 
 KNN = "knn"
 # Up to this many rows and columns, values are exact.
-_MOST_EXACT_PLAYERS = 12
+_MAX_EXACT_PLAYERS = 12
 # A folder or pattern with more cells than this is read in shards, unless the user says otherwise.
-MOST_CELLS_IN_MEMORY = 10_000_000
+MAX_CELLS_IN_MEMORY = 10_000_000
 # Commands that need all cells of a table in shards read up to this many into memory.
-_MOST_CELLS = 2**27
+_MAX_CELLS = 2**27
 
 FORMAT = "cellworth request"
 VERSION = 1
@@ -93,7 +93,7 @@ class RunRequest(RunSettings):
         )
         if shards is None and names_many(request.table, {}):
             n_rows, n_columns = request.open_files().shape
-            request = replace(request, shards=n_rows * n_columns > MOST_CELLS_IN_MEMORY)
+            request = replace(request, shards=n_rows * n_columns > MAX_CELLS_IN_MEMORY)
         if request.val is not None:
             request = replace(request, val_sha256=request.hash_of(request.val))
         return replace(request, table_sha256=request.hash_of(request.table))
@@ -346,10 +346,10 @@ class LoadedRequest:
         if not isinstance(self.train, ShardedTable):
             return self
         n_rows, n_columns = self.train.shape
-        if n_rows * n_columns > _MOST_CELLS:
+        if n_rows * n_columns > _MAX_CELLS:
             raise ValueError(
                 f"this command reads the whole table into memory, which must have at most "
-                f"{_MOST_CELLS:,} cells, got {n_rows * n_columns:,}; list the lowest values with "
+                f"{_MAX_CELLS:,} cells, got {n_rows * n_columns:,}; list the lowest values with "
                 "valuation.lowest(k) in Python, or value a sample of the rows."
             )
         rows = self.train.take(range(n_rows))
@@ -591,7 +591,7 @@ def _make_model_valuer(request: RunRequest, n_players: int) -> Any:
             raise ValueError(f"--{name} is for --model knn; leave it out for your own model.")
     _check_scoring(request.scoring)
     model, stop = load_model(request.model), _make_stopping_rule(request)
-    if stop is None and n_players <= _MOST_EXACT_PLAYERS:
+    if stop is None and n_players <= _MAX_EXACT_PLAYERS:
         return ExactValuer(model, scoring=request.scoring)
     return MonteCarloValuer(model, scoring=request.scoring, stop=stop, random_state=request.seed)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, ColumnType, Floats, Integers
 from cellworth.data.blocks import is_missing
-from cellworth.data.tables import LARGEST_EXACT
+from cellworth.data.tables import MAX_EXACT
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -209,7 +209,7 @@ def _read_short_decimals(cells: pa.Array) -> Floats | None:
     low, high = halves[cells.offset : cells.offset + len(cells)].T
     missing = cells.is_null().to_numpy(zero_copy_only=False)
     # The upper half of a small number repeats its sign.
-    if not (missing | ((high == low >> 63) & (np.abs(low) <= LARGEST_EXACT))).all():
+    if not (missing | ((high == low >> 63) & (np.abs(low) <= MAX_EXACT))).all():
         return None
     return np.where(missing, np.nan, low / 10.0**cells.type.scale)
 
@@ -307,7 +307,7 @@ def _read_indices(cells: pa.Array) -> Integers:
 
 
 def _check_size(raw: NDArray[Any], name: str) -> None:
-    if len(raw) and max(-int(raw.min()), int(raw.max())) > LARGEST_EXACT:
+    if len(raw) and max(-int(raw.min()), int(raw.max())) > MAX_EXACT:
         raise ValueError(
             f"column {name!r} holds integers beyond 2**53, which are not exact as floats; "
             f"subtract a constant, leave it out with columns=, or pass "

@@ -71,11 +71,12 @@ class Axis:
             return int(found[0])
         if len(found) == 0:
             raise KeyError(
-                f"no {what} is called {label!r}; labels are {some(self.labels)}. "
+                f"no {what} is called {label!r}; labels are {preview(self.labels)}. "
                 "Use iloc to look up by position."
             )
         raise KeyError(
-            f"{len(found)} {what}s are called {label!r}; use iloc with a position: {some(found)}."
+            f"{len(found)} {what}s are called {label!r}; use iloc with a position: "
+            f"{preview(found)}."
         )
 
     def positions(self, coalition: Mask) -> Positions:
@@ -288,7 +289,7 @@ def _make_axis_from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], wh
             if key not in positions:
                 raise ValueError(
                     f"{what}_groups[{group!r}] must name {what}s of X, got {key!r}; its {what}s "
-                    f"are {some(ids)}."
+                    f"are {preview(ids)}."
                 )
             if codes[positions[key][0]] >= 0:
                 raise ValueError(f"{what}_groups must name each {what} once, got {key!r} twice.")
@@ -300,7 +301,7 @@ def _make_axis_from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], wh
     if len(left_out := ids[codes < 0]):
         raise ValueError(
             f"{what}_groups must name every {what} of X, but leaves out {len(left_out)} {what}s: "
-            f"{some(left_out)}."
+            f"{preview(left_out)}."
         )
     return Axis(label_array(list(groups), what=f"{what} group"), ids, codes)
 
@@ -357,7 +358,7 @@ def list_first(texts: Sequence[str], most: int) -> str:
     return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def some(labels: Iterable[Any]) -> str:
+def preview(labels: Iterable[Any]) -> str:
     """Return the first few labels, for a message."""
     items = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     shown = ", ".join(repr(item) for item in items[:_NAMED_IN_ERRORS])

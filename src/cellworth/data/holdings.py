@@ -170,7 +170,7 @@ class Holdings:
         )
         return cls(names, row_lines, lines.astype(np.int32), distinct)
 
-    def on(self, blocks: Blocks) -> Holdings:
+    def project(self, blocks: Blocks) -> Holdings:
         """Return the owners of the blocks of a table; all cells of a block must have the same."""
         columns = blocks.columns
         lines = self.lines if LABEL in columns.ids.tolist() else self.lines[:, :-1]

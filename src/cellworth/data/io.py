@@ -40,7 +40,7 @@ _LOCAL = ("file", "local")
 # Remote files of so many bytes are read and written as a whole; larger ones in blocks.
 _SMALL = 2**24
 # Attempts at an array while other threads parse.
-_MOST_READS = 10
+_MAX_READS = 10
 
 
 def hash_json(*parts: Any) -> str:
@@ -578,7 +578,7 @@ def read_array(read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     NumPy parses headers as Python code. Before Python 3.11.8 and 3.12.2 this fails by chance if
     several threads parse at the same time (issue 106905 of CPython).
     """
-    for _ in range(_MOST_READS - 1):
+    for _ in range(_MAX_READS - 1):
         with suppress(SystemError):
             return read()
     return read()

@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Labels, Mask, is_integer
-from cellworth.data.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing, label_array, some
+from cellworth.data.blocks import (
+    LABEL,
+    Axis,
+    Blocks,
+    NumberedAxis,
+    is_missing,
+    label_array,
+    preview,
+)
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
 from cellworth.data.sharded_table import ShardedTable
@@ -277,9 +285,9 @@ class Owners:
         kept = [i for i, name in enumerate(table.names.tolist()) if name not in self.keys]
         if not kept:
             raise ValueError(
-                f"X must have a column besides the keys ({some(self.keys)}), got no other."
+                f"X must have a column besides the keys ({preview(self.keys)}), got no other."
             )
-        rest = table.only(np.array(kept))
+        rest = table.select(np.array(kept))
         return rest if isinstance(X, Table) or rest.backend is None else rest.native
 
     def check_covered(self, called: str) -> Owners:
@@ -292,7 +300,7 @@ class Owners:
         empty = [self.names[at] for at in np.flatnonzero(n_held == 0)]
         if any(name != self._rest for name in empty):
             raise ValueError(
-                f"{some(empty)} would hold no cell in {called}: others hold all that is claimed "
+                f"{preview(empty)} would hold no cell in {called}: others hold all that is claimed "
                 "(overlaps, source or columns); change this, or leave them out."
             )
         if self._rest is not None or not self.names:
@@ -371,7 +379,7 @@ class Owners:
         held = (holdings.cells_of_claims(slice(-1, None)) @ holdings.claims).tolist()
         return {name: n for name, n in zip(holdings.names, held, strict=True) if n}
 
-    def on(self, blocks: Blocks) -> Holdings:
+    def project(self, blocks: Blocks) -> Holdings:
         """Return the owners of the blocks of a table; all cells of a block must have the same.
 
         If owners were the players, each holds its own block.
@@ -379,7 +387,7 @@ class Owners:
         if are_players(blocks):
             return self._hold_themselves(blocks.rows.labels.tolist())
         self._check_table(blocks)
-        return self._holdings.on(blocks)
+        return self._holdings.project(blocks)
 
     @property
     def holdings(self) -> Holdings:
@@ -451,8 +459,8 @@ class Owners:
         unknown = [name for name in players if name not in (*self.names, UNASSIGNED)]
         if unknown:
             raise ValueError(
-                f"owners must be those that were valued ({some(players)}), got {some(self.names)}; "
-                "pass the same owners."
+                f"owners must be those that were valued ({preview(players)}), got "
+                f"{preview(self.names)}; pass the same owners."
             )
         names = tuple(name for name in self.names if name in players)
         claims = np.array([[name == player for name in names] for player in players])
@@ -538,7 +546,9 @@ class Owners:
 
     def _get_position(self, name: str) -> int:
         if name not in self.names:
-            raise KeyError(f"name must be an owner, got {name!r}; owners are {some(self.names)}.")
+            raise KeyError(
+                f"name must be an owner, got {name!r}; owners are {preview(self.names)}."
+            )
         return self.names.index(name)
 
     def _read_cells(self, name: str, cells: Any) -> Claim:
@@ -624,7 +634,7 @@ class Owners:
         if rule not in ({"is"}, {"from"}, {"to"}, {"from", "to"}) or rows["column"] not in names:
             raise ValueError(
                 f"{what} must be {{column = ..., is = ...}} or {{column = ..., from = ..., to = "
-                f"...}} with a column of X ({some(names)}), or {{from = ..., to = ...}}, got "
+                f"...}} with a column of X ({preview(names)}), or {{from = ..., to = ...}}, got "
                 f"{dict(rows)!r}."
             )
         if rule == {"is"}:
@@ -659,7 +669,7 @@ class Owners:
             )
         except TypeError as error:
             raise ValueError(
-                f"{what} must be a range of values of column {name!r}, got {some(ends)}, which "
+                f"{what} must be a range of values of column {name!r}, got {preview(ends)}, which "
                 f"cannot be compared with its cells ({error})."
             ) from error
 
@@ -722,14 +732,15 @@ class Owners:
         own = self.table.names.tolist()
         if columns != own and columns != [str(name) for name in own]:
             raise ValueError(
-                f"owners must have the columns of the valuation ({some(columns)}), got "
-                f"{some(own)}; give Owners the table that was valued."
+                f"owners must have the columns of the valuation ({preview(columns)}), got "
+                f"{preview(own)}; give Owners the table that was valued."
             )
         if not self._has_rows_of(blocks.rows):
             mine, others = self.table.row_ids, blocks.rows.ids
             raise ValueError(
-                f"owners must have the {len(others)} rows of the valuation ({some(others[:4])}), "
-                f"got {len(mine)} ({some(mine[:4])}); give Owners the table that was valued."
+                f"owners must have the {len(others)} rows of the valuation "
+                f"({preview(others[:4])}), "
+                f"got {len(mine)} ({preview(mine[:4])}); give Owners the table that was valued."
             )
 
     def _has_rows_of(self, rows: Axis) -> bool:
@@ -791,7 +802,7 @@ def _check_keys(keys: Any, names: list[Any]) -> tuple[str, ...]:
     unknown = [key for key in listed if key not in names]
     if unknown:
         raise ValueError(
-            f"keys must be columns of X, got {unknown[0]!r}; its columns are {some(names)}."
+            f"keys must be columns of X, got {unknown[0]!r}; its columns are {preview(names)}."
         )
     return listed
 
@@ -850,8 +861,8 @@ def _find_named(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> M
     missing = set(keys) - set(known)
     if missing:
         raise ValueError(
-            f"{called} must be {what}s of X, got {some(sorted(missing, key=str))}; its {what}s are "
-            f"{some(known)}."
+            f"{called} must be {what}s of X, got {preview(sorted(missing, key=str))}; its "
+            f"{what}s are {preview(known)}."
         )
     kept = set(keys)
     return np.fromiter((key in kept for key in known), dtype=bool, count=len(known))

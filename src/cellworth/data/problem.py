@@ -16,7 +16,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
 from cellworth.data.arguments import CrossValidation, Mask, Positions, is_integer
-from cellworth.data.blocks import Blocks, Groups, find_missing, some
+from cellworth.data.blocks import Blocks, Groups, find_missing, preview
 from cellworth.data.io import hash_json
 from cellworth.data.tables import (
     Table,
@@ -28,12 +28,12 @@ from cellworth.data.tables import (
 )
 
 # Numbers without a fraction are read as classes up to this many different ones.
-_MOST_NUMBERS_AS_CLASSES = 50
+_MAX_NUMBERS_AS_CLASSES = 50
 # Beyond this, floats have no fraction.
-_LARGEST_WITH_FRACTION = 2.0**53
+_MAX_WITH_FRACTION = 2.0**53
 # Errors are squared for the score, and again for its variance: sums of fourth powers must be
 # finite and above 0.
-_LARGEST_TARGET = 1e75
+_MAX_TARGET = 1e75
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +195,7 @@ def read_changed_labels(
     codes = [code_of.get(label, -1) for label in array[known].tolist()]
     if -1 in codes:
         label = array[known].tolist()[codes.index(-1)]
-        raise ValueError(f"{called} must have classes of y ({some(classes)}), got {label!r}.")
+        raise ValueError(f"{called} must have classes of y ({preview(classes)}), got {label!r}.")
     target[known] = classes[codes]
     return target, known
 
@@ -251,13 +251,13 @@ def _split_off_column(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
     if name not in names:
         raise ValueError(
             f"row_groups must be a column of X or one group per row, got {name!r}; the columns are "
-            f"{some(names)}."
+            f"{preview(names)}."
         )
     position = names.index(name)
     rest = np.delete(np.arange(len(names)), position)
     if len(rest) == 0:
         raise ValueError(f"X must have a column besides {name!r}, the column of row groups.")
-    return table.only(rest), table.column(position)
+    return table.select(rest), table.column(position)
 
 
 def _drop_column(X_val: TableLike | None, name: str, table: Table) -> Table | None:
@@ -268,7 +268,7 @@ def _drop_column(X_val: TableLike | None, name: str, table: Table) -> Table | No
     names = table.names if val.backend is None else val.names
     if len(names) != val.shape[1]:
         return val
-    return val.only(np.flatnonzero(names != name)) if name in names.tolist() else val
+    return val.select(np.flatnonzero(names != name)) if name in names.tolist() else val
 
 
 def _make_held_out_fold(
@@ -287,7 +287,7 @@ def _make_held_out_fold(
                 advice += " Is this a numeric target? Use a regressor; KNNValuer takes scoring="
                 advice += "'neg_mean_squared_error'."
             raise ValueError(
-                f"y_val must have classes of y ({some(classes)}), got {unknown[0]!r}. {advice}"
+                f"y_val must have classes of y ({preview(classes)}), got {unknown[0]!r}. {advice}"
             )
     return Fold(np.ones(table.shape[0], dtype=bool), val, target)
 
@@ -297,12 +297,12 @@ def _is_measured(target: NDArray[Any]) -> bool:
     labels = target.tolist()
     if not all(is_integer(label) or isinstance(label, float) for label in labels):
         return False
-    return len(set(labels)) > _MOST_NUMBERS_AS_CLASSES or any(map(_is_measurement, labels))
+    return len(set(labels)) > _MAX_NUMBERS_AS_CLASSES or any(map(_is_measurement, labels))
 
 
 def _is_measurement(label: float) -> bool:
     """Return whether a number has a fraction, or is too large a float to have one."""
-    is_large = isinstance(label, float) and abs(label) > _LARGEST_WITH_FRACTION
+    is_large = isinstance(label, float) and abs(label) > _MAX_WITH_FRACTION
     return bool(is_large or label % 1)
 
 
@@ -461,13 +461,13 @@ def _read_numbers(array: NDArray[Any], called: str) -> NDArray[np.float64]:
 def _read_measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
     """Return numeric targets; check that their squared errors and the variance are finite."""
     numbers = _read_numbers(array, called)
-    largest, smallest = float(np.abs(numbers).max()), 1 / _LARGEST_TARGET
+    largest, smallest = float(np.abs(numbers).max()), 1 / _MAX_TARGET
     # Halves, because the difference of the largest floats is infinite.
     reach = 2 * (float(numbers.max()) / 2 - float(numbers.min()) / 2)
-    if largest > _LARGEST_TARGET or 0 < reach < smallest:
+    if largest > _MAX_TARGET or 0 < reach < smallest:
         came = f"{largest:.1e}" if reach > smallest else f"targets {reach:.1e} apart"
         raise ValueError(
-            f"{called} must be between {smallest:.0e} and {_LARGEST_TARGET:.0e} in size, got "
+            f"{called} must be between {smallest:.0e} and {_MAX_TARGET:.0e} in size, got "
             f"{came}: squared errors would be infinite or 0; use another unit, or logarithms."
         )
     return numbers

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Labels, check_count, is_integer
 from cellworth.data.arrow import Coder, check_has_labels, decode_type, find_common_type
-from cellworth.data.blocks import label_array, some
+from cellworth.data.blocks import label_array, preview
 from cellworth.data.io import Options
 from cellworth.data.table_files import (
     Address,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Rows from which a file is cut into several shards, where its row groups allow it.
-_MOST_ROWS = 2**20
+_MAX_ROWS = 2**20
 # Rows are counted in 32 bits.
 _TOO_MANY_ROWS = 2**32
 # JSON has no dates: Arrow reads strings as timestamps if all of them can be.
@@ -233,7 +233,7 @@ class ShardedTable:
         schema = pa.schema([field for field in self.schema if field.name not in names])
         if len(schema) == 1:
             raise ValueError(
-                f"names must leave a column besides the target, got {some(names)}; keep one."
+                f"names must leave a column besides the target, got {preview(names)}; keep one."
             )
         return replace(self, schema=schema)
 
@@ -242,7 +242,7 @@ class ShardedTable:
         if unknown:
             raise ValueError(
                 f"name must be a column of the table, got {unknown[0]!r}; its columns are "
-                f"{some(self.names)}."
+                f"{preview(self.names)}."
             )
 
     def where(self, row: int) -> str:
@@ -438,7 +438,7 @@ def _choose_columns(
         if name not in names:
             raise ValueError(
                 f"{called} must name columns of {address}, got {name!r}; its columns are "
-                f"{some(names)}."
+                f"{preview(names)}."
             )
     wanted = [*chosen, target]
     for name in wanted:
@@ -460,7 +460,7 @@ def _make_shards_by_file(files: Sequence[TableFile]) -> tuple[tuple[tuple[int, r
     for position, file in enumerate(files):
         start, length = 0, 0
         for group, n_rows in enumerate(file.group_rows):
-            if length and length + n_rows > _MOST_ROWS:
+            if length and length + n_rows > _MAX_ROWS:
                 shards.append(((position, range(start, group)),))
                 start, length = group, 0
             length += n_rows

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cellworth.data.arguments import Labels, Positions
-from cellworth.data.blocks import is_missing, label_array, some
+from cellworth.data.blocks import is_missing, label_array, preview
 
 if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame, IntoSeries
@@ -26,10 +26,10 @@ else:
     IntoDataFrame = IntoSeries = Any
 
 # Integers up to here are exact in float64, so that 1 and 1.0 have the same hash.
-LARGEST_EXACT = 2**53
+MAX_EXACT = 2**53
 # Blue and orange as in plots, in shades that can be read on white and on black.
 _POSITIVE, _NEGATIVE = "#3d8fc9", "#e07b39"
-_LONGEST_TEXT = 40
+_MAX_TEXT = 40
 _ON_ONE_LINE = "white-space: nowrap"
 # Controls, marks of direction, halves of characters.
 _HIDDEN = {"Cc", "Cf", "Cs"}
@@ -124,7 +124,7 @@ class Table:
     def _dtypes(self) -> list[nw.dtypes.DType]:
         return [] if isinstance(self.data, np.ndarray) else list(self.data.schema.values())
 
-    def only(self, columns: Positions) -> Table:
+    def select(self, columns: Positions) -> Table:
         """Return a table of these columns, in this order."""
         return Table(self.data[:, columns], self.names[columns], self.row_ids)
 
@@ -140,7 +140,7 @@ class Table:
         own, wanted = self.names.tolist(), other.names.tolist()
         _check_no_difference(set(wanted) - set(own), f"{called} lacks", "that X has")
         _check_no_difference(set(own) - set(wanted), f"{called} has", "that X lacks")
-        return self.only(np.array([own.index(name) for name in wanted]))
+        return self.select(np.array([own.index(name) for name in wanted]))
 
     def numbers(self, *, called: str) -> NDArray[np.float64]:
         """Return all cells as float64."""
@@ -185,14 +185,14 @@ def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str)
     wanted = [str(name) for name in names.tolist()]
     if [str(name) for name in frame.columns] != wanted:
         raise ValueError(
-            f"{called} must have the columns of the table ({some(wanted)}) in the same order, got "
-            f"{some(frame.columns)}; or pass an array."
+            f"{called} must have the columns of the table ({preview(wanted)}) in the same "
+            f"order, got {preview(frame.columns)}; or pass an array."
         )
     index = nw.maybe_get_index(frame)
     if index is not None and not np.array_equal(label_array(index, what="row"), row_ids):
         raise ValueError(
-            f"{called} must have the row ids of the table ({some(row_ids)}) in the same order, got "
-            f"{some(index)}; or pass an array."
+            f"{called} must have the row ids of the table ({preview(row_ids)}) in the "
+            f"same order, got {preview(index)}; or pass an array."
         )
     return frame.to_numpy()
 
@@ -282,7 +282,7 @@ def _encode_cells(column: NDArray[Any]) -> list[bytes]:
 def _encode_cell(cell: Any) -> bytes:
     if is_missing(cell):
         return b"-"
-    if isinstance(cell, bool | int | float) and abs(cell) <= LARGEST_EXACT:
+    if isinstance(cell, bool | int | float) and abs(cell) <= MAX_EXACT:
         return b"n" + np.array([cell + 0.0], dtype="<f8").tobytes()
     return b"t" + _add_length(str(cell).encode())
 
@@ -292,7 +292,7 @@ def _as_exact_floats(column: NDArray[Any]) -> NDArray[np.float64] | None:
         if not all(_is_number_or_missing(cell) for cell in column.tolist()):
             return None
         column = np.array([np.nan if cell is None else cell for cell in column.tolist()])
-    if column.dtype.kind in "iu" and len(column) and np.abs(column).max() > LARGEST_EXACT:
+    if column.dtype.kind in "iu" and len(column) and np.abs(column).max() > MAX_EXACT:
         return None
     return column.astype(np.float64) if column.dtype.kind in "iufb" else None
 
@@ -550,7 +550,7 @@ def _line(element: str, entries: Sequence[str], styles: Sequence[tuple[str, str]
 
 def _short(entry: object) -> str:
     text = " ".join(str(entry).split())
-    return _escape(text if len(text) <= _LONGEST_TEXT else text[: _LONGEST_TEXT - 1] + "…")
+    return _escape(text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…")
 
 
 def _escape(text: str) -> str:

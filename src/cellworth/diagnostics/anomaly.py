@@ -29,7 +29,7 @@ from cellworth.knn.columns import quantile_scale
 Counts = NDArray[np.int32]
 # Digits that do not depend on the order of summation.
 DIGITS = 9
-_LEAST_SCORE = 1e-6
+_MIN_SCORE = 1e-6
 # Weight of the whole column beside the rows of the same label, in rows.
 PRIOR_ROWS = 0.1
 # Wider than the best fit to a density, because outliers matter here.
@@ -51,12 +51,12 @@ WEIGHT = 3.0
 FARTHEST = 1e12
 # Weights of distances from the mean, which are equal beyond some standard deviations, and of ratios
 # of densities, in columns of which others tell at most so much.
-WEIGHT_OF_DISTANCE, MOST_DISTANCE = 2.0, 2.5
-WEIGHT_OF_RATIO, MOST_INFORMATION = 2.0, 1.0
+WEIGHT_OF_DISTANCE, MAX_DISTANCE = 2.0, 2.5
+WEIGHT_OF_RATIO, MAX_INFORMATION = 2.0, 1.0
 # Numbers farther from the middle, in scale units, do not count as more for means.
 _FAR_OFF = 8.0
 # Of a group, as a share of the variance of its column.
-_LEAST_VARIANCE = 0.03**2
+_MIN_VARIANCE = 0.03**2
 # Digits that do not depend on the unit of distances.
 _DIGITS = 9
 
@@ -194,7 +194,7 @@ def _score_fits(features: Features, columns: list[FeatureColumn]) -> list[Floats
             # The share of numbers that are as far off, times the score of not being missing.
             known = column.known
             tail = _count_at_most(-far[position][known]) / known.sum()
-            fit[known] = np.maximum(fit[known], _LEAST_SCORE) * tail
+            fit[known] = np.maximum(fit[known], _MIN_SCORE) * tail
         fits.append(fit)
     return fits
 
@@ -468,7 +468,7 @@ def score_isolation(away: Floats) -> Floats:
 
 def score_distances(away: Floats) -> Floats:
     """Return the contribution of distances from the mean to the score."""
-    terms: Floats = WEIGHT_OF_DISTANCE * np.log1p(np.minimum(away, MOST_DISTANCE) ** 2)
+    terms: Floats = WEIGHT_OF_DISTANCE * np.log1p(np.minimum(away, MAX_DISTANCE) ** 2)
     return terms
 
 
@@ -477,7 +477,7 @@ def score_ratios(log_ratios: Floats) -> Floats:
 
     The mean log ratio of a column estimates the information that the others have about it.
     """
-    information = np.clip(np.round(log_ratios.mean(axis=0), DIGITS), 0.0, MOST_INFORMATION)
+    information = np.clip(np.round(log_ratios.mean(axis=0), DIGITS), 0.0, MAX_INFORMATION)
     terms: Floats = -WEIGHT_OF_RATIO * information * log_ratios
     return terms
 
@@ -533,7 +533,7 @@ def _standardize(numbers: Floats, groups: Levels) -> Floats:
     sums, squares = (np.bincount(groups, each)[groups] - each for each in (numbers, numbers**2))
     means = (sums + PRIOR_ROWS * overall) / others
     variances = (squares + PRIOR_ROWS * (1.0 + overall**2)) / others - means**2
-    away: Floats = np.abs(numbers - means) / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))
+    away: Floats = np.abs(numbers - means) / np.sqrt(np.maximum(variances, _MIN_VARIANCE))
     return away
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, Mask, Positions
-from cellworth.data.blocks import LABEL, is_missing, label_array, some
+from cellworth.data.blocks import LABEL, is_missing, label_array, preview
 from cellworth.data.tables import Table, entries_per_cell, series_array
 from cellworth.valuation.valuation import Valuation
 
@@ -46,7 +46,7 @@ class NamedCells:
         if not {"row", "column"} <= set(frame.columns):
             raise ValueError(
                 f"cells must be {_FORMS_OF_CELLS}, got a data frame with the columns "
-                f"{some(frame.columns)}."
+                f"{preview(frame.columns)}."
             )
         rows, columns = (series_array(frame[name]).tolist() for name in ("row", "column"))
         return cls(*_find_positions(rows, columns, table), frame)
@@ -159,7 +159,7 @@ def _look_up(named: Sequence[Any], labels: Labels, what: str) -> Positions:
     for key in dict.fromkeys(keys):
         if key not in positions:
             raise ValueError(
-                f"cells must name {what}s of X, got {key!r}; its {what}s are {some(labels)}."
+                f"cells must name {what}s of X, got {key!r}; its {what}s are {preview(labels)}."
             )
         if len(positions[key]) > 1:
             raise ValueError(
@@ -261,8 +261,8 @@ def check_rows(valuation: Valuation, table: Table) -> None:
     ids = valuation.blocks.rows.ids
     if not np.array_equal(ids, table.row_ids):
         raise ValueError(
-            f"X must have the {len(ids)} rows of the valuation ({some(ids)}), got "
-            f"{len(table.row_ids)} ({some(table.row_ids)}); give the table that was valued."
+            f"X must have the {len(ids)} rows of the valuation ({preview(ids)}), got "
+            f"{len(table.row_ids)} ({preview(table.row_ids)}); give the table that was valued."
         )
 
 
@@ -273,7 +273,7 @@ def check_cells(valuation: Valuation, table: Table) -> None:
         return
     names, ids = _match_columns(valuation, table)
     # Columns are matched by name, in any order.
-    in_order = table.only(np.array([names.index(name) for name in ids]))
+    in_order = table.select(np.array([names.index(name) for name in ids]))
     if in_order.sha256() != known:
         raise ValueError(
             "X must have the cells of the table that was valued, got others (its sha256 differs); "
@@ -291,7 +291,7 @@ def drop_group_column(table: Table, valuation: Valuation) -> Table:
     groups = list(map(str, rows.labels[rows.codes].tolist()))
     if list(map(str, table.column(new[0]).tolist())) != groups:
         return table
-    return table.only(np.delete(np.arange(len(names)), new))
+    return table.select(np.delete(np.arange(len(names)), new))
 
 
 def standardize_values(values: Floats, groups: NDArray[Any]) -> Floats:

@@ -37,7 +37,7 @@ ExplainedAxis = Literal["row", "column"]
 _PARTS_PRINTED = 5
 # Rows of similar value: a twentieth of all, and at least 20.
 _SHARE_OF_LIKE_VALUE = 0.05
-_LEAST_OF_LIKE_VALUE = 20
+_MIN_OF_LIKE_VALUE = 20
 # Labels are compared in this many columns, among equal cells or this many nearest ones.
 _COLUMNS_COMPARED, _ROWS_COMPARED = 3, 50
 _ROUNDING = 1e-9
@@ -335,7 +335,7 @@ def _measure_distances(table: Table, position: int) -> Floats:
 
 def _sort_by_distance(away: Floats, order: Positions) -> Positions:
     """Return rows of similar value, the most similar first."""
-    n_like = max(_LEAST_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * len(away)))
+    n_like = max(_MIN_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * len(away)))
     like = order[:n_like]
     nearest: Positions = like[np.argsort(away[like], kind="stable")]
     return nearest

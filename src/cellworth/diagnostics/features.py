@@ -17,9 +17,9 @@ from cellworth.knn.columns import NumericColumn, check_column_types, read_column
 
 Levels = NDArray[np.intp]
 # A level with fewer rows cannot predict a row that is left out.
-FEWEST_ROWS_OF_A_LEVEL = 5
+MIN_ROWS_OF_A_LEVEL = 5
 # All columns together; the cost of a regression grows with its square.
-MOST_LEVELS = 300
+MAX_LEVELS = 300
 _ROWS_AT_ONCE = 16_384
 
 
@@ -212,5 +212,5 @@ def _compute_min_rows(columns: Sequence[FeatureColumn]) -> int:
     """Return how many rows a level needs to be a feature, so that there are not too many."""
     counts = np.concatenate([[0], *(c.counts for c in columns if c.numbers is None)])
     descending = np.sort(counts)[::-1]
-    left_out = int(descending[MOST_LEVELS]) if len(descending) > MOST_LEVELS else 0
-    return max(FEWEST_ROWS_OF_A_LEVEL, left_out + 1)
+    left_out = int(descending[MAX_LEVELS]) if len(descending) > MAX_LEVELS else 0
+    return max(MIN_ROWS_OF_A_LEVEL, left_out + 1)

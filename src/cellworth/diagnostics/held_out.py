@@ -30,7 +30,7 @@ REASON = (
 FEW_CHANGED_ROWS = 10
 # Groups of held-out rows for the jackknife, which serves scorers without a closed form.
 N_GROUPS = 20
-FEWEST_GROUPS = 5
+MIN_GROUPS = 5
 # Share of the variance between halves that is added to the estimated variance, which few splits
 # leave uncertain. With it, experiments/verdicts.py finds at most 5% of false verdicts.
 SAFETY = 0.15
@@ -244,7 +244,7 @@ class JackknifeGroups(HeldOutRows):
         self, scorer: Any, target: NDArray[Any], strata: list[Positions], rng: np.random.Generator
     ) -> None:
         super().__init__(scorer, target)
-        most = max(N_GROUPS // len(strata), FEWEST_GROUPS)
+        most = max(N_GROUPS // len(strata), MIN_GROUPS)
         # The only row of a stratum is never left out.
         self._groups = [
             np.array_split(rng.permutation(own), min(len(own), most))

@@ -17,7 +17,7 @@ from cellworth.sampling.semivalues import Semivalue, Shapley, coalition_weights
 
 Players = Literal["rows", "columns"]
 # All coalitions of the players are evaluated, twice.
-_MOST_PLAYERS = 12
+_MAX_PLAYERS = 12
 _LISTED = 20
 _MEANING = "Interactions: above 0, two players are complements; below 0, substitutes"
 
@@ -162,9 +162,9 @@ def measure_interactions(
         raise ValueError("the game has no shape; give the numbers of row and column players.")
     side = get_args(Players).index(players)
     n_players = shape[side]
-    if not 2 <= n_players <= _MOST_PLAYERS:
+    if not 2 <= n_players <= _MAX_PLAYERS:
         raise ValueError(
-            f"the game must have 2 to {_MOST_PLAYERS} players on the side of {players}, got "
+            f"the game must have 2 to {_MAX_PLAYERS} players on the side of {players}, got "
             f"{n_players}; give row_groups or column_groups."
         )
     numbers = np.arange(1 << n_players)[:, np.newaxis]

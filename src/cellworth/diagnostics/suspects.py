@@ -34,7 +34,7 @@ NO_ROW = -1
 _CELLS_AT_ONCE = 256
 # Characters of a content, and words of a reason.
 _LONGEST = 60
-_MOST_WORDS = 25
+_MAX_WORDS = 25
 _SHOWN = 20
 _IN_SIMILAR_ROWS, _FOR_LABEL, _IN_ITS_ROW = (
     "rare in similar rows", "rare for its label", "unlike the rest of its row",
@@ -464,8 +464,8 @@ def _choose_evidence(as_rare: int, as_misfit: int, n_cells: int, times_rarer: fl
 
 def fit_words(make: Callable[[int], str]) -> str:
     """Return a sentence of at most 25 words; ``make`` gets the most words of one content."""
-    sentences = [make(words) for words in range(_MOST_WORDS, 0, -1)]
-    return next((s for s in sentences if len(s.split()) <= _MOST_WORDS), sentences[-1])
+    sentences = [make(words) for words in range(_MAX_WORDS, 0, -1)]
+    return next((s for s in sentences if len(s.split()) <= _MAX_WORDS), sentences[-1])
 
 
 def format_cell(content: Any, words: int = _LONGEST) -> str:

@@ -18,15 +18,15 @@ Hashes = NDArray[np.uint64]
 N_CODES = 256
 # Trees of a column, of a whole table, and rows that all trees of a column are asked about. A table
 # with so many columns that each would have fewer trees gets none.
-N_TREES, FEWEST_TREES = 60, 6
-MOST_TREES, _MOST_ROUTED = 6_000, 1_000_000
+N_TREES, MIN_TREES = 60, 6
+MAX_TREES, _MAX_ROUTED = 6_000, 1_000_000
 # Rows that are drawn for all trees which are grown together.
-_MOST_DRAWN = 250_000
+_MAX_DRAWN = 250_000
 # Rows that are routed through their trees together.
-_MOST_AT_ONCE = 50_000
+_MAX_AT_ONCE = 50_000
 # Rows that a tree is grown from; of a small table, this share of them.
 ROWS_OF_A_TREE, SHARE_OF_ROWS = 500, 0.6
-SMALLEST_LEAF = 5
+MIN_LEAF = 5
 # Random splits of a node, of which the best is taken.
 N_CANDIDATES = 20
 # Width of the kernel over the normal scores of 200 rows.
@@ -34,7 +34,7 @@ WIDTH_OF_SCORES = 0.3
 # Rows with the distribution of the column that are added to each leaf.
 _PRIOR_ROWS = 1.0
 # What a content that no other row has counts as, in rows.
-_LEAST_COUNT = 0.1
+_MIN_COUNT = 0.1
 # Levels that a split tells apart, and that are counted to choose one; more share these.
 _N_IN_SET, _N_COUNTED = 64, 16
 _ROUNDS = 3
@@ -51,8 +51,8 @@ def compute_log_ratios(columns: Sequence[FeatureColumn], label: FeatureColumn) -
     ratios = np.zeros((len(label.levels), len(columns)))
     codes = [encode(column) for column in (*columns, label)]
     varied = np.array([j for j, code in enumerate(codes) if code.min() < code.max()], dtype=np.intp)
-    is_possible = len(varied) > 1 and len(ratios) >= 2 * SMALLEST_LEAF
-    if is_possible and len(varied) * FEWEST_TREES <= MOST_TREES:
+    is_possible = len(varied) > 1 and len(ratios) >= 2 * MIN_LEAF
+    if is_possible and len(varied) * MIN_TREES <= MAX_TREES:
         is_level = np.array([column.numbers is None for column in (*columns, label)])
         seeds = (2 * is_level[varied] + (varied == len(columns))).astype(np.uint64)
         of_rows, of_columns = hash_contents([codes[j] for j in varied], seeds)
@@ -102,10 +102,10 @@ class _Forest:
         """Yield columns with the ratio of densities of each of their cells."""
         n_columns, n_rows = self.codes.shape
         rng = np.random.default_rng(0)
-        n_trees = max(min(N_TREES, MOST_TREES // n_columns, _MOST_ROUTED // n_rows), FEWEST_TREES)
+        n_trees = max(min(N_TREES, MAX_TREES // n_columns, _MAX_ROUTED // n_rows), MIN_TREES)
         n_drawn = min(ROWS_OF_A_TREE, int(SHARE_OF_ROWS * n_rows))
         # Many columns at once, because each step of growth has a fixed cost.
-        at_once = max(_MOST_DRAWN // (n_trees * n_drawn), 1)
+        at_once = max(_MAX_DRAWN // (n_trees * n_drawn), 1)
         for same in (asked[self.is_level[asked]], asked[~self.is_level[asked]]):
             for start in range(0, len(same), at_once):
                 some = same[start : start + at_once]
@@ -134,7 +134,7 @@ class _Forest:
         left_out = np.ones((len(own), len(target)), dtype=bool)
         np.put_along_axis(left_out, drawn[own.start : own.stop], False, axis=1)
         ratios, counts = np.zeros(len(target)), left_out.sum(axis=0)
-        at_once = max(_MOST_AT_ONCE // len(target), 1)
+        at_once = max(_MAX_AT_ONCE // len(target), 1)
         for start in range(0, len(own), at_once):
             tree, rows = np.nonzero(left_out[start : start + at_once])
             nodes = trees.route(own.start + start + tree, rows, self.codes)
@@ -300,7 +300,7 @@ class _Target:
         sums = self.sum_over(left)
         squares = (sums**2).sum(axis=1) / np.maximum(n_left, 1)
         squares += ((self.sums - sums) ** 2).sum(axis=1) / np.maximum(n_right, 1)
-        return np.where(np.minimum(n_left, n_right) >= SMALLEST_LEAF, squares, 0.0)
+        return np.where(np.minimum(n_left, n_right) >= MIN_LEAF, squares, 0.0)
 
 
 def _tabulate(leaves: Positions, members: Codes, target: Codes, is_level: bool) -> Floats:
@@ -308,7 +308,7 @@ def _tabulate(leaves: Positions, members: Codes, target: Codes, is_level: bool) 
     kernel = np.eye(N_CODES) if is_level else _make_kernel(target)
     counts = np.bincount(target, minlength=N_CODES)
     # Without the cell itself.
-    overall = np.maximum(counts @ kernel - np.diag(kernel), _LEAST_COUNT) / (len(target) - 1)
+    overall = np.maximum(counts @ kernel - np.diag(kernel), _MIN_COUNT) / (len(target) - 1)
     shape = (int(leaves.max()) + 1, N_CODES)
     alike = np.bincount(leaves * N_CODES + members, minlength=shape[0] * N_CODES).reshape(shape)
     sizes = alike.sum(axis=1, keepdims=True)

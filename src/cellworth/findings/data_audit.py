@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.arguments import Floats, Mask
-from cellworth.data.blocks import list_first, some
+from cellworth.data.blocks import list_first, preview
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
 from cellworth.data.problem import read_target
 from cellworth.data.tables import (
@@ -191,7 +191,7 @@ def _check_protected(protected: Sequence[str], table: Table) -> frozenset[str]:
     if isinstance(protected, str) or not all(str(name) in names for name in protected):
         raise ValueError(
             f"protected must be a list of columns of X, got {protected!r}; the columns of X are "
-            f"{some(names)}."
+            f"{preview(names)}."
         )
     return frozenset(map(str, protected))
 

@@ -26,7 +26,7 @@ from cellworth.findings.finding import Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels
 from cellworth.findings.odd_cells import read_without
 from cellworth.findings.reference_checks import (
-    LEAST_P,
+    MIN_P,
     BothTables,
     Check,
     compare_column,
@@ -45,15 +45,15 @@ _WEIGHTS = {
     "column": 0.4, "cells": 0.1, "rows": 0.25, "labels": 0.1, "pair": 0.05, "copies": 0.05,
     "model": 0.03, "value": 0.02,
 }  # fmt: skip
-_FEWEST_ROWS, _FEWEST_TO_TRAIN = 10, 100
+_MIN_ROWS, _MIN_TO_TRAIN = 10, 100
 # Ends of the blocks: each is predicted by a classifier trained on the blocks before it.
 _BLOCKS = (0.3, 0.475, 0.65, 0.825, 1.0)
 _N_TREES, _ROWS_PER_TREE = 100, 5_000
-_MOST_CLASSES = 100
+_MAX_CLASSES = 100
 # Each table has so many parts to train on, and one more to score the models.
-_N_PARTS, _FEWEST_IN_A_PART = 5, 50
+_N_PARTS, _MIN_IN_A_PART = 5, 50
 # Cells of a part that are valued, and the rows that value them.
-_MOST_VALUED, _N_VALIDATION = 4_000, 100
+_MAX_VALUED, _N_VALIDATION = 4_000, 100
 # Shares of the cells that fit their row least.
 _HIGH = (0.002, 0.01, 0.05, 0.2)
 # A classifier names the columns that it uses, if its p-value is below the first number: those
@@ -89,16 +89,16 @@ def find_differences(
     shared = [at for at, name in enumerate(names) if name in other.names and name not in retyped]
     if not shared:
         return schema
-    wanted = table.only(np.array(shared))
+    wanted = table.select(np.array(shared))
     old = other.names.tolist()
-    other = other.only(np.array([old.index(name) for name in wanted.names.tolist()]))
+    other = other.select(np.array([old.index(name) for name in wanted.names.tolist()]))
     both = BothTables.of(wanted, y, other, y_ref)
     return schema + _list_alarms(list(compare_tables(both)), false_alarms)
 
 
 def compare_tables(both: BothTables) -> Iterator[Check]:
     """Yield all checks."""
-    if min(both.n_new, both.n_ref) < _FEWEST_ROWS:
+    if min(both.n_new, both.n_ref) < _MIN_ROWS:
         return
     n_columns = len(both.columns) + (both.label is not None)
     for column in both.columns:
@@ -108,13 +108,13 @@ def compare_tables(both: BothTables) -> Iterator[Check]:
         for column in both.columns:
             yield compare_pair(both, column, both.label, _WEIGHTS["pair"] / len(both.columns))
     yield compare_copies(both, _WEIGHTS["copies"])
-    if min(both.n_new, both.n_ref) >= _FEWEST_TO_TRAIN:
+    if min(both.n_new, both.n_ref) >= _MIN_TO_TRAIN:
         drawn = both.draw()
         scores = _score_cells(drawn)
         yield from _compare_cells(drawn, scores)
         yield _compare_rows(drawn, scores)
         n_classes = 0 if drawn.classes is None else len(drawn.classes)
-        if drawn.label is not None and n_classes <= _MOST_CLASSES:
+        if drawn.label is not None and n_classes <= _MAX_CLASSES:
             yield _compare_labels(drawn, drawn.label)
             yield from _compare_models(drawn, drawn.label)
 
@@ -159,7 +159,7 @@ def standardize(scores: Floats, is_new: Mask) -> float:
 
 
 def _two_sided(z: float) -> float:
-    return float(np.clip(2.0 * ndtr(-abs(z)), LEAST_P, 1.0))
+    return float(np.clip(2.0 * ndtr(-abs(z)), MIN_P, 1.0))
 
 
 def _score_cells(drawn: BothTables) -> Floats:
@@ -226,7 +226,7 @@ def _compare_rows(drawn: BothTables, scores: Floats) -> Check:
         curves.append(roc_auc_score(block, chances))
         models.append(model)
     z = sum(sums) / np.sqrt(max(len(sums), 1))
-    p_value = float(np.clip(ndtr(-z), LEAST_P, 1.0))
+    p_value = float(np.clip(ndtr(-z), MIN_P, 1.0))
     area = np.mean(curves or [0.5])
     # A few odd rows, or rows that both tables share, leave the area at a half.
     sentence = "A classifier finds rows that are unlike those of the reference."
@@ -316,7 +316,7 @@ def _compare_models(drawn: BothTables, label: ColumnLevels) -> Iterator[Check]:
     rows of both tables. So their scores are draws from one distribution if the tables are alike.
     """
     size = min(drawn.n_new, drawn.n_ref) // (_N_PARTS + 1)
-    if size < _FEWEST_IN_A_PART:
+    if size < _MIN_IN_A_PART:
         return
     sides = [
         np.flatnonzero(drawn.is_new == side)[: size * (_N_PARTS + 1)] for side in (True, False)
@@ -342,7 +342,7 @@ def _compare_values(
     drawn: BothTables, X: Floats, y: NDArray[Any], parts: Positions, held_out: Positions
 ) -> Iterator[Check]:
     """Compare what columns add to the score of nearest neighbors in the parts of each table."""
-    parts = parts[:, : max(_MOST_VALUED // X.shape[1], _FEWEST_IN_A_PART)]
+    parts = parts[:, : max(_MAX_VALUED // X.shape[1], _MIN_IN_A_PART)]
     if drawn.classes is not None:
         # A class that some part lacks cannot be predicted there.
         common = [label for label in np.unique(y) if (y[parts] == label).any(axis=1).all()]
@@ -403,4 +403,4 @@ def compare_means(scores: Floats) -> float:
     if variance <= 1e-24:
         return 1.0
     t = abs(new.mean() - old.mean()) / np.sqrt(variance)
-    return float(np.clip(2.0 * stdtr(2 * len(new) - 2, -t), LEAST_P, 1.0))
+    return float(np.clip(2.0 * stdtr(2 * len(new) - 2, -t), MIN_P, 1.0))

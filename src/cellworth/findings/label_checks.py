@@ -18,10 +18,10 @@ _N_TREES = 200
 # Rows that one tree is trained on, so that large tables take seconds.
 _ROWS_PER_TREE = 5_000
 _N_THREADS, _ROWS_AT_ONCE = 2, 16_384
-_LEAST_CHANCE = 1e-3
+_MIN_CHANCE = 1e-3
 # Labels are doubtful if another one has at least this probability.
 _CONFIDENT = 0.9
-_FEWEST_ROWS = 50
+_MIN_ROWS = 50
 
 
 class LabelScores:
@@ -41,8 +41,8 @@ class LabelScores:
         self._labels = labels
         self.chances: Floats = _predict_by_trees(columns, labels, seed)
         of_own = self.chances[np.arange(len(labels)), labels]
-        own = np.log(np.maximum(of_own, _LEAST_CHANCE))
-        linear = np.log(np.clip(_score_by_ridge(columns, labels, features), _LEAST_CHANCE, 1.0))
+        own = np.log(np.maximum(of_own, _MIN_CHANCE))
+        linear = np.log(np.clip(_score_by_ridge(columns, labels, features), _MIN_CHANCE, 1.0))
         # High where both models find the label unlikely.
         self.scores: Floats = -(own + linear) / 2
 
@@ -89,7 +89,7 @@ def find_wrong_labels(
     ``name`` is what the labels are called; ``features`` are those of the columns and the label, if
     they are known.
     """
-    if len(labels) >= _FEWEST_ROWS and len(classes) > 1:
+    if len(labels) >= _MIN_ROWS and len(classes) > 1:
         yield from LabelScores(columns, labels, features=features).find(classes, name)
 
 

@@ -24,16 +24,16 @@ _DATE_CODES = {
 }  # fmt: skip
 _FACTORS = (10.0, 100.0, 1000.0, 1e6)
 # Probability that some power of ten makes any number fit, up to which it is called the cause.
-_MOST_BY_CHANCE = 0.8
+_MAX_BY_CHANCE = 0.8
 _NORMAL_TAIL = 1.645
 # Gross errors are at least so many standard deviations away from all other numbers.
-_LEAST_STEP = 1.5
+_MIN_STEP = 1.5
 # In heavy tails, they must also be this much farther away than the next number.
 _RELATIVE_STEP = 0.7
-_LEAST_DISTANCE = 4.0
-_MOST_OUTSIDE = 0.02
+_MIN_DISTANCE = 4.0
+_MAX_OUTSIDE = 0.02
 _DOUBTFUL = 0.4
-_FEWEST_ROWS, _ENOUGH_ROWS = 20, 100
+_MIN_ROWS, _ENOUGH_ROWS = 20, 100
 _SHARE_OF_NAMES = 0.9
 _SHORTEST_NAME, _DENSEST = 5, 2
 _NAMES = re.compile(
@@ -44,7 +44,7 @@ _NAMES = re.compile(
 
 def check_numbers(column: ColumnLevels) -> Iterator[Finding]:
     """Yield what is wrong with the numbers or dates of one column."""
-    if column.kind == "text" or column.n_known < _FEWEST_ROWS or len(column.levels) < 4:
+    if column.kind == "text" or column.n_known < _MIN_ROWS or len(column.levels) < 4:
         return
     if column.kind == "number" and are_names(column):
         return
@@ -87,7 +87,7 @@ class Bulk:
         """Measure the numbers; zeros are left out if most numbers are 0."""
         if counts[levels == 0].sum() > 0.5 * counts.sum():
             levels, counts = levels[levels != 0], counts[levels != 0]
-        if counts.sum() < _FEWEST_ROWS or len(levels) < 4:
+        if counts.sum() < _MIN_ROWS or len(levels) < 4:
             return None
         unit = float(_quantiles(np.sort(np.abs(levels)), _sort_counts(levels, counts), [0.5])[0])
         found = [cls._on_scale(levels, counts, each) for each in (0.0, unit)]
@@ -148,14 +148,14 @@ def _outside(levels: Floats, counts: Integers, far: Floats, sign: int) -> set[in
     """Return the levels beyond a wide step on one side."""
     order = np.arange(len(levels))[::-sign]
     beyond: set[int] = set()
-    n_beyond, limit = 0, max(3, _MOST_OUTSIDE * counts.sum())
+    n_beyond, limit = 0, max(3, _MAX_OUTSIDE * counts.sum())
     for position, level in enumerate(order[:-1].tolist()):
         n_beyond += int(counts[level])
-        if n_beyond > limit or sign * far[level] < _LEAST_DISTANCE:
+        if n_beyond > limit or sign * far[level] < _MIN_DISTANCE:
             break
         following = order[position + 1]
         step = sign * (far[level] - far[following])
-        if step >= max(_LEAST_STEP, _RELATIVE_STEP * sign * far[following]):
+        if step >= max(_MIN_STEP, _RELATIVE_STEP * sign * far[following]):
             beyond = set(order[: position + 1].tolist())
     return beyond
 
@@ -228,7 +228,7 @@ def _describe_outside(
 def _find_factor(numbers: Floats, bulk: Bulk) -> float | None:
     """Return the factor that makes numbers fit, if it would not for nearly all numbers."""
     decades = np.log10(bulk.high / bulk.low) if bulk.low > 0 else np.inf
-    if min(decades, 1.0) ** len(numbers) > _MOST_BY_CHANCE:
+    if min(decades, 1.0) ** len(numbers) > _MAX_BY_CHANCE:
         return None
     for factor in (*_FACTORS, *(1.0 / each for each in _FACTORS)):
         scaled = numbers / factor

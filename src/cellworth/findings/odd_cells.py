@@ -25,13 +25,13 @@ from cellworth.findings.finding import Action, Finding
 from cellworth.findings.levels import ColumnLevels
 
 # A single cell is never certain to be wrong.
-_LEAST_FALSE_RATE = 0.2
+_MIN_FALSE_RATE = 0.2
 _TAIL = 0.005
 # Tails may be longer than they seem.
 _CAUTION = 3.0
 # In smaller tables, too few cells are in the tail.
-_FEWEST_CELLS = 4_000
-MOST_LISTED = 100
+_MIN_CELLS = 4_000
+MAX_LISTED = 100
 
 
 class OddCells:
@@ -59,7 +59,7 @@ class OddCells:
         """Features of the columns and the label."""
         return self._evidence.features
 
-    def list(self, k: int = MOST_LISTED) -> Iterator[Finding]:
+    def list(self, k: int = MAX_LISTED) -> Iterator[Finding]:
         """Yield the k cells with the highest scores."""
         order = np.argsort(-self.scores, axis=None, kind="stable")[:k]
         order = order[self.scores.ravel()[order] > 0]
@@ -80,11 +80,11 @@ class OddCells:
         and only cells beyond that are probably wrong.
         """
         low, high = np.quantile(self.scores, [1 - 10 * _TAIL, 1 - _TAIL])
-        if high <= low or self.scores.size < _FEWEST_CELLS:
+        if high <= low or self.scores.size < _MIN_CELLS:
             return np.ones(len(scores))
         expected = self.scores.size * _TAIL * 10.0 ** -((scores - high) / (high - low))
         rates = _CAUTION * expected / np.arange(1, len(scores) + 1)
-        return np.clip(np.minimum.accumulate(rates[::-1])[::-1], _LEAST_FALSE_RATE, 1.0)
+        return np.clip(np.minimum.accumulate(rates[::-1])[::-1], _MIN_FALSE_RATE, 1.0)
 
     def _describe(self, row: int, column: int, cell: Any, typical: Any, rate: float) -> Finding:
         evidence = self._evidence

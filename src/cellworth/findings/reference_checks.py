@@ -27,12 +27,12 @@ from cellworth.findings.table_checks import find_first_equal, hash_rows, is_id
 # Rows of each table that scores and the classifier use.
 ROWS_DRAWN = 20_000
 _TAILS = (0.001, 0.005, 0.02, 0.05)
-_FEWEST_OF_A_LEVEL, _MOST_LEVELS = 8, 200
-_FEWEST_EXPECTED = 5.0
-LEAST_P = 1e-300
+_MIN_OF_A_LEVEL, _MAX_LEVELS = 8, 200
+_MIN_EXPECTED = 5.0
+MIN_P = 1e-300
 # Rows of a set are listed if it is at least this many times as frequent as in the reference.
 _CLEAR = 5.0
-_MOST_BINS = 10
+_MAX_BINS = 10
 # A p-value above which distributions are called alike.
 _ALIKE = 0.01
 _NOTHING: Positions = np.zeros(0, dtype=np.intp)
@@ -117,7 +117,7 @@ class BothTables:
         n_new = self.n_new if among is None else int((among & self.is_new).sum())
         above = hypergeom.sf(inside_new - 1, n, inside, n_new)
         below = hypergeom.cdf(inside_new, n, inside, n_new)
-        return np.asarray(np.clip(2.0 * np.minimum(above, below), LEAST_P, 1.0))
+        return np.asarray(np.clip(2.0 * np.minimum(above, below), MIN_P, 1.0))
 
     def test_set(self, mask: Mask, among: Mask | None = None) -> float:
         """Return the two-sided p-value for the number of new rows in a set."""
@@ -298,17 +298,17 @@ def compute_order_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:
         return 1.0
     distance = np.abs(np.cumsum(new / n_new - old / n_old)).max()
     p_value = kolmogorov(distance * np.sqrt(n_new * n_old / (n_new + n_old)))
-    return float(np.clip(p_value, LEAST_P, 1.0))
+    return float(np.clip(p_value, MIN_P, 1.0))
 
 
 def compute_counts_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:
     """Return the chi-square p-value for counts of levels, the rare ones taken together."""
     total = (new + old).astype(np.float64)
     share = min(new.sum(), old.sum()) / max(total.sum(), 1.0)
-    rare = total * share < _FEWEST_EXPECTED
+    rare = total * share < _MIN_EXPECTED
     sides = [np.append(side[~rare], side[rare].sum()).astype(np.float64) for side in (new, old)]
     total = sides[0] + sides[1]
-    kept = total * share >= _FEWEST_EXPECTED
+    kept = total * share >= _MIN_EXPECTED
     if kept.sum() < 2:
         return 1.0
     sides, total = [side[kept] for side in sides], total[kept]
@@ -316,7 +316,7 @@ def compute_counts_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:
     statistic = sum(
         float(((side - mean) ** 2 / mean).sum()) for side, mean in zip(sides, expected, strict=True)
     )
-    return float(np.clip(chi2.sf(statistic, int(kept.sum()) - 1), LEAST_P, 1.0))
+    return float(np.clip(chi2.sf(statistic, int(kept.sum()) - 1), MIN_P, 1.0))
 
 
 def _describe_shares(column: ColumnLevels, here: Floats, there: Floats) -> Finding:
@@ -342,8 +342,8 @@ def _show(column: ColumnLevels, level: int) -> str:
 
 def _compare_levels(both: BothTables, column: ColumnLevels, new: Integers) -> tuple[float, Finding]:
     """Compare the frequency of single contents."""
-    tried = np.argsort(-column.counts, kind="stable")[:_MOST_LEVELS]
-    tried = tried[column.counts[tried] >= _FEWEST_OF_A_LEVEL]
+    tried = np.argsort(-column.counts, kind="stable")[:_MAX_LEVELS]
+    tried = tried[column.counts[tried] >= _MIN_OF_A_LEVEL]
     if len(tried) == 0:
         return 1.0, make_finding("drift", column, "")
     p_values = both.test_sets(column.counts[tried], new[tried], column.codes != MISSING)
@@ -417,7 +417,7 @@ def compare_copies(both: BothTables, weight: float) -> Check:
         "at random between table and reference.",
         Action("drop rows", text="drop the copies"), 1.0,
     )  # fmt: skip
-    return Check("copies", weight, max(p_value, LEAST_P), finding)
+    return Check("copies", weight, max(p_value, MIN_P), finding)
 
 
 def expect_copies(sizes: Integers, share: float) -> tuple[float, float]:
@@ -461,11 +461,11 @@ def _bin(column: ColumnLevels) -> Integers:
     """Return bins: intervals of numbers, frequent levels and the rest, and missing values."""
     if len(column.levels) == 0:
         return np.zeros(column.n_rows, dtype=np.int64)
-    if len(column.levels) <= _MOST_BINS:
+    if len(column.levels) <= _MAX_BINS:
         bins = np.arange(len(column.levels))
     elif column.kind == "text":
         ranks = np.argsort(np.argsort(-column.counts, kind="stable"), kind="stable")
-        bins = np.minimum(ranks, _MOST_BINS - 1)
+        bins = np.minimum(ranks, _MAX_BINS - 1)
     else:
-        bins = (np.cumsum(column.counts) - 1) * _MOST_BINS // column.n_known
+        bins = (np.cumsum(column.counts) - 1) * _MAX_BINS // column.n_known
     return np.append(bins, bins.max() + 1).astype(np.int64)[column.codes]

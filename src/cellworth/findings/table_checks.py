@@ -11,36 +11,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Integers, Mask, Positions
-from cellworth.data.blocks import list_first, some
+from cellworth.data.blocks import list_first, preview
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels
 from cellworth.findings.number_checks import are_names, format_number
 from cellworth.findings.text_checks import simplify_text
 from cellworth.valuers.data_checks import ColumnCells, ColumnFit, fit_columns, mix_bits
 
-_FEWEST_IDS, _NAMED = 20, 5
+_MIN_IDS, _NAMED = 20, 5
 _SHARE_OF_IDS = 0.99
 _NOTHING: Positions = np.zeros(0, dtype=np.intp)
 # Rows from which dependencies are guessed; they are then counted on all rows.
 _ROWS_TRIED = 20_000
-_PAIRS_TRIED, _FEWEST_PAIRS, _LEAST_AGREEMENT = 500, 20, 0.75
-_MOST_VIOLATIONS = 0.08
+_PAIRS_TRIED, _MIN_PAIRS, _MIN_AGREEMENT = 500, 20, 0.75
+_MAX_VIOLATIONS = 0.08
 # At least this share of rows must be in groups of several rows.
-_LEAST_COVERED = 0.5
-_FEWEST_OTHERS = 2
+_MIN_COVERED = 0.5
+_MIN_OTHERS = 2
 # Share of the other rows of a group that must agree.
 _AGREEMENT = 0.75
 # A dependency must miss so much less often than the most frequent level of the column does.
-_LEAST_LIFT = 3.0
+_MIN_LIFT = 3.0
 # Cells that the most frequent level would miss and a key does not.
-_FEWEST_DETERMINED = 20
-_FEWEST_LEVELS = 3
+_MIN_DETERMINED = 20
+_MIN_LEVELS = 3
 # Columns in which near copies agree least by chance, which tell them from coincidence.
 _N_TELLING, _N_MOST_TELLING = 8, 3
-_FEWEST_COLUMNS = 3
+_MIN_COLUMNS = 3
 # Near copies must be this many times as many as chance makes, and in at most this share of rows.
-_TIMES_CHANCE, _MOST_NEAR = 20.0, 0.2
-_FEWEST_SORTED = 50
+_TIMES_CHANCE, _MAX_NEAR = 20.0, 0.2
+_MIN_SORTED = 50
 
 
 def check_columns(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
@@ -68,7 +68,7 @@ def _describe_columns(
 
 def is_id(column: ColumnLevels) -> bool:
     """Return whether contents are all different, and are strings or integers."""
-    if column.n_known < _FEWEST_IDS or len(column.levels) < _SHARE_OF_IDS * column.n_known:
+    if column.n_known < _MIN_IDS or len(column.levels) < _SHARE_OF_IDS * column.n_known:
         return False
     if column.kind == "text":
         return True
@@ -122,7 +122,7 @@ def find_repeated_rows(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     if len(copies):
         expected = _expect_copies(used)
         without = [column.name for column in columns if is_id(column)]
-        but = f", {some(without)} left out" if without else ""
+        but = f", {preview(without)} left out" if without else ""
         yield Finding(
             "repeated rows", tuple(column.name for column in used), copies,
             f"{_count_rows(len(copies), 'repeat')} an earlier row{but}.",
@@ -152,14 +152,15 @@ def _chance_of_agreement(column: ColumnLevels) -> float:
 def find_near_copies(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     """Yield rows that repeat an earlier one but for one cell, or for spelling and rounding."""
     used = [column for column in columns if not is_id(column)]
-    if len(used) < _FEWEST_COLUMNS:
+    if len(used) < _MIN_COLUMNS:
         return
     found = {used[j].name: rows for j, rows in RowSums(used).find_pairs().items()}
     if found:
         names, sizes = tuple(found), [len(rows) for rows in found.values()]
         yield Finding(
             "near copies", names, np.concatenate(list(found.values())),
-            f"{_count_rows(sum(sizes), 'repeat')} an earlier row but for a cell of {some(names)}.",
+            f"{_count_rows(sum(sizes), 'repeat')} an earlier row but for a cell of "
+            f"{preview(names)}.",
             Action("check", text="check whether one of both is a wrong copy"), 0.3,
             positions=np.repeat(np.arange(len(sizes)), sizes),
         )  # fmt: skip
@@ -231,7 +232,7 @@ class RowSums:
         if len(self._sides) > 1:
             # The first one is a row of the table if there is any.
             later = later & ~self._is_own & self._is_own[first]
-        if later.sum() > max(_MOST_NEAR * len(hashes), 1):
+        if later.sum() > max(_MAX_NEAR * len(hashes), 1):
             return _NOTHING
         rows = self._rows[later]
         by_chance = any(
@@ -319,14 +320,14 @@ def find_shared_rows(
             Action("drop rows", text="drop them from X, or the scores are too good"),
             expected / (expected + 0.2 * len(shared)),
         )  # fmt: skip
-    if len(pairs) >= _FEWEST_COLUMNS:
+    if len(pairs) >= _MIN_COLUMNS:
         near = RowSums(own, validation=[pair[1] for pair in pairs]).find_pairs()
         if near:
             n_near = len(np.unique(np.concatenate(list(near.values()))))
             yield Finding(
                 "validation rows in X", names, _NOTHING,
                 f"{n_near:,} of {len(theirs):,} validation rows are also in X but for one cell "
-                f"({some([names[j] for j in near])}).",
+                f"({preview([names[j] for j in near])}).",
                 Action("check", text="check whether they are copies; then the scores are too good"),
                 0.3,
             )  # fmt: skip
@@ -360,7 +361,7 @@ def find_leaks(
     for fit in fit_columns(cells, names, target, of_classes=of_classes):
         if fit.is_leak:
             yield _describe_leak(fit)
-    if of_classes and len(target) >= _FEWEST_SORTED:
+    if of_classes and len(target) >= _MIN_SORTED:
         yield from _find_sorted(np.unique(target, return_inverse=True)[1])
 
 
@@ -398,7 +399,7 @@ def find_violations(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     candidates = _find_candidates(columns, tried)
     strict: list[Dependency] = []
     for column, keys in zip(columns, candidates, strict=True):
-        if len(column.levels) < _FEWEST_LEVELS or column.n_known < 0.3 * n_rows:
+        if len(column.levels) < _MIN_LEVELS or column.n_known < 0.3 * n_rows:
             continue
         found = [Dependency.of(key, column, tried) for key in keys]
         usable = [each for each in found if each is not None and each.is_strict]
@@ -431,12 +432,12 @@ def _find_candidates(columns: Sequence[ColumnLevels], rows: Positions) -> list[l
         own = codes[:, position]
         order = np.argsort(own, kind="stable")
         same = np.flatnonzero((own[order[1:]] == own[order[:-1]]) & (own[order[1:]] != MISSING))
-        if len(same) < _FEWEST_PAIRS:
+        if len(same) < _MIN_PAIRS:
             continue
         same = same[:: max(len(same) // _PAIRS_TRIED, 1)]
         one, other = codes[order[same]], codes[order[same + 1]]
         known = (one != MISSING) & (other != MISSING)
-        agree = ((one == other) & known).sum(axis=0) >= _LEAST_AGREEMENT * known.sum(axis=0)
+        agree = ((one == other) & known).sum(axis=0) >= _MIN_AGREEMENT * known.sum(axis=0)
         agree[position] = False
         for column in np.flatnonzero(agree).tolist():
             found[column].append(key)
@@ -455,8 +456,8 @@ def _explains(other: Dependency, one: Dependency) -> bool:
 def _can_determine(column: ColumnLevels) -> bool:
     """Return whether most rows share their level with some others, and not with most."""
     counts = column.counts
-    covered = counts[counts > _FEWEST_OTHERS].sum()
-    return len(counts) >= _FEWEST_LEVELS and covered >= _LEAST_COVERED * column.n_rows
+    covered = counts[counts > _MIN_OTHERS].sum()
+    return len(counts) >= _MIN_LEVELS and covered >= _MIN_COVERED * column.n_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -494,9 +495,9 @@ class Dependency:
         others = sizes[group] - 1
         agrees = levels[usable] == best[group]
         votes = best_count[group] - agrees
-        covered = others >= _FEWEST_OTHERS
+        covered = others >= _MIN_OTHERS
         n_covered = int(covered.sum())
-        if n_covered < _LEAST_COVERED * usable.sum() or n_covered < 20:
+        if n_covered < _MIN_COVERED * usable.sum() or n_covered < 20:
             return None
         wrong: Mask = covered & ~agrees & (votes >= _AGREEMENT * others)
         missed = float((covered & ~agrees).sum()) / n_covered
@@ -507,10 +508,10 @@ class Dependency:
     @property
     def is_strict(self) -> bool:
         """Whether violations are few, in themselves and beside the most frequent level."""
-        few = self.violation_rate <= _MOST_VIOLATIONS
+        few = self.violation_rate <= _MAX_VIOLATIONS
         n_determined = (self.base_rate - self.violation_rate) * self.n_covered
-        is_better = self.violation_rate * _LEAST_LIFT <= self.base_rate
-        return few and is_better and n_determined >= _FEWEST_DETERMINED
+        is_better = self.violation_rate * _MIN_LIFT <= self.base_rate
+        return few and is_better and n_determined >= _MIN_DETERMINED
 
     def describe(self) -> Finding:
         """Return the finding."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from cellworth.data.blocks import list_first, some
+from cellworth.data.blocks import list_first, preview
 from cellworth.findings.finding import Action, Finding, count_cells
 from cellworth.findings.levels import SHARE_OF_NUMBERS, ColumnLevels
 from cellworth.valuation.column_info import (
@@ -29,7 +29,7 @@ _MISSING_WORDS = {
     "no data", "not known", "undefined", "unspecified", "tbd", "#ref!", "#value!", "#div/0!",
 }  # fmt: skip
 _FALSE_MARK, _FALSE_WORD = 0.02, 0.4
-_MOST_LEVELS = 5_000
+_MAX_LEVELS = 5_000
 _EXAMPLES = 3
 # Characters of a text that was decoded with another encoding than it was encoded with.
 _GARBLED = re.compile("\ufffd|[\u0080-\u009f]|Ã[\u0080-\u00bf©¨¤¶¼±³¡­]|â€|Â[\u00a0-\u00bf]|ï¿½")
@@ -169,7 +169,7 @@ def _describe_numbers(
         # Most numbers are plain, some have a unit.
         odd = [level for unit, own in by_unit.items() if unit for level in own]
         rows = column.rows_of(odd)
-        units = some([unit for unit in sizes if unit])
+        units = preview([unit for unit in sizes if unit])
         yield Finding(
             "mixed formats", (column.name,), rows,
             f"{len(rows):,} of {sum(sizes.values()):,} numbers in {column.name} end in {units}, "
@@ -178,7 +178,7 @@ def _describe_numbers(
         )  # fmt: skip
         return
     rows = column.rows_of(levels)
-    units = "" if not any(sizes) else f" with {some([unit for unit in sizes if unit])}"
+    units = "" if not any(sizes) else f" with {preview([unit for unit in sizes if unit])}"
     yield Finding(
         "numbers as text", (column.name,), rows,
         f"{column.name} holds numbers as text{units} ({len(rows):,} cells).",
@@ -288,7 +288,7 @@ def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iter
     """Yield rare levels that are a few letters away from a frequent one, except known ones."""
     words = np.array([_is_word(text) for text in column.strings], dtype=bool)
     order = np.argsort(-column.counts, kind="stable")
-    order = order[words[order]][:_MOST_LEVELS]
+    order = order[words[order]][:_MAX_LEVELS]
     frequent = order[column.counts[order] >= 5]
     if len(frequent) == 0 or len(order) < 2:
         return

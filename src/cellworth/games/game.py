@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cellworth.data.arguments import Floats, Mask
-from cellworth.data.blocks import some
+from cellworth.data.blocks import preview
 from cellworth.data.io import describe
 from cellworth.sampling.moments import DetailedUtility, Deviations, Tally
 from cellworth.sampling.samplers import ExhaustiveTasks
@@ -142,8 +142,9 @@ def compute_utility(game: Game, rows: Mask, columns: Mask) -> float:
     utility = _number(getattr(game, "detailed_value", game.value)(rows, columns))
     if not math.isfinite(utility):
         raise ValueError(
-            f"the game returned {utility} for {rows.sum()} rows ({some(np.flatnonzero(rows))}) and "
-            f"{columns.sum()} columns ({some(np.flatnonzero(columns))}); every utility must be "
+            f"the game returned {utility} for {rows.sum()} rows "
+            f"({preview(np.flatnonzero(rows))}) and "
+            f"{columns.sum()} columns ({preview(np.flatnonzero(columns))}); every utility must be "
             "a finite number."
         )
     return utility

@@ -17,7 +17,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
 from cellworth.data.arguments import CrossValidation, Mask, Model, Positions, Scoring, check_count
-from cellworth.data.blocks import Blocks, Groups, add_label_column, some
+from cellworth.data.blocks import Blocks, Groups, add_label_column, preview
 from cellworth.data.io import describe
 from cellworth.data.problem import Fold, GroupedFolds, Problem, check_weights
 from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
@@ -45,7 +45,7 @@ from cellworth.sampling.moments import DetailedUtility
 
 ErrorPolicy = Literal["fallback", "raise"]
 # Validation cells that are cached, for the sets of columns used last.
-_MOST_CELLS_AT_HAND = 2**23
+_MAX_CELLS_AT_HAND = 2**23
 
 
 class FoldScore(NamedTuple):
@@ -331,7 +331,7 @@ class ModelGame:
         kept = np.zeros(len(table.names), dtype=bool)
         kept[positions] = True
         models = [
-            for_columns(model, table.names, kept, lambda: table.only(positions).native)
+            for_columns(model, table.names, kept, lambda: table.select(positions).native)
             for model in self._models
         ]
         return _View(
@@ -394,8 +394,8 @@ class ModelGame:
     def _explain_failure(self, message: str, train: Positions, positions: Positions) -> str:
         rows, columns = self.problem.table.row_ids[train], self.problem.table.names[positions]
         return (
-            f"the model failed on {len(rows)} rows ({some(rows)}) and {len(columns)} columns "
-            f"({some(columns)}): {message}. Fix it, or pass error='fallback' to use a constant "
+            f"the model failed on {len(rows)} rows ({preview(rows)}) and {len(columns)} columns "
+            f"({preview(columns)}): {message}. Fix it, or pass error='fallback' to use a constant "
             "predictor instead."
         )
 
@@ -479,7 +479,7 @@ class _Views:
 
 def _n_views(problem: Problem) -> int:
     cells = sum(fold.table.shape[0] * fold.table.shape[1] for fold in problem.folds)
-    return max(1, _MOST_CELLS_AT_HAND // cells)
+    return max(1, _MAX_CELLS_AT_HAND // cells)
 
 
 def _own(table: Any) -> Any:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Positions
 from cellworth.data.problem import Fold
-from cellworth.sampling.moments import LEAST_DEVIATIONS, Deviations, widening
+from cellworth.sampling.moments import MIN_DEVIATIONS, Deviations, widening
 
 # Most deviations of a utility; with more rows, rows share groups at random.
-MOST_GROUPS = 256
+MAX_GROUPS = 256
 # Number of bootstrap resamples for scorers without a closed form.
-N_RESAMPLES = LEAST_DEVIATIONS
+N_RESAMPLES = MIN_DEVIATIONS
 _TRIES = 100
 _RESPONSES = ("predict", "predict_proba", "decision_function")
 
@@ -181,7 +181,7 @@ class ValidationScorer:
     Every utility gets a vector of deviations. The squared validation error of a weighted sum of
     utilities is the sum of squares of the weighted sum of their deviations. If the scorer is a
     mean over rows, or a smooth function of such means, the deviation of a row is its influence
-    divided by the number of rows; rows are assigned to ``MOST_GROUPS`` groups at random. For other
+    divided by the number of rows; rows are assigned to ``MAX_GROUPS`` groups at random. For other
     scorers, deviations are those of ``N_RESAMPLES`` bootstrap scores from their mean.
 
     Parameters
@@ -210,7 +210,7 @@ class ValidationScorer:
 
     @property
     def _n_groups(self) -> int:
-        return min(self._n_rows, MOST_GROUPS)
+        return min(self._n_rows, MAX_GROUPS)
 
     @cached_property
     def _scale(self) -> float:
@@ -274,7 +274,7 @@ class ValidationScorer:
 def _assign_groups(rows: Positions, rng: np.random.Generator) -> Positions:
     """Return the group of each row; it is the same in all folds."""
     distinct, positions = np.unique(rows, return_inverse=True)
-    groups = rng.permutation(len(distinct)) % MOST_GROUPS
+    groups = rng.permutation(len(distinct)) % MAX_GROUPS
     return np.asarray(groups[positions])
 
 

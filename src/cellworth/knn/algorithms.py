@@ -71,9 +71,9 @@ from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.valuation.storage import GROUP_ROWS, write_groups
 
 # Sums by code and query that are kept: the driver holds those of all shards.
-_MOST_QUERY_SUMS = 2**24
+_MAX_QUERY_SUMS = 2**24
 # Rows times coalitions of some queries in bins of which two bytes are kept.
-_MOST_KEPT = 2**25
+_MAX_KEPT = 2**25
 # Values of cells, shape (n_draws, n_results, n_rows), and totals of queries.
 _Valued = tuple[NDArray[Any], QueryTotals]
 
@@ -269,8 +269,8 @@ class QueryTasks:
         # Some queries at a time, so that what is kept of them takes little memory.
         n_pairs = int(np.diff(drawn.steps.starts).max()) * task.n_draws
         at_once, keep = len(piece.queries), None
-        if ranker.keeps(drawn) and n_pairs * shard.n_rows <= _MOST_KEPT:
-            at_once = min(_MOST_KEPT // (n_pairs * shard.n_rows), at_once)
+        if ranker.keeps(drawn) and n_pairs * shard.n_rows <= _MAX_KEPT:
+            at_once = min(_MAX_KEPT // (n_pairs * shard.n_rows), at_once)
             keep = np.empty((at_once * n_pairs, shard.n_rows), dtype=np.uint16)
         grouped = np.zeros((task.n_draws, schedule.n_results, shard.n_rows), dtype=np.int64)
         alone = np.zeros_like(grouped[0])
@@ -581,7 +581,7 @@ class KNNShardAlgorithm:
     def observes_codes(self) -> bool:
         """Whether sums by code and query are kept; they would be too large for many codes."""
         n_queries = sum(part.n_queries for part in self.schedule.parts if part.observed)
-        return self.codes is not None and len(self.codes.names) * n_queries <= _MOST_QUERY_SUMS
+        return self.codes is not None and len(self.codes.names) * n_queries <= _MAX_QUERY_SUMS
 
     def write(
         self, rows: NumberedShard, state: ShardState, shard: int, folder: AnyPath

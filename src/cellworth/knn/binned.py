@@ -31,14 +31,14 @@ from cellworth.sampling.statistics import NumberSummary
 
 # Capacity for nearest rows, relative to the expected number; if it is too small, count repeats.
 _CAPACITY = 3
-_LEAST_CAPACITY = 64
+_MIN_CAPACITY = 64
 _SAMPLE_SHARE = 16
-_LEAST_SAMPLE, _MOST_SAMPLE = 1024, 32768
+_MIN_SAMPLE, _MAX_SAMPLE = 1024, 32768
 # Beyond 32 million rows, the sample has one row in this many. With a fixed sample, the number of
 # nearest rows would grow with the table.
 _LARGE_SHARE = 1024
 # The nearest rows must include this many rows of the sample, to determine where they end.
-_LEAST_NEAREST_IN_SAMPLE = 8
+_MIN_NEAREST_IN_SAMPLE = 8
 _MARGIN = 50
 
 
@@ -246,7 +246,7 @@ def n_nearest(bins: BinnedRanks, n_rows: int, n_neighbors: int) -> int:
 
     If these are most rows, all rows are ranked exactly: bins for the rest would save little.
     """
-    in_sample = math.ceil(_LEAST_NEAREST_IN_SAMPLE * n_rows / _sample_size(n_rows))
+    in_sample = math.ceil(_MIN_NEAREST_IN_SAMPLE * n_rows / _sample_size(n_rows))
     nearest = max(bins.nearest, in_sample, 2 * n_neighbors + _MARGIN)
     return max(nearest, n_rows) if 2 * nearest > n_rows else nearest
 
@@ -494,7 +494,7 @@ class Ranker:
 
         batch, steps, ends = prepared.batch, prepared.drawn.steps, prepared.ends
         expected = math.ceil(self.n_nearest * shard.n_rows / self.n_rows)
-        capacity = min(_CAPACITY * expected + _LEAST_CAPACITY, shard.n_rows)
+        capacity = min(_CAPACITY * expected + _MIN_CAPACITY, shard.n_rows)
         is_class = self.target_scale is None
         # One bin after each edge, and one for the distance of the first edge alone.
         n_pairs, n_bins = len(ends), ends.shape[1] + 1
@@ -747,8 +747,8 @@ def sample_positions(n_rows: int) -> Positions:
 
 
 def _sample_size(n_rows: int) -> int:
-    most = max(_MOST_SAMPLE, n_rows // _LARGE_SHARE)
-    return min(n_rows, max(min(n_rows // _SAMPLE_SHARE, most), _LEAST_SAMPLE))
+    most = max(_MAX_SAMPLE, n_rows // _LARGE_SHARE)
+    return min(n_rows, max(min(n_rows // _SAMPLE_SHARE, most), _MIN_SAMPLE))
 
 
 def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) -> Floats | None:

@@ -26,8 +26,8 @@ from cellworth.data.arguments import (
     Labels,
     Scale,
 )
-from cellworth.data.blocks import is_missing, some
-from cellworth.data.tables import LARGEST_EXACT, Table
+from cellworth.data.blocks import is_missing, preview
+from cellworth.data.tables import MAX_EXACT, Table
 from cellworth.sampling.statistics import NumberSummary
 
 # Largest distance in a column, a thousand scales squared. Integers that hold larger distances
@@ -35,7 +35,7 @@ from cellworth.sampling.statistics import NumberSummary
 FARTHEST = 1e6
 # Mean squared distance of two rows in a column of unit variance; categories are scaled to it.
 _MEAN_DISTANCE = 2.0
-_MOST_PAIRS = 2**24
+_MAX_PAIRS = 2**24
 _NESTED = (list, dict, set, np.ndarray)
 _NARROWEST = 1e-100
 # Pairs of percentiles, and their difference in a standard normal distribution.
@@ -95,7 +95,7 @@ def check_column_types(
         if name not in names.tolist():
             raise ValueError(
                 f"column_types must name columns of X, got {name!r}; "
-                f"the columns of X are {some(names)}."
+                f"the columns of X are {preview(names)}."
             )
         if not callable(kind) and kind not in get_args(ColumnType):
             raise ValueError(
@@ -186,8 +186,8 @@ def list_cells(cells: NDArray[Any], name: Any) -> list[Any]:
     nested = next((cell for cell in listed if isinstance(cell, _NESTED)), None)
     if nested is not None:
         raise TypeError(
-            f"cells of column {name!r} must be comparable, got {some([nested])}; drop the column, "
-            "or convert it to numbers or strings."
+            f"cells of column {name!r} must be comparable, got {preview([nested])}; drop "
+            "the column, or convert it to numbers or strings."
         )
     return [None if is_missing(cell) else cell for cell in listed]
 
@@ -285,7 +285,7 @@ def _subtract_first(sides: list[NDArray[Any]]) -> list[Floats]:
     integral = all(side.dtype.kind in "iu" for side in sides)
     if (
         integral
-        and max(abs(int(end)) for side in sides for end in (side.min(), side.max())) > LARGEST_EXACT
+        and max(abs(int(end)) for side in sides for end in (side.min(), side.max())) > MAX_EXACT
     ):
         # Large integers that differ by 1 may be the same float, but their differences are exact.
         first = int(sides[0].min())
@@ -383,9 +383,9 @@ def _read_coded(
     counts = Counter(cell for cell in sides[0] if cell is not None)
     rows = list(counts)
     queries = list(dict.fromkeys(c for c in chain.from_iterable(sides[1:]) if c is not None))
-    if len(rows) * max(len(rows), len(queries)) > _MOST_PAIRS:
+    if len(rows) * max(len(rows), len(queries)) > _MAX_PAIRS:
         raise ValueError(
-            f"column {name!r} must have at most {_MOST_PAIRS:,} pairs of distinct values for a "
+            f"column {name!r} must have at most {_MAX_PAIRS:,} pairs of distinct values for a "
             f"distance function, got {len(rows)} values in training rows and {len(queries)} in "
             "validation rows; round or group them."
         )

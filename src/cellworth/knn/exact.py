@@ -24,14 +24,14 @@ FewArrays = tuple[Integers, Integers, Floats, Floats, Integers]
 _NOTHING, _PREVIOUS, _EVERYTHING = 0, 1, 2
 # Keys that are sorted together if a matrix product follows, which is fast for many lines.
 _KEYS_AT_ONCE = 2**18
-_LEAST_AT_ONCE = 16
+_MIN_AT_ONCE = 16
 # Keys that are sorted together if not: with two lines of values they stay in a core's cache.
 _FEW_KEYS_AT_ONCE = 2**16
 # Weights that are not 0, up to which no matrix product is needed: a prefix of an order has two.
 _FEW_PER_COALITION = 2
 _KEPT_PAYLOADS = 8
 # Floats below are not normal numbers, which some libraries tell the processor to take for 0.
-_LEAST_NORMAL_BITS = 2**52
+_MIN_NORMAL_BITS = 2**52
 # Sums up to this rank are tabulated.
 _HEAD = 65_536
 
@@ -184,7 +184,7 @@ class TrainingRows:
 
     @cached_property
     def _shifted_positions(self) -> Integers:
-        return (np.arange(self.n_rows, dtype=np.int64) << 1) + _LEAST_NORMAL_BITS
+        return (np.arange(self.n_rows, dtype=np.int64) << 1) + _MIN_NORMAL_BITS
 
     @cached_property
     def _targets(self) -> Floats:
@@ -287,7 +287,7 @@ class TrainingRows:
         return np.asarray(self._find_distances(keys) <= radius.limit)
 
     def _find_distances(self, keys: Integers) -> Integers:
-        return (keys - _LEAST_NORMAL_BITS) >> self.shift
+        return (keys - _MIN_NORMAL_BITS) >> self.shift
 
     @property
     def n_votes(self) -> int:
@@ -456,7 +456,7 @@ class CoalitionBatches:
         """Divide coalitions into batches for tables of n_rows rows."""
         n_coalitions, n_results = len(members), weights.shape[1]
         if np.count_nonzero(weights) > _FEW_PER_COALITION * n_coalitions + n_results:
-            batches = _divide(n_coalitions, max(_KEYS_AT_ONCE // n_rows, _LEAST_AT_ONCE))
+            batches = _divide(n_coalitions, max(_KEYS_AT_ONCE // n_rows, _MIN_AT_ONCE))
             steps = [find_steps(members[batch]) for batch in batches]
             return cls(weights, tuple(zip(batches, steps, strict=True)))
         batches = _divide(n_coalitions, max(_FEW_KEYS_AT_ONCE // n_rows, 1))

@@ -25,7 +25,7 @@ from cellworth.data.arguments import (
     Scale,
     check_count,
 )
-from cellworth.data.blocks import Axis, Blocks, Groups, is_missing, some
+from cellworth.data.blocks import Axis, Blocks, Groups, is_missing, preview
 from cellworth.data.io import describe
 from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.sharded_table import ShardedTable
@@ -59,7 +59,7 @@ BRIER = "neg_brier_score"
 # Scores of scikit-learn's names, which this game does not have, and those it has.
 _INSTEAD = {"accuracy": AGREEMENT, "balanced_accuracy": BALANCED}
 # Each stratum needs an array of the size of the table.
-_MOST_STRATA = 8
+_MAX_STRATA = 8
 # Size of the sample of a sharded table: the first rows of some shards.
 _SAMPLED_SHARDS = 8
 _SAMPLED_ROWS = 500
@@ -204,7 +204,7 @@ class NeighborAgreement:
 def _check_row_gains(gains: Any, classes: NDArray[Any], n_rows: int) -> Floats:
     columns, shape = list(getattr(gains, "columns", classes)), (n_rows, len(classes))
     if columns != classes.tolist():
-        raise ValueError(f"gains must have the columns {some(classes)}, got {some(columns)}.")
+        raise ValueError(f"gains must have the columns {preview(classes)}, got {preview(columns)}.")
     try:
         table = np.array(gains, dtype=np.float64)
     except (TypeError, ValueError):
@@ -499,7 +499,9 @@ class KNNGame:
             return self.query_labels
         names = list(map(str, self.problem.table.names.tolist()))
         if name not in names:
-            raise ValueError(f"balanced={name!r} must be the name of a column of X: {some(names)}.")
+            raise ValueError(
+                f"balanced={name!r} must be the name of a column of X: {preview(names)}."
+            )
         cells = [fold.table.column(names.index(name)).tolist() for fold in self.problem.folds]
         groups = ["" if is_missing(cell) else f"{cell}." for own in cells for cell in own]
         codes = np.unique(groups, return_inverse=True)[1].astype(np.float64)
@@ -590,7 +592,7 @@ def stratify_queries(labels: list[Floats], scoring: str) -> list[Positions]:
         together = np.concatenate(labels)
         _, position, count = np.unique(together, return_inverse=True, return_counts=True)
         by_size = np.argsort(np.argsort(-count, kind="stable"))
-        strata = np.minimum(by_size, _MOST_STRATA - 1)[position]
+        strata = np.minimum(by_size, _MAX_STRATA - 1)[position]
     return np.split(strata, ends[:-1])
 
 

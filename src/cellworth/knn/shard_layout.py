@@ -15,7 +15,7 @@ from cellworth.data.arguments import ColumnType, ColumnTypes, Floats, Integers, 
 from cellworth.data.arrow import NO_TIME, READERS, Coder, Encoding, choose_encoding
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import LARGEST_EXACT, Table, TableLike, VectorLike
+from cellworth.data.tables import MAX_EXACT, Table, TableLike, VectorLike
 from cellworth.knn.binned import TargetScale
 from cellworth.knn.columns import (
     CategoricalColumn,
@@ -37,9 +37,9 @@ from cellworth.sampling.statistics import AT_ONCE, CategorySummary, NumberSummar
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_CATEGORIES = 10**6
+_MAX_CATEGORIES = 10**6
 _NO_CATEGORIES = "so that it names rows rather than describing them; leave it out with columns=."
-_MOST_LABELS = 2**16
+_MAX_LABELS = 2**16
 _NO_LABELS = "which are too many classes; group them into fewer, or give a target of numbers."
 
 
@@ -213,7 +213,7 @@ def _read_labels(
     if isinstance(summary.labels, NumberSummary):
         if classification:
             raise ValueError(
-                f"the target {table.target!r} has more than {_MOST_LABELS} different labels, "
+                f"the target {table.target!r} has more than {_MAX_LABELS} different labels, "
                 f"{_NO_LABELS}"
             )
         return {number: number for number in summary.labels.ends}
@@ -324,7 +324,7 @@ def _check_size(cells: NDArray[Any], type_: Any, name: str) -> None:
 
     if not types.is_integer(type_) or cells.dtype.kind not in "iu":
         return
-    if max(-int(cells.min()), int(cells.max())) > LARGEST_EXACT:
+    if max(-int(cells.min()), int(cells.max())) > MAX_EXACT:
         raise ValueError(
             f"integers of column {name!r} in X_val must be within 2**53, to be exact as floats; "
             "leave the column out of both tables."
@@ -340,13 +340,13 @@ def summarize_shard(
     names = table.names.tolist()
     encodings = [choose_encoding(types[name], column_type.get(name), name) for name in names]
     columns = [
-        _CategorySummarizer(name, _MOST_CATEGORIES, _NO_CATEGORIES)
+        _CategorySummarizer(name, _MAX_CATEGORIES, _NO_CATEGORIES)
         if encoding == "codes"
         else _NumberSummarizer(name, encoding)
         for name, encoding in zip(names, encodings, strict=True)
     ]
     is_number = _holds_numbers(types[table.target])
-    most = table.shape[0] if is_number else _MOST_LABELS
+    most = table.shape[0] if is_number else _MAX_LABELS
     labels: Any = _CategorySummarizer(table.target, most, _NO_LABELS)
     unlabelled = None
     first = table.rows(shard).start
@@ -356,7 +356,7 @@ def summarize_shard(
         if labels is not None:
             missing = labels.add(targets, first)
             unlabelled = missing if unlabelled is None else unlabelled
-            labels = None if labels.n_distinct > _MOST_LABELS else labels
+            labels = None if labels.n_distinct > _MAX_LABELS else labels
         first += len(targets)
     if labels is None:
         labels, unlabelled = _summarize_target(table, shard)
@@ -488,9 +488,9 @@ def _merge_columns(
         return one.merge(other)
     if isinstance(one, CategorySummary) and isinstance(other, CategorySummary):
         both = one.merge(other)
-        if len(both.counts) > _MOST_CATEGORIES:
+        if len(both.counts) > _MAX_CATEGORIES:
             raise ValueError(
-                f"a column has more than {_MOST_CATEGORIES} different cells such as "
+                f"a column has more than {_MAX_CATEGORIES} different cells such as "
                 f"{next(iter(both.counts))!r}, {_NO_CATEGORIES}"
             )
         return both
@@ -505,7 +505,7 @@ def _merge_labels(
     if isinstance(one, CategorySummary) and isinstance(other, CategorySummary):
         both = one.merge(other)
         are_numbers = isinstance(next(iter(both.counts), None), int | float | Decimal)
-        if len(both.counts) <= _MOST_LABELS or not are_numbers:
+        if len(both.counts) <= _MAX_LABELS or not are_numbers:
             return both
     return _as_numbers(one).merge(_as_numbers(other))
 

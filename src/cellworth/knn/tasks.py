@@ -31,20 +31,20 @@ Orders = Iterator[NDArray[np.int64]]
 _RANKED_PER_TASK = 2**24
 # A task's result is as large as the table and may be written to disk. It takes this many
 # coalitions per column to be worth it (about a second for four megabytes).
-_LEAST_PER_COLUMN = 128
+_MIN_PER_COLUMN = 128
 # Results of all tasks on shards wait in a folder, so their number is limited.
-_MOST_PARTS = 240
-_LEAST_PARTS = 12
+_MAX_PARTS = 240
+_MIN_PARTS = 12
 # Queries share draws of coalitions, each with its own permutation of the columns.
 _QUERIES_PER_DRAW = 64
-_MOST_DRAWS = 16
+_MAX_DRAWS = 16
 # Queries from which validation errors are estimated. A cell may owe its value to few queries, so
 # that errors from a small share of them would often be too small.
-_MOST_OBSERVED = 10_000
+_MAX_OBSERVED = 10_000
 # Queries that are drawn twice in each pass; others have one draw.
 DRAWN_TWICE: int = 500
 # With more strata, validation errors of single cells of shards would take too much memory.
-_MOST_KEPT_STRATA = 4
+_MAX_KEPT_STRATA = 4
 # Most objects that a cache keeps. Tasks alternate between folds, and most splitters have fewer.
 _KEPT = 16
 # With at most this many folds, every part has queries of each.
@@ -214,7 +214,7 @@ class TaskSchedule:
     def milestones(self) -> tuple[int, ...]:
         """Numbers of parts at which an unfinished pass counts: after quarters of the queries."""
         n_parts, n_queries = len(self.parts), self.queries.n_queries
-        if not self.draws or n_parts < _LEAST_PARTS:
+        if not self.draws or n_parts < _MIN_PARTS:
             return ()
         n_done = np.cumsum([part.n_queries for part in self.parts])
         found = np.searchsorted(4 * n_done, n_queries * np.array([1, 2, 3])) + 1
@@ -302,7 +302,7 @@ class TaskSchedule:
     def n_kept_strata(self) -> int:
         """Number of strata for which shards keep squares of cells; 0 if there are too many."""
         n_strata = self.queries.n_strata
-        return n_strata if n_strata <= _MOST_KEPT_STRATA else 0
+        return n_strata if n_strata <= _MAX_KEPT_STRATA else 0
 
     def weights(self, part: Part) -> Floats:
         """Return the weights of the queries of a part."""
@@ -354,26 +354,26 @@ class TaskSchedule:
         n_coalitions = sampler.n_coalitions(self.n_results, self.column_semivalue)
         size = max(
             _RANKED_PER_TASK // (self.n_rows * n_coalitions),
-            -(-_LEAST_PER_COLUMN * self.n_results // n_coalitions),
-            -(-self.queries.n_queries // _MOST_PARTS),
+            -(-_MIN_PER_COLUMN * self.n_results // n_coalitions),
+            -(-self.queries.n_queries // _MAX_PARTS),
             min(len(self.queries.labels), _FOLDS_PER_PART),
         )
         folds, positions = self.queries.order
         starts, n_queries = [0], len(positions)
         if self.draws:
-            size = min(size, -(-n_queries // _LEAST_PARTS))
+            size = min(size, -(-n_queries // _MIN_PARTS))
             # Sampling errors come from differences between two draws, summed over parts.
             n_twice = min(DRAWN_TWICE, n_queries)
-            starts = _divide(0, n_twice, max(-(-n_twice // size), min(_LEAST_PARTS, n_twice)))
+            starts = _divide(0, n_twice, max(-(-n_twice // size), min(_MIN_PARTS, n_twice)))
         n_left = n_queries - starts[-1]
         starts += _divide(starts[-1], n_queries, -(-n_left // size))[1:]
         return [
-            Part(_pieces(folds[start:end], positions[start:end]), bool(start < _MOST_OBSERVED))
+            Part(_pieces(folds[start:end], positions[start:end]), bool(start < _MAX_OBSERVED))
             for start, end in pairwise(starts)
         ]
 
     def _draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
-        n_draws = min(max(self.queries.n_queries // _QUERIES_PER_DRAW, 1), _MOST_DRAWS)
+        n_draws = min(max(self.queries.n_queries // _QUERIES_PER_DRAW, 1), _MAX_DRAWS)
         is_quick = pass_number < self.n_quick_passes
         sampler = self.quick if is_quick and self.quick is not None else self.sampler
         drawn = []

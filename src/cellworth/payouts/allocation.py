@@ -40,7 +40,7 @@ _HALF = 26
 _ROUNDING = 1e-12
 # Draws of owners' values, from which the intervals of amounts follow.
 _SEED = 22
-_MOST_DRAWS, _LEAST_DRAWS, _NUMBERS_DRAWN = 4_000, 400, 4_000_000
+_MAX_DRAWS, _MIN_DRAWS, _NUMBERS_DRAWN = 4_000, 400, 4_000_000
 # Steps to the factor for errors, which is then exact to 0.1%.
 _HALVINGS = 11
 # Sampling errors, validation errors if known, and whether they are upper bounds.
@@ -303,7 +303,7 @@ def _draw_observed_errors(valuation: Valuation, holdings: Holdings) -> Floats | 
 
 def _draw_normals(n_owners: int) -> Floats:
     """Return standard normal numbers of shape (2, n_draws, n_owners + 1), always the same."""
-    half = min(max(_NUMBERS_DRAWN // n_owners, _LEAST_DRAWS), _MOST_DRAWS) // 2
+    half = min(max(_NUMBERS_DRAWN // n_owners, _MIN_DRAWS), _MAX_DRAWS) // 2
     generator = np.random.Generator(np.random.Philox(_SEED))
     numbers = generator.standard_normal((2, half, n_owners + 1))
     # Each draw comes with its opposite, so that their mean is the estimate.

@@ -26,18 +26,18 @@ _LIMITS = np.array(_NEARER) + 1e-9
 _CHANCE = 1e-4
 # Least share of twins beyond the expected one: between owners; within one, for rows with equal
 # ones, which honest owners of a dense part of a table have, and for other twins.
-_LEAST_EXCESS = 0.02
-_LEAST_EXCESS_WITHIN = (0.7, 0.2)
+_MIN_EXCESS = 0.02
+_MIN_EXCESS_WITHIN = (0.7, 0.2)
 # Rows with equal ones are counted within an owner if other rows are at least this far away.
-_LEAST_APART = 0.5
-_LEAST_ROWS = 5
+_MIN_APART = 0.5
+_MIN_ROWS = 5
 # Weight, in rows, of the share of twins among evenly spread rows.
 _N_EVEN = 1_000
 # Up to this many copies of one row of an owner are seen as such.
-_MOST_COPIES = 8
+_MAX_COPIES = 8
 # Rows of an owner that are compared, and distances for each comparison and for all pairs of owners.
-_MOST_QUERIES, _LEAST_QUERIES = 2_000, 60
-_MOST_DISTANCES, _MOST_IN_ALL = 20_000_000, 200_000_000
+_MAX_QUERIES, _MIN_QUERIES = 2_000, 60
+_MAX_DISTANCES, _MAX_IN_ALL = 20_000_000, 200_000_000
 _CHUNK = 2_000_000
 # Numbers are compared within this many scale units around the median.
 _FARTHEST = 3.0
@@ -179,7 +179,7 @@ class TwinSearch:
 
     def __init__(self, cells: Cells, n_owners: int) -> None:
         self._cells = cells
-        self._most_between = min(_MOST_DISTANCES, _MOST_IN_ALL // max(n_owners * (n_owners - 1), 1))
+        self._most_between = min(_MAX_DISTANCES, _MAX_IN_ALL // max(n_owners * (n_owners - 1), 1))
         self.n_columns: int = len(cells.names)
         self._made: dict[tuple[bytes, ...], Nearness] = {}
 
@@ -234,7 +234,7 @@ class TwinSearch:
         self, rows: Positions, others: Positions, columns: Positions, n_copies: int
     ) -> Nearness:
         own = rows is others
-        queries = _thin_out(rows, len(others), _MOST_DISTANCES if own else self._most_between)
+        queries = _thin_out(rows, len(others), _MAX_DISTANCES if own else self._most_between)
         n_nearest = min(n_copies, len(others) - own)
         nearest = np.empty((len(queries), n_nearest))
         next_apart = np.full(len(queries), np.inf)
@@ -269,7 +269,7 @@ def _compare_nearest(
     np.divide(nearest[:, :-1], nearest[:, 1:], out=ratios, where=nearest[:, 1:] > 0)
     n_near = ratios.argmin(axis=1) + 1
     equal, crowded = nearest[:, 0] == 0, nearest[:, 1] == 0
-    alone = np.broadcast_to(np.asarray(next_apart) > _LEAST_APART, len(rows))
+    alone = np.broadcast_to(np.asarray(next_apart) > _MIN_APART, len(rows))
     return Nearness(rows, ratios.min(axis=1), n_near, equal, crowded, alone, n_ratios)
 
 
@@ -297,7 +297,7 @@ class EqualSearch:
 
 def _thin_out(rows: Positions, n_others: int, n_distances: int) -> Positions:
     """Return some of the rows, evenly spaced, so that the search stays short."""
-    most = min(max(n_distances // n_others, _LEAST_QUERIES), _MOST_QUERIES)
+    most = min(max(n_distances // n_others, _MIN_QUERIES), _MAX_QUERIES)
     return rows[:: max(-(-len(rows) // most), 1)]
 
 
@@ -309,13 +309,13 @@ def find_copied_rows(
     Honest rows have their nearest row of another owner about as near, compared with the next one,
     as they and the other's rows have among themselves, however dense the table is there.
     """
-    if min(map(len, rows.values())) < _LEAST_ROWS:
+    if min(map(len, rows.values())) < _MIN_ROWS:
         return None
     found = []
     for owner, source in permutations(rows):
         seen = search.between(rows[owner], rows[source], columns)
         usual = [search.within(rows[name], columns) for name in (source, owner)]
-        best = _compare(seen, usual, len(columns), (_LEAST_EXCESS, _LEAST_EXCESS))
+        best = _compare(seen, usual, len(columns), (_MIN_EXCESS, _MIN_EXCESS))
         if best is not None:
             weight = len(rows[owner]) / len(seen)
             found.append(Twins(owner, source, len(columns), seen, *best, weight))
@@ -326,13 +326,13 @@ def find_repeated_rows(
     search: TwinSearch, rows: Mapping[str, Positions], columns: Positions
 ) -> Iterator[Twins]:
     """Yield owners with more twins among their own rows than other owners of these columns."""
-    large = {name: some for name, some in rows.items() if len(some) > _LEAST_ROWS}
-    seen = {name: search.within(some, columns, _MOST_COPIES) for name, some in large.items()}
+    large = {name: some for name, some in rows.items() if len(some) > _MIN_ROWS}
+    seen = {name: search.within(some, columns, _MAX_COPIES) for name, some in large.items()}
     for name, mine in seen.items():
         others = [theirs for other, theirs in seen.items() if other != name]
         if not others:
             continue
-        best = _compare(mine, [_join(others)], len(columns), _LEAST_EXCESS_WITHIN)
+        best = _compare(mine, [_join(others)], len(columns), _MIN_EXCESS_WITHIN)
         if best is not None:
             yield Twins(name, name, len(columns), mine, *best, len(rows[name]) / len(mine))
 

@@ -37,9 +37,9 @@ from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.valuation import Valuation
 
 # Owners are one party, perhaps, if the area under the curve exceeds 0.5 by less than this.
-_LEAST_SEPARABLE = 0.05
-_LEAST_ROWS_SEPARABLE = 20
-_MOST_ROWS = 20_000
+_MIN_SEPARABLE = 0.05
+_MIN_ROWS_SEPARABLE = 20
+_MAX_ROWS = 20_000
 # Names of the sides of a comparison with validation rows, if no owner holds whole rows.
 VALIDATION, ALL = "validation rows", "all owners"
 # Kind of the finding for sharded tables, whose cells are not checked.
@@ -52,7 +52,7 @@ TOO_GOOD = "too good"
 # Chance that one or more honest owners of a table are reported for this.
 _CHANCE_TOO_GOOD = 0.01
 # Least rows of an owner, and of all others, to compare validation rows with a reserve.
-_LEAST_ROWS_NEAR = 5
+_MIN_ROWS_NEAR = 5
 # Owners with negative values: beyond noise, and within noise.
 BELOW_ZERO, PERHAPS_BELOW_ZERO = "below zero", "perhaps below zero"
 # Findings that stop no payout.
@@ -61,8 +61,8 @@ RowValues = Mapping[str, Floats]
 # Splits of the rows into halves: few, because there may be many owners.
 N_SPLITS = 5
 # Columns with at least this association count as copies.
-_MOST_ALIKE = 0.95
-_LEAST_ROWS = 10
+_MAX_ALIKE = 0.95
+_MIN_ROWS = 10
 _FEW_LEVELS = 50
 
 
@@ -186,7 +186,7 @@ def check_owners(
     if valuation is not None:
         check_valuation(valuation)
         check_same_table(owners, valuation)
-        valued = OwnerValues(valuation, owners.on(valuation.blocks))
+        valued = OwnerValues(valuation, owners.project(valuation.blocks))
     data: dict[str, Any] = {"y": y, "X_val": X_val, "y_val": y_val}
     check_model_arguments(model, data, scoring, reserve)
     findings = run_checks(owners, valued, data, reserve)
@@ -348,7 +348,7 @@ def _check_reserve(
     rows = {
         name: own
         for name, own in _list_own_rows(held).items()
-        if _LEAST_ROWS_NEAR <= len(own) <= sizes[0] - _LEAST_ROWS_NEAR
+        if _MIN_ROWS_NEAR <= len(own) <= sizes[0] - _MIN_ROWS_NEAR
     }
     near = compare_with_reserve(Cells(owners.table, *tables), labels, rows, sizes[1])
     row_values = _sum_own_rows(held, valuation)
@@ -484,7 +484,7 @@ def _find_complete_rows(held: Mask, columns: NDArray[np.intp]) -> Mask:
 
 def _thin_out(rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return at most 20,000 rows, evenly spaced."""
-    return rows[:: max(-(-len(rows) // _MOST_ROWS), 1)]
+    return rows[:: max(-(-len(rows) // _MAX_ROWS), 1)]
 
 
 def _check_copied_columns(held: Mapping[str, Mask], cells: Cells) -> Iterator[OwnerFinding]:
@@ -539,7 +539,7 @@ def _check_identity(held: Mapping[str, Mask], cells: Cells) -> Iterator[OwnerFin
     """Find pairs of owners of the same columns whose rows cannot be distinguished."""
     for names, columns, complete in _group_by_columns(held):
         rows = [_thin_out(some) for some in complete]
-        enough = [i for i, some in enumerate(rows) if len(some) >= _LEAST_ROWS_SEPARABLE]
+        enough = [i for i, some in enumerate(rows) if len(some) >= _MIN_ROWS_SEPARABLE]
         separability = _compute_separability(cells.numbers[:, columns], [rows[i] for i in enough])
         for (i, one), (j, other) in combinations(enumerate(enough), 2):
             if separability[i, j] <= _estimate_chance_area(len(rows[one]), len(rows[other])):
@@ -578,7 +578,7 @@ def _compute_separability(numbers: Floats, parts: list[NDArray[np.intp]]) -> Flo
 
 def _estimate_chance_area(n_one: int, n_other: int) -> float:
     """Return the area under the curve that chance reaches; it is larger for few rows."""
-    return 0.5 + max(_LEAST_SEPARABLE, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
+    return 0.5 + max(_MIN_SEPARABLE, 2.0 * float(np.sqrt((1 / n_one + 1 / n_other) / 12)))
 
 
 def _check_negative_values(valued: OwnerValues) -> Iterator[OwnerFinding]:
@@ -684,7 +684,7 @@ def find_copied_columns(
     numbers: Floats, known: Mask, categorical: Mask, columns: Positions
 ) -> Iterator[tuple[int, int, float]]:
     """Yield pairs of columns with the same information, with their association."""
-    if len(numbers) < _LEAST_ROWS:
+    if len(numbers) < _MIN_ROWS:
         return
     by_rank = _correlate_ranks(numbers, known)
     comparable = _find_comparable(known)
@@ -697,7 +697,7 @@ def find_copied_columns(
             alike = _compute_shared_information(codes[one][both], codes[other][both])
         else:
             alike = float(by_rank[one, other])
-        if alike >= _MOST_ALIKE:
+        if alike >= _MAX_ALIKE:
             yield one, other, alike
 
 
@@ -706,7 +706,7 @@ def _find_comparable(known: Mask) -> Mask:
     counts = known.astype(np.float64)
     both = counts.T @ counts
     fewer = np.minimum.outer(np.diag(both), np.diag(both))
-    return np.asarray((both >= _LEAST_ROWS) & (both >= fewer / 2))
+    return np.asarray((both >= _MIN_ROWS) & (both >= fewer / 2))
 
 
 def _correlate_ranks(numbers: Floats, known: Mask) -> Floats:

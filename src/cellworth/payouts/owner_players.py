@@ -31,7 +31,7 @@ from cellworth.diagnostics.interactions import PairInteractions, measure_interac
 from cellworth.games.flattened import TableFiller
 from cellworth.games.game import Game
 from cellworth.games.model import FoldScore, ModelGame
-from cellworth.games.scoring import MOST_GROUPS
+from cellworth.games.scoring import MAX_GROUPS
 from cellworth.knn.distances import Distances
 from cellworth.knn.exact import find_targets
 from cellworth.knn.knn_game import KNNGame, stratify_queries
@@ -41,7 +41,7 @@ from cellworth.sampling.moments import WIDTH_95, DetailedUtility, pool_deviation
 from cellworth.valuation.valuation import Valuation, name_of_score
 from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuers import (
-    MOST_UTILITIES,
+    MAX_UTILITIES,
     ExactValuer,
     MonteCarloValuer,
     exact_valuation,
@@ -51,9 +51,9 @@ from cellworth.valuers.settings import Settings, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer, check_owners
 
 # Up to this many players all coalitions are evaluated.
-_MOST_EXACT_PLAYERS = 12
+_MAX_EXACT_PLAYERS = 12
 # Distances of a fold that are kept; more are computed again for each coalition.
-_MOST_DISTANCES = 2**26
+_MAX_DISTANCES = 2**26
 _PLAYERS, _BASE, _HOLDINGS = "players", "base", "holdings"
 _WITH_CELLS = np.array([True])
 
@@ -215,9 +215,7 @@ class _NeighborScorer:
             scale = widening(n) * math.sqrt(n / max(n - 1, 1))
             deviations[here] = (scores[here] - mean) * weights * scale
         shuffled = deviations[self._order]
-        return DetailedUtility(
-            float(self._weights @ scores), pool_deviations(shuffled, MOST_GROUPS)
-        )
+        return DetailedUtility(float(self._weights @ scores), pool_deviations(shuffled, MAX_GROUPS))
 
     @cached_property
     def _order(self) -> Integers:
@@ -258,7 +256,7 @@ class _NeighborScorer:
         Their shape is (n_columns, n_queries, n_rows).
         """
         n_rows, n_columns = self._game.problem.table.shape
-        n_queries, at_once = len(self._game.query_labels[fold]), _MOST_DISTANCES // n_rows
+        n_queries, at_once = len(self._game.query_labels[fold]), _MAX_DISTANCES // n_rows
         at_once = max(at_once // n_columns, 1)
         for start in range(0, n_queries, at_once):
             queries = slice(start, min(start + at_once, n_queries))
@@ -522,12 +520,12 @@ class OwnerValuer(TableValuer):
         return game
 
     def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
-        settings, holdings = self._settings(self.semivalue), self._owners.on(blocks)
-        if self.stop is None and blocks.shape[0] <= _MOST_EXACT_PLAYERS:
+        settings, holdings = self._settings(self.semivalue), self._owners.project(blocks)
+        if self.stop is None and blocks.shape[0] <= _MAX_EXACT_PLAYERS:
             if self.random_state is not None:
                 check_random_state(self.random_state)
             return exact_valuation(
-                game, blocks, settings, max_utilities=MOST_UTILITIES, holdings=holdings
+                game, blocks, settings, max_utilities=MAX_UTILITIES, holdings=holdings
             )
         seed = draw_seed(self.random_state, self.runtime)
         return monte_carlo_valuation(

@@ -321,7 +321,7 @@ class Payout:
         Owners who hold only labels that were not valued are in no pair: their share was agreed on.
         """
         undecided = find_undecided(self.values, range(len(self.owners)), self.errors)
-        held = np.flatnonzero(self.ownership.on(self.valuation.blocks).hold_blocks).tolist()
+        held = np.flatnonzero(self.ownership.project(self.valuation.blocks).hold_blocks).tolist()
         return tuple(
             (self.owners[i], self.owners[j]) for i, j in combinations(held, 2) if undecided[i, j]
         )
@@ -421,7 +421,7 @@ class Payout:
             "owners": len(self.owners),
             "score": name_of_score(self.valuation) or None,
         }
-        cells = list_own_cells(self.valuation, held.on(self.valuation.blocks), position)
+        cells = list_own_cells(self.valuation, held.project(self.valuation.blocks), position)
         amount, value = self.amounts[position], float(self.values[position])
         return Statement(owner, amount, value, totals, cells, self.valuation.backend)
 
@@ -452,7 +452,7 @@ class Payout:
         return write_bundle(
             folder,
             valuation=self.valuation,
-            holdings=self.ownership.on(self.valuation.blocks),
+            holdings=self.ownership.project(self.valuation.blocks),
             labels=self.ownership.share_of_labels(),
             payout=self._to_plain(_check_time(time)),
             agreement=self.agreement,
@@ -502,7 +502,7 @@ def _check_time(time: Any) -> datetime:
 
 def _describe_unassigned(payout: Payout) -> str:
     """Return what has no owner: cells, labels or both."""
-    free = payout.ownership.on(payout.valuation.blocks).find_unassigned_columns()
+    free = payout.ownership.project(payout.valuation.blocks).find_unassigned_columns()
     is_label = payout.valuation.blocks.columns.labels == LABEL
     parts = [("cells", ~is_label), ("labels", is_label)]
     return " and ".join(name for name, here in parts if free[here].any()).capitalize()
@@ -657,7 +657,7 @@ def split_revenue(
     money = parse_money(amount, "amount", Decimal(policy.unit))
     data: dict[str, Any] = {"y": y, "X_val": X_val, "y_val": y_val}
     owners = add_label_owner(owners, policy, valuation)
-    holdings = owners.on(valuation.blocks)
+    holdings = owners.project(valuation.blocks)
     check_same_table(owners, valuation)
     check_players(valuation, policy)
     _check_copies_shared(policy, owners)

@@ -21,7 +21,7 @@ from cellworth.valuation.valuation import Valuation
 
 Players = Literal["cells", "blocks", "owners"]
 CheckPolicy = Literal["warn", "refuse", "off"]
-_MOST_CARRIED = 1e100
+_MAX_CARRIED = 1e100
 PER_HEAD = (
     "the players are whole blocks, so an owner of twice as many rows gets less than twice as much, "
     "and an owner under two names gets more"
@@ -29,8 +29,8 @@ PER_HEAD = (
 Negative = Literal["floor", "carry", "signed"]
 Undecided = Literal["pay", "equal", "hold"]
 Duplicates = Literal["share", "pay"]
-_MOST_DIGITS = 24
-_MOST_CURRENCY_DIGITS = 18
+_MAX_DIGITS = 24
+_MAX_CURRENCY_DIGITS = 18
 _HASH_BITS = 64
 # Products of integers and units are exact in it, for any precision that the caller has set.
 _EXACT = Context(prec=200)
@@ -192,9 +192,9 @@ def _find_digits(currency: str, given: Any) -> int:
             f"currency must be a code of ISO 4217 such as 'EUR', got {currency!r}; for any other, "
             "pass digits, the number of digits after the point."
         )
-    if given is not None and (not is_integer(given) or not 0 <= given <= _MOST_CURRENCY_DIGITS):
+    if given is not None and (not is_integer(given) or not 0 <= given <= _MAX_CURRENCY_DIGITS):
         raise ValueError(
-            f"digits must be an integer from 0 to {_MOST_CURRENCY_DIGITS}, got {given!r}."
+            f"digits must be an integer from 0 to {_MAX_CURRENCY_DIGITS}, got {given!r}."
         )
     if given is not None and known is not None and given != known:
         raise ValueError(f"digits of {currency} must be {known}, got {given}; leave digits out.")
@@ -350,7 +350,7 @@ def check_carried(
                 f"carried must name owners of this table, got {name!r}; owners are "
                 f"{join_names(names)}."
             )
-        if not -_MOST_CARRIED < value <= 0:
+        if not -_MAX_CARRIED < value <= 0:
             raise ValueError(
                 f"carried must be finite and at most 0, got {value} for {name!r}; {advice}."
             )
@@ -443,9 +443,9 @@ def parse_money(
     if not amount.is_finite() or amount < 0:
         raise ValueError(f"{called} must be an amount of at least 0, got {given!r}.")
     # Arithmetic with a million digits would take too long.
-    if amount and (_get_exponent(amount) < -_MOST_DIGITS or amount.adjusted() >= _MOST_DIGITS):
+    if amount and (_get_exponent(amount) < -_MAX_DIGITS or amount.adjusted() >= _MAX_DIGITS):
         raise ValueError(
-            f"{called} must have at most {_MOST_DIGITS} digits before and after the point, got "
+            f"{called} must have at most {_MAX_DIGITS} digits before and after the point, got "
             f"{shorten(repr(given), 40)}."
         )
     if unit is not None and Fraction(amount) % Fraction(unit):

@@ -463,7 +463,7 @@ def _compare_agreed_owners(
     valuation: Valuation,
 ) -> None:
     owners = add_label_owner(owners, agreement.policy, valuation)
-    agreed = owners.on(valuation.blocks)
+    agreed = owners.project(valuation.blocks)
     if are_players(valuation.blocks):
         agreed, holdings = owners.holdings, read_players(valuation)
     check_equal(list(agreed.names), list(holdings.names), "the owners of the agreement")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cellworth.data.arguments import MISSING, Codes, Floats, check_count
-from cellworth.data.blocks import LABEL, some
+from cellworth.data.blocks import LABEL, preview
 from cellworth.data.tables import Table, TableLike
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.knn.columns import read_column
@@ -44,7 +44,7 @@ from cellworth.valuation.valuation import Valuation
 _DIAMETER = 3.6
 _DOTS: dict[str, Any] = {"s": _DIAMETER**2, "linewidths": 0, "rasterized": True, "zorder": 2}
 _WIDEST = 0.42
-_MOST_CATEGORIES = 12
+_MAX_CATEGORIES = 12
 _MEANING = "content: number low to high,\ncategory rare to frequent"
 # Multiples modulo 1 are evenly distributed, without randomness.
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
@@ -220,7 +220,7 @@ def _locate_cells(table: Table, position: int) -> tuple[Floats, list[str]]:
     if cells.dtype.kind != "i":
         return cells.astype(np.float64), []
     counts = np.bincount(cells[cells != MISSING], minlength=1)
-    frequent = np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]
+    frequent = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
     held = table.column(position)
     first = {code: i for i, code in reversed(list(enumerate(cells.tolist())))}
     names = format_labels([held[first[code]] for code in frequent.tolist() if code in first])
@@ -274,8 +274,8 @@ def _find_cells(X: TableLike, valuation: Valuation) -> tuple[Table, list[int | N
     lacking = [label for label in labels if label not in names and label != LABEL]
     if lacking:
         raise ValueError(
-            f"X must have the columns of the valuation, got a table without {some(lacking)}; give "
-            "the table that was valued."
+            "X must have the columns of the valuation, got a table without "
+            f"{preview(lacking)}; give the table that was valued."
         )
     return table, [names.index(label) if label in names else None for label in labels]
 

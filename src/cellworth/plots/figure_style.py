@@ -39,11 +39,11 @@ _LIGHT, _DARK = ("#1b1e23", "#ffffff"), ("#e9e7e2", "#14171b")
 SCORE_UNITS = "units of the score"
 
 _WIDTH = 7.0
-_LEAST_HEIGHT, _MOST_HEIGHT = 1.6, 12.0
+_MIN_HEIGHT, _MAX_HEIGHT = 1.6, 12.0
 _MARGINS, _PER_LINE = 0.9, 0.28
 _LINE_HEIGHT = 1.25
-_LONGEST_TEXT = 28
-_MOST_DECIMALS = 6
+_MAX_TEXT = 28
+_MAX_DECIMALS = 6
 # An odd number has a color in the middle, for zero.
 _N_COLORS = 257
 
@@ -139,7 +139,7 @@ def get_axes(ax: Any, size: tuple[float, float]) -> Axes:
 
 def compute_size(n_lines: int) -> tuple[float, float]:
     """Return the size in inches of a figure with this many lines of text."""
-    return _WIDTH, float(np.clip(_MARGINS + _PER_LINE * n_lines, _LEAST_HEIGHT, _MOST_HEIGHT))
+    return _WIDTH, float(np.clip(_MARGINS + _PER_LINE * n_lines, _MIN_HEIGHT, _MAX_HEIGHT))
 
 
 @cache
@@ -160,12 +160,12 @@ def sequential() -> Colormap:
     return ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, 256)))
 
 
-def text_of(label: Any, longest: int = _LONGEST_TEXT) -> str:
+def text_of(label: Any, longest: int = _MAX_TEXT) -> str:
     """Format a label on one line; the middle of a long one is left out."""
     return _escape(_shorten(_on_one_line(label), longest))
 
 
-def format_labels(labels: Iterable[Any], longest: int = _LONGEST_TEXT) -> list[str]:
+def format_labels(labels: Iterable[Any], longest: int = _MAX_TEXT) -> list[str]:
     """Format labels, and keep different ones different if possible."""
     texts = [_on_one_line(label) for label in labels]
     short = [_shorten(text, longest) for text in texts]
@@ -213,7 +213,7 @@ def _decimals_for(numbers: Iterable[float]) -> int:
 def _format_signed(number: float, decimals: int) -> str:
     if math.isnan(number):
         return "unknown"
-    if decimals > _MOST_DECIMALS:
+    if decimals > _MAX_DECIMALS:
         return with_minus(f"{number:+.2e}")
     # Adding 0.0 turns -0.0 into 0.0.
     number = round(number, decimals) + 0.0

@@ -40,20 +40,20 @@ from cellworth.valuation.valuation import Valuation
 
 # A value this many errors from zero has its full color.
 _CERTAIN = 2.0
-_LEAST_OPACITY = 0.15
+_MIN_OPACITY = 0.15
 _INCHES_PER_LETTER = 0.07
 _ROUNDING = 1e-12
 UNOWNED, MIXED = -1, -2
 Order = Literal["table", "value", "similar"]
-_MOST_NUMBERS = 400
+_MAX_NUMBERS = 400
 # Points; smaller axes have no sums.
-_SIZE_OF_SUMS, _LEAST_ROOM = 32.0, 100.0
+_SIZE_OF_SUMS, _MIN_ROOM = 32.0, 100.0
 _THICKNESS = 0.8
 # Of red, green and blue, as eyes see them.
 _BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 
 _ROWS_AT_ONCE = 65_536
-_LONGEST_END = 14
+_MAX_END = 14
 Codes = NDArray[np.int_]
 
 _WIDEST_LINE = 1.4
@@ -146,7 +146,7 @@ def heatmap(
     name_lines(ax, grid.row_names)
     ax.set_ylabel(_make_row_title(valuation, grid.rows_per_bin), size=SMALL)
     lay_out(ax)
-    above = _draw_sums(ax, grid) if sums and min(measure_axes(ax)) > _LEAST_ROOM else 0.0
+    above = _draw_sums(ax, grid) if sums and min(measure_axes(ax)) > _MIN_ROOM else 0.0
     unvisited = np.isnan(grid.values)
     _show_unvisited(ax, unvisited, above)
     thing = "block" if valuation.blocks.rows.grouped or valuation.blocks.columns.grouped else "cell"
@@ -183,7 +183,7 @@ def _color_signs(values: Floats) -> list[str]:
 
 def _write_values(ax: Axes, values: Floats, colors: Floats) -> None:
     """Write the values into their cells, if all of them fit."""
-    if values.size > _MOST_NUMBERS:
+    if values.size > _MAX_NUMBERS:
         return
     texts = format_signed(values.ravel().tolist())
     lay_out(ax)
@@ -227,7 +227,7 @@ def _find_owners(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[
     if not isinstance(owners, Owners):
         codes = _check_codes(owners, valuation.shape)
         return list(owners.names), codes
-    holdings = owners.on(valuation.blocks)
+    holdings = owners.project(valuation.blocks)
     names = [
         " + ".join(holdings.names[position] for position in np.flatnonzero(line))
         for line in holdings.claims
@@ -296,7 +296,7 @@ def _compute_opacity(grid: ValueGrid) -> Floats:
         certainty = np.abs(grid.values) / grid.errors / _CERTAIN
     # Values without an error, or with an error of 0, keep their color.
     certainty = np.where(grid.errors > 0, certainty, 1.0)
-    return np.clip(np.nan_to_num(certainty, nan=1.0), _LEAST_OPACITY, 1.0)
+    return np.clip(np.nan_to_num(certainty, nan=1.0), _MIN_OPACITY, 1.0)
 
 
 def _add_color_bar(ax: Axes, values: Floats, limit: float, *, pales: bool) -> None:
@@ -429,7 +429,7 @@ def _name_bins(rows: Axis, rows_per_bin: int) -> list[str]:
     starts = range(0, len(rows), rows_per_bin)
     lasts = [min(start + rows_per_bin, len(rows)) - 1 for start in starts]
     named = rows.some_labels(np.array([*starts, *lasts]))
-    ends = format_labels(named.tolist(), _LONGEST_END)
+    ends = format_labels(named.tolist(), _MAX_END)
     dash = "\N{EN DASH}" if all(text.isdigit() for text in ends) else " \N{EN DASH} "
     return [first + dash + last for first, last in zip(ends, ends[len(starts) :], strict=False)]
 

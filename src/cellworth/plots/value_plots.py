@@ -39,7 +39,7 @@ from cellworth.valuation.values import ValueList
 
 _THICKNESS = 0.7
 # With more brackets side by side, they could not be distinguished.
-_MOST_LANES = 5
+_MAX_LANES = 5
 _LANE = 8.0
 _WHISKER: dict[str, Any] = {
     "elinewidth": 1.0,
@@ -386,7 +386,7 @@ def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
     names = [payout.owners[position] for position in order.tolist()]
     groups = group_undecided(names, payout.undecided)
     lanes = _assign_lanes(groups)
-    few = max(lanes, default=0) < _MOST_LANES
+    few = max(lanes, default=0) < _MAX_LANES
     away = _draw_brackets(ax, groups, lanes) if few else 0.0
     note = "\nbrackets mark owners whose order is undecided" if away else ""
     if not few:

@@ -19,7 +19,7 @@ from cellworth.data.tables import TableLike, VectorLike
 from cellworth.findings.data_audit import Audit
 from cellworth.findings.finding import Finding
 from cellworth.payouts.payout import Payout
-from cellworth.report.heatmap_data import MOST_CELLS, QUANTILE, pack_cells
+from cellworth.report.heatmap_data import MAX_CELLS, QUANTILE, pack_cells
 from cellworth.report.page import render, render_static, text_of
 from cellworth.report.sections import (
     Subject,
@@ -336,7 +336,7 @@ def _describe_score(valuation: Valuation) -> dict[str, Any] | None:
 
 def _measure_large_cell(valuation: Valuation) -> float:
     """Return the size of a large cell, but not of the largest, which may be an outlier."""
-    step = -(-math.prod(valuation.shape) // MOST_CELLS)
+    step = -(-math.prod(valuation.shape) // MAX_CELLS)
     some = np.concatenate([_take_every(step, chunk) for chunk in valuation.iter_rows()])
     sizes = np.abs(some[~np.isnan(some)])
     return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0

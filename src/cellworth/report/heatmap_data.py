@@ -18,8 +18,8 @@ from cellworth.report.sections import Subject
 from cellworth.valuation.valuation import Valuation
 
 # With more cells, or more bytes of text, browsers open the file slowly.
-MOST_CELLS = 1_000_000
-MOST_BYTES = 4_000_000
+MAX_CELLS = 1_000_000
+MAX_BYTES = 4_000_000
 # The color scale ends at this quantile, so that one outlier does not make all others pale.
 QUANTILE = 0.99
 _VALUE_DIGITS, _ERROR_DIGITS = 3, 2
@@ -34,13 +34,13 @@ def pack_cells(subject: Subject, owners: Owners | None, wanted: Positions) -> di
     Those are the wanted, the lowest and the highest rows, and others at regular intervals.
     """
     n_rows, n_columns = subject.valuation.shape
-    n_kept = min(n_rows, max(MOST_CELLS // n_columns, 1))
+    n_kept = min(n_rows, max(MAX_CELLS // n_columns, 1))
     while True:
         plain = _pack(subject, owners, _choose_rows(subject.valuation, n_kept, wanted))
         size = sum(len(text) for text in _list_texts(plain))
-        if size <= MOST_BYTES or n_kept == 1:
+        if size <= MAX_BYTES or n_kept == 1:
             return plain
-        n_kept = max(int(0.95 * n_kept * MOST_BYTES / size), 1)
+        n_kept = max(int(0.95 * n_kept * MAX_BYTES / size), 1)
 
 
 def _list_texts(plain: Any) -> list[str]:
@@ -109,7 +109,7 @@ def _pack_errors(errors: Floats) -> dict[str, Any] | None:
 
 
 def _pack_holdings(valuation: Valuation, owners: Owners, kept: Positions) -> dict[str, Any]:
-    holdings = owners.on(valuation.blocks)
+    holdings = owners.project(valuation.blocks)
     return {
         "names": list(holdings.names),
         "row_lines": pack(byte_planes(holdings.row_lines[kept].astype(np.uint32))),

@@ -33,7 +33,7 @@ _WIDTH, _HEIGHT = 1000.0, 300.0
 _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "trillionths"}
 # Half of the last decimal that is shown.
 _NEARLY_ZERO = Decimal("0.0005")
-_LONGEST_NUMBER, _LONGEST_TEXT = 9, 80
+_MAX_NUMBER, _MAX_TEXT = 9, 80
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 _ISOLATED = re.compile("\u2068([^\u2069]*)\u2069")
 
@@ -375,7 +375,7 @@ def cell_text(content: Any) -> str:
         content = content.item()
     if isinstance(content, float):
         text = f"{content:.15g}"
-        return text if len(text) <= _LONGEST_NUMBER else f"{content:.6g}"
+        return text if len(text) <= _MAX_NUMBER else f"{content:.6g}"
     # Only a missing value is empty.
     text = format_timestamp(content) if isinstance(content, datetime) else text_of(content) or "''"
-    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"

@@ -274,7 +274,7 @@ def _format_ends(ends: Sequence[Decimal | str] | None) -> str | None:
 def _sum_by_column(payout: Payout) -> Floats:
     """Return the sums of each owner's cells in each column, shape (n_owners, n_columns)."""
     valuation = payout.valuation
-    holdings, n_columns = payout.ownership.on(valuation.blocks), valuation.shape[1]
+    holdings, n_columns = payout.ownership.project(valuation.blocks), valuation.shape[1]
     sums = np.zeros(len(holdings.claims) * n_columns)
     for chunk in valuation.iter_rows():
         positions = holdings.codes(chunk.rows) * n_columns + np.arange(n_columns)

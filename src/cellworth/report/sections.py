@@ -338,7 +338,7 @@ def _list_payout(payout: Payout) -> dict[str, Any]:
 
 def _sum_owners(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
     """Return the sums of owners' cells; co-owners of a block have equal parts."""
-    holdings = owners.on(valuation.blocks)
+    holdings = owners.project(valuation.blocks)
     parts = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
     sums = np.zeros(len(holdings.names))
     for chunk in valuation.iter_rows():

@@ -56,7 +56,7 @@ _CONTENT = "content"
 _REPORT = "report"
 _SECONDS = "seconds"
 # A round is counted while the one before it is accumulated; so far may one shard be ahead.
-MOST_IN_FLIGHT = 2
+MAX_IN_FLIGHT = 2
 # Writing takes at most this share of the time; more frequent answers share a file.
 _SHARE_OF_TIME = 0.05
 # Answers of so many bytes get their own file.
@@ -639,7 +639,7 @@ class ShardCheckpoint(RunFiles):
         self.put(_shard_key(shard, rounds), add_prefix(_CONTENT, _check_arrays(state)))
         # Keep the previous state: if this one is damaged, one round is lost and not the run.
         before = min(complete, rounds - 1)
-        for old in range(max(before - MOST_IN_FLIGHT - 1, 1), before):
+        for old in range(max(before - MAX_IN_FLIGHT - 1, 1), before):
             self.drop(_shard_key(shard, old))
 
     def write_result(self, number: int, result: Plain) -> None:

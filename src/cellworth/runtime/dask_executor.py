@@ -43,7 +43,7 @@ _BYTES_PER_MESSAGE = 8 * 2**20
 _SECONDS_BETWEEN_CHECKS = 10.0
 _SECONDS_TO_FETCH = 60.0
 # How often Dask sends a task to another worker, by its default settings.
-_MOST_DEATHS = 4
+_MAX_DEATHS = 4
 # Priority of tasks that others wait for.
 _FIRST = 1_000_000
 _ADVICE = (
@@ -223,7 +223,7 @@ class _DaskPool(ClusterPool):
                 return future.result(timeout=seconds)
             except TimeoutError:
                 with self.explain_loss():
-                    outgrown = self._memory.explain_deaths(_MOST_DEATHS)
+                    outgrown = self._memory.explain_deaths(_MAX_DEATHS)
                     if outgrown is not None:
                         raise outgrown from None
                     self._memory.check(waiting=True)

@@ -65,7 +65,7 @@ from cellworth.runtime.workers import (
 from cellworth.sampling.moments import limit_threads
 
 # Starting processes takes a second or two; shorter runs finish sooner without them.
-_LEAST_SECONDS_FOR_PROCESSES = 10.0
+_MIN_SECONDS_FOR_PROCESSES = 10.0
 _SECONDS_TO_START = 1.0
 _SECONDS_BETWEEN_CHECKS = 1.0
 _SECONDS_TO_LIVE_IDLE = 60.0
@@ -533,7 +533,7 @@ def choose_process_executor(
     if n_jobs is not None:
         return _make_executor(Processes, n_jobs)
     alone = joblib.cpu_count() == 1 or multiprocessing.current_process().name != "MainProcess"
-    if alone or seconds < _LEAST_SECONDS_FOR_PROCESSES or not _can_pickle(work):
+    if alone or seconds < _MIN_SECONDS_FOR_PROCESSES or not _can_pickle(work):
         return Serial()
     return Processes(joblib.cpu_count())
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from cellworth.runtime.executors import pickle_object
 from cellworth.runtime.workers import (
-    MOST_FAILURES_IN_A_ROW,
+    MAX_FAILURES_IN_A_ROW,
     ClusterPool,
     Failure,
     LazyAnswer,
@@ -160,7 +160,7 @@ class _RayPool(ClusterPool):
         exceptions = self._ray.exceptions
         n_ended = self.retries.n_failed + 1
         is_outgrown = isinstance(problem.error, exceptions.OutOfMemoryError)
-        if is_outgrown and n_ended > MOST_FAILURES_IN_A_ROW:
+        if is_outgrown and n_ended > MAX_FAILURES_IN_A_ROW:
             return Failure(_explain_memory(problem.error, n_ended))
         if as_request(request).inputs and isinstance(problem.error, exceptions.ObjectLostError):
             return LostAnswer(problem.error, inputs_lost=True)

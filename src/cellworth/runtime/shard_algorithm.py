@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from cellworth.data.io import AnyPath, Plain
 from cellworth.runtime.checkpoint import (
-    MOST_IN_FLIGHT,
+    MAX_IN_FLIGHT,
     RoundsCheckpoint,
     ShardCheckpoint,
     ShardState,
@@ -147,7 +147,7 @@ class ShardCache:
         """Keep the input of a round while it may be in flight."""
         with self._lock:
             self._prepared[number] = prepared
-            for old in sorted(self._prepared)[:-MOST_IN_FLIGHT]:
+            for old in sorted(self._prepared)[:-MAX_IN_FLIGHT]:
                 del self._prepared[old]
 
     def get_prepared(self, number: int) -> Any:

@@ -26,7 +26,7 @@ from cellworth.sampling.moments import Addition, Moments, Tally, widening
 # A budget of utilities also ends after this many lookups for each, known utilities included.
 LOOKUPS_PER_UTILITY = 10
 # A variance of fewer observations is too uncertain for a standard error.
-_LEAST_OBSERVATIONS = 10
+_MIN_OBSERVATIONS = 10
 with warnings.catch_warnings():
     # In a notebook without widgets tqdm warns that it falls back to text.
     warnings.simplefilter("ignore", TqdmWarning)
@@ -502,7 +502,7 @@ def _limit_by_observations(errors: BlockErrors, share: float) -> float:
     if math.isnan(share):
         return 0.0
     seen = errors.fewest
-    return share if seen >= _LEAST_OBSERVATIONS else min(share, seen / _LEAST_OBSERVATIONS)
+    return share if seen >= _MIN_OBSERVATIONS else min(share, seen / _MIN_OBSERVATIONS)
 
 
 def _check_count(rule: str, number: int, many: str, one: str) -> None:

@@ -33,14 +33,14 @@ Answers = list[tuple[int, Any]]
 # Requests in flight for each worker: one runs, one waits.
 REQUESTS_PER_WORKER = 2
 # More failures without success in between mean that the work itself kills the workers.
-MOST_FAILURES_IN_A_ROW = 5
+MAX_FAILURES_IN_A_ROW = 5
 
 _DEFAULT_HANDLERS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
 }
 # So many signals end a run at once.
-_MOST_SIGNALS = 3
+_MAX_SIGNALS = 3
 
 # A cluster may start without workers, and replaces dead ones after a moment.
 SECONDS_WITHOUT_WORKERS = 10.0
@@ -205,7 +205,7 @@ class Retries:
     def fail(self) -> bool:
         """Count a failure; return whether to give up."""
         self.n_failed += 1
-        return self.n_failed > MOST_FAILURES_IN_A_ROW
+        return self.n_failed > MAX_FAILURES_IN_A_ROW
 
 
 class FuturePool:
@@ -580,7 +580,7 @@ class Interrupts:
 
     def _handle(self, number: int, frame: Any) -> None:
         self._signals.append(number)
-        if (self._allowed and self._is_pending) or len(self._signals) >= _MOST_SIGNALS:
+        if (self._allowed and self._is_pending) or len(self._signals) >= _MAX_SIGNALS:
             self._raise()
 
     @property

@@ -16,8 +16,8 @@ from cellworth.data.arguments import Floats, Integers, Mask, check_count
 from cellworth.sampling.samplers import coalition_masks
 from cellworth.sampling.semivalues import Semivalue, Shapley, membership_weights, size_probabilities
 
-MOST_COALITIONS_OF_ALL_SUBSETS = 2**20
-MOST_COLUMNS_OF_QUADRATURE = 500
+MAX_COALITIONS_OF_ALL_SUBSETS = 2**20
+MAX_COLUMNS_OF_QUADRATURE = 500
 _SHAPLEY = Shapley()
 # Chosen on three data sets and checked on others (experiments/column_samplers.py).
 _FALL_PER_RADIAN = 0.3
@@ -99,8 +99,8 @@ class ExhaustiveSampler:
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
         """List the coalitions; nothing is random."""
-        if self.n_coalitions(n_players, semivalue) >= MOST_COALITIONS_OF_ALL_SUBSETS:
-            least = MOST_COALITIONS_OF_ALL_SUBSETS.bit_length() - 1
+        if self.n_coalitions(n_players, semivalue) >= MAX_COALITIONS_OF_ALL_SUBSETS:
+            least = MAX_COALITIONS_OF_ALL_SUBSETS.bit_length() - 1
             raise ValueError(
                 f"ExhaustiveSampler would evaluate more than 2^{least} coalitions of {n_players} "
                 "columns (labels included, if they are valued); use LeverageSampler() or "
@@ -223,9 +223,9 @@ class QuadratureSampler(FittedSampler):
     _least_per_player = 2
 
     def _fit(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
-        if n_players > MOST_COLUMNS_OF_QUADRATURE:
+        if n_players > MAX_COLUMNS_OF_QUADRATURE:
             raise ValueError(
-                f"QuadratureSampler supports at most {MOST_COLUMNS_OF_QUADRATURE} columns, got "
+                f"QuadratureSampler supports at most {MAX_COLUMNS_OF_QUADRATURE} columns, got "
                 f"{n_players}; use LeverageSampler()."
             )
         sizes = np.arange(1, n_players)

@@ -35,9 +35,9 @@ from cellworth.sampling.semivalues import Banzhaf, Semivalue, Shapley, size_prob
 Semivalues = tuple[Semivalue, Semivalue]
 Shape = tuple[int, int]
 _SHAPLEY = (Shapley(), Shapley())
-_MOST_PLAYERS_OF_A_PROCESS = 300
-_MOST_BLOCKS_OF_A_PROCESS = 3_000
-_MOST_UTILITIES_OF_A_PROCESS = 4_000
+_MAX_PLAYERS_OF_A_PROCESS = 300
+_MAX_BLOCKS_OF_A_PROCESS = 3_000
+_MAX_UTILITIES_OF_A_PROCESS = 4_000
 _SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 
 
@@ -206,14 +206,14 @@ class GaussianProcess(Estimator):
 
     name: ClassVar[str] = "gaussian process"
     merges: ClassVar[bool] = False
-    most_utilities: ClassVar[float] = _MOST_UTILITIES_OF_A_PROCESS
+    most_utilities: ClassVar[float] = _MAX_UTILITIES_OF_A_PROCESS
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Return a sampler of quads whose sizes have the semivalues' probabilities."""
-        if max(shape) > _MOST_PLAYERS_OF_A_PROCESS or math.prod(shape) > _MOST_BLOCKS_OF_A_PROCESS:
+        if max(shape) > _MAX_PLAYERS_OF_A_PROCESS or math.prod(shape) > _MAX_BLOCKS_OF_A_PROCESS:
             raise ValueError(
-                f"GaussianProcess needs at most {_MOST_PLAYERS_OF_A_PROCESS} row groups and as "
-                f"many column groups, and at most {_MOST_BLOCKS_OF_A_PROCESS:,} blocks, got "
+                f"GaussianProcess needs at most {_MAX_PLAYERS_OF_A_PROCESS} row groups and as "
+                f"many column groups, and at most {_MAX_BLOCKS_OF_A_PROCESS:,} blocks, got "
                 f"{shape[0]} x {shape[1]}; use AntitheticPermutations(), or form fewer groups."
             )
         rows, columns = map(_sizes_around, semivalues, shape)

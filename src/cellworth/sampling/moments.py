@@ -113,7 +113,7 @@ class Moments:
 # From tasks and utilities to Moments; some also accept ``sums``, the sums of blocks to observe.
 Estimate = Callable[..., Moments]
 # The sum of squares of fewer deviations is too uncertain.
-LEAST_DEVIATIONS = 32
+MIN_DEVIATIONS = 32
 # Most deviations that are held at once.
 _NUMBERS_AT_ONCE = 2**22
 # Errors that take long are computed again when there are more tasks by this part of them.
@@ -339,7 +339,7 @@ def combine_errors(standard: Floats | float, validation: Floats | float | None) 
 
 
 # Sums of pairs of so many owners are observed; of more owners, sums of each with the total.
-_MOST_PAIRED = 64
+_MAX_PAIRED = 64
 # Part of a variance that may be rounding.
 _NEGLIGIBLE = 1e-9
 
@@ -350,7 +350,7 @@ def append_pairs(sums: Floats) -> Floats:
     For more than 64 owners, the sum of each with the total is appended, and the total.
     """
     n_owners = sums.shape[-1]
-    if n_owners <= _MOST_PAIRED:
+    if n_owners <= _MAX_PAIRED:
         one, other = np.triu_indices(n_owners, 1)
         return np.concatenate([sums, sums[..., one] + sums[..., other]], axis=-1)
     total = sums.sum(axis=-1, keepdims=True)
@@ -371,7 +371,7 @@ def draw_errors(errors: Floats, n_owners: int, normals: Floats) -> Floats:
     """
     squares = errors**2
     variances = squares[:n_owners]
-    if n_owners <= _MOST_PAIRED:
+    if n_owners <= _MAX_PAIRED:
         factor = _factorize(_read_covariances(squares, n_owners))
         drawn = np.zeros((len(normals), n_owners))
         for numbers, column in zip(normals.T, factor.T, strict=False):
@@ -525,7 +525,7 @@ class UtilityLog:
         """
         squares = [
             (seen.values[..., 1:] ** 2).sum(axis=-1) - deviation_noise(seen)
-            for seen in self.deviation_moments(LEAST_DEVIATIONS)
+            for seen in self.deviation_moments(MIN_DEVIATIONS)
         ]
         # A maximum with NaN is NaN.
         return float(np.maximum(np.mean(sum(squares)[:-1, :-1]), 0.0)) if squares else math.nan
@@ -579,12 +579,12 @@ def deviation_noise(seen: Moments) -> Floats:
 
 
 def pool_deviations(deviations: NDArray[Any], most: float) -> NDArray[Any]:
-    """Add up pairs along the last axis until at most ``most`` or ``LEAST_DEVIATIONS`` are left.
+    """Add up pairs along the last axis until at most ``most`` or ``MIN_DEVIATIONS`` are left.
 
-    More than half of ``LEAST_DEVIATIONS`` always remain: fewer do not determine an error.
+    More than half of ``MIN_DEVIATIONS`` always remain: fewer do not determine an error.
     """
     *others, n_before = deviations.shape
-    while n_before > max(most, LEAST_DEVIATIONS):
+    while n_before > max(most, MIN_DEVIATIONS):
         odd = np.zeros((*others, n_before % 2), dtype=deviations.dtype)
         n_after = -(-n_before // 2)
         pairs = np.concatenate([deviations, odd], axis=-1).reshape(*others, n_after, 2)

@@ -17,7 +17,7 @@ from cellworth.sampling.moments import (
 )
 
 # Share of squared deviations that the correction for sampling errors never removes.
-_LEAST_LEFT = 0.25
+_MIN_LEFT = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +233,7 @@ class MomentsWithErrors:
         if samples:
             noise = np.nan_to_num(noise)
             noise = noise if kept is None else kept.shrink_variances(noise)
-            squares = np.maximum(squares - noise, _LEAST_LEFT * squares)
+            squares = np.maximum(squares - noise, _MIN_LEFT * squares)
         if np.isnan(squares[moments.count > 0]).any():
             return cls(moments, None)
         return cls(moments, np.sqrt(squares), None if shares is None else np.sqrt(owned))

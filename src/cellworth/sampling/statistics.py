@@ -17,7 +17,7 @@ from cellworth.data.arguments import Integers
 # Number of low bits dropped, sorted distinct keys, and how often each occurs.
 _Counted = tuple[int, Integers, Integers]
 # Most distinct keys; beyond it, low bits are dropped until there are fewer.
-MOST_KEYS = 2**16
+MAX_KEYS = 2**16
 # Numbers sorted together: a larger batch joins counts less often.
 AT_ONCE = 2**17
 _IN_CACHE = 2**13
@@ -267,12 +267,12 @@ def _join_counts(one: _Counted, other: _Counted) -> _Counted:
 
 
 def _drop_low_bits(shift: int, keys: Integers, counts: Integers) -> _Counted:
-    """Count sorted keys after dropping the fewest low bits that leave at most MOST_KEYS."""
+    """Count sorted keys after dropping the fewest low bits that leave at most MAX_KEYS."""
     drop = 0
-    if len(keys) > MOST_KEYS:
+    if len(keys) > MAX_KEYS:
         # Where two neighbors differ in a bit that is kept, a new key begins.
         apart = (keys[1:] ^ keys[:-1]).view(np.uint64)
-        drop = int(np.partition(apart, -MOST_KEYS)[-MOST_KEYS]).bit_length()
+        drop = int(np.partition(apart, -MAX_KEYS)[-MAX_KEYS]).bit_length()
         keys = keys >> drop
     starts = _find_starts(keys)
     return shift + drop, keys[starts], np.add.reduceat(counts, starts)

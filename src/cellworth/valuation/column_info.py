@@ -16,13 +16,13 @@ from cellworth.data.blocks import is_missing, list_first
 from cellworth.data.tables import frame, html_table, table_lines, view
 
 # Fewer values may all differ by chance.
-_FEWEST_IDS = 20
+_MIN_IDS = 20
 _SHARE_OF_IDS = 0.9
 _SHARE_OF_NUMBERS = 0.9
 # Integers of so few different values, or of one length, are codes rather than quantities.
-_MOST_CODES = 10
+_MAX_CODES = 10
 _SHORTEST_CODE = 5
-_MOST_UNITS = 4
+_MAX_UNITS = 4
 _FIRST_LOOK = 1000
 _DAY = 86_400e6
 # What people write for a missing value.
@@ -88,7 +88,7 @@ def notes_on_size(
         return (ALL_MISSING,)
     if distinct == 1:
         return (CONSTANT if missing == 0 else f"{CONSTANT} (except for missing values)",)
-    many = known >= _FEWEST_IDS and distinct >= _SHARE_OF_IDS * known
+    many = known >= _MIN_IDS and distinct >= _SHARE_OF_IDS * known
     return (ID_LIKE,) if integral and many and not at_least else ()
 
 
@@ -148,14 +148,14 @@ def are_codes(found: list[re.Match[str]], known: int) -> bool:
     """Return whether numbers are codes: leading zeros, few, of one length or all different."""
     digits = [match["digits"] for match in found]
     units = {(match["unit"] or "").lower().rstrip(".") for match in found} - {""}
-    if len(units) > _MOST_UNITS or any(re.fullmatch(r"0\d+", text) for text in digits):
+    if len(units) > _MAX_UNITS or any(re.fullmatch(r"0\d+", text) for text in digits):
         return True
     if units or not all(text.isdigit() for text in digits):
         return False
     lengths = {len(text) for text in digits}
     of_one_length = len(lengths) == 1 and min(lengths) >= _SHORTEST_CODE
-    all_differ = known >= _FEWEST_IDS and len(digits) >= _SHARE_OF_IDS * known
-    return len(digits) <= _MOST_CODES or of_one_length or all_differ
+    all_differ = known >= _MIN_IDS and len(digits) >= _SHARE_OF_IDS * known
+    return len(digits) <= _MAX_CODES or of_one_length or all_differ
 
 
 def _type_of(cell: Any) -> str:

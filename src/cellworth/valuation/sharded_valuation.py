@@ -46,7 +46,7 @@ from cellworth.valuation.values import ValueList, index_pairs
 _TABLES = ("columns", "total", "column_groups")
 Statistics = dict[str, Floats]
 # About a gigabyte of each statistic.
-MOST_HELD = 2**27
+MAX_HELD = 2**27
 _GROUPS_PER_FILE = 16
 
 
@@ -124,10 +124,10 @@ class StoredMoments(Moments):
         """Raise if there are more numbers than fit into the memory of most machines."""
         n_rows, n_columns = self.shape
         n_numbers = n_rows * n_columns if n_numbers is None else n_numbers
-        if n_numbers > MOST_HELD:
+        if n_numbers > MAX_HELD:
             raise MemoryError(
                 f"{what} of {n_rows:,} x {n_columns:,} blocks are {n_numbers:,} numbers, and at "
-                f"most {MOST_HELD:,} are held at once; use iter_rows(), loc or lowest()."
+                f"most {MAX_HELD:,} are held at once; use iter_rows(), loc or lowest()."
             )
 
     def iter_rows(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Floats, Integers, Mask
-from cellworth.data.blocks import is_missing, some
+from cellworth.data.blocks import is_missing, preview
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
 from cellworth.knn.columns import infer_column_type
@@ -34,8 +34,8 @@ from cellworth.valuation.column_info import (
 
 # At most and at least this many rows decide whether a column alone predicts the target.
 _LEAK_ROWS = 5000
-_FEWEST_ROWS = 50
-_FEWEST_OTHERS = 20
+_MIN_ROWS = 50
+_MIN_OTHERS = 20
 # Largest error of a leaking column, as a share of the error of the best constant guess.
 _MISSED = 0.02
 _MISSED_BY_NAME = 0.2
@@ -45,14 +45,14 @@ _EXPLAINED = 0.995
 _CHANCE = 0.05
 _RAREST = 3
 _SHARE_OF_COPIES = 0.02
-_FEWEST_COPIES = 5
+_MIN_COPIES = 5
 # Fewer rows than this that are scored by themselves are an example, not a mistake.
-_FEWEST_VALIDATION_ROWS = 20
+_MIN_VALIDATION_ROWS = 20
 _SIGMAS = 4.0
 _FREQUENCY_ROWS = 100_000
-_MOST_COPIES_CHECKED = 2000
+_MAX_COPIES_CHECKED = 2000
 # More different integers than this are seldom classes.
-_MOST_PLAIN_CLASSES = 10
+_MAX_PLAIN_CLASSES = 10
 _ROWS_PER_CLASS = 5
 _NAMED = 5
 _FIX_NUMBERS = "convert to numbers, with missing values (--missing) for the rest"
@@ -197,8 +197,8 @@ def describe_doubtful_target(
         return None
     n_values, n_rows = len(labels), int(counts.sum())
     if are_classes:
-        few_each = n_values > _MOST_PLAIN_CLASSES // 2 and n_rows < _ROWS_PER_CLASS * n_values
-        many = n_values > _MOST_PLAIN_CLASSES and not _are_numbered(labels, counts)
+        few_each = n_values > _MAX_PLAIN_CLASSES // 2 and n_rows < _ROWS_PER_CLASS * n_values
+        many = n_values > _MAX_PLAIN_CLASSES and not _are_numbered(labels, counts)
         if not few_each and not many:
             return None
         return (
@@ -241,7 +241,7 @@ class ColumnFit:
         """Whether the column predicts the target almost without error."""
         if not self.of_classes:
             return self.missed <= 1 - _EXPLAINED
-        enough = self.by_guess * self.n_rows >= _FEWEST_OTHERS
+        enough = self.by_guess * self.n_rows >= _MIN_OTHERS
         return enough and self.missed <= _MISSED * self.by_guess
 
 
@@ -264,8 +264,8 @@ def describe_leaks(problem: Problem, cells: Sequence[ColumnCells]) -> Iterator[s
         )
         why = "equal to y up to recoding" if same.get(holding[0]) else "named like y"
         yield (
-            f"the target is in X: {column} {some(holding)} {are} {why}; drop {drop} from X, or the "
-            "target predicts itself."
+            f"the target is in X: {column} {preview(holding)} {are} {why}; drop {drop} "
+            "from X, or the target predicts itself."
         )
     leaking = [fit for fit in found if fit.name not in holding]
     if leaking:
@@ -291,7 +291,7 @@ def fit_columns(
 ) -> Iterator[ColumnFit]:
     """Yield how well each column alone predicts the target, on up to 5,000 distinct rows."""
     n_rows = len(target)
-    if n_rows < _FEWEST_ROWS:
+    if n_rows < _MIN_ROWS:
         return
     rows = np.arange(n_rows)
     if n_rows > _LEAK_ROWS:
@@ -301,7 +301,7 @@ def fit_columns(
         np.unique(_hash_rows([column.codes(rows) for column in cells]), return_index=True)[1]
     ]
     labels, codes = np.unique(target[rows], return_inverse=True)
-    if len(labels) < 2 or len(rows) < _FEWEST_ROWS:
+    if len(labels) < 2 or len(rows) < _MIN_ROWS:
         return
     for name, column in zip(names, cells, strict=True):
         if of_classes:
@@ -391,8 +391,8 @@ def _is_target(problem: Problem, column: ColumnCells) -> bool:
 def describe_copies(problem: Problem, cells: Sequence[ColumnCells]) -> str | None:
     """Warn if more validation rows have a copy among the training rows than chance explains."""
     found = _Copies.of(problem, [column.all_codes() for column in cells])
-    few = max(_SHARE_OF_COPIES * len(found.copied), _FEWEST_COPIES)
-    if found.size < _FEWEST_VALIDATION_ROWS or found.copied.sum() < few:
+    few = max(_SHARE_OF_COPIES * len(found.copied), _MIN_COPIES)
+    if found.size < _MIN_VALIDATION_ROWS or found.copied.sum() < few:
         return None
     held_out = len(problem.folds) == 1
     if not (held_out and found.beyond_repeats()) and not found.beyond_chance():
@@ -460,8 +460,8 @@ class _Copies:
         start = len(self.codes) - len(self.copied)
         positions = start + np.flatnonzero(self.copied)
         checked, among = positions, np.arange(self.n_rows)
-        if len(positions) > _MOST_COPIES_CHECKED:
-            checked = rng.choice(positions, _MOST_COPIES_CHECKED, replace=False)
+        if len(positions) > _MAX_COPIES_CHECKED:
+            checked = rng.choice(positions, _MAX_COPIES_CHECKED, replace=False)
         if self.n_rows > _FREQUENCY_ROWS:
             among = rng.choice(self.n_rows, _FREQUENCY_ROWS, replace=False)
         alike = _count_matches(self.codes[among], self.codes[checked])

@@ -42,7 +42,7 @@ from cellworth.runtime.stopping import (
     TargetPrecision,
 )
 from cellworth.sampling.column_samplers import (
-    MOST_COALITIONS_OF_ALL_SUBSETS,
+    MAX_COALITIONS_OF_ALL_SUBSETS,
     ColumnSampler,
     ExhaustiveSampler,
     PermutationSampler,
@@ -60,28 +60,28 @@ from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_se
 from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
 
 # Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
-MOST_RANKED_ROWS = 2**31
+MAX_RANKED_ROWS = 2**31
 # To find the bins of a coalition takes as long as to sort so many rows.
 _ROWS_OF_BINS = 10_000
 # With more rows, bins are at least 1.5 times faster than sorting.
-MOST_SORTED_ROWS = 100_000
-MOST_SORTED_NUMBERS = 30_000
+MAX_SORTED_ROWS = 100_000
+MAX_SORTED_NUMBERS = 30_000
 # Work is training rows x coalitions x validation rows; a default run takes about a minute on two
 # cores. A numeric target takes twice as long again, bins half as long. Samplers whose coalitions
 # count for all columns take as long again for each hundred columns.
-_MOST_WORK = 2**32
+_MAX_WORK = 2**32
 _SECONDS_PER_WORK = 20e-9
 _WORK_OF_TARGET = 2.0
 _WORK_OF_BINS = 0.5
 _COLUMNS_ADDED_UP = 100
-_LEAST_QUERIES = 100
+_MIN_QUERIES = 100
 # A quick pass over this many validation rows has the total error of another pass over one
 # (experiments/column_samplers.py).
 _QUICK_PER_PASS = 2.0
 _COALITIONS_PER_COLUMN = 4
 # With more columns, adding up the values of all of them takes longer than more orders.
-_MOST_COLUMNS_OF_QUADRATURE = 100
-_MOST_PASSES = 100
+_MAX_COLUMNS_OF_QUADRATURE = 100
+_MAX_PASSES = 100
 # Sampling errors are small beside validation errors after one to three passes.
 _PASSES_OF_PARTITIONS = 2
 NValidation = int | Literal["auto"] | None
@@ -403,7 +403,7 @@ class KNNValuer(TableValuer):
         }
 
     def _ranking(self, game: Any) -> BinnedRanks | None:
-        most = MOST_SORTED_ROWS if game.is_class else MOST_SORTED_NUMBERS
+        most = MAX_SORTED_ROWS if game.is_class else MAX_SORTED_NUMBERS
         if not game.fits_bins and self.ranking is not None:
             raise ValueError(
                 f"ranking must be None with {self.scoring!r}, got {self.ranking!r}; this score "
@@ -418,7 +418,7 @@ class KNNValuer(TableValuer):
             len(game.labels), game.shape[1], game.n_queries, with_label, game.n_targets,
             self._ranking(game) is not None,
         )  # fmt: skip
-        return Effort.of(self, n_validation, size, settings.column_semivalue)
+        return Effort.resolve(self, n_validation, size, settings.column_semivalue)
 
     def _tasks(
         self,
@@ -452,7 +452,7 @@ class Size:
     with_label: bool
     n_targets: int  # Targets whose squared errors count; 0 for votes
     in_bins: bool  # Whether rows are ranked in bins
-    most_work: int = _MOST_WORK
+    most_work: int = _MAX_WORK
 
     @property
     def n_players(self) -> int:
@@ -473,7 +473,7 @@ class Effort:
     seconds: float  # Expected time of one core, of at most one pass after the quick one
 
     @classmethod
-    def of(
+    def resolve(
         cls,
         valuer: Any,
         n_validation: Any,
@@ -499,13 +499,13 @@ class Effort:
             n_quick = _affordable_queries(sampler, size, per_quick) if quick else 0
             if n_quick > _QUICK_PER_PASS * n_used:
                 n_used, n_passes = n_quick, 0 if by_default else n_passes
-            n_used = min(max(n_used, _LEAST_QUERIES), size.n_given)
+            n_used = min(max(n_used, _MIN_QUERIES), size.n_given)
         if by_default and n_passes is None:
             stop = TargetPrecision()
-            n_passes = _MOST_PASSES
+            n_passes = _MAX_PASSES
             if wanted == "auto":
                 n_draws = _count_draws(sampler, n_used)
-                n_passes = min(max(int(size.most_work / (per_pass * n_draws)), 1), _MOST_PASSES)
+                n_passes = min(max(int(size.most_work / (per_pass * n_draws)), 1), _MAX_PASSES)
             if valuer.runtime is not None and valuer.runtime.partition is not None:
                 # The run that adds up the partitions decides whether it needs more.
                 n_passes = min(n_passes, _PASSES_OF_PARTITIONS)
@@ -740,10 +740,10 @@ def _default_sampler(size: Size, n_queries: int, column_semivalue: Semivalue) ->
     exist = ExhaustiveSampler().n_coalitions(n_players, column_semivalue)
     n_ranked = (size.n_rows + _ROWS_OF_BINS * size.in_bins) * n_queries * exist
     # Coalitions without the label column have utility 0: half of them need no ranking.
-    if exist < MOST_COALITIONS_OF_ALL_SUBSETS and n_ranked <= MOST_RANKED_ROWS << size.with_label:
+    if exist < MAX_COALITIONS_OF_ALL_SUBSETS and n_ranked <= MAX_RANKED_ROWS << size.with_label:
         return ExhaustiveSampler()
     sampled: ColumnSampler = PermutationSampler()
-    if isinstance(column_semivalue, Shapley) and n_players <= _MOST_COLUMNS_OF_QUADRATURE:
+    if isinstance(column_semivalue, Shapley) and n_players <= _MAX_COLUMNS_OF_QUADRATURE:
         sampled = QuadratureSampler(_COALITIONS_PER_COLUMN * n_players)
     return _all_if_enough(sampled, n_players, column_semivalue)
 

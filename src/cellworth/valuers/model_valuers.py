@@ -50,14 +50,14 @@ from cellworth.valuers.valuer import ModelValuer
 
 # A round is about this many utilities: after each one, a stopping rule may end the run.
 _UTILITIES_PER_ROUND = 2**10
-_MOST_TASKS_PER_ROUND = 16
+_MAX_TASKS_PER_ROUND = 16
 # Limits of a default run. At 5 to 20 ms each, the second takes one to three minutes on two cores.
 _UTILITIES_PER_BLOCK = 128
-_MOST_BY_DEFAULT = 2**14
+_MAX_BY_DEFAULT = 2**14
 # Errors need two tasks.
-_LEAST_TASKS = 2
-MOST_UTILITIES = 2**20
-_MOST_PLAYERS_OF_ALL = MOST_UTILITIES.bit_length() - 1
+_MIN_TASKS = 2
+MAX_UTILITIES = 2**20
+_MAX_PLAYERS_OF_ALL = MAX_UTILITIES.bit_length() - 1
 # A budget of utilities ends after ten looks at each; these and all pairs stay well below.
 _UTILITIES_BEFORE_ALL = 3
 _NAME = "exact values"
@@ -235,7 +235,7 @@ def monte_carlo_valuation(
 def _covers_all(rule: StoppingRule, shape: tuple[int, int], settings: Settings) -> bool:
     """Return whether a budget suffices for all coalitions."""
     # A limit on tasks refers to the tasks of the sampler.
-    if math.isfinite(rule.most_tasks) or sum(shape) > _MOST_PLAYERS_OF_ALL:
+    if math.isfinite(rule.most_tasks) or sum(shape) > _MAX_PLAYERS_OF_ALL:
         return False
     # LeaveOneOut needs far fewer coalitions than all.
     if LeaveOneOut() in settings.semivalues:
@@ -314,13 +314,13 @@ def _rule(
     """Return the rule that ends a run; the default depends on the size of the game alone."""
     if stop is not None:
         return check_stop(stop)
-    least = math.ceil(_LEAST_TASKS * tasks.utilities_per_task)
-    most = min(_UTILITIES_PER_BLOCK * math.prod(shape), max(_MOST_BY_DEFAULT, least))
+    least = math.ceil(_MIN_TASKS * tasks.utilities_per_task)
+    most = min(_UTILITIES_PER_BLOCK * math.prod(shape), max(_MAX_BY_DEFAULT, least))
     budget = MaxUtilities(most)
     if _covers_all(budget, shape, settings):
         return budget
     precise: StoppingRule = TargetPrecision()
-    if estimator.errors_from > _LEAST_TASKS:
+    if estimator.errors_from > _MIN_TASKS:
         # Values without errors would not show that they are precise.
         precise &= MaxTasks(estimator.errors_from)
     return precise | budget
@@ -329,7 +329,7 @@ def _rule(
 def _advise(blocks: Blocks) -> str:
     """Return how to ask for more or less than a default run."""
     text = "stop=MaxUtilities(n) sets another limit"
-    if _UTILITIES_PER_BLOCK * math.prod(blocks.shape) <= _MOST_BY_DEFAULT:
+    if _UTILITIES_PER_BLOCK * math.prod(blocks.shape) <= _MAX_BY_DEFAULT:
         return text
     text += ", row_groups= makes fewer blocks with smaller errors"
     return text if blocks.rows.grouped else f"{text}, KNNValuer values single rows in seconds"
@@ -337,7 +337,7 @@ def _advise(blocks: Blocks) -> str:
 
 def _tasks_per_round(tasks: TaskSampler) -> int:
     wanted = int(_UTILITIES_PER_ROUND / tasks.utilities_per_task)
-    return min(max(wanted, 1), _MOST_TASKS_PER_ROUND)
+    return min(max(wanted, 1), _MAX_TASKS_PER_ROUND)
 
 
 def _within(estimator: Estimator, rule: StoppingRule) -> StoppingRule:
@@ -426,7 +426,7 @@ class ExactValuer(ModelValuer):
         runtime: Runtime | None = None,
         error: ErrorPolicy = "fallback",
         n_repeats: int = 1,
-        max_utilities: int = MOST_UTILITIES,
+        max_utilities: int = MAX_UTILITIES,
     ) -> None:
         self.model = model
         self.scoring = scoring
@@ -518,7 +518,7 @@ def value_game(
     random_state: RandomState = None,
     n_jobs: int | None = None,
     runtime: Runtime | None = None,
-    max_utilities: int = MOST_UTILITIES,
+    max_utilities: int = MAX_UTILITIES,
 ) -> Valuation:
     """Value every block of a game: exactly, or by Monte Carlo if an estimator or a rule is given.
 

@@ -41,7 +41,7 @@ from cellworth.valuation.storage import write_groups
 _SECONDS_BEFORE_LINE = 3.0
 _TIMED_UTILITIES = 20
 _TIMED_SECONDS = 2.0
-_LONGEST_WRITTEN_OUT = 60
+_MAX_WRITTEN_OUT = 60
 # The serial part of a round, and rounds that may be in progress at once.
 SERIAL = "bins and merged ranks"
 _ROUNDS_AT_ONCE = 3
@@ -194,7 +194,7 @@ class Plan:
             return "any number of"
         number = int(self.utilities)
         power = number.bit_length() - 1
-        short = f"{number:,}" if power <= _LONGEST_WRITTEN_OUT else ""
+        short = f"{number:,}" if power <= _MAX_WRITTEN_OUT else ""
         is_power = number == 1 << power and power > 1
         return " = ".join(filter(None, [f"2^{power}" if is_power else "", short]))
 

@@ -58,7 +58,7 @@ from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition
 # Utilities of a game, beside the checkpoint of a run.
 CACHE_FILE = "utilities.sqlite"
 # Memory for the deviations of all utilities; beyond it, validation rows are grouped.
-MOST_BYTES_OF_DEVIATIONS = 2**28
+MAX_BYTES_OF_DEVIATIONS = 2**28
 _BYTES_PER_DEVIATION = 4
 # Assumed number of utilities of a run that is limited only by time or errors.
 _UTILITIES_WITHOUT_END = 2**20
@@ -201,12 +201,12 @@ def value_blocks(
     if settings.checkpoint is not None:
         # Before a cache is created beside it.
         settings.checkpoint.open(identity)
-    book, work = _book(game, problem_spec, method, settings, ends)
+    planner, work = _make_planner(game, problem_spec, method, settings, ends)
     seconds = min(ends.seconds * _most_utilities(method), method.stop.most_seconds)
     executor = settings.runtime.executor or choose_process_executor(work, seconds, settings.n_jobs)
     outcome = settings.run(
         work,
-        planner=book,
+        planner=planner,
         stop=method.stop,
         executor=executor,
         identity=identity,
@@ -331,7 +331,7 @@ def run_identity(
     }
 
 
-def _book(
+def _make_planner(
     game: Game, problem_spec: dict[str, Any], method: Method, settings: Settings, ends: Corners
 ) -> tuple[Planner, Callable[[Any], Any]]:
     """Return the planner of a run and the task function of its workers."""
@@ -348,7 +348,7 @@ def _book(
         _check_same_game(cache, name, known)
         cache.add(name, {coalition: each.kept for coalition, each in known.items()})
     most_deviations = _most_deviations(_most_utilities(method))
-    book = UtilityPlanner(
+    planner = UtilityPlanner(
         method.sampler,
         method.estimate,
         method.stop,
@@ -357,7 +357,7 @@ def _book(
         seconds=ends.seconds,
         known=known,
     )
-    return book, Lookup(game, ends.shape, most_deviations)
+    return planner, Lookup(game, ends.shape, most_deviations)
 
 
 def _most_utilities(method: Method) -> float:
@@ -388,7 +388,7 @@ def _introduce(
 def _most_deviations(n_utilities: float) -> int:
     """Return the number of deviations of each utility that fit into memory."""
     known = min(n_utilities, _UTILITIES_WITHOUT_END)
-    return int(max(MOST_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * known), 1))
+    return int(max(MAX_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * known), 1))
 
 
 def _cache_beside(settings: Settings, problem_spec: dict[str, Any]) -> Cache | None:

@@ -30,7 +30,7 @@ from cellworth.data.blocks import (
     Groups,
     NumberedAxis,
     add_label_column,
-    some,
+    preview,
 )
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, to_path
@@ -92,7 +92,7 @@ from cellworth.valuers.settings import Semivalues, Settings, check_partition_end
 from cellworth.valuers.valuer import Valuer, check_owners
 
 # Work of a default run: about an hour on two cores.
-_MOST_WORK = 2**37
+_MAX_WORK = 2**37
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +118,7 @@ class ShardedData:
         if name not in self.X.names.tolist():
             raise ValueError(
                 f"row_groups must be a column of X or one group per row, got {name!r}; the columns "
-                f"are {some(self.X.names)}."
+                f"are {preview(self.X.names)}."
             )
         return self.X.drop(name)
 
@@ -128,7 +128,7 @@ class ShardedData:
         if not isinstance(self.row_groups, str):
             return self.X_val
         rows = Table.from_data(self.X_val, called="X_val")
-        return rows.only(np.flatnonzero(rows.names != self.row_groups)).data
+        return rows.select(np.flatnonzero(rows.names != self.row_groups)).data
 
     def rows(self) -> Axis:
         """Return the row players."""
@@ -371,7 +371,7 @@ class ShardedKNNValuer(Valuer):
         schedule, effort = self._schedule(data, game, n_rows=game.shape[0], settings=settings)
         columns = add_label_column(game.columns) if data.value_labels else game.columns
         blocks = Blocks(data.rows(), columns)
-        holdings = None if data.owners is None else check_owners(data.owners).on(blocks)
+        holdings = None if data.owners is None else check_owners(data.owners).project(blocks)
         return ShardedRun(
             game,
             blocks,
@@ -423,10 +423,10 @@ class ShardedKNNValuer(Valuer):
             data.value_labels,
             n_targets=int(game.class_counts is None),
             in_bins=True,
-            most_work=_MOST_WORK,
+            most_work=_MAX_WORK,
         )
         # A pass over the shards reads and writes all of them, so none is quick.
-        effort = Effort.of(
+        effort = Effort.resolve(
             self, data.n_validation, size, settings.column_semivalue, has_quick_pass=False
         )
         schedule = TaskSchedule(

@@ -139,7 +139,7 @@ def check_owners(owners: Any) -> Owners:
 
 def check_holdings(owners: Any, problem: Problem, blocks: Blocks) -> Holdings:
     """Return who holds the blocks; check that these are owners, and of this table."""
-    holdings = check_owners(owners).on(blocks)
+    holdings = check_owners(owners).project(blocks)
     owners.check_cells(problem.table.sha256())
     return holdings
 
