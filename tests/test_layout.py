@@ -25,15 +25,15 @@ MAX_CODE_LINES = {
     "findings": 2194,
     "games": 1120,
     "knn": 4693,
-    "payouts": 3960,
+    "payouts": 3958,
     "plots": 1192,
     "report": 1203,
-    "runtime": 3128,
+    "runtime": 2860,
     "sampling": 1841,
     "valuation": 1746,
     "valuers": 3571,
 }
-MAX_CODE_LINES_IN_ALL = 34_095
+MAX_CODE_LINES_IN_ALL = 33_827
 
 
 def _repeated(names: list[str]) -> set[str]:

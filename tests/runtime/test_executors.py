@@ -26,9 +26,9 @@ from cellworth.runtime import (
     executors,
     workers,
 )
-from cellworth.runtime.conformance import ExecutorConformance
 from cellworth.runtime.executors import choose_process_executor, choose_thread_executor
 from cellworth.runtime.workers import Cancelled, leave_if_cancelled
+from executor_conformance import ExecutorConformance
 
 
 @pytest.fixture(scope="module")

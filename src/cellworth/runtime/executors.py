@@ -11,9 +11,9 @@ To add an executor, write a class with the one method of :class:`~cellworth.runt
    Rounds over shards send :class:`~cellworth.runtime.workers.Request` objects. Without further
    code their inputs travel with them. To keep them on workers, return a LazyAnswer for requests
    with ``keep``, replace ``inputs`` by what a worker can load, and respect ``locality``.
-3. Test it: subclass :class:`~cellworth.runtime.conformance.ExecutorConformance` in a file that
-   pytest collects. An executor of this package also joins tests/runtime/test_executors.py,
-   tests/test_resume.py and tests/test_survival.py, which compare bits and kill workers.
+3. Test it: subclass ``ExecutorConformance`` of tests/executor_conformance.py in
+   tests/runtime/test_executors.py. It also joins tests/test_resume.py and tests/test_survival.py,
+   which compare bits and kill workers.
 4. Export it in ``runtime/__init__.py``, and add it to the examples of ``Runtime``.
 """
 
