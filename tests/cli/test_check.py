@@ -4,12 +4,10 @@ import json
 import re
 from xml.etree import ElementTree as ET
 
-import jsonschema
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from cellworth.cli.schemas import document_schema
 from shell import cellworth, fine
 
 TOWNS = ("Aachen", "Bremen", "Cottbus")
@@ -54,7 +52,6 @@ def test_a_table_like_its_reference_passes(folder):
 def test_what_differs_from_the_reference_fails_and_is_named(folder):
     done = against(folder, "bad.csv", "--json")
     document = json.loads(done.out)
-    jsonschema.validate(document, document_schema("check"))
     assert (done.code, document["passed"]) == (1, False)
     check = document["checks"][0]
     assert {one["name"] for one in document["checks"]} == {"reference"}

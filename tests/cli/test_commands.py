@@ -35,17 +35,13 @@ def test_a_command_has_help_with_an_example(name):
             assert parameter.help or parameter.show_default, parameter.name
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"completion"}))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_is_a_command_line(name):
     found = examples(main.commands[name])
     assert found
     for line in found:
         assert line.split()[1] == name
         assert parsed(line).command is main.commands[name]
-
-
-def test_the_example_of_completion_is_for_a_shell():
-    assert 'eval "$(cellworth completion bash)"' in main.commands["completion"].epilog
 
 
 def test_the_first_page_says_what_exit_codes_mean():

@@ -8,14 +8,12 @@ import subprocess
 import sys
 from datetime import UTC, date, datetime, timedelta
 
-import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cellworth import explain_row, load, suspect_cells
 from cellworth.cli.input_files import read_input
-from cellworth.cli.schemas import document_schema
 from shell import cellworth, fine
 
 
@@ -126,7 +124,6 @@ def test_info_says_how_far_a_run_is(home, tmp_path):
     assert "\n  done        100% (1.0 passes)\n" in out
     assert "(ended)" in out
     document = json.loads(fine("info", run, "--json"))
-    jsonschema.validate(document, document_schema("info"))
     assert document["created"] <= document["progress"][0]["time"]
     # A process that was killed leaves what it wrote last.
     killed = json.loads((run / "progress.json").read_text()) | {"event": "progress", "done": 0.25}

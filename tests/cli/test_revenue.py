@@ -8,12 +8,11 @@ from decimal import Decimal
 
 import pytest
 
-from cellworth import KNNValuer, Owners, load
+from cellworth import Owners, load
 from cellworth.cli.input_files import read_input
 from cellworth.payouts import (
     Agreement,
     Policy,
-    compare_sources,
     generate_key,
     sign,
     split_revenue,
@@ -52,19 +51,6 @@ def test_options_are_the_policy_where_nothing_was_agreed(home):
     given = ["--owners", home.owners, "--currency", "USD", "--negative", "signed", "--minimum", "1"]
     out = fine("split", home.values, "--amount", "50.00", *given)
     assert out.startswith("Payout of 50.00 USD to 2 owners; negative: signed")
-
-
-def test_sources_are_compared_as_in_the_library(home):
-    given = ["compare", *home.asked, "--owners", home.owners]
-    found = json.loads(fine(*given, "--base", "bank", "--json"))
-    train = read_input(home.table, target="label", row_id="name")
-    owners = Owners.from_toml(home.owners, train.X)
-    again = compare_sources(KNNValuer(3), owners, train.X, train.y, base=["bank"])
-    assert found["sources"] == again.to_frame("pyarrow").to_pylist()
-    assert (found["base_score"], found["full_score"]) == (again.base_score, again.full_score)
-    assert fine(*given, "--base", "bank") == f"{again!r}\n"
-    done = cellworth(*given, "--base", "eve")
-    assert (done.code, "base must name owners, got 'eve'" in done.err) == (2, True)
 
 
 def test_without_owners_no_one_is_paid(home, tmp_path):

@@ -7,13 +7,11 @@ import sys
 import time
 from dataclasses import replace
 
-import jsonschema
 import numpy as np
 import pytest
 
 from cellworth import load
 from cellworth.cli.request import RunRequest
-from cellworth.cli.schemas import document_schema
 from shell import cellworth, fine, started
 
 
@@ -199,7 +197,6 @@ def test_values_of_a_run_that_was_interrupted_pass_no_check_unless_allowed(asked
     )
     assert second.startswith("ok    the sum of all values is")
     found = json.loads(cellworth(*check, "--json").out)
-    jsonschema.validate(found, document_schema("check"))
     assert not found["passed"]
     done = cellworth(*check, "--allow-interrupted")
     assert done.code == 0

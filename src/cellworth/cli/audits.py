@@ -38,7 +38,6 @@ from cellworth.cli.input_files import (
     read_input,
     read_unlabeled,
 )
-from cellworth.cli.schemas import AuditDocument, CheckDocument, LimitDocument
 from cellworth.cli.verdicts import WRITERS, write_verdict
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
 from cellworth.data.table_files import TextFormat
@@ -155,7 +154,7 @@ def audit_table(request: AuditRequest, *, output: AnyPath | None, force: bool) -
         count = "1 finding is" if len(found) == 1 else f"{len(found):,} findings are"
         note(f"{count} in {shorten_path(output.absolute())}.")
     if output is None or wants_json():
-        document = cast("AuditDocument", found.to_dict())
+        document = found.to_dict()
         lines = list_lines(found, more="-o FILE lists all")
         print_result("audit", document, wrap_to_terminal(map(visible_text, lines)))
 
@@ -185,9 +184,11 @@ def check_input(
     _finish(checks, request, outputs)
 
 
-def _finish(checks: list[LimitDocument], request: AuditRequest, outputs: Sequence[AnyPath]) -> None:
+def _finish(
+    checks: list[dict[str, Any]], request: AuditRequest, outputs: Sequence[AnyPath]
+) -> None:
     """Print and write the verdict; end with exit code 1 if a check failed."""
-    document: CheckDocument = {"passed": all(one["passed"] for one in checks), "checks": checks}
+    document = {"passed": all(one["passed"] for one in checks), "checks": checks}
     for output in outputs:
         write_verdict(output, document, request.table)
     print_result("check", document, wrap_to_terminal(map(visible_text, _list_checks(checks))))
@@ -207,7 +208,7 @@ def _keep_reference(path: AnyPath, table: Table, y: Any, target: str | None) -> 
         pq.write_table(kept, file)
 
 
-def _list_checks(checks: Sequence[LimitDocument]) -> Iterator[str]:
+def _list_checks(checks: Sequence[dict[str, Any]]) -> Iterator[str]:
     for one in checks:
         yield f"{'ok  ' if one['passed'] else 'FAIL'}  {one['sentence']}"
         if not one["passed"]:
@@ -242,7 +243,7 @@ def _check_limits_of_table(request: AuditRequest, limits: Limits) -> None:
 
 def _check_table(
     found: Audit, request: AuditRequest, limits: Limits, n_reference: int
-) -> Iterator[LimitDocument]:
+) -> Iterator[dict[str, Any]]:
     if limits.min_rows is not None:
         n_rows, least = found.table.shape[0], limits.min_rows
         sentence = f"{n_rows:,} rows, at least {least:,} required"
@@ -266,7 +267,7 @@ def _check_table(
 
 def _check_differences(
     found: Audit, request: AuditRequest, n_reference: int
-) -> Iterator[LimitDocument]:
+) -> Iterator[dict[str, Any]]:
     chance = f"{100 * request.false_alarms:.4g}%"
     differences = found.findings[: found.n_differences]
     for finding in differences:
@@ -283,7 +284,7 @@ def _check_differences(
         yield _make("reference", 1.0, request.false_alarms, passed=True, sentence=sentence)
 
 
-def _check_share(found: Audit, kind: str, limit: float, certain: float) -> LimitDocument:
+def _check_share(found: Audit, kind: str, limit: float, certain: float) -> dict[str, Any]:
     asked = None if kind == ANY else cast("FindingKind", kind)
     share = found.share(asked, certain=certain)
     what = "any finding" if asked is None else kind
@@ -307,7 +308,7 @@ def _find_values(address: str) -> AnyPath | None:
 
 def _check_values(
     folder: AnyPath, request: AuditRequest, limits: Limits
-) -> Iterator[LimitDocument]:
+) -> Iterator[dict[str, Any]]:
     if request.reference is not None or limits.min_rows is not None or limits.are_of_findings:
         raise click.UsageError(
             f"--reference, --max, --max-findings and --min-rows are for tables, and {folder} holds "
@@ -328,7 +329,7 @@ def _check_values(
     yield _make("min_total", total, limits.min_total, passed=passed, sentence=sentence)
 
 
-def _check_status(valuation: Valuation, allowed: bool) -> Iterator[LimitDocument]:
+def _check_status(valuation: Valuation, allowed: bool) -> Iterator[dict[str, Any]]:
     """Check that the run was not interrupted."""
     if valuation.status != "interrupted":
         return
@@ -348,12 +349,9 @@ def _describe_score(valuation: Valuation) -> str:
 def _make(
     name: str, found: float, limit: float, *, passed: bool, sentence: str,
     findings: Sequence[Finding] = (),
-) -> LimitDocument:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     listed = [f"{finding.kind}: {finding.sentence}" for finding in findings[:_LISTED]]
-    return cast(
-        "LimitDocument",
-        {
-            "name": name, "found": found, "limit": limit, "passed": passed, "sentence": sentence,
-            "findings": listed,
-        },
-    )  # fmt: skip
+    return {
+        "name": name, "found": found, "limit": limit, "passed": passed, "sentence": sentence,
+        "findings": listed,
+    }  # fmt: skip

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import get_completion_class
 
 from cellworth.cli import app
 from cellworth.cli.app import EXIT_CODES, Program
-from cellworth.cli.schemas import DOCUMENTS, document_schema
 
-_COMPLETE = "_CELLWORTH_COMPLETE"
 _EXAMPLE = (
     "cellworth value adult.csv.gz --target income -o values",
     "cellworth suspects values -k 20",
@@ -366,32 +362,6 @@ def split(**arguments: Any) -> None:
     split_amount(**arguments)
 
 
-@click.command(
-    epilog=app.example(
-        "cellworth compare offers.csv --target income --source vendor --base ours --val new.csv"
-    )
-)
-@click.argument("table")
-@app.table_options
-@app.method_options
-@click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
-@app.source
-@click.option(
-    "--base", required=True, multiple=True, metavar="OWNER",
-    help="Owner whose cells you have; may be repeated.",
-)  # fmt: skip
-@app.json_output
-def compare(**arguments: Any) -> None:
-    """Estimate what each source in TABLE would add to what you have.
-
-    TABLE holds the cells that you have and those on offer. Each source is added alone, and all of
-    them together.
-    """
-    from cellworth.cli.revenue import compare_offers
-
-    compare_offers(**arguments)
-
-
 @click.command(epilog=app.example("cellworth sign bundle --key ann.key --new-key"))
 @click.argument("target", type=app.PATH)
 @click.option("--key", type=app.PATH, required=True, help="Private key (ed25519, PEM).")
@@ -462,25 +432,8 @@ def warm_up() -> None:
     compile_kernels()
 
 
-@click.command(epilog=app.example("cellworth schema value"))
-@click.argument("document", type=click.Choice(sorted(DOCUMENTS)))
-def schema(document: str) -> None:
-    """Print the JSON Schema (2020-12) of what a command prints with --json."""
-    click.echo(json.dumps(document_schema(document), indent=1))
-
-
-@click.command(epilog=app.example('eval "$(cellworth completion bash)"'))
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
-    """Print a script that completes commands and options in a shell."""
-    kind = get_completion_class(shell)
-    assert kind is not None  # noqa: S101 (click.Choice checks it)
-    click.echo(kind(ctx.find_root().command, {}, "cellworth", _COMPLETE).source())
-
-
 for _command in (
-    audit, value, resume, merge, plan, info, suspects, explain, report, check, compare, draft,
-    split, sign, prove, verify, warm_up, schema, completion,
+    audit, value, resume, merge, plan, info, suspects, explain, report, check, draft, split,
+    sign, prove, verify, warm_up,
 ):  # fmt: skip
     main.add_command(_command)

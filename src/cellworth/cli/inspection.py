@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import click
 
@@ -39,18 +39,6 @@ from cellworth.cli.folders import (
 )
 from cellworth.cli.request import FILE, KNN, RunRequest
 from cellworth.cli.runs import list_values, summarize_valuation
-from cellworth.cli.schemas import (
-    ExplainDocument,
-    Holds,
-    InfoDocument,
-    MergeDocument,
-    ProgressDocument,
-    ReportDocument,
-    RunSettings,
-    SuspectDocument,
-    SuspectsDocument,
-    ValuesDocument,
-)
 from cellworth.data.blocks import Axis, preview
 from cellworth.data.io import AnyPath, get_size, jsonable
 from cellworth.data.sharded_table import ShardedTable
@@ -75,11 +63,11 @@ def show_folder(folder: AnyPath) -> None:
         raise ValueError(
             f"{folder} was not written by cellworth (it has no manifest); give another folder."
         )
-    settings = _settings_of(RunRequest.load(folder)) if (folder / FILE).exists() else None
-    document: InfoDocument = {
+    settings = _list_settings(folder) if (folder / FILE).exists() else {}
+    document: dict[str, Any] = {
         "folder": str(folder),
-        "holds": cast("Holds", kind),
-        "request": cast("RunSettings | None", settings and vars(settings)),
+        "holds": kind,
+        "request": settings or None,
         "created": None,
         "versions": None,
         "values": None,
@@ -99,9 +87,9 @@ def show_folder(folder: AnyPath) -> None:
         if valuation.column_info is not None:
             lines += ["", repr(valuation.column_info), ""]
     else:
-        model = KNN if settings is None else settings.model
+        model = settings.get("model", KNN)
         resume = f"  resume with {make_resume_line(folder, model)}"
-        lines += _describe_sharded_run(sharded) if sharded and settings is None else [resume]
+        lines += _describe_sharded_run(sharded) if sharded and not settings else [resume]
         run = folder if sharded is None else sharded / RUN
         manifest = read_folder_manifest(run) or {}
         document["created"] = manifest.get("created")
@@ -139,7 +127,7 @@ def list_suspects(
         note(f"{len(cells)} cells are in {shorten_path(output.absolute())}.")
         if not wants_json():
             return
-    document: SuspectsDocument = {"by": by, "cells": cells}
+    document = {"by": by, "cells": cells}
     print_result("suspects", document, cut_to_terminal(_format_suspects(cells)))
 
 
@@ -173,7 +161,7 @@ def explain_value(
             found = replace(found, cells=tuple(line.get(name) for name in names))
     parts = list_values(found.parts)
     cells = found.cells or [None] * len(parts)
-    document: ExplainDocument = {
+    document = {
         "side": found.side,
         "label": found.label,
         "value": found.value,
@@ -217,7 +205,7 @@ def write_report(
             column_types=loaded.column_types,
             **options,
         )
-    document: ReportDocument = {
+    document = {
         "output": shorten_path(output.absolute()),
         "bytes": get_size(output),
     }
@@ -249,18 +237,18 @@ def _describe_sharded_run(folder: AnyPath) -> Iterator[str]:
         yield f"  values      {folder / 'values'}"
 
 
-def _read_progress(folder: AnyPath) -> list[ProgressDocument]:
+def _read_progress(folder: AnyPath) -> list[dict[str, Any]]:
     """Return how far the runs in a checkpoint are; one seems active if it wrote lately."""
     found = []
     for entry in read_progress(folder):
         age = (datetime.now(UTC) - datetime.fromisoformat(entry["time"])).total_seconds()
         is_active = entry["event"] in ("start", "progress") and age < _SECONDS_OF_SILENCE
-        found.append(cast("ProgressDocument", {**entry, "active": is_active}))
+        found.append({**entry, "active": is_active})
     return found
 
 
 def _describe_progress(
-    manifest: Mapping[str, Any], progress: list[ProgressDocument]
+    manifest: Mapping[str, Any], progress: list[dict[str, Any]]
 ) -> Iterator[str]:
     run = manifest["run"]
     yield f"  method      {run.get('method', 'ShardedKNNValuer')}, {run.get('sampler')}"
@@ -277,16 +265,16 @@ def _describe_progress(
         yield f"  last write  {entry['time']} ({'active' if entry['active'] else state})"
 
 
-def _settings_of(request: RunRequest) -> RunSettings:
-    return RunSettings(
-        **{field.name: getattr(request, field.name) for field in fields(RunSettings)}
-    )
+def _list_settings(folder: AnyPath) -> dict[str, Any]:
+    """Return the settings of a run, without the contents of files and the rounds."""
+    plain = vars(RunRequest.load(folder))
+    return {name: plain[name] for name in plain if name not in ("owners", "agreement", "rounds")}
 
 
-def _format_settings(settings: RunSettings | None) -> list[str]:
+def _format_settings(settings: Mapping[str, Any]) -> list[str]:
     return [
         f"  {name.replace('_', '-'):<16}{', '.join(value) if isinstance(value, tuple) else value}"
-        for name, value in (vars(settings) if settings else {}).items()
+        for name, value in settings.items()
         if value not in (None, (), False)
     ]
 
@@ -306,14 +294,14 @@ def _find_label(axis: Axis, given: str, what: str) -> Any:
     return found[0]
 
 
-def _make_suspect(line: Mapping[str, Any]) -> SuspectDocument:
+def _make_suspect(line: Mapping[str, Any]) -> dict[str, Any]:
     errors = {name: line.get(name) for name in ("value", "sampling_se", "validation_se")}
     rest = {name: line[name] for name in line if name not in ("reason", *errors)}
-    cell: SuspectDocument = jsonable(rest | errors | {"reason": line["reason"]})
+    cell: dict[str, Any] = jsonable(rest | errors | {"reason": line["reason"]})
     return cell
 
 
-def _format_suspects(cells: list[SuspectDocument]) -> list[str]:
+def _format_suspects(cells: list[dict[str, Any]]) -> list[str]:
     columns: dict[str, list[Any]] = {
         name: [visible_text(_format_entry(cell[name])) for cell in cells]
         for name in ("rank", "row", "column", "cell", "typical", "anomaly_score", "value")
@@ -355,10 +343,10 @@ def _merge_values(folders: tuple[AnyPath, ...], output: AnyPath, force: bool) ->
 
 
 def _make_merge_document(
-    output: AnyPath, holds: str, values: ValuesDocument | None
-) -> MergeDocument:
+    output: AnyPath, holds: str, values: dict[str, Any] | None
+) -> dict[str, Any]:
     return {
         "output": shorten_path(output.absolute()),
-        "holds": cast("Holds", holds),
+        "holds": holds,
         "values": values,
     }

@@ -12,10 +12,11 @@ import operator
 import os
 import sys
 import tomllib
+import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self, get_type_hints
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -32,7 +33,6 @@ from cellworth.cli.input_files import (
     read_column,
     read_input,
 )
-from cellworth.cli.schemas import Round, RunSettings, fits_type
 from cellworth.data.io import AnyPath, is_address, read_manifest, write_atomically
 from cellworth.data.owners import Owners, list_keys
 from cellworth.data.problem import read_target
@@ -67,14 +67,43 @@ _HOW = ("table", "val", "output", "passes", "budget", "deadline", "error", "roun
 
 
 @dataclass(frozen=True)
-class RunRequest(RunSettings):
-    """The settings of a command, which later commands read."""
+class RunRequest:
+    """The settings of a run, which later commands read."""
 
+    table: str
+    table_sha256: str
+    target: str
+    id: str | None = None
+    drop: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+    decimal: str = "."
+    sheet: str | None = None
+    shards: bool = False
+    val: str | None = None
+    val_sha256: str | None = None
+    val_rows: int | Literal["all"] | None = None
+    row_groups: str | None = None
+    column_groups: dict[str, list[str]] | None = None
+    categorical: tuple[str, ...] = ()
+    model: str = "knn"
+    neighbors: int = 5
+    scoring: str | None = None
+    labels: bool = False
+    game: Literal["cells", "owners"] = "cells"
+    cv: int = 5
+    seed: int = 0
+    passes: int | None = None
+    budget: int | None = None
+    deadline: float | None = None
+    error: float | None = None
+    output: str | None = None
     # Contents of the files.
     owners: str | None = None
     agreement: str | None = None
     # How the run converged.
-    rounds: tuple[Round, ...] = ()
+    rounds: tuple[dict[str, float | None], ...] = ()
 
     @classmethod
     def from_files(
@@ -231,7 +260,11 @@ class RunRequest(RunSettings):
         if not {"table", "table_sha256", "target"} <= set(plain) <= known | {"format", "version"}:
             raise ValueError(f"{path} is incomplete or was changed; restore it from a copy.")
         asked = {name: plain[name] for name in plain if name in known}
-        _check_types(asked, path)
+        hints = get_type_hints(cls)
+        for name, given in asked.items():
+            if not _has_type(given, hints[name]):
+                shown = json.dumps(given)[:80]
+                raise ValueError(f"{path} was changed ({name} is {shown}); restore it from a copy.")
         for name in _PATHS:
             if asked.get(name) is not None and not is_address(asked[name]):
                 asked[name] = os.path.normpath(Path(os.path.realpath(folder), asked[name]))
@@ -488,13 +521,20 @@ def make_absolute(address: str) -> str:
     return address if is_address(address) else str(Path(address).absolute())
 
 
-def _check_types(asked: Mapping[str, Any], path: AnyPath) -> None:
-    hints = get_type_hints(RunRequest, include_extras=True)
-    for name, given in asked.items():
-        if not fits_type(hints[name], given):
-            raise ValueError(
-                f"{path} was changed ({name} is {json.dumps(given)[:80]}); restore it from a copy."
-            )
+def _has_type(given: Any, kind: Any) -> bool:
+    """Tell whether a value read from JSON, where tuples are lists, has the type of a setting."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return any(_has_type(given, one) for one in arguments)
+    if origin in (tuple, list):
+        return isinstance(given, list) and all(_has_type(one, arguments[0]) for one in given)
+    if origin is dict:
+        is_dict = isinstance(given, dict)
+        return is_dict and all(_has_type(one, arguments[1]) for one in given.values())
+    if origin is Literal:
+        return given in arguments
+    # A bool is no number here.
+    return type(given) in ((int, float) if kind is float else (kind,))
 
 
 def _relative_to(folder: AnyPath, path: str) -> str:

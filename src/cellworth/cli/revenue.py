@@ -1,4 +1,4 @@
-"""Commands about owners: draft, split, verify, and compare for buyers."""
+"""Commands about owners: draft, split, sign, prove and verify."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -24,23 +24,12 @@ from cellworth.cli.folders import (
 from cellworth.cli.input_files import STDIN
 from cellworth.cli.request import LoadedRequest, check_model_trusted, parse_agreement
 from cellworth.cli.runs import make_request, read_text
-from cellworth.cli.schemas import (
-    CompareDocument,
-    DraftDocument,
-    IntervalPlanDocument,
-    OwnerFindingDocument,
-    ProveDocument,
-    SignDocument,
-    SplitDocument,
-    VerifyDocument,
-)
 from cellworth.data.io import AnyPath, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.allocation import IntervalPlan
 from cellworth.payouts.bundle import AGREEMENT, PAYOUT
 from cellworth.payouts.chain import find_chain, verify_chain, verify_proof, write_proofs
-from cellworth.payouts.owner_players import compare_sources
 from cellworth.payouts.payout import Payout, split_revenue
 from cellworth.payouts.policy import Policy, ValidationDraw
 from cellworth.payouts.replay import Verdict, verify_bundle
@@ -85,7 +74,7 @@ def draft_agreement(
     if readable is not None:
         with write_atomically(readable) as file:
             file.write(agreement.to_markdown().encode())
-    document: DraftDocument = {
+    document = {
         "output": shorten_path(output.absolute()),
         "digest": agreement.digest,
         "previous": agreement.previous,
@@ -180,31 +169,6 @@ def _check_pages(owner: str | None, page: Path | None, pages: Path | None) -> No
             raise FileExistsError(f"{path} exists already; give another name.")
 
 
-def compare_offers(*, base: tuple[str, ...], **given: Any) -> None:
-    """Estimate what sources would add to a base: the command ``compare``."""
-    if given["table"] == STDIN:
-        raise click.UsageError("sources are compared in a file; give one, not stdin.")
-    loaded = LoadedRequest.from_request(make_request(game="owners", **given))
-    owners = loaded.owners()
-    if owners is None:
-        raise click.UsageError("sources are owners; give --owners, or --source.")
-    found = compare_sources(
-        loaded.valuer().valuer,
-        owners,
-        base=base,
-        random_state=loaded.request.seed,
-        **loaded.data(),
-    )
-    document: CompareDocument = {
-        "base": list(base),
-        "base_score": found.base_score,
-        "full_score": found.full_score,
-        "scored": found.scored,
-        "sources": found.to_frame("pyarrow").to_pylist(),
-    }
-    print_result("compare", document, [repr(found)])
-
-
 def verify_payout(
     *,
     folder: Path,
@@ -257,9 +221,9 @@ def verify_payout(
 
 
 def _print_verdict(verdict: Verdict) -> None:
-    document: VerifyDocument = {
+    document = {
         "verdict": bool(verdict),
-        "checked": cast("Any", list(verdict.checked)),
+        "checked": list(verdict.checked),
         "difference": verdict.difference,
     }
     print_result("verify", document, [repr(verdict)])
@@ -288,7 +252,7 @@ def write_owner_proofs(*, folder: Path, output: Path) -> None:
     _check_is_bundle(folder)
     check_writable(output)
     *owners, summary = (shorten_path(file.absolute()) for file in write_proofs(folder, output))
-    document: ProveDocument = {"owners": owners, "summary": summary}
+    document = {"owners": owners, "summary": summary}
     print_result("prove", document, [*owners, summary])
 
 
@@ -298,7 +262,7 @@ def sign_target(*, target: Path, key: Path, new_key: bool) -> None:
     signature = sign(target, key)
     where = shorten_path(signature.absolute())
     shown = None if public is None else shorten_path(public.absolute())
-    document: SignDocument = {"output": where, "public_key": shown}
+    document = {"output": where, "public_key": shown}
     lines = [f"The signature is in {where}."]
     if shown is not None:
         lines.append(f"The public key, for everyone who verifies it, is in {shown}.")
@@ -429,7 +393,7 @@ def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
 
 def _make_payout_document(
     payout: Payout, plan: IntervalPlan | None, digest: str | None, *written: Path | None
-) -> SplitDocument:
+) -> dict[str, Any]:
     bundle, page, pages = (
         None if path is None else shorten_path(path.absolute()) for path in written
     )
@@ -442,8 +406,8 @@ def _make_payout_document(
         "held": str(payout.held),
         "ties": list(map(list, payout.ties)),
         "undecided": list(payout.undecided),
-        "plan": None if plan is None else cast("IntervalPlanDocument", asdict(plan)),
-        "findings": [cast("OwnerFindingDocument", asdict(finding)) for finding in payout.findings],
+        "plan": None if plan is None else asdict(plan),
+        "findings": [asdict(finding) for finding in payout.findings],
         "bundle": bundle,
         "digest": digest,
         "report": page,

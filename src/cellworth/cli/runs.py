@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, cast
+from typing import Any
 
 import click
 import pyarrow as pa
@@ -49,25 +49,15 @@ from cellworth.cli.request import (
     check_same_request,
     parse_toml,
 )
-from cellworth.cli.schemas import (
-    ColumnDocument,
-    PartitionDocument,
-    PlanDocument,
-    Round,
-    ScoresDocument,
-    ValueDocument,
-    ValuesDocument,
-)
 from cellworth.data.io import AnyPath, to_path
 from cellworth.data.owners import are_players
 from cellworth.data.table_files import names_many
-from cellworth.report.sections import round_line
+from cellworth.report.sections import check_rounds, round_line
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Executor, Runtime
 from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.stopping import Progress
 from cellworth.valuation import load
-from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import ValueList
 from cellworth.valuers.plan import ShardPlan
@@ -163,7 +153,7 @@ def plan_run(**asked: Any) -> None:
     if isinstance(found, ShardPlan):
         _print_shard_plan(found)
         return
-    document: PlanDocument = {
+    document = {
         "sampler": found.sampler,
         "shape": found.shape,
         "utilities": float(found.utilities),
@@ -172,7 +162,7 @@ def plan_run(**asked: Any) -> None:
         "allowed": found.allowed,
         "scoring": None if found.scores is None else found.scores.scoring,
         "n_validation_rows": None if found.scores is None else found.scores.n_validation_rows,
-        "column_info": list_column_info(found.columns),
+        "column_info": found.columns.to_plain(),
     }
     lines = [repr(found)]
     if found.scores is not None:
@@ -181,7 +171,7 @@ def plan_run(**asked: Any) -> None:
 
 
 def _print_shard_plan(plan: ShardPlan) -> None:
-    document: PlanDocument = {
+    document = {
         "sampler": "BinnedRanks",
         "shape": plan.shape,
         "utilities": float(plan.n_pairs),
@@ -222,7 +212,7 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
     loaded = LoadedRequest.from_request(request)
     if not execution.quiet:
         _describe_source(loaded)
-    rounds: list[Round] = list(request.rounds)
+    rounds = check_rounds(request.rounds)
     with execution.runtime(lambda progress: _add_round(rounds, progress)) as runtime:
         valuer = loaded.valuer(n_jobs=execution.jobs, runtime=runtime)
         check_agreement(loaded, valuer)
@@ -347,12 +337,12 @@ def _may_be_replaced(folder: AnyPath) -> bool:
 
 def print_summary(command: str, valuation: Valuation, output: AnyPath) -> None:
     """Print the summary of a run."""
-    document: ValueDocument = {"output": shorten_path(output), **summarize_valuation(valuation)}
+    document = {"output": shorten_path(output), **summarize_valuation(valuation)}
     listed = valuation.rows() if are_players(valuation.blocks) else valuation.columns()
     print_result(command, document, [repr(valuation), "", repr(listed)])
 
 
-def summarize_valuation(valuation: Valuation) -> ValuesDocument:
+def summarize_valuation(valuation: Valuation) -> dict[str, Any]:
     """Return the main figures of a valuation."""
     return {
         "shape": valuation.shape,
@@ -363,19 +353,14 @@ def summarize_valuation(valuation: Valuation) -> ValuesDocument:
         "expected_total": valuation.expected_total,
         "score": valuation.score,
         "baseline": valuation.baseline,
-        "scores": cast("ScoresDocument | None", valuation.scores and valuation.scores.to_plain()),
+        "scores": valuation.scores and valuation.scores.to_plain(),
         "largest_standard_error": valuation.largest_error,
         "seconds": valuation.provenance.seconds,
-        "column_info": list_column_info(valuation.column_info),
+        "column_info": valuation.column_info and valuation.column_info.to_plain(),
         "columns": list_values(valuation.columns()),
         "lowest": list_values(valuation.lowest(_SHOWN)),
         "highest": list_values(valuation.highest(_SHOWN)),
     }
-
-
-def list_column_info(columns: ColumnTable | None) -> list[ColumnDocument] | None:
-    """Return how each raw column was interpreted; None if unknown."""
-    return None if columns is None else cast("list[ColumnDocument]", columns.to_plain())
 
 
 def list_values(values: ValueList) -> list[Any]:
@@ -398,9 +383,9 @@ def _check_separate_folders(output: AnyPath | None, checkpoint: AnyPath | None) 
         )
 
 
-def _add_round(rounds: list[Round], progress: Progress) -> None:
+def _add_round(rounds: list[dict[str, Any]], progress: Progress) -> None:
     if not rounds or progress.tasks > rounds[-1]["tasks"]:
-        rounds.append(cast("Round", round_line(progress)))
+        rounds.append(round_line(progress))
 
 
 def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation | None:
@@ -445,7 +430,7 @@ def _keep_request(request: RunRequest, execution: Execution) -> Iterator[None]:
 
 def _print_partition(request: RunRequest, folder: AnyPath, partition: tuple[int, int]) -> None:
     index, n_parts = partition
-    document: PartitionDocument = {
+    document = {
         "checkpoint": str(folder), "partition": index, "partitions": n_parts,
     }  # fmt: skip
     line = (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from cellworth.cli.app import format_document
-from cellworth.cli.schemas import CheckDocument, LimitDocument
 from cellworth.data.io import AnyPath, write_atomically
 from cellworth.data.tables import visible_text
 
@@ -19,18 +19,18 @@ _SARIF = (
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~!&@])")
 
 
-def write_verdict(path: AnyPath, document: CheckDocument, table: str) -> None:
+def write_verdict(path: AnyPath, document: Mapping[str, Any], table: str) -> None:
     """Write the verdict on a table in the format of the ending of a file."""
     text = WRITERS[path.suffix](document, table)
     with write_atomically(path) as file:
         file.write(text.encode())
 
 
-def _as_json(document: CheckDocument, _: str) -> str:
+def _as_json(document: Mapping[str, Any], _: str) -> str:
     return format_document("check", document)
 
 
-def _as_junit(document: CheckDocument, table: str) -> str:
+def _as_junit(document: Mapping[str, Any], table: str) -> str:
     """Return a test suite with one case for each check."""
     failed = sum(not one["passed"] for one in document["checks"])
     counts = {"tests": str(len(document["checks"])), "failures": str(failed)}
@@ -45,7 +45,7 @@ def _as_junit(document: CheckDocument, table: str) -> str:
     return ET.tostring(suites, encoding="unicode", xml_declaration=True)
 
 
-def _as_sarif(document: CheckDocument, table: str) -> str:
+def _as_sarif(document: Mapping[str, Any], table: str) -> str:
     """Return one result for each check that failed."""
     failed = [one for one in document["checks"] if not one["passed"]]
     rules = [{"id": name} for name in sorted({one["name"] for one in failed})]
@@ -63,7 +63,7 @@ def _as_sarif(document: CheckDocument, table: str) -> str:
     return json.dumps({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
-def _as_markdown(document: CheckDocument, table: str) -> str:
+def _as_markdown(document: Mapping[str, Any], table: str) -> str:
     """Return a table with one line for each check."""
     verdict = "passed" if document["passed"] else "failed"
     lines = [f"**cellworth check of {_escape(table)}: {verdict}**", "", "| | check |", "|---|---|"]
@@ -73,7 +73,7 @@ def _as_markdown(document: CheckDocument, table: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def _describe(one: LimitDocument) -> list[str]:
+def _describe(one: Mapping[str, Any]) -> list[str]:
     findings = [] if one["passed"] else one["findings"]
     return [visible_text(text) for text in (one["sentence"], *findings)]
 
@@ -83,6 +83,6 @@ def _escape(text: str) -> str:
     return _MARKUP.sub(lambda found: f"&#{ord(found[1])};", visible_text(text))
 
 
-WRITERS: dict[str, Callable[[CheckDocument, str], str]] = {
+WRITERS: dict[str, Callable[[Mapping[str, Any], str], str]] = {
     ".json": _as_json, ".xml": _as_junit, ".sarif": _as_sarif, ".md": _as_markdown,
 }  # fmt: skip
