@@ -209,13 +209,6 @@ def removal(*args: Any, **given: Any) -> dict[str, Any]:
     return {"values": [found.shares, found.scores, found.random_scores], "text": [repr(found)]}
 
 
-def detection(*args: Any, **given: Any) -> dict[str, Any]:
-    """Return the points of a detection curve."""
-    found = cw.detection_curve(*args, **given)
-    numbers = [found.inspected, found.found, found.area, found.average_precision]
-    return {"values": numbers, "text": [repr(found)]}
-
-
 # Digests.
 
 HEX = re.compile(r"\b[0-9a-f]{16,64}\b")
@@ -776,18 +769,6 @@ def _(folder: Path) -> Any:
         "classes": [score_cells(dirty()[0], Y_MIXED)],
         "numbers": [score_cells(X_WIDE[:, :5], TARGET)],
     }
-
-
-@in_folder("diagnostics/detection")
-def _(folder: Path) -> Any:
-    X, wrong = dirty()
-    return detection(score_cells(X, Y_MIXED), wrong)
-
-
-@in_folder("diagnostics/detection by values")
-def _(folder: Path) -> Any:
-    X, wrong = dirty()
-    return detection(knn(MIXED | {"X": X}), wrong)
 
 
 for fill in ("draw", "mean"):

@@ -7,10 +7,10 @@ gets a value of its own, which tells whether the label is to blame or a measurem
 """
 
 import numpy as np
+from matplotlib import pyplot
 from sklearn.datasets import load_breast_cancer
 
 from cellworth import KNNValuer, Runtime, explain_row, plots
-from cellworth.diagnostics import detection_curve
 
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 X, y = X.iloc[:, :10], y.to_numpy()
@@ -30,10 +30,11 @@ valuer = KNNValuer(n_neighbors=5, random_state=0, runtime=Runtime(progress=False
 validation = {"X_val": X[300:], "y_val": y[300:]}
 rows = valuer.fit(X[:300], noisy, **validation).valuation_.rows().values
 wrong = np.isin(np.arange(300), flipped)
-by_row = detection_curve(-rows[:, np.newaxis], wrong[:, np.newaxis])
-ax = plots.detection(by_row, labels=["rows by value"])
-ax.set(xlabel="share of rows checked", ylabel="share of wrong labels found")
-print(f"{by_row.cells_to_find(16)} rows to check to find 16 of 20")
+found = wrong[np.argsort(rows)].cumsum()
+ax = pyplot.subplots(layout="constrained")[1]
+ax.plot(np.arange(1, 301), found)
+ax.set(xlabel="rows checked, lowest value first", ylabel="wrong labels found")
+print(f"{np.searchsorted(found, 16) + 1} rows to check to find 16 of 20")
 
 # %%
 # But what is wrong with such a row? With the label as one more player, its value can be compared

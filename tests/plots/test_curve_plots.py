@@ -94,33 +94,6 @@ def test_lines_differ_in_more_than_color():
     assert len({line.get_color() for line in ax.lines[:7]}) == 7
 
 
-# Detection ----------------------------------------------------------------------------------
-
-
-def detection_of(power=0.3, n=200):
-    x = np.linspace(0, 1, n)
-    area = 1 / (1 + power)
-    return SimpleNamespace(inspected=x, found=x**power, area=area, average_precision=0.4567)
-
-
-def test_found_stands_over_inspected_beside_the_diagonal():
-    curve = detection_of()
-    ax = plots.detection(curve)
-    np.testing.assert_array_equal(ax.lines[0].get_xydata()[:, 1], curve.found)
-    np.testing.assert_array_equal(ax.lines[0].get_xydata()[:, 0], curve.inspected)
-    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[0, 0], [1, 1]])
-    assert legend(ax) == ["ranking (area 0.769, average precision 0.457)", "at random"]
-    assert_readable(ax)
-
-
-def test_detection_curves_are_numbered_or_named():
-    curves = detection_of(), detection_of(0.6, n=5)
-    assert [name[:9] for name in legend(plots.detection(*curves))[:2]] == ["ranking 1", "ranking 2"]
-    named = plots.detection(*curves, labels=["values", "residuals"])
-    assert legend(named)[1].startswith("residuals (area 0.625")
-    assert_readable(named)
-
-
 # Convergence --------------------------------------------------------------------------------
 
 
@@ -198,19 +171,18 @@ def test_a_single_round_is_a_point(history):
 
 WRONG = {
     "no removal": (lambda: plots.removal(), ValueError, "curves must not be empty; give at least"),
-    "no detection": (lambda: plots.detection(), ValueError, "curves must not be empty; give at"),
     "a list of curves": (
         lambda: plots.removal([removal_of()]),
         TypeError,
         "a curve must have an attribute 'shares', got list; give removal curves, one argument",
     ),
     "the other kind": (
-        lambda: plots.detection(removal_of()),
+        lambda: plots.removal(SimpleNamespace(found=0)),
         TypeError,
-        "a curve must have an attribute 'inspected', got SimpleNamespace; give detect",
+        "a curve must have an attribute 'shares', got SimpleNamespace; give removal",
     ),
     "too few labels": (
-        lambda: plots.detection(detection_of(), detection_of(), labels=["a"]),
+        lambda: plots.removal(removal_of(), removal_of(), labels=["a"]),
         ValueError,
         r"labels must have one string for each of the 2 curves, got \['a'\]",
     ),
@@ -245,7 +217,7 @@ WRONG = {
         "against must be 'tasks' or 'utilities', got 'seconds'",
     ),
     "no axes": (
-        lambda: plots.detection(detection_of(), ax=1),
+        lambda: plots.removal(removal_of(), ax=1),
         TypeError,
         "ax must be matplotlib axes",
     ),
@@ -272,7 +244,6 @@ def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch, history):
     monkeypatch.setattr(pyplot, "subplots", lambda **_: pytest.fail("a figure was made"))
     for draw, given in (
         (plots.removal, removal_of()),
-        (plots.detection, detection_of()),
         (plots.convergence, history),
     ):
         ax = Figure(layout="constrained").subplots()

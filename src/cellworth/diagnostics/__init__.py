@@ -10,12 +10,7 @@ Examples
 
 from cellworth.diagnostics.anomaly import anomaly_scores
 from cellworth.diagnostics.comparison import Comparison, compare_models
-from cellworth.diagnostics.curves import (
-    DetectionCurve,
-    RemovalCurve,
-    detection_curve,
-    removal_curve,
-)
+from cellworth.diagnostics.curves import RemovalCurve, removal_curve
 from cellworth.diagnostics.explain import Explanation, explain_column, explain_row
 from cellworth.diagnostics.interactions import PairInteractions, measure_interactions
 from cellworth.diagnostics.repair import repair_cells
@@ -23,14 +18,12 @@ from cellworth.diagnostics.suspects import Suspects, suspect_cells
 
 __all__ = [
     "Comparison",
-    "DetectionCurve",
     "Explanation",
     "PairInteractions",
     "RemovalCurve",
     "Suspects",
     "anomaly_scores",
     "compare_models",
-    "detection_curve",
     "explain_column",
     "explain_row",
     "measure_interactions",

@@ -90,30 +90,21 @@ def read_entries(given: Any, table: Table, *, called: str) -> NDArray[Any]:
 
 
 def read_cell_scores(ranking: Any, table: Table) -> Floats:
-    """Return a score for every cell: the values of a Valuation, or the array itself."""
+    """Return a score for every cell, NaN for none: values of a Valuation, or the array itself."""
     if isinstance(ranking, Valuation):
         return CellValues.of(ranking, table).all()
-    return check_scores(ranking, table)
-
-
-def check_scores(ranking: Any, table: Table | None = None) -> Floats:
-    """Return the ranking as an array of numbers, NaN for cells without a score."""
-    shape = None if table is None else table.shape
-    if table is not None:
-        ranking = read_entries(ranking, table, called="ranking")
-    frame = _read_frame(ranking) if not isinstance(ranking, np.ndarray) else None
+    given = read_entries(ranking, table, called="ranking")
     try:
-        scores = np.asarray(ranking if frame is None else frame.to_numpy(), dtype=np.float64)
+        scores = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"ranking must be a Valuation or an array of numbers, got {type(ranking).__name__} "
             f"({error})."
         ) from error
-    if scores.ndim != 2 or (shape is not None and scores.shape != shape):
-        expected = "two dimensions" if shape is None else f"X's shape {shape}"
+    if scores.shape != table.shape:
         raise ValueError(
-            f"ranking must have {expected}, got shape {scores.shape}; pass a Valuation or one "
-            "score per cell."
+            f"ranking must have X's shape {table.shape}, got shape {scores.shape}; pass a "
+            "Valuation or one score per cell."
         )
     if np.isnan(scores).all():
         raise ValueError("ranking must have a score for some cell, got NaN for all.")

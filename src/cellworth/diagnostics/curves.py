@@ -1,33 +1,26 @@
-"""Curves: the score as cells are removed, and wrong cells found as cells are inspected."""
+"""removal_curve: the score of a model as cells are removed in the order of a ranking."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, get_args
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
-from sklearn.metrics import average_precision_score, roc_auc_score
 
 from cellworth.data.arguments import (
     Floats,
-    Labels,
     Mask,
     Model,
     RandomState,
     Scoring,
     check_count,
     check_random_state,
-    is_integer,
 )
-from cellworth.data.blocks import LABEL
-from cellworth.data.tables import Table, TableLike, VectorLike, View, entries_per_cell, frame
-from cellworth.diagnostics.cells import check_mask, check_scores, read_cell_scores
+from cellworth.data.tables import Table, TableLike, VectorLike, View, frame
+from cellworth.diagnostics.cells import read_cell_scores
 from cellworth.diagnostics.held_out import (
     check_held_out_rows,
     describe_cause,
@@ -46,8 +39,6 @@ Order = Literal["highest", "lowest"]
 Fill = Literal["draw", "mean", "missing"]
 Filler = Callable[[Mask], Table]
 SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
-_POINTS_BY_CHANCE = 200
-_SHARES_PRINTED = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 
 
 class Band(NamedTuple):
@@ -224,7 +215,7 @@ def removal_curve(
 
     See Also
     --------
-    detection_curve, cellworth.plots.removal
+    compare_models, cellworth.plots.removal
 
     Notes
     -----
@@ -395,230 +386,3 @@ def _format_with_error(band: Band) -> list[str]:
         f"{mean:.4f}" if np.isnan(half) else f"{mean:.4f} +- {half:.4f}"
         for mean, half in zip(band.mean, halves, strict=True)
     ]
-
-
-@dataclass(frozen=True, eq=False)
-class DetectionCurve:
-    """Share of wrong cells found, against the share of cells inspected.
-
-    Parameters
-    ----------
-    inspected, found : arrays of shape (n_points,)
-        Shares between 0 and 1, one point for every distinct score. Between two points, the curve is
-        a straight line: the mean over all orders of cells of equal score.
-    random_found : Band
-        What a random order finds at these points: mean and 95% interval, from the hypergeometric
-        distribution. Beyond 200 points, the rest is interpolated.
-    area : float
-        Area under the receiver operating curve; a tie counts one half.
-    average_precision : float
-        As scikit-learn computes it: cells of equal score are inspected together.
-    n_cells, n_wrong : int
-    backend : str or None
-        Data-frame library for :meth:`to_frame`.
-
-    See Also
-    --------
-    detection_curve, cellworth.plots.detection
-
-    Examples
-    --------
-    >>> from cellworth.diagnostics import detection_curve
-    >>> anomaly_score = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]]
-    >>> curve = detection_curve(anomaly_score, [[True, False], [False, False], [False, True]])
-    >>> curve
-    2 wrong among 6 cells: area 0.875, average precision 0.833
-    inspected   found
-           1%    3.0%
-           2%    6.0%
-           5%   15.0%
-          10%   30.0%
-          20%   50.0%
-          50%  100.0%
-    cells to inspect until half of them are found: 1
-    >>> curve.cells_to_find(2)
-    3
-    """
-
-    inspected: Floats
-    found: Floats
-    random_found: Band
-    area: float
-    average_precision: float
-    n_cells: int
-    n_wrong: int
-    backend: str | None = None
-
-    def cells_to_find(self, n: int) -> int:
-        """Return how many cells to inspect until n wrong ones are found, the mean over ties."""
-        if not is_integer(n) or not 1 <= n <= self.n_wrong:
-            raise ValueError(
-                f"n must be an integer from 1 to {self.n_wrong}, the number of wrong cells, got "
-                f"{n!r}."
-            )
-        found, seen = np.rint(self.found * self.n_wrong), np.rint(self.inspected * self.n_cells)
-        end = int(np.searchsorted(found, n))
-        tied, wrong = seen[end] - seen[end - 1], found[end] - found[end - 1]
-        # Mean position of the i-th of w wrong cells among t tied cells: i (t + 1) / (w + 1).
-        position = (n - found[end - 1]) * (tied + 1) / (wrong + 1)
-        # Rounding must not add a cell.
-        return math.ceil(float(seen[end - 1] + position) - 1e-9)
-
-    def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame with one row per point."""
-        columns = {
-            "inspected": self.inspected,
-            "found": self.found,
-            "random_found": self.random_found.mean,
-            "random_low": self.random_found.low,
-            "random_high": self.random_found.high,
-        }
-        listed = {name: array.tolist() for name, array in columns.items()}
-        return frame(listed, backend or self.backend)
-
-    def __repr__(self) -> str:
-        return self._view().text()
-
-    def _repr_html_(self) -> str:
-        """Show the shares in Jupyter, as bars, too."""
-        return self._view().html()
-
-    def _view(self) -> View:
-        found = np.interp(_SHARES_PRINTED, self.inspected, self.found)
-        columns = {
-            "inspected": [f"{share:.0%}" for share in _SHARES_PRINTED],
-            "found": [f"{share:.1%}" for share in found],
-        }
-        half = math.ceil(self.n_wrong / 2)
-        return View(
-            f"{self.n_wrong:,} wrong among {self.n_cells:,} cells: area {self.area:.3f}, "
-            f"average precision {self.average_precision:.3f}",
-            columns,
-            (f"cells to inspect until half of them are found: {self.cells_to_find(half):,}",),
-            found,
-        )
-
-
-def detection_curve(
-    ranking: Valuation | TableLike, wrong: TableLike, *, order: Order | None = None
-) -> DetectionCurve:
-    """Compare a ranking with the cells that are known to be wrong.
-
-    Parameters
-    ----------
-    ranking : Valuation or array of shape (n_rows, n_columns)
-        Values or scores of all cells. Cells of a group have the value of their block; cells without
-        a score (NaN) are inspected last.
-    wrong : array or data frame of bool, shape (n_rows, n_columns)
-        True where a cell is wrong. Data frames must have the columns and row ids of the table that
-        was valued, or of the ranking, in the same order. Where labels were valued too, they are
-        left out if ``wrong`` has the shape of X.
-    order : {"lowest", "highest"}, default=None
-        Which scores are inspected first. None means the lowest values of a Valuation, the highest
-        scores of an array.
-
-    Returns
-    -------
-    DetectionCurve
-
-    See Also
-    --------
-    removal_curve, cellworth.plots.detection
-
-    Examples
-    --------
-    >>> from cellworth.diagnostics import detection_curve
-    >>> anomaly_score = [[0.9, 0.1], [0.8, 0.2]]
-    >>> curve = detection_curve(anomaly_score, [[True, False], [False, False]])
-    >>> curve.area, curve.cells_to_find(1)
-    (1.0, 1)
-    """
-    scores, mask = _align(ranking, wrong)
-    first = order or ("lowest" if isinstance(ranking, Valuation) else "highest")
-    _check_choice(first, Order, "order")
-    anomaly_score = _rank(scores if first == "highest" else -scores).ravel()
-    backend = ranking.backend if isinstance(ranking, Valuation) else None
-    inspected, found = _compute_points(anomaly_score, mask.ravel())
-    return DetectionCurve(
-        inspected / mask.size,
-        found / mask.sum(),
-        _compute_random_band(inspected, mask.size, int(mask.sum())),
-        float(roc_auc_score(mask.ravel(), anomaly_score)),
-        float(average_precision_score(mask.ravel(), anomaly_score)),
-        int(mask.size),
-        int(mask.sum()),
-        backend,
-    )
-
-
-def _align(ranking: Any, wrong: Any) -> tuple[Floats, Mask]:
-    """Return scores and a mask of wrong cells, of the same cells."""
-    scores, labels = _read_scores(ranking)
-    if (
-        labels is not None
-        and labels[0].tolist()[-1] == LABEL
-        and _count_columns(wrong) == len(labels[0]) - 1
-    ):
-        # Valued labels have scores, but a mask of X does not include them.
-        scores, labels = scores[:, :-1], (labels[0][:-1], labels[1])
-    if labels is not None and not _has_made_up_names(ranking):
-        wrong = entries_per_cell(wrong, *labels, called="wrong")
-    return scores, _check_wrong(wrong, scores.shape)
-
-
-def _read_scores(ranking: Any) -> tuple[Floats, tuple[Labels, Labels] | None]:
-    """Return the scores of all cells, with column names and row ids if known."""
-    if isinstance(ranking, Valuation):
-        blocks = ranking.blocks
-        scores = check_scores(ranking.values[np.ix_(blocks.rows.codes, blocks.columns.codes)])
-        return scores, (blocks.columns.ids, blocks.rows.ids)
-    scores = check_scores(ranking)
-    if not isinstance(nw.from_native(ranking, eager_only=True, pass_through=True), nw.DataFrame):
-        return scores, None
-    table = Table.from_data(ranking, called="ranking")
-    return scores, (table.names, table.row_ids)
-
-
-def _has_made_up_names(ranking: Any) -> bool:
-    # Arrays have no names: those of their valuation are made up.
-    return isinstance(ranking, Valuation) and ranking.backend is None
-
-
-def _count_columns(wrong: Any) -> int:
-    columns = getattr(wrong, "columns", None)
-    return len(columns) if columns is not None else int(np.shape(wrong)[-1])
-
-
-def _check_wrong(wrong: Any, shape: tuple[int, ...]) -> Mask:
-    table = nw.from_native(wrong, eager_only=True, pass_through=True)
-    cells = table.to_numpy() if isinstance(table, nw.DataFrame) else wrong
-    mask = check_mask(cells, (shape[0], shape[1]), called="wrong")
-    if mask.all() or not mask.any():
-        raise ValueError(
-            f"wrong must mark some cells and not others, got {bool(mask.all())} for every cell; "
-            "mark the wrong cells."
-        )
-    return mask
-
-
-def _rank(anomaly_score: Floats) -> Floats:
-    """Return ranks of scores, which may be infinite; 0 for cells without a score."""
-    ranks = stats.rankdata(anomaly_score, nan_policy="omit").reshape(anomaly_score.shape)
-    return np.where(np.isnan(anomaly_score), 0.0, ranks)
-
-
-def _compute_points(anomaly_score: Floats, wrong: Mask) -> tuple[Floats, Floats]:
-    """Return the numbers of cells inspected and of wrong cells found after each distinct score."""
-    _, codes, sizes = np.unique(-anomaly_score, return_inverse=True, return_counts=True)
-    hits = np.bincount(codes, weights=wrong)
-    start = np.zeros(1)
-    return np.append(start, np.cumsum(sizes)), np.append(start, np.cumsum(hits))
-
-
-def _compute_random_band(inspected: Floats, n_cells: int, n_wrong: int) -> Band:
-    few = np.linspace(0, len(inspected) - 1, min(len(inspected), _POINTS_BY_CHANCE)).astype(np.intp)
-    law = stats.hypergeom(n_cells, n_wrong, inspected[few].astype(np.int64))
-    low, high = (
-        np.interp(inspected, inspected[few], law.ppf(chance) / n_wrong) for chance in (0.025, 0.975)
-    )
-    return Band(inspected / n_cells, low, high)

@@ -1,4 +1,4 @@
-"""plots.convergence, plots.removal and plots.detection: curves with bands."""
+"""plots.removal and plots.convergence: curves with bands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cellworth.data.arguments import Scoring
-from cellworth.diagnostics.curves import Band, DetectionCurve, RemovalCurve
+from cellworth.diagnostics.curves import Band, RemovalCurve
 from cellworth.plots.figure_style import (
     DASHES,
     GRAY,
@@ -59,7 +59,7 @@ def removal(
 
     See Also
     --------
-    cellworth.diagnostics.removal_curve, detection
+    cellworth.diagnostics.removal_curve
 
     Examples
     --------
@@ -74,8 +74,13 @@ def removal(
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['highest first, fill: draw', 'at random']
     """
+    from matplotlib.ticker import PercentFormatter
+
+    if not curves:
+        raise ValueError("curves must not be empty; give at least one removal curve.")
     wanted = ("shares", "scores", "random_scores", "order", "fill", "scoring")
-    _check_curves(curves, wanted, "removal")
+    for curve in curves:
+        check_attributes(curve, "a curve", wanted, "give removal curves, one argument each.")
     scoring = _find_common_scoring(curves)
     names = _check_labels(labels, [f"{c.order} first, fill: {c.fill}" for c in curves])
     ax = get_axes(ax, _SIZE)
@@ -87,64 +92,10 @@ def removal(
         _draw_band(
             ax, curve.shares, curve.random_scores, label=label, color=GRAY, linestyle=(0, (4, 3))
         )
-    _format_as_percent(ax.xaxis)
+    ax.xaxis.set_major_formatter(PercentFormatter(1.0, symbol="%"))
     ax.set_xlabel("share of cells removed", size=SMALL)
     ax.set_ylabel(f"score ({scoring})" if scoring else "score", size=SMALL)
     return _finish(ax, "Score as cells are removed")
-
-
-def detection(
-    *curves: DetectionCurve, labels: Sequence[str] | None = None, ax: Axes | None = None
-) -> Axes:
-    """Draw the share of wrong cells found as cells are inspected, most suspicious first.
-
-    Parameters
-    ----------
-    *curves : DetectionCurve
-        What :func:`~cellworth.diagnostics.detection_curve` returns.
-    labels : list of str, default=None
-        Names of the curves; None numbers them.
-    ax : matplotlib axes, default=None
-        None makes a new figure.
-
-    Returns
-    -------
-    matplotlib axes
-
-    See Also
-    --------
-    cellworth.diagnostics.detection_curve, removal
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from cellworth.diagnostics import detection_curve
-    >>> from cellworth.plots import detection
-    >>> wrong = [[True, False], [False, False], [False, True]]
-    >>> good = detection_curve([[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]], wrong)
-    >>> poor = detection_curve([[0.1, 0.9], [0.2, 0.8], [0.4, 0.3]], wrong)
-    >>> ax = detection(good, poor, labels=["anomaly score", "guess"], ax=Figure().subplots())
-    >>> [text.get_text() for text in ax.get_legend().get_texts()][0]
-    'anomaly score (area 0.875, average precision 0.833)'
-    """
-    _check_curves(curves, ("inspected", "found", "area", "average_precision"), "detection")
-    numbered = [f"ranking {i + 1}" for i in range(len(curves))] if len(curves) > 1 else ["ranking"]
-    names = _check_labels(labels, numbered)
-    ax = get_axes(ax, _SIZE)
-    hide_frame(ax)
-    for curve, name, style in zip(curves, names, _iter_line_styles(), strict=False):
-        figures = f"area {curve.area:.3f}, average precision {curve.average_precision:.3f}"
-        marker = style.pop("marker")
-        dots = {"marker": marker, "markersize": 3.5} if len(curve.found) <= _DOTS_UP_TO else {}
-        ax.plot(curve.inspected, curve.found, label=f"{name} ({figures})", **style, **dots)
-    ax.plot([0, 1], [0, 1], color=GRAY, linestyle=(0, (4, 3)), label="at random", zorder=1)
-    ax.set_xlim(0.0, 1.0)
-    ax.set_ylim(0.0, 1.02)
-    _format_as_percent(ax.xaxis)
-    _format_as_percent(ax.yaxis)
-    ax.set_xlabel("share of cells inspected", size=SMALL)
-    ax.set_ylabel("share of wrong cells found", size=SMALL)
-    return _finish(ax, "Wrong cells found")
 
 
 def convergence(
@@ -250,13 +201,6 @@ def _summarize_errors(progress: Progress) -> tuple[float, float]:
     return (float(known.max()), float(np.median(known))) if len(known) else (0.0, 0.0)
 
 
-def _check_curves(curves: Sequence[Any], wanted: Sequence[str], kind: str) -> None:
-    if not curves:
-        raise ValueError(f"curves must not be empty; give at least one {kind} curve.")
-    for curve in curves:
-        check_attributes(curve, "a curve", wanted, f"give {kind} curves, one argument each.")
-
-
 def _check_labels(labels: Any, usual: list[str]) -> list[str]:
     if labels is None:
         return [text_of(name, 60) for name in usual]
@@ -310,12 +254,6 @@ def _draw_band(ax: Axes, shares: Any, scores: Any, *, color: str, **style: Any) 
     ax.plot(along, band.mean, color=color, markersize=3.5, **style)
     if len(seen) > 1:
         ax.fill_between(along, band.low, band.high, color=color, alpha=0.18, linewidth=0)
-
-
-def _format_as_percent(axis: Any) -> None:
-    from matplotlib.ticker import PercentFormatter
-
-    axis.set_major_formatter(PercentFormatter(1.0, symbol="%"))
 
 
 def _make_logarithmic(ax: Axes) -> None:

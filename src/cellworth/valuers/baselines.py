@@ -229,7 +229,7 @@ class RandomValuer(TableValuer):
 
     See Also
     --------
-    cellworth.KNNValuer, cellworth.diagnostics.detection_curve
+    cellworth.KNNValuer
 
     Examples
     --------
