@@ -31,9 +31,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pooch
 from scipy.stats import binomtest
-
-from cellworth.data.datasets import table_folder
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -137,9 +136,9 @@ def log(*what: object) -> None:
 def find_folder() -> Path:
     """Return the folder of the tables: by environment, beside the checkout, or the user's cache."""
     beside = ROOT.parent / "shared" / "data"
-    if "CELLWORTH_DATA" in os.environ or not beside.is_dir():
-        return table_folder(None)
-    return beside
+    if "CELLWORTH_DATA" in os.environ:
+        return Path(os.environ["CELLWORTH_DATA"])
+    return beside if beside.is_dir() else Path(pooch.os_cache("cellworth"))
 
 
 def names() -> list[str]:

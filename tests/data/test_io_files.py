@@ -254,8 +254,6 @@ LOCAL = {
     "FileCache": lambda at, here: FileCache(at),
     "Owners.from_toml": lambda at, here: Owners.from_toml(at, X),
     "Payout.save": lambda at, here: split_revenue(valued(), owners(), amount="1.00").save(at),
-    "datasets.fetch_adult": lambda at, here: datasets.fetch_adult(folder=at),
-    "datasets.load_adult": lambda at, here: datasets.load_adult(folder=at),
     "verify": lambda at, here: verify_bundle(at),
     "verify agreement": lambda at, here: verify_bundle(_bundle(here), agreement=at),
 }
@@ -324,7 +322,7 @@ def test_every_way_in_refuses_a_wrong_address_and_writes_nothing(
 def test_an_address_in_the_environment_is_rejected(monkeypatch):
     monkeypatch.setenv("CELLWORTH_DATA", "s3://bucket/x")
     with pytest.raises(ValueError, match="CELLWORTH_DATA must be a local path"):
-        datasets.fetch_adult()
+        datasets.load_adult()
 
 
 @pytest.mark.slow

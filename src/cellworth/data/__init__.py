@@ -1,4 +1,4 @@
-"""Tables, labels, owners, the blocks that a table is cut into, and example tables.
+"""Tables, labels, owners, the blocks that a table is cut into, and an example table.
 
 Examples
 --------
@@ -9,7 +9,7 @@ Examples
 """
 
 from cellworth.data.blocks import Blocks
-from cellworth.data.datasets import fetch_adult, fetch_table, load_adult, load_table
+from cellworth.data.datasets import load_adult
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.table_files import TextFormat
@@ -19,8 +19,5 @@ __all__ = [
     "Owners",
     "ShardedTable",
     "TextFormat",
-    "fetch_adult",
-    "fetch_table",
     "load_adult",
-    "load_table",
 ]
