@@ -1,6 +1,7 @@
-"""Examples find data sets in the local folder; tests share an S3 server and a Ray cluster."""
+"""Data sets are in the local folder; tests have time limits and share an S3 server and Ray."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,20 @@ import pytest
 import ray_clusters
 
 os.environ.setdefault("CELLWORTH_DATA", str(Path(__file__).parents[1].parent / "shared" / "data"))
+# Seconds; that of quick tests is in pyproject.toml.
+MAX_SECONDS_OF_A_SLOW_TEST = 600
+
+
+def pytest_configure():
+    # nohup, and a shell that runs something in the background, ignore Ctrl-C: tests send it.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(MAX_SECONDS_OF_A_SLOW_TEST))
 
 
 @pytest.fixture(scope="session")

@@ -341,7 +341,7 @@ print(valuation.counts.min())
 def test_ctrl_c_ends_a_real_run_with_what_it_has(executor, tmp_path):
     done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
         [sys.executable, "-c", SCRIPT, executor, str(tmp_path / "traces")],
-        capture_output=True, text=True, timeout=60, check=False, start_new_session=True,
+        capture_output=True, text=True, timeout=300, check=False, start_new_session=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 1

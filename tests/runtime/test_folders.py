@@ -351,15 +351,6 @@ def test_a_signal_ends_a_run_that_waits_for_nothing(tmp_path):
     assert start(tmp_path, 60, None).tasks == 60
 
 
-@pytest.fixture
-def ctrl_c():
-    """Ctrl-C as usual: a shell starts what runs in its background with Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c")
 def test_a_signal_that_comes_too_late_for_the_run_is_passed_on():
     def press(progress):
         if progress.tasks == 8:
