@@ -1,5 +1,4 @@
 from decimal import Decimal
-from itertools import combinations, permutations
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +10,6 @@ from matplotlib.figure import Figure
 
 from cellworth import plots
 from cellworth.plots.figure_style import NEGATIVE, POSITIVE
-from cellworth.plots.value_plots import group_undecided
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.values import ValueList
 from drawing import assert_readable, tick_names, valuation_of
@@ -153,12 +151,6 @@ def payout_of(**changed):
     return SimpleNamespace(**(given | changed))
 
 
-def brackets(ax):
-    """Lines that the teeth of each bracket point at."""
-    drawn = [line for line in ax.lines if not line.get_clip_on()]
-    return sorted(tuple(sorted(set(line.get_ydata()))) for line in drawn)
-
-
 def test_owners_stand_by_falling_value_with_their_intervals_and_amounts():
     ax = plots.owners(payout_of())
     assert tick_names(ax.yaxis) == ["South", "North", "Loss"]
@@ -181,13 +173,10 @@ def test_negative_owners_have_the_other_color():
     assert colors == [to_rgba(POSITIVE), to_rgba(POSITIVE), to_rgba(NEGATIVE)]
 
 
-def test_brackets_join_owners_whose_order_is_undecided_and_the_axis_says_so():
-    ax = plots.owners(payout_of())
-    assert brackets(ax) == [(0, 1)]
-    assert "brackets mark owners whose order is undecided" in ax.get_xlabel()
-    decided = plots.owners(payout_of(undecided=[]))
-    assert brackets(decided) == []
-    assert "brackets" not in decided.get_xlabel()
+def test_the_axis_says_how_many_pairs_of_owners_are_undecided():
+    label = plots.owners(payout_of()).get_xlabel()
+    assert "the order of 1 of 3 pairs is undecided" in label
+    assert "undecided" not in plots.owners(payout_of(undecided=[])).get_xlabel()
 
 
 def test_intervals_that_are_not_known_and_currencies_that_are_none_are_left_out():
@@ -210,22 +199,7 @@ def test_any_number_of_owners_is_readable(n):
             undecided=[(names[i], names[j]) for i in range(n) for j in range(i) if i - j < 3],
         )
     )
-    assert len(brackets(ax)) == max(n - 2, n == 2)
     assert_readable(ax)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_brackets_tell_all_undecided_pairs_and_no_others(seed):
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, 8))
-    names = [f"o{i}" for i in range(n)]
-    # Undecided as intervals overlap: that is how most payouts come about.
-    ends = np.sort(rng.random(n))[::-1, np.newaxis] + [-1, 1] * rng.random((n, 1)) * 0.2
-    pairs = {(j, i) for i in range(n) for j in range(i) if ends[j, 0] < ends[i, 1]}
-    groups = group_undecided(names, [(names[i], names[j]) for j, i in pairs])
-    assert {pair for group in groups for pair in combinations(group, 2)} == pairs
-    for one, other in permutations(groups, 2):
-        assert not set(one) <= set(other)
 
 
 WRONG = {
@@ -274,19 +248,6 @@ def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch):
         ax = Figure(layout="constrained").subplots()
         assert draw(given, ax=ax) is ax
         assert_readable(ax)
-
-
-def test_brackets_that_no_one_could_read_become_a_number():
-    names = [f"owner {i:02}" for i in range(25)]
-    rng = np.random.default_rng(3)
-    pairs = [pair for pair in combinations(names, 2) if rng.random() < 0.7]
-    many = payout_of(
-        owners=names, values=np.linspace(1, 0, 25), amounts=[Decimal(4)] * 25, shares=[0.04] * 25,
-        intervals=np.tile([0.0, 1.0], (25, 1)), undecided=pairs,
-    )  # fmt: skip
-    ax = plots.owners(many)
-    assert brackets(ax) == []
-    assert f"the order of {len(pairs)} of 300 pairs is undecided" in ax.get_xlabel()
 
 
 # Lists of values, and two valuations ----------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -97,19 +96,19 @@ def beeswarm(
     ['x0', 'x1']
     """
     check_valuation(valuation)
-    contents = None if X is None else _rank_contents(X, valuation)
     positions = choose_largest(valuation.columns().values, check_count(max_columns, "max_columns"))
     chosen = [
         _choose_evenly(valuation.values[:, position], check_count(max_points, "max_points"))
         for position in positions
     ]
-    # The label of a color bar needs some height.
-    ax = get_axes(
-        ax, compute_size(len(positions) + 2 if contents is None else max(len(positions) + 2, 6))
-    )
-    swarm = _make_swarm(valuation.values, positions, chosen, *measure_axes(ax))
-    ranks = None if contents is None else _choose_ranks(contents, positions, chosen)
-    _draw_points(ax, swarm.values, swarm.lines, ranks, _MEANING)
+    ranks, n_lines = None, len(positions) + 2
+    if X is not None:
+        ranks = _rank_contents(X, valuation, positions, chosen)
+        # The label of a color bar needs some height.
+        n_lines = max(n_lines, 6)
+    ax = get_axes(ax, compute_size(n_lines))
+    along, lines = _stack_points(valuation.values, positions, chosen, *measure_axes(ax))
+    _draw_points(ax, along, lines, ranks, _MEANING)
     ax.axvline(0.0, color=GRAY, linewidth=0.8, zorder=1)
     names = format_labels(valuation.column_labels.tolist())
     name_lines(ax, [names[position] for position in positions])
@@ -180,18 +179,11 @@ def scatter(
         other = valuation.blocks.columns.position(color, what="column")
         held, levels = _locate_cells(table, _only_cells(positions[other], color))
         if levels:
-            _draw_levels(
-                ax,
-                across[rows],
-                values[rows],
-                codes=held[rows].round(),
-                names=levels,
-                of=text_of(color),
-            )
+            codes = held[rows].round()
+            _draw_levels(ax, across[rows], values[rows], codes, names=levels, title=text_of(color))
         else:
-            _draw_points(
-                ax, across[rows], values[rows], _rank_cells(held)[rows], f"{text_of(color)} (rank)"
-            )
+            ranks, meaning = _rank_cells(held)[rows], f"{text_of(color)} (rank)"
+            _draw_points(ax, across[rows], values[rows], ranks, meaning)
     ax.axhline(0.0, color=GRAY, linewidth=0.8, zorder=1)
     ax.set_xlabel(text_of(column), size=SMALL)
     ax.set_ylabel(f"value of a cell ({SCORE_UNITS})", size=SMALL)
@@ -231,7 +223,7 @@ def _locate_cells(table: Table, position: int) -> tuple[Floats, list[str]]:
 
 
 def _draw_levels(
-    ax: Axes, across: Floats, along: Floats, *, codes: Floats, names: list[str], of: str
+    ax: Axes, across: Floats, along: Floats, codes: Floats, *, names: list[str], title: str
 ) -> None:
     """Draw points in the colors of their categories, with a legend; others are gray."""
     hide_frame(ax)
@@ -243,15 +235,22 @@ def _draw_levels(
         mine = codes == code
         ax.scatter(across[mine], along[mine], color=LINES[code], label=names[code], **_DOTS)
     ax.legend(
-        title=of, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
+        title=title, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False,
         fontsize=SMALL, title_fontsize=SMALL, markerscale=1.5,
     )  # fmt: skip
 
 
-def _rank_contents(X: TableLike, valuation: Valuation) -> list[Floats | None]:
-    """Return the rank of every cell within its column; None for the labels."""
-    table, positions = _find_cells(X, valuation)
-    return [None if at is None else _rank_cells(_read(table, at)) for at in positions]
+def _rank_contents(
+    X: TableLike, valuation: Valuation, positions: list[int], chosen: list[NDArray[np.intp]]
+) -> Floats:
+    """Return the ranks of the drawn cells within their columns; NaN for labels."""
+    table, found = _find_cells(X, valuation)
+    ranks = []
+    for rows, position in zip(chosen, positions, strict=True):
+        at = found[position]
+        own = np.full(len(rows), np.nan) if at is None else _rank_cells(_read(table, at))[rows]
+        ranks.append(own)
+    return np.concatenate(ranks)
 
 
 def _find_cells(X: TableLike, valuation: Valuation) -> tuple[Table, list[int | None]]:
@@ -262,7 +261,10 @@ def _find_cells(X: TableLike, valuation: Valuation) -> tuple[Table, list[int | N
         )
     table = Table.from_data(X, called="X")
     n_rows = valuation.shape[0]
-    if table.shape[0] != n_rows or _has_other_ids(table, valuation):
+    # Only pandas has row ids.
+    named = table.backend == "pandas"
+    other_ids = named and table.row_ids.tolist() != valuation.row_labels.tolist()
+    if table.shape[0] != n_rows or other_ids:
         raise ValueError(
             f"X must have the {n_rows} rows of the valuation in their order, got "
             f"{table.shape[0]} rows; give the table that was valued."
@@ -278,11 +280,6 @@ def _find_cells(X: TableLike, valuation: Valuation) -> tuple[Table, list[int | N
             f"{preview(lacking)}; give the table that was valued."
         )
     return table, [names.index(label) if label in names else None for label in labels]
-
-
-def _has_other_ids(table: Table, valuation: Valuation) -> bool:
-    # Only pandas has row ids.
-    return table.backend == "pandas" and table.row_ids.tolist() != valuation.row_labels.tolist()
 
 
 def _read(table: Table, position: int) -> Floats | Codes:
@@ -314,33 +311,28 @@ def _choose_evenly(values: Floats, most: int) -> NDArray[np.intp]:
     return order[np.linspace(0, len(order) - 1, most).round().astype(np.intp)]
 
 
-@dataclass(frozen=True, eq=False)
-class _Swarm:
-    """Points of all columns: values on the x axis, lines on the y axis."""
-
-    values: Floats
-    lines: Floats
-
-
-def _make_swarm(
+def _stack_points(
     values: Floats,
     positions: list[int],
     chosen: list[NDArray[np.intp]],
     width: float,
     height: float,
-) -> _Swarm:
-    """Stack points of similar value, as far as a line has room."""
+) -> tuple[Floats, Floats]:
+    """Return values and lines of points; those of similar value are stacked if a line has room."""
     along = [values[rows, position] for rows, position in zip(chosen, positions, strict=True)]
     everything = np.concatenate(along)
     if len(everything) == 0:
-        return _Swarm(everything, everything)
+        return everything, everything
     ends = float(everything.min()), float(everything.max())
     crowds = [_count_neighbors(line, ends, max(int(width / _DIAMETER), 1)) for line in along]
     per_point = _DIAMETER * len(positions) / height
     most = max(float(crowd.max(initial=1.0)) for crowd in crowds)
     half = min(per_point / 2.0, _WIDEST / max(most - 1.0, 1e-9))
-    across = [i + half * _compute_offsets(crowd) for i, crowd in enumerate(crowds)]
-    return _Swarm(everything, np.concatenate(across))
+    lines = []
+    for i, crowd in enumerate(crowds):
+        places = 2.0 * ((0.5 + np.arange(len(crowd)) * _GOLDEN) % 1.0) - 1.0
+        lines.append(i + half * ((crowd - 1.0) * places))
+    return everything, np.concatenate(lines)
 
 
 def _count_neighbors(line: Floats, ends: tuple[float, float], n_bins: int) -> Floats:
@@ -350,22 +342,6 @@ def _count_neighbors(line: Floats, ends: tuple[float, float], n_bins: int) -> Fl
     counts, edges = np.histogram(line, bins=n_bins, range=ends)
     smooth = np.convolve(counts, [0.25, 0.5, 0.25], mode="same")
     return np.maximum(np.interp(line, (edges[1:] + edges[:-1]) / 2, smooth), 1.0)
-
-
-def _compute_offsets(crowd: Floats) -> Floats:
-    ranks = np.arange(len(crowd))
-    return (crowd - 1.0) * (2.0 * ((0.5 + ranks * _GOLDEN) % 1.0) - 1.0)
-
-
-def _choose_ranks(
-    contents: list[Floats | None], positions: list[int], chosen: list[NDArray[np.intp]]
-) -> Floats:
-    """Return the ranks of the drawn cells, NaN for those without."""
-    parts = [
-        np.full(len(rows), np.nan) if (ranks := contents[position]) is None else ranks[rows]
-        for rows, position in zip(chosen, positions, strict=True)
-    ]
-    return np.concatenate(parts)
 
 
 def _draw_points(

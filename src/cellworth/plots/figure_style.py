@@ -201,13 +201,9 @@ def _escape(text: str) -> str:
 def format_signed(numbers: Iterable[float]) -> list[str]:
     """Format numbers with their signs, and three significant digits of the largest."""
     numbers = list(numbers)
-    decimals = _decimals_for(numbers)
-    return [_format_signed(number, decimals) for number in numbers]
-
-
-def _decimals_for(numbers: Iterable[float]) -> int:
     largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
-    return max(2 - math.floor(math.log10(largest)), 0) if largest > 0 else 0
+    decimals = max(2 - math.floor(math.log10(largest)), 0) if largest > 0 else 0
+    return [_format_signed(number, decimals) for number in numbers]
 
 
 def _format_signed(number: float, decimals: int) -> str:
@@ -249,8 +245,8 @@ def lay_out(ax: Axes) -> None:
     ax.figure.canvas.figure.draw_without_rendering()
 
 
-def write_lines(ax: Axes, names: Sequence[str], texts: Sequence[str], *, away: float = 0.0) -> None:
-    """Write names to the left of the axes and texts ``away`` points to the right of them."""
+def write_lines(ax: Axes, names: Sequence[str], texts: Sequence[str]) -> None:
+    """Write names to the left of the axes and texts to the right of them."""
     name_lines(ax, names)
     ax.tick_params(axis="y", length=0)
     beside = [
@@ -258,7 +254,7 @@ def write_lines(ax: Axes, names: Sequence[str], texts: Sequence[str], *, away: f
             text,
             (1.0, line),
             xycoords=ax.get_yaxis_transform(),
-            xytext=(4.0 + away, 0.0),
+            xytext=(4.0, 0.0),
             textcoords="offset points",
             ha="left",
             va="center",
@@ -304,9 +300,20 @@ def _name_ticks(axis: Axis, names: Sequence[str], size: float, *, room: float) -
     def name(position: float, _: Any = None) -> str:
         return names[round(position)] if 0 <= round(position) < len(names) else ""
 
-    axis.set_major_locator(locate_ticks(len(names), room))
+    axis.set_major_locator(_locator_class()(len(names), room))
     axis.set_major_formatter(FuncFormatter(name))
     axis.set_tick_params(labelsize=size)
+
+
+def color_signs(values: Iterable[float]) -> list[str]:
+    """Return a color for each value: orange below zero, blue otherwise."""
+    return [NEGATIVE if value < 0 else POSITIVE for value in values]
+
+
+def write_legend_above(ax: Axes, **settings: Any) -> None:
+    """Write a legend on the left, above the axes."""
+    above: Any = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
+    ax.legend(frameon=False, fontsize=SMALL, **above, **settings)
 
 
 def text_color(ax: Axes) -> Any:
@@ -329,23 +336,17 @@ def check_attributes(given: Any, called: str, attributes: Sequence[str], advice:
         )
 
 
-def locate_ticks(n_positions: int, room: float) -> Locator:
-    """Return a locator of ticks at every first, second, fifth, ... position.
-
-    ``room`` is what a label needs along the axis, in points.
-    """
-    locator: Locator = _locator_class()(n_positions, room)
-    return locator
-
-
 @cache
 def _locator_class() -> Any:
     # Within a function, because this module must import without matplotlib.
     from matplotlib.ticker import Locator as AnyLocator
 
     class ThinnedLocator(AnyLocator):
+        """Ticks at every first, second, fifth, ... position, as far as labels have room."""
+
         def __init__(self, n_positions: int, room: float) -> None:
             self.n_positions = n_positions
+            # What a label needs along the axis, in points.
             self.room = room
 
         def __call__(self) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import Axis
@@ -16,14 +16,13 @@ from cellworth.data.owners import Owners
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.plots.figure_style import (
     GRAY,
-    NEGATIVE,
     PALE_GRAY,
-    POSITIVE,
     SCORE_UNITS,
     SMALL,
     SMALLEST,
     ZERO,
     Axes,
+    color_signs,
     diverging,
     fit_title,
     format_labels,
@@ -34,6 +33,7 @@ from cellworth.plots.figure_style import (
     measure_width,
     name_columns,
     name_lines,
+    write_legend_above,
     write_title,
 )
 from cellworth.valuation.valuation import Valuation
@@ -55,26 +55,16 @@ _BRIGHTNESS = np.array([0.299, 0.587, 0.114])
 _ROWS_AT_ONCE = 65_536
 _MAX_END = 14
 Codes = NDArray[np.int_]
+# From corner to corner.
+Line = tuple[tuple[float, float], tuple[float, float]]
 
 _WIDEST_LINE = 1.4
-
-
-class CellOwners(Protocol):
-    """Owners of the cells of a table."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the owners."""
-
-    @property
-    def codes(self) -> ArrayLike:
-        """Index of each cell's owner into names; -1 without an owner."""
 
 
 def heatmap(
     valuation: Valuation,
     *,
-    owners: CellOwners | None = None,
+    owners: Owners | None = None,
     uncertainty: bool = True,
     order: Order = "table",
     sums: bool = True,
@@ -90,9 +80,8 @@ def heatmap(
     ----------
     valuation : Valuation
     owners : Owners, default=None
-        Owners of the cells, or any object with ``names`` and ``codes`` (an index into names for
-        each cell, -1 without an owner). Lines separate cells of different owners. Each name is
-        written into its owner's largest rectangle, if it fits.
+        Owners of the cells. Lines separate cells of different owners. Each name is written into
+        its owner's largest rectangle, if it fits.
     uncertainty : bool, default=True
         Draw values within two errors of zero paler. The error combines sampling and validation
         error. For a mean of rows it is the mean of their errors, an upper bound. Values without a
@@ -144,7 +133,9 @@ def heatmap(
     _add_color_bar(ax, grid.values, limit, pales=pales)
     name_columns(ax, grid.column_names)
     name_lines(ax, grid.row_names)
-    ax.set_ylabel(_make_row_title(valuation, grid.rows_per_bin), size=SMALL)
+    row = "row group" if valuation.blocks.rows.grouped else "row"
+    bins = f"{row}s (mean of {grid.rows_per_bin:,} {row}s each)"
+    ax.set_ylabel(row if grid.rows_per_bin == 1 else bins, size=SMALL)
     lay_out(ax)
     above = _draw_sums(ax, grid) if sums and min(measure_axes(ax)) > _MIN_ROOM else 0.0
     unvisited = np.isnan(grid.values)
@@ -168,17 +159,13 @@ def _draw_sums(ax: Axes, grid: ValueGrid) -> float:
     beside = ax.inset_axes((1.0 + pad / width, 0.0, (size - pad) / width, 1.0), sharey=ax)
     columns, rows = known.sum(axis=0), known.sum(axis=1) * grid.rows_per_bin
     across, down = np.arange(len(columns)), np.arange(len(rows))
-    above.bar(across, columns, width=_THICKNESS, color=_color_signs(columns))
-    beside.barh(down, rows, height=_THICKNESS, color=_color_signs(rows))
+    above.bar(across, columns, width=_THICKNESS, color=color_signs(columns))
+    beside.barh(down, rows, height=_THICKNESS, color=color_signs(rows))
     above.axhline(0.0, color=GRAY, linewidth=0.6)
     beside.axvline(0.0, color=GRAY, linewidth=0.6)
     for inset in (above, beside):
         inset.set_axis_off()
     return size
-
-
-def _color_signs(values: Floats) -> list[str]:
-    return [NEGATIVE if value < 0 else POSITIVE for value in values.tolist()]
 
 
 def _write_values(ax: Axes, values: Floats, colors: Floats) -> None:
@@ -225,8 +212,9 @@ def _number_class() -> Any:
 def _find_owners(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_]]:
     """Return the names of owners and of groups of co-owners, and the index of each block's."""
     if not isinstance(owners, Owners):
-        codes = _check_codes(owners, valuation.shape)
-        return list(owners.names), codes
+        raise TypeError(
+            f"owners must be Owners, got {type(owners).__name__}; give the Owners of the valuation."
+        )
     holdings = owners.project(valuation.blocks)
     names = [
         " + ".join(holdings.names[position] for position in np.flatnonzero(line))
@@ -234,26 +222,6 @@ def _find_owners(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[
     ]
     is_unowned = holdings.claims.sum(axis=1) == 0
     return names, np.where(is_unowned[holdings.codes()], UNOWNED, holdings.codes())
-
-
-def _check_codes(owners: Any, shape: tuple[int, int]) -> NDArray[np.int_]:
-    if not hasattr(owners, "names") or not hasattr(owners, "codes"):
-        raise TypeError(
-            f"owners must be Owners or have names and codes, got {type(owners).__name__}; give the "
-            "Owners of the valuation."
-        )
-    codes, n_names = np.asarray(owners.codes), len(owners.names)
-    if codes.shape != shape or codes.dtype.kind not in "iu":
-        raise ValueError(
-            f"owners.codes must have one integer for each of {shape[0]} x {shape[1]} cells, got "
-            f"shape {codes.shape} and type {codes.dtype}."
-        )
-    if codes.min() < -1 or codes.max() >= n_names:
-        raise ValueError(
-            f"owners.codes must be -1 or an index into {n_names} names, got {codes.min()} to "
-            f"{codes.max()}; -1 means no owner."
-        )
-    return codes.astype(np.int_)
 
 
 def _compute_figure_size(grid: ValueGrid) -> tuple[float, float]:
@@ -284,19 +252,15 @@ def _paint(grid: ValueGrid, limit: float, *, pales: bool) -> Floats:
     positions = np.where(unvisited, 0.5, 0.5 + grid.values / (2.0 * limit))
     colors = np.array(diverging()(positions))
     if pales:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            certainty = np.abs(grid.values) / grid.errors / _CERTAIN
+        # Values without an error, or with an error of 0, keep their color.
+        certainty = np.where(grid.errors > 0, certainty, 1.0)
+        opacity = np.clip(np.nan_to_num(certainty, nan=1.0), _MIN_OPACITY, 1.0)[..., np.newaxis]
         # Mixed, not transparent: the hatching behind must not shine through.
-        opacity = _compute_opacity(grid)[..., np.newaxis]
         colors = opacity * colors + (1.0 - opacity) * np.array(to_rgba(ZERO))
     colors[unvisited] = 0.0
     return colors
-
-
-def _compute_opacity(grid: ValueGrid) -> Floats:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        certainty = np.abs(grid.values) / grid.errors / _CERTAIN
-    # Values without an error, or with an error of 0, keep their color.
-    certainty = np.where(grid.errors > 0, certainty, 1.0)
-    return np.clip(np.nan_to_num(certainty, nan=1.0), _MIN_OPACITY, 1.0)
 
 
 def _add_color_bar(ax: Axes, values: Floats, limit: float, *, pales: bool) -> None:
@@ -312,31 +276,15 @@ def _add_color_bar(ax: Axes, values: Floats, limit: float, *, pales: bool) -> No
     bar.outline.set_visible(False)
 
 
-def _make_row_title(valuation: Valuation, rows_per_bin: int) -> str:
-    thing = "row group" if valuation.blocks.rows.grouped else "row"
-    return thing if rows_per_bin == 1 else f"{thing}s (mean of {rows_per_bin:,} {thing}s each)"
-
-
 def _show_unvisited(ax: Axes, unvisited: NDArray[np.bool_], above: float) -> None:
     from matplotlib.patches import Patch
 
     if not unvisited.any():
         return
-    hatched: dict[str, Any] = {
-        "facecolor": "white",
-        "edgecolor": PALE_GRAY,
-        "hatch": "////",
-        "linewidth": 0.0,
-    }
+    hatched: Any = {"fc": "white", "ec": PALE_GRAY, "hatch": "////", "linewidth": 0.0}
     ax.patch.set(**hatched)
-    ax.legend(
-        handles=[Patch(**hatched, label="not sampled")],
-        loc="lower left",
-        bbox_to_anchor=(0.0, 1.0),
-        frameon=False,
-        borderaxespad=0.2 + above / SMALL,
-        fontsize=SMALL,
-    )
+    patch = Patch(**hatched, label="not sampled")
+    write_legend_above(ax, handles=[patch], borderaxespad=0.2 + above / SMALL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,12 +342,14 @@ class ValueGrid:
 
     def owners(self, codes: NDArray[np.int_]) -> NDArray[np.int_]:
         """Return the owner of at least two thirds of each bin, or MIXED."""
-        return np.vstack(
-            [
-                _find_majority(codes[start : start + self.rows_per_bin])
-                for start in range(0, len(codes), self.rows_per_bin)
-            ]
-        )
+        found = []
+        for start in range(0, len(codes), self.rows_per_bin):
+            own = codes[start : start + self.rows_per_bin]
+            # An owner of more than half of the rows is in the middle of the sorted codes.
+            candidates = np.sort(own, axis=0)[len(own) // 2]
+            prevail = (own == candidates).sum(axis=0) * 3 >= 2 * len(own)
+            found.append(np.where(prevail, candidates, MIXED))
+        return np.vstack(found)
 
 
 def _order_by_similarity(lines: Floats) -> NDArray[np.intp]:
@@ -434,20 +384,6 @@ def _name_bins(rows: Axis, rows_per_bin: int) -> list[str]:
     return [first + dash + last for first, last in zip(ends, ends[len(starts) :], strict=False)]
 
 
-def _find_majority(codes: NDArray[np.int_]) -> NDArray[np.int_]:
-    # An owner of more than half of the rows is in the middle of the sorted codes.
-    candidates = np.sort(codes, axis=0)[len(codes) // 2]
-    return np.where((codes == candidates).sum(axis=0) * 3 >= 2 * len(codes), candidates, MIXED)
-
-
-class Border(NamedTuple):
-    """A line between corners of cells, and the largest number of lines parallel to it."""
-
-    start: tuple[float, float]
-    end: tuple[float, float]
-    n_parallels: int
-
-
 class Rectangle(NamedTuple):
     """Cells from top to bottom and from left to right; bottom and right are excluded."""
 
@@ -466,19 +402,15 @@ def draw_owners(ax: Axes, codes: Codes, names: Sequence[str]) -> None:
     """Draw lines between cells of different owners, and write the names that fit."""
     from matplotlib.collections import LineCollection
 
-    lines = list(find_borders(codes))
-    widths = [_compute_line_width(line, ax, codes.shape) for line in lines]
+    width, height = measure_axes(ax)
+    borders = [*zip(find_borders(codes), (width, height), strict=True)]
     # A wider white line below keeps the black one visible on dark colors.
     for color, times in (("white", 2.4), ("black", 1.0)):
-        ax.add_collection(
-            LineCollection(
-                [(line.start, line.end) for line in lines],
-                colors=color,
-                linewidths=[times * width for width in widths],
-                capstyle="projecting",
-            ),
-            autolim=False,
-        )
+        for (lines, n_parallels), room in borders:
+            # Lines get thinner with the number of parallels, so that they hide no cells.
+            thickness = times * min(_WIDEST_LINE, 0.1 * room / (n_parallels + 1))
+            drawn = LineCollection(lines, colors=color, linewidths=thickness, capstyle="projecting")
+            ax.add_collection(drawn, autolim=False)
     lay_out(ax)
     texts = format_labels(names)
     for code, rectangle in find_largest_rectangles(codes).items():
@@ -486,37 +418,16 @@ def draw_owners(ax: Axes, codes: Codes, names: Sequence[str]) -> None:
             _write_name(ax, rectangle, texts[code], codes.shape)
 
 
-def _compute_line_width(line: Border, ax: Axes, shape: tuple[int, ...]) -> float:
-    """Return a width that decreases with the number of parallels, so that lines hide no cells."""
-    width, height = measure_axes(ax)
-    upright = line.start[0] == line.end[0]
-    return min(_WIDEST_LINE, 0.1 * (width if upright else height) / (line.n_parallels + 1))
+def find_borders(codes: Codes) -> Iterator[tuple[list[Line], int]]:
+    """Yield the sides of cells beside another owner, upright ones first.
 
-
-def find_borders(codes: Codes) -> Iterator[Border]:
-    """Yield the longest straight lines between cells of different owners."""
-    across, down = codes[:, 1:] != codes[:, :-1], codes[1:] != codes[:-1]
-    for i, j in np.argwhere(_find_begins(across)).tolist():
-        n = _measure_length(across[i:, j])
-        yield Border((j + 0.5, i - 0.5), (j + 0.5, i + n - 0.5), _count_most(across[i : i + n]))
-    for j, i in np.argwhere(_find_begins(down.T)).tolist():
-        n = _measure_length(down[i, j:])
-        yield Border((j - 0.5, i + 0.5), (j + n - 0.5, i + 0.5), _count_most(down.T[j : j + n]))
-
-
-def _count_most(apart: NDArray[np.bool_]) -> int:
-    return int(np.count_nonzero(apart, axis=1).max())
-
-
-def _find_begins(apart: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return where a line begins: there is one here, and none above."""
-    begins = apart.copy()
-    begins[1:] &= ~apart[:-1]
-    return begins
-
-
-def _measure_length(apart: NDArray[np.bool_]) -> int:
-    return len(apart) if apart.all() else int(np.argmin(apart))
+    With them comes the largest number of parallels in a row or column of cells.
+    """
+    beside, below = codes[:, 1:] != codes[:, :-1], codes[1:] != codes[:-1]
+    upright = [((j + 0.5, i - 0.5), (j + 0.5, i + 0.5)) for i, j in np.argwhere(beside).tolist()]
+    level = [((j - 0.5, i + 0.5), (j + 0.5, i + 0.5)) for i, j in np.argwhere(below).tolist()]
+    yield upright, int(beside.sum(axis=1).max())
+    yield level, int(below.sum(axis=0).max())
 
 
 def find_largest_rectangles(codes: Codes) -> dict[int, Rectangle]:

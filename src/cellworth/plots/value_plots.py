@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +20,16 @@ from cellworth.plots.figure_style import (
     SMALL,
     Axes,
     check_attributes,
+    color_signs,
     compute_size,
     format_labels,
     format_signed,
     get_axes,
     hide_frame,
-    measure_axes,
     text_color,
     text_of,
     with_minus,
+    write_legend_above,
     write_lines,
     write_title,
 )
@@ -38,15 +38,6 @@ from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import ValueList
 
 _THICKNESS = 0.7
-# With more brackets side by side, they could not be distinguished.
-_MAX_LANES = 5
-_LANE = 8.0
-_WHISKER: dict[str, Any] = {
-    "elinewidth": 1.0,
-    "capsize": 2.5,
-    "fmt": "none",
-    "zorder": 3,
-}
 
 
 class _Part(NamedTuple):
@@ -163,13 +154,16 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
     # Otherwise bars would end at the frame.
     ax.use_sticky_edges = False
     lines = np.arange(len(values))
-    colors = [NEGATIVE if value < 0 else POSITIVE for value in values]
+    colors = color_signs(values)
     ax.barh(lines, values, left=starts, height=_THICKNESS, color=colors, zorder=2)
     known = ~np.isnan(intervals).any(axis=1) & ~np.isnan(values)
     if known.any():
         reach = np.abs(intervals[known] - values[known, np.newaxis]).T
         ends = starts[known] + values[known]
-        ax.errorbar(ends, lines[known], xerr=reach, ecolor=text_color(ax), **_WHISKER)
+        ax.errorbar(
+            ends, lines[known], xerr=reach, ecolor=text_color(ax), elinewidth=1.0, capsize=2.5,
+            fmt="none", zorder=3,
+        )  # fmt: skip
     ax.axvline(0.0, color=text_color(ax), linewidth=0.8, zorder=4)
 
 
@@ -335,14 +329,13 @@ def _draw_changes(ax: Axes, values: Floats, errors: Floats, labels: tuple[str, s
             markerfacecolor=face, ecolor=GRAY, elinewidth=0.8, label=text_of(labels[column]),
             zorder=3,
         )  # fmt: skip
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, frameon=False, fontsize=SMALL)
+    write_legend_above(ax, ncols=2)
 
 
 def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
     """Draw each owner's value with its interval, highest first, and each owner's amount.
 
-    Brackets mark owners whose order is undecided. If there are too many, a note gives the number
-    of such pairs.
+    A note says how many pairs of owners have an undecided order; ``payout.undecided`` lists them.
 
     Parameters
     ----------
@@ -384,70 +377,15 @@ def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
     intervals = np.asarray(payout.intervals, dtype=np.float64).reshape(-1, 2)[order]
     _draw_bars(ax, values[order], np.zeros(len(order)), intervals)
     names = [payout.owners[position] for position in order.tolist()]
-    groups = group_undecided(names, payout.undecided)
-    lanes = _assign_lanes(groups)
-    few = max(lanes, default=0) < _MAX_LANES
-    away = _draw_brackets(ax, groups, lanes) if few else 0.0
-    note = "\nbrackets mark owners whose order is undecided" if away else ""
-    if not few:
-        n_pairs = len(names) * (len(names) - 1) // 2
-        note = f"\nthe order of {len(payout.undecided):,} of {n_pairs:,} pairs is undecided"
-    ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
-    amounts = [_format_amount(payout, position) for position in order.tolist()]
+    n_pairs = math.comb(len(names), 2)
+    note = f"\nthe order of {len(payout.undecided):,} of {n_pairs:,} pairs is undecided"
+    ax.set_xlabel(f"value ({SCORE_UNITS}){note if payout.undecided else ''}", size=SMALL)
+    currency, amounts = f" {payout.currency}" if payout.currency else "", []
+    for position in order.tolist():
+        # Adding 0.0 turns -0.0 into 0.0.
+        share = round(100 * float(payout.shares[position]), 1) + 0.0
+        amount = with_minus(f"{payout.amounts[position]:,}{currency} ({share:.1f}%)")
+        amounts.append(text_of(amount, 60))
     write_title(ax, "What owners' cells are worth, and what they get")
-    write_lines(ax, format_labels(names), amounts, away=away)
+    write_lines(ax, format_labels(names), amounts)
     return ax
-
-
-def _format_amount(payout: Any, position: int) -> str:
-    currency = f" {payout.currency}" if payout.currency else ""
-    share = round(100 * float(payout.shares[position]), 1) + 0.0
-    return text_of(with_minus(f"{payout.amounts[position]:,}{currency} ({share:.1f}%)"), 60)
-
-
-def group_undecided(
-    names: Sequence[str], pairs: Sequence[tuple[str, str]]
-) -> list[tuple[int, ...]]:
-    """Return the largest groups of consecutive owners in undecided order, and other such pairs."""
-    position = {name: i for i, name in enumerate(names)}
-    undecided = {tuple(sorted((position[one], position[other]))) for one, other in pairs}
-    groups: list[tuple[int, ...]] = []
-    for first in range(len(names)):
-        end = first + 1
-        while end < len(names) and all((i, end) in undecided for i in range(first, end)):
-            end += 1
-        if end > first + 1 and not (groups and groups[-1][-1] >= end - 1):
-            groups.append(tuple(range(first, end)))
-    grouped = {pair for group in groups for pair in combinations(group, 2)}
-    return sorted(groups + list(undecided - grouped))
-
-
-def _assign_lanes(groups: Sequence[tuple[int, ...]]) -> list[int]:
-    """Return a lane for each bracket, so that no two overlap."""
-    lanes: list[int] = []
-    ends: list[int] = []
-    for group in groups:
-        lane = next((i for i, end in enumerate(ends) if end < group[0]), len(ends))
-        ends[lane : lane + 1] = [group[-1]]
-        lanes.append(lane)
-    return lanes
-
-
-def _draw_brackets(ax: Axes, groups: Sequence[tuple[int, ...]], lanes: Sequence[int]) -> float:
-    """Draw a bracket with a tooth at each member of a group; return their width in points."""
-    step = _LANE / measure_axes(ax)[0]
-    for group, lane in zip(groups, lanes, strict=True):
-        right = 1.0 + step * (lane + 1)
-        across, down = [], []
-        for line in group:
-            across += [right, right - 0.4 * step, right]
-            down += [line] * 3
-        ax.plot(
-            across,
-            down,
-            color=GRAY,
-            linewidth=1.2,
-            transform=ax.get_yaxis_transform(),
-            clip_on=False,
-        )
-    return _LANE * (max(lanes) + 1) + 2.0 if lanes else 0.0
