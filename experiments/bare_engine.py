@@ -20,9 +20,10 @@ from threadpoolctl import threadpool_limits
 
 from cellworth import KNNValuer, Runtime
 from cellworth.knn import BinnedRanks, KNNGame
-from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import QueryBatch
 from cellworth.knn.exact import Query, SortedRows
+from cellworth.knn.memory_tasks import QueryTasks
+from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.sampling import PermutationSampler, Shapley
 from experiments.frame import Row, Tables, log
 from experiments.tables import find
@@ -78,10 +79,12 @@ def encode_tables(X, X_val):
 
 
 def query_tasks(game, ranking=None):
-    return QueryTasks(
-        game=game, sampler=PermutationSampler(1), row_semivalue=Shapley(),
-        column_semivalue=Shapley(), with_label=False, ranking=ranking, seed=0,
+    queries = WeightedQueries.weigh(game.distances.queries, game.query_labels, game.scoring)
+    schedule = TaskSchedule(
+        queries, (len(game.labels), game.shape[1]), sampler=PermutationSampler(1),
+        column_semivalue=Shapley(), with_label=False, empty=game.empty, seed=0,
     )  # fmt: skip
+    return QueryTasks(game, schedule, Shapley(), ranking)
 
 
 class Ranked:

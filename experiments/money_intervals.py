@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from cellworth import KNNValuer, Owners, Runtime
-from cellworth.knn.tasks import QueryRecorder
+from cellworth.knn.memory_tasks import QueryRecorder
 from cellworth.payouts import Policy
 from cellworth.payouts.allocation import simulate_quotas
 from cellworth.payouts.policy import find_parties

@@ -73,7 +73,7 @@ def make_plan(table: ShardedTable, n_rows: int, n_queries: int) -> Any:
         )  # fmt: skip
 
     def ask(game):
-        queries = WeightedQueries.of((game.queries.columns,), game.query_labels, game.scoring)
+        queries = WeightedQueries.weigh((game.queries.columns,), game.query_labels, game.scoring)
         schedule = TaskSchedule(
             queries, (most, n_columns), sampler=PermutationSampler(1), column_semivalue=Shapley(),
             with_label=False, empty="prior", seed=0,

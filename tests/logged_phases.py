@@ -3,7 +3,7 @@
 import time
 
 import survivor
-from cellworth.knn.algorithms import KNNShardAlgorithm
+from cellworth.knn.shard_tasks import KNNShardAlgorithm
 
 SECONDS = 0.1
 

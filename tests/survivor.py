@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 import ray_clusters
 from cellworth import KNNValuer, MonteCarloValuer, Runtime
-from cellworth.knn.algorithms import QueryTasks
+from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Serial, Threads, checkpoint
 from cellworth.sampling import PermutationSampler, PlainPermutations
 

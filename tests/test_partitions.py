@@ -21,7 +21,7 @@ from cellworth import (
     Runtime,
     load,
 )
-from cellworth.knn.algorithms import QueryTasks
+from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.runtime import (
     MaxSeconds,
     MaxTasks,

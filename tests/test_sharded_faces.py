@@ -20,7 +20,7 @@ from cellworth import (
     suspect_cells,
 )
 from cellworth.cli.commands import main
-from cellworth.knn import algorithms as shard_phases
+from cellworth.knn import shard_tasks
 from cellworth.plots.heatmap_plot import ValueGrid
 from cellworth.valuation import sharded_valuation as stored_moments
 from cellworth.valuation import storage as value_files
@@ -128,7 +128,7 @@ def test_commands_that_need_the_table_name_what_to_call(both, tmp_path, command,
 
 @pytest.mark.slow
 def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_phases, "GROUP_ROWS", 4)
+    monkeypatch.setattr(shard_tasks, "GROUP_ROWS", 4)
     X = np.random.default_rng(0).normal(size=(60, 2))
     cells = pa.table({"a": X[:, 0], "b": X[:, 1]})
     write(cells.append_column("y", pa.array(X[:, 0] > 0)), tmp_path / "table", [20])

@@ -8,11 +8,12 @@ import pytest
 from scipy.stats import spearmanr
 
 from cellworth import KNNValuer
-from cellworth.knn import BinnedRanks, KNNGame, algorithms, binned, binned_kernels
-from cellworth.knn.algorithms import QueryTasks
+from cellworth.knn import BinnedRanks, KNNGame, binned, binned_kernels, memory_tasks
 from cellworth.knn.binned import Shard, Summary, sample_positions
 from cellworth.knn.exact import choose_chances
 from cellworth.knn.knn_game import compute_expected_error, compute_expected_matches
+from cellworth.knn.memory_tasks import QueryTasks
+from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.sampling import (
     Banzhaf,
     Beta,
@@ -108,7 +109,7 @@ def test_what_is_kept_of_rows_changes_no_bit(settings, monkeypatch):
     given = X, y, np.vstack([X_val, X[:3]]), np.append(y_val, ["odd", "yes", "no"])
     kept = fit(given, ranking=BinnedRanks(50), **settings)
     for most in (20_000, 0):
-        monkeypatch.setattr(algorithms, "_MAX_KEPT", most)
+        monkeypatch.setattr(memory_tasks, "_MAX_KEPT", most)
         other = fit(given, ranking=BinnedRanks(50), **settings)
         for name in ("values", "validation_se", "total"):
             assert np.array_equal(getattr(kept, name), getattr(other, name)), name
@@ -184,12 +185,13 @@ def test_duplicate_rows_get_equal_values():
 def make_round(given, bins):
     """Return a ranker, the rows of a table as one shard, and a round of five queries."""
     game = KNNGame(*given, n_neighbors=10)
-    tasks = QueryTasks(
-        game=game, sampler=PermutationSampler(1), row_semivalue=Shapley(),
-        column_semivalue=Shapley(), with_label=False, ranking=bins, seed=0,
+    queries = WeightedQueries.weigh(game.distances.queries, game.query_labels, game.scoring)
+    schedule = TaskSchedule(
+        queries, (len(game.labels), game.shape[1]), sampler=PermutationSampler(1),
+        column_semivalue=Shapley(), with_label=False, empty=game.empty, seed=0,
     )  # fmt: skip
-    ranker, shard = tasks._ranker(0)
-    schedule, task = tasks.schedule, tasks(0)
+    ranker, shard = QueryTasks(game, schedule, Shapley(), bins)._ranker(0)
+    task = schedule(0)
     (piece,) = task.part.pieces
     prepared = schedule.prepare(piece, task, schedule.orders(task), ranker)
     return game, ranker, shard, prepared

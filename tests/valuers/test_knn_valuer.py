@@ -505,7 +505,7 @@ def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, mo
         labels, scoring = ([y_val], "neg_mean_squared_error")
         if n_classes is not None:
             labels, scoring = ([codes(y_val)], "neighbor_agreement")
-        _, done = WeightedQueries.of((), labels, scoring).order
+        _, done = WeightedQueries.weigh((), labels, scoring).order
         some = X_val.iloc[done[:n_done]], y_val[done[:n_done]]
         whole = fit(KNNValuer(sampler=ExhaustiveSampler()), (X, y, *some), owners=owners)
         np.testing.assert_allclose(part.moments.mean, whole.moments.mean, atol=1e-13)
@@ -724,7 +724,9 @@ def test_validation_rows_are_drawn():
     some = fit(KNNValuer(), problem, n_validation=10)
     assert some.scores.scored_on == "10 of 40 validation rows"
     assert some.provenance.problem_spec["n_validation"] == 10
-    folds, positions = WeightedQueries.of((), [codes(problem[3])], "neighbor_agreement", 10).order
+    folds, positions = WeightedQueries.weigh(
+        (), [codes(problem[3])], "neighbor_agreement", 10
+    ).order
     assert not folds.any()
     X, y, X_val, y_val = problem
     chosen = np.sort(positions)
@@ -739,12 +741,12 @@ def test_validation_rows_are_drawn():
 
 def test_classes_with_equal_shares_are_drawn_equally_often():
     labels = [np.repeat([0.0, 1.0, 2.0], [900, 90, 10])]
-    queries = WeightedQueries.of((), labels, "balanced_neighbor_agreement", 100)
+    queries = WeightedQueries.weigh((), labels, "balanced_neighbor_agreement", 100)
     drawn = labels[0][queries.order[1]]
     assert np.bincount(drawn.astype(int)).tolist() == [45, 45, 10]
     for label in range(3):
         assert queries.weights[0][labels[0] == label].sum() == pytest.approx(1 / 3)
-    plain = WeightedQueries.of((), labels, "neighbor_agreement", 100)
+    plain = WeightedQueries.weigh((), labels, "neighbor_agreement", 100)
     assert np.bincount(labels[0][plain.order[1]].astype(int)).tolist() == [90, 9, 1]
 
 

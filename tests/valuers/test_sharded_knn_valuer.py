@@ -22,8 +22,8 @@ from cellworth import (
 )
 from cellworth.knn import BinnedRanks, NeighborAgreement
 from cellworth.knn import shard_data as shards
-from cellworth.knn.algorithms import KNNShardAlgorithm
 from cellworth.knn.shard_data import PreparedShards
+from cellworth.knn.shard_tasks import KNNShardAlgorithm
 from cellworth.runtime import (
     Dask,
     MaxTasks,
@@ -452,7 +452,7 @@ def test_row_groups_must_be_a_column_of_the_table(folder):
 
 
 def test_too_many_sums_by_query_are_not_kept(folder, monkeypatch):
-    monkeypatch.setattr("cellworth.knn.algorithms._MAX_QUERY_SUMS", 10)
+    monkeypatch.setattr("cellworth.knn.shard_tasks._MAX_QUERY_SUMS", 10)
     for more in ({"row_groups": "count"}, {"owners": some_owners(table(folder))}):
         found = valuer(n_passes=2).fit(table(folder), **JUDGES, **more).valuation_
         assert "owners" in more or found.validation_se is None

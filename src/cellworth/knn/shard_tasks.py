@@ -1,65 +1,40 @@
-"""Computation of tasks: in memory, and as an algorithm over shards."""
+"""Tasks of a sharded table: rounds over shards, whose rows are ranked in bins."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import add
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Mask
-from cellworth.data.holdings import Holdings
+from cellworth.data.arguments import Codes, Floats, Positions
+from cellworth.data.holdings import Runs
 from cellworth.data.io import AnyPath, add_prefix, remove_prefix
 from cellworth.knn.binned import (
-    BinnedRanks,
     Near,
     PreparedBatch,
     QueryRecord,
     Ranker,
     Shard,
     Summary,
-    count_votes_in_rows,
     count_votes_in_summary,
-    get_units,
-    sample_positions,
 )
-from cellworth.knn.exact import (
-    CoalitionBatches,
-    Query,
-    RadiusVotes,
-    RankChances,
-    SortedRows,
-    TrainingRows,
-    find_voter_terms,
-)
-from cellworth.knn.knn_game import KNNGame
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.tasks import (
-    CellCodes,
-    FoldQueries,
-    Orders,
-    OwnerCodes,
-    QueryRecorder,
-    QueryTotals,
     Task,
     TaskSchedule,
-    WeightedQueries,
-    add_by_code,
-    get_or_make,
     sum_queries,
 )
 from cellworth.runtime.checkpoint import ShardState
 from cellworth.runtime.shard_algorithm import RoundResult
 from cellworth.runtime.stopping import BlockErrors, ShardSummary
-from cellworth.runtime.workers import leave_if_cancelled
-from cellworth.sampling.column_samplers import ColumnSampler
-from cellworth.sampling.moments import Tally, append_margins, append_pairs, widening
+from cellworth.sampling.moments import Tally, append_margins, widening
 from cellworth.sampling.passes import (
     DrawVariance,
     Passes,
@@ -67,339 +42,10 @@ from cellworth.sampling.passes import (
     QueryVariance,
     as_floats,
 )
-from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.valuation.storage import GROUP_ROWS, write_groups
 
 # Sums by code and query that are kept: the driver holds those of all shards.
 _MAX_QUERY_SUMS = 2**24
-# Rows times coalitions of some queries in bins of which two bytes are kept.
-_MAX_KEPT = 2**25
-# Values of cells, shape (n_draws, n_results, n_rows), and totals of queries.
-_Valued = tuple[NDArray[Any], QueryTotals]
-
-
-class QueryTasks:
-    """Computes the values of all cells for the queries of a task, in memory.
-
-    ``with_label`` makes the label column a player. Without ``ranking`` all rows are ranked exactly.
-    The seed is None if nothing is drawn. Sums are computed for the owners in ``holdings``.
-    """
-
-    def __init__(
-        self,
-        *,
-        game: KNNGame,
-        sampler: ColumnSampler,
-        quick: ColumnSampler | None = None,
-        n_validation: int | None = None,
-        row_semivalue: Semivalue,
-        column_semivalue: Semivalue,
-        with_label: bool,
-        ranking: BinnedRanks | None,
-        seed: int | None,
-        holdings: Holdings | None = None,
-    ) -> None:
-        self.game = game
-        self.schedule: TaskSchedule = TaskSchedule(
-            WeightedQueries.of(
-                game.distances.queries,
-                game.query_labels,
-                game.scoring,
-                n_validation,
-                groups=game.query_groups,
-            ),
-            (len(game.labels), game.shape[1]),
-            sampler=sampler,
-            quick=quick,
-            column_semivalue=column_semivalue,
-            with_label=with_label,
-            empty=game.empty,
-            seed=seed,
-        )
-        self.row_semivalue = row_semivalue
-        self.ranking = ranking
-        self.holdings = holdings
-        self._plans: dict[int, list[CoalitionBatches]] = {}
-        self._trainings: dict[int, TrainingRows] = {}
-        self._rankers: dict[int, tuple[Ranker, Shard]] = {}
-        self._owned: dict[int, OwnerCodes] = {}
-
-    def __call__(self, number: int) -> Task:
-        """Return task number t."""
-        return self.schedule(number)
-
-    def contribution(self, task: Task) -> PassSums:
-        """Compute the values of all cells for the queries of a task."""
-        schedule, recorder = self.schedule, None
-        n_owners = 0 if self.holdings is None else len(self.holdings.names)
-        if task.records:
-            recorder = QueryRecorder(
-                schedule.n_results, self.game.shape[0], schedule.queries.n_strata, n_owners,
-                grouped=self.game.blocks.rows.grouped,
-            )  # fmt: skip
-        # Values of binned ranks are in fixed point.
-        dtype: type[Any] = float if self.ranking is None else np.int64
-        sums = np.zeros((task.n_draws, self.game.shape[0], schedule.n_results), dtype=dtype)
-        owned_sums, added = np.zeros((task.n_draws, n_owners)), []
-        orders = schedule.orders(task)
-        for piece in task.part.pieces:
-            by_draw, of_piece = self._value_queries(piece, task, orders, recorder)
-            players, owner_codes = self._row_players(piece.fold), self._get_owner_codes(piece.fold)
-            for into, owned_into, cells in zip(sums, owned_sums, by_draw, strict=True):
-                if self.game.blocks.rows.grouped:
-                    np.add.at(into, players, cells.T)
-                else:
-                    into[players] += cells.T
-                if owner_codes:
-                    owned_into[:] += owner_codes.sums(as_floats(cells, self._units))
-            added.append(of_piece)
-        n_ranked = schedule.n_ranked(task)
-        with_margins = np.array([append_margins(one) for one in sums])
-        seen = PassSums(
-            parts_per_pass=len(schedule.parts),
-            parts=1,
-            n_queries=task.part.n_queries,
-            sums=with_margins.sum(axis=0),
-            **QueryTotals.combine(added)._asdict(),
-            draws=schedule.draw_variance(task, as_floats(_subtract(with_margins), self._units)),
-            query_variance=None if recorder is None else recorder.variance(),
-            quick=schedule.n_quick_passes > 0,
-            # Over shards, only whole passes count: milestones would need copies of all values.
-            milestones=schedule.milestones if self.ranking is None else (),
-            tally=Tally(utilities=n_ranked, new=n_ranked),
-            units=self._units,
-        )
-        if self.holdings is None:
-            return seen
-        owned_sums = append_pairs(owned_sums)
-        owned = replace(
-            seen,
-            sums=owned_sums.sum(axis=0),
-            draws=schedule.draw_variance(task, _subtract(owned_sums)),
-            query_variance=None if recorder is None else recorder.owner_variance(),
-        )
-        return replace(seen, owned=owned)
-
-    def never_valued(self, n_tasks: int) -> Mask:
-        """Return the row players that only queries of later tasks can value."""
-        done = self.schedule.parts[:n_tasks]
-        folds_done = {piece.fold for part in done for piece in part.pieces}
-        players = self._players_in(range(len(self.game.problem.folds)))
-        return players & ~self._players_in(folds_done)
-
-    def _players_in(self, folds: Iterable[int]) -> Mask:
-        """Return the row players with a training row in one of these folds."""
-        found = np.zeros(self.game.shape[0], dtype=bool)
-        for fold in folds:
-            found[self._row_players(fold)] = True
-        return found
-
-    def _row_players(self, fold: int) -> NDArray[Any]:
-        """Return the row player of each training row of a fold."""
-        return self.game.blocks.rows.codes[self.game.problem.folds[fold].may_train]
-
-    def _value_queries(
-        self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
-    ) -> _Valued:
-        """Return the values of the fold's training cells, and the totals of its queries."""
-        value = self._value_sorted if self.ranking is None else self._value_binned
-        if recorder is None:
-            return value(piece, task, orders, None)
-        players = self._row_players(piece.fold)
-        if self.ranking is not None:
-            # In the order in which bins have the rows.
-            players = players[get_or_make(self._rankers, piece.fold, self._ranker)[1].positions]
-        owned = None if self.holdings is None else OwnerCodes.of(self.holdings, players)
-        with recorder.in_fold(players, owned):
-            return value(piece, task, orders, recorder)
-
-    def _value_sorted(
-        self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
-    ) -> _Valued:
-        """Rank all rows exactly, by sorting."""
-        from cellworth.knn import kernels
-
-        schedule, queries = self.schedule, self.schedule.queries
-        training = get_or_make(self._trainings, piece.fold, self._training)
-        plans = get_or_make(self._plans, task.pass_number, self._batch_coalitions)
-        ranked = SortedRows(training, plans)
-        without_columns = self._without_columns(training)
-        by_draw = np.zeros((task.n_draws, schedule.n_results, training.n_rows))
-        totals = []
-        draws = itertools.product(piece.queries.tolist(), range(task.n_draws))
-        # zip stops at the end of the queries, before it takes an order of the next fold.
-        for (position, draw), order in zip(draws, orders, strict=False):
-            leave_if_cancelled()
-            query_weight = float(queries.weights[piece.fold][position])
-            query = queries.query(training.scales, piece.fold, position)
-            weight = query_weight / task.n_draws
-            # The first draw of a query is recorded.
-            kept = recorder if draw == 0 else None
-            into = by_draw[draw] if kept is None else kept.values
-            nothing, base = without_columns(query)
-            keys = ranked.add(
-                query,
-                plans[position % len(plans)],
-                order=order,
-                query_weight=weight if kept is None else 1.0,
-                nothing=nothing,
-                into=into,
-            )
-            if kept is not None:
-                kernels.add_scaled(weight, into, by_draw[draw])
-                squared = (query_weight * queries.n_queries) ** 2
-                kept.add_values(squared, int(queries.strata[piece.fold][position]))
-            if draw == 0:
-                utility, vote = training.utility(keys, query), training.find_chance(keys, query)
-            totals.append((weight, utility, base, vote))
-        return by_draw, sum_queries(*zip(*totals, strict=True))
-
-    def _value_binned(
-        self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
-    ) -> _Valued:
-        """Rank rows in bins, as a single shard."""
-        from cellworth.knn import binned_kernels as bin_kernels
-
-        schedule = self.schedule
-        strata, weights = (
-            each[piece.fold] for each in (schedule.queries.strata, schedule.queries.weights)
-        )
-        ranker, shard = get_or_make(self._rankers, piece.fold, self._ranker)
-        drawn = schedule.draw_coalitions(task.pass_number)
-        # Some queries at a time, so that what is kept of them takes little memory.
-        n_pairs = int(np.diff(drawn.steps.starts).max()) * task.n_draws
-        at_once, keep = len(piece.queries), None
-        if ranker.keeps(drawn) and n_pairs * shard.n_rows <= _MAX_KEPT:
-            at_once = min(_MAX_KEPT // (n_pairs * shard.n_rows), at_once)
-            keep = np.empty((at_once * n_pairs, shard.n_rows), dtype=np.uint16)
-        grouped = np.zeros((task.n_draws, schedule.n_results, shard.n_rows), dtype=np.int64)
-        alone = np.zeros_like(grouped[0])
-        totals = []
-        for start in range(0, len(piece.queries), at_once):
-            positions = piece.queries[start : start + at_once]
-            some = FoldQueries(piece.fold, positions)
-            prepared = schedule.prepare(some, task, orders, ranker)
-            batch = prepared.batch
-            leave_if_cancelled()
-            summary = ranker.count(0, shard, prepared, keep=keep)
-            found = ranker.finalize(batch, summary)
-            accumulate = partial(
-                ranker.accumulate,
-                shard, prepared, found.far, found.near[0], kept=summary.kept,
-            )  # fmt: skip
-            if recorder is None:
-                accumulate(into=grouped, record=QueryRecord.by_draw(len(positions), task.n_draws))
-            else:
-                for entry in range(len(batch.labels)):
-                    leave_if_cancelled()
-                    at, draw = divmod(entry, task.n_draws)
-                    # The first draw of a query is recorded.
-                    into = grouped[draw] if draw else alone
-                    accumulate(into=into, queries=(entry, entry + 1))
-                    if draw == 0:
-                        units = float(batch.weights[entry]) * ranker.units
-                        bin_kernels.take_units(alone, units, grouped[0], recorder.values)
-                        squared = (weights[positions[at]] * schedule.queries.n_queries) ** 2
-                        recorder.add_values(float(squared), int(strata[positions[at]]))
-            votes = count_votes_in_summary(ranker, batch, summary)
-            if votes is None:
-                votes = count_votes_in_rows(ranker, batch, shard)
-            totals.append((batch.weights, found.of_full_table(batch), prepared.bases, votes))
-        by_draw = np.empty_like(grouped)
-        by_draw[..., shard.positions] = grouped
-        return by_draw, sum_queries(*map(np.concatenate, zip(*totals, strict=True)))
-
-    def _batch_coalitions(self, pass_number: int) -> list[CoalitionBatches]:
-        """Return the draws of a pass in batches for sorting."""
-        return [
-            CoalitionBatches.of(coalitions.members, weights, len(self.game.labels))
-            for coalitions, weights in self.schedule.draw(pass_number)
-        ]
-
-    def _training(self, fold: int) -> TrainingRows:
-        game = self.game
-        may_train = game.problem.folds[fold].may_train
-        rows = np.flatnonzero(may_train)
-        scales = game.distances.scales
-        sizes = len(game.labels), len(rows), game.n_neighbors
-        counts_voters = game.is_class and game.agreement.divisor == "n_voters"
-        return TrainingRows(
-            game.distances.rows if may_train.all() else game.distances.rows.take(rows),
-            scales,
-            game.blocks.columns.codes[scales.positions].astype(np.int64),
-            game.labels_in(fold),
-            game.is_class,
-            game.n_neighbors,
-            RankChances.of(self.row_semivalue, *sizes),
-            None if game.gains is None else game.gains[:, rows],
-            find_voter_terms(self.row_semivalue, *sizes) if counts_voters else None,
-            None
-            if game.limit is None
-            else RadiusVotes(game.limit, self.row_semivalue, len(game.labels)),
-            game.class_targets(fold),
-            None if game.agreement.weights is None else game.weigh,
-        )
-
-    def _ranker(self, fold: int) -> tuple[Ranker, Shard]:
-        game = self.game
-        positions = np.flatnonzero(game.problem.folds[fold].may_train)
-        rows, scales = game.distances.rows.take(positions), game.distances.fine
-        target_scale = game.target_scales[fold]
-        if target_scale is None:
-            shard = Shard.of(rows, game.labels_in(fold), int(game.labels.max()) + 1)
-        else:
-            shard = Shard.of_targets(rows, target_scale.count_steps(game.labels[positions]))
-        ranker = Ranker.of(
-            scales,
-            game.blocks.columns.codes[scales.positions].astype(np.int64),
-            rows.take(sample_positions(len(positions))),
-            np.diff(shard.starts),
-            target_scale,
-            bins=cast(BinnedRanks, self.ranking),
-            n_neighbors=game.n_neighbors,
-            semivalue=self.row_semivalue,
-            n_players=len(game.labels),
-            radius=game.agreement.radius,
-        )
-        return ranker, shard
-
-    @property
-    def _units(self) -> float:
-        """Fixed-point units of sums of values, the same for all folds."""
-        return get_units(self.game.target_scales[0])
-
-    def _get_owner_codes(self, fold: int) -> OwnerCodes | None:
-        holdings = self.holdings
-        if holdings is None:
-            return None
-        return get_or_make(
-            self._owned, fold, lambda fold: OwnerCodes.of(holdings, self._row_players(fold))
-        )
-
-    def _without_columns(self, training: TrainingRows) -> Callable[[Query], tuple[Floats, float]]:
-        """Return a function of a query: values of rows without columns, and the baseline."""
-        if self.game.empty == "prior":
-            known: dict[float, tuple[Floats, float]] = {}
-
-            def prior(query: Query) -> tuple[Floats, float]:
-                values, utility = get_or_make(
-                    known, query.label, lambda _: training.without_columns(query)
-                )
-                if not self.schedule.with_label:
-                    return values, utility
-                return values, training.utility_of_nothing(query)
-
-            return prior
-        chance_of_empty = float(
-            inside_chances(self.row_semivalue, len(self.game.labels), training.n_rows - 1, 0)
-        )
-
-        def zero(query: Query) -> tuple[Floats, float]:
-            # In the closed form, the prediction for a numeric target without rows is the mean.
-            level = chance_of_empty * training.utility_of_nothing(query)
-            return np.full(training.n_rows, level), 0.0
-
-        return zero
 
 
 class NumberedShard(NamedTuple):
@@ -461,9 +107,18 @@ class KNNShardAlgorithm:
 
     def finalize(self, prepared: NumberedRound, summary: Summary) -> RoundResult:
         """Compute the values of rows from the summary of all shards, and the round's report."""
-        row_values = self.ranker.finalize(prepared.prepared.batch, summary)
-        votes = count_votes_in_summary(self.ranker, prepared.prepared.batch, summary)
-        report = self._report(self.schedule(prepared.number), prepared.prepared, row_values, votes)
+        batch, task = prepared.prepared.batch, self.schedule(prepared.number)
+        row_values = self.ranker.finalize(batch, summary)
+        votes = count_votes_in_summary(self.ranker, batch, summary)
+        if votes is None:
+            votes = np.full(len(batch.labels), np.nan)
+        utilities, bases = row_values.of_full_table(batch), prepared.prepared.bases
+        totals = sum_queries(batch.weights, utilities, bases, votes)
+        sums = _column_sums(prepared.prepared, row_values.sums, self.ranker)[:: task.n_draws]
+        # Of the column sums over queries.
+        variance = self.schedule.variance([task.part], sums)
+        n_ranked = {"n_ranked": self.schedule.n_ranked(task)}
+        report = totals._asdict() | n_ranked | vars(variance)
         return RoundResult(row_values.far, row_values.near, report)
 
     def pack_result(self, result: RoundResult) -> dict[str, Any]:
@@ -686,17 +341,13 @@ class KNNShardAlgorithm:
 
     def weight(self, n_rounds: int) -> float:
         """Return the sum of query weights in the last pass, after n_rounds rounds."""
-        n_parts = len(self.schedule.parts)
-        first = (n_rounds - 1) // n_parts * n_parts
-        return reduce(add, (self._weight(self.schedule(n)) for n in range(first, n_rounds)))
-
-    def _weight(self, task: Task) -> float:
-        (piece,) = task.part.pieces
-        weights = self.schedule.queries.weights[piece.fold]
-        # Draw by draw, as in memory: float addition is not associative.
-        n_draws = task.n_draws
-        each = (float(weights[query]) / n_draws for query in piece.queries for _ in range(n_draws))
-        return reduce(add, each, 0.0)
+        total, n_parts = 0.0, len(self.schedule.parts)
+        for number in range((n_rounds - 1) // n_parts * n_parts, n_rounds):
+            task = self.schedule(number)
+            # Draw by draw, as in memory: float addition is not associative.
+            by_draw = np.repeat(self.schedule.weights(task.part), task.n_draws) / task.n_draws
+            total += reduce(add, by_draw.tolist(), 0.0)
+        return total
 
     def _close_observed(self, state: ShardState) -> None:
         """Turn squares of observed values into squared deviations, and add up strata.
@@ -752,18 +403,6 @@ class KNNShardAlgorithm:
             values[line], variance[line] = seen.values, seen.variance
         state |= {"values": values, "variance": variance}
 
-    def _report(
-        self, task: Task, prepared: PreparedBatch, row_values: Any, votes: Floats | None
-    ) -> dict[str, Any]:
-        """Return a round's totals, and its sums for the variance of column sums over queries."""
-        batch = prepared.batch
-        if votes is None:
-            votes = np.full(len(batch.labels), np.nan)
-        added = sum_queries(batch.weights, row_values.of_full_table(batch), prepared.bases, votes)
-        sums = _column_sums(prepared, row_values.sums, self.ranker)[:: task.n_draws]
-        variance = self.schedule.variance([task.part], sums)
-        return {**added._asdict(), "n_ranked": self.schedule.n_ranked(task), **vars(variance)}
-
 
 class KNNGroupAlgorithm(KNNShardAlgorithm):
     """Sums of cells by code alone, for groups of rows; states hold no values of single cells."""
@@ -791,7 +430,7 @@ class KNNGroupAlgorithm(KNNShardAlgorithm):
         if task.records and self.observes_codes:
             _append(state, "query_sums", by_draw[:, 0] * task.n_draws)
         sums = by_draw.sum(axis=0)
-        _append(state, "code_differences", _subtract(sums))
+        _append(state, "code_differences", sums[0] - sums[-1])
         state["sums"] = state.get("sums", 0) + sums.sum(axis=0)
         state["rounds"] = state["rounds"] + 1
         if int(state["rounds"][0]) % len(self.schedule.parts) == 0:
@@ -819,11 +458,39 @@ class KNNGroupAlgorithm(KNNShardAlgorithm):
         if self.codes is None or not measures or not measures[0]:
             return ShardSummary(tally, None)
         n_results = self.schedule.n_results
-        by_code = SumsByCode.of(measures, self.schedule, len(self.codes.names), self.ranker.units)
+        by_code = SumsByCode.add_shards(
+            measures, self.schedule, len(self.codes.names), self.ranker.units
+        )
         seen = by_code.fold(reports, lambda sums: append_margins(sums.reshape(-1, n_results)))
         return ShardSummary(
             tally, BlockErrors.of(seen.moments, seen.latest.mean_square_validation_se())
         )
+
+
+@dataclass(frozen=True, eq=False)
+class CellCodes:
+    """Codes of the cells of a table or a shard: cells with the same code are added up."""
+
+    row_lines: Codes | Runs  # Line of each row
+    lines: Codes  # (n_lines, n_results): position of each cell's code in ``names``
+    names: NDArray[np.int64]  # The codes
+
+    def take(self, rows: Positions) -> CellCodes:
+        """Return the codes of some rows, without codes that these do not have."""
+        used, row_lines = np.unique(self.row_lines[rows], return_inverse=True)
+        codes, lines = np.unique(self.lines[used], return_inverse=True)
+        return CellCodes(
+            row_lines.astype(np.int32),
+            lines.reshape(len(used), -1).astype(np.int32),
+            self.names[codes],
+        )
+
+    def sums(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Add up values of shape (n_results, n_rows) by code."""
+        found = np.zeros(len(self.names), dtype=np.int64)
+        for line, codes in zip(cells, self.lines.T, strict=True):
+            np.add.at(found, codes[self.row_lines[:]], line)
+        return found
 
 
 # What the states of shards hold by code: sums of each pass, differences between the draws of each
@@ -842,20 +509,21 @@ class SumsByCode:
     units: float
 
     @classmethod
-    def of(
+    def add_shards(
         cls,
         entries: Sequence[Mapping[str, Any]],
         schedule: TaskSchedule,
         n_codes: int,
         units: float,
     ) -> SumsByCode:
-        """Add up the sums of shards."""
-        found = {
-            name: add_by_code(entries, name, n_codes)
-            for name in _SUMS_BY_CODE
-            if name in entries[0]
-        }
-        queries = as_floats(found.get("query_sums", np.zeros((0, n_codes))), units)
+        """Add up the sums of all shards, in fixed point; one line per pass, round or query."""
+        found = {}
+        for name in _SUMS_BY_CODE:
+            n_lines = len(entries[0].get(name, ()))
+            found[name] = np.zeros((n_lines, n_codes), dtype=np.int64)
+            for entry in entries if n_lines else ():
+                found[name][:, entry["codes"]] += entry[name]
+        queries = as_floats(found["query_sums"], units)
         weights = np.concatenate([schedule.weights(part) for part in schedule.parts])
         weights = weights[: len(queries), np.newaxis]
         return cls(
@@ -920,11 +588,6 @@ def fold_rounds(
         )
         rounds.append(added)
     return reduce(PassSums.merge, rounds).close_pass()
-
-
-def _subtract(by_draw: NDArray[Any]) -> NDArray[Any]:
-    """Return the difference between two draws, or zeros if there is one."""
-    return np.asarray(by_draw[0] - by_draw[-1])
 
 
 def _with_codes(record: QueryRecord, codes: CellCodes) -> QueryRecord:

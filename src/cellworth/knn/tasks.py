@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice, pairwise
 from typing import Any, NamedTuple, Self, TypeVar
@@ -12,14 +11,12 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Codes, Floats, Positions
-from cellworth.data.holdings import Holdings, Runs
+from cellworth.data.arguments import Floats, Positions
 from cellworth.knn.binned import DrawnCoalitions, PreparedBatch, QueryBatch, Ranker
 from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import Query
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights, stratify_queries
 from cellworth.sampling.column_samplers import Coalitions, ColumnSampler, ExhaustiveSampler
-from cellworth.sampling.moments import append_pairs, count_with_pairs
 from cellworth.sampling.passes import DrawVariance, QueryVariance
 from cellworth.sampling.samplers import generator
 from cellworth.sampling.semivalues import Semivalue
@@ -105,7 +102,7 @@ class WeightedQueries:
     order: tuple[Positions, Positions]
 
     @classmethod
-    def of(
+    def weigh(
         cls,
         cells: tuple[Columns, ...],
         labels: list[Floats],
@@ -158,43 +155,26 @@ class WeightedQueries:
         return Query.of(self.cells[fold], scales, position, float(self.labels[fold][position]))
 
 
+@dataclass(frozen=True, eq=False)
 class TaskSchedule:
     """Schedule of tasks: task t is a part of a pass, and every pass draws new coalitions.
 
     In a pass, the first queries have two independent draws of coalitions, whose difference shows
-    the sampling error. A ``quick`` sampler adds a first pass with few coalitions, which later
-    passes replace. ``shape`` is the number of training rows and of column players. ``with_label``
-    makes the label column a player. ``empty`` is "prior" or "zero": the utility without columns.
-    The seed is None if nothing is drawn.
+    the sampling error.
     """
 
-    def __init__(
-        self,
-        queries: WeightedQueries,
-        shape: tuple[int, int],
-        *,
-        sampler: ColumnSampler,
-        quick: ColumnSampler | None = None,
-        column_semivalue: Semivalue,
-        with_label: bool,
-        empty: str,
-        seed: int | None,
-    ) -> None:
-        self.queries = queries
-        self.n_rows: int = shape[0]
-        self.n_columns: int = shape[1]
-        self.sampler = sampler
-        self.quick = quick
-        self.column_semivalue = column_semivalue
-        self.with_label = with_label
-        self.empty = empty
-        self.seed = seed
-        # An exhaustive sampler lists the same coalitions for every query and every pass.
-        self.draws: bool = not isinstance(sampler, ExhaustiveSampler)
-        self.n_results: int = self.n_columns + with_label
-        self.parts: list[Part] = self._divide_pass()
-        self._draws: dict[int, list[tuple[Coalitions, Floats]]] = {}
-        self._concatenated: dict[int, DrawnCoalitions] = {}
+    queries: WeightedQueries
+    shape: tuple[int, int]  # Training rows and column players
+    _: KW_ONLY
+    sampler: ColumnSampler
+    # Adds a first pass with few coalitions, which later passes replace.
+    quick: ColumnSampler | None = None
+    column_semivalue: Semivalue
+    with_label: bool  # Whether the label column is a player
+    empty: str  # "prior" or "zero": the utility without columns
+    seed: int | None  # None if nothing is drawn
+    _draws: dict[int, list[tuple[Coalitions, Floats]]] = field(default_factory=dict, init=False)
+    _concatenated: dict[int, DrawnCoalitions] = field(default_factory=dict, init=False)
 
     def __call__(self, number: int) -> Task:
         """Return task number t."""
@@ -204,6 +184,16 @@ class TaskSchedule:
         return Task(
             number, pass_number, part, n_draws, part.observed and pass_number <= self.n_quick_passes
         )
+
+    @property
+    def draws(self) -> bool:
+        """Whether passes draw: an exhaustive sampler lists the same coalitions for every query."""
+        return not isinstance(self.sampler, ExhaustiveSampler)
+
+    @property
+    def n_results(self) -> int:
+        """Number of column players, with the label column if it is one."""
+        return self.shape[1] + self.with_label
 
     @property
     def n_quick_passes(self) -> int:
@@ -264,7 +254,7 @@ class TaskSchedule:
         order = np.arange(self.n_results)
         for _ in range(task.part.n_queries * task.n_draws):
             if self.draws:
-                order[: self.n_columns] = rng.permutation(self.n_columns)
+                order[: self.shape[1]] = rng.permutation(self.shape[1])
             yield order
 
     def prepare(
@@ -347,13 +337,14 @@ class TaskSchedule:
             return DrawVariance(0, np.zeros(()), 0.0, squared)
         return DrawVariance(1, difference**2, squared, 0.0)
 
-    def _divide_pass(self) -> list[Part]:
-        """Divide the queries into parts, ordered so that the first parts are representative."""
+    @cached_property
+    def parts(self) -> list[Part]:
+        """Parts of a pass, ordered so that the first ones are representative."""
         # Of the first pass, which may be the only one.
         sampler = self.quick or self.sampler
         n_coalitions = sampler.n_coalitions(self.n_results, self.column_semivalue)
         size = max(
-            _RANKED_PER_TASK // (self.n_rows * n_coalitions),
+            _RANKED_PER_TASK // (self.shape[0] * n_coalitions),
             -(-_MIN_PER_COLUMN * self.n_results // n_coalitions),
             -(-self.queries.n_queries // _MAX_PARTS),
             min(len(self.queries.labels), _FOLDS_PER_PART),
@@ -444,11 +435,6 @@ class QueryTotals(NamedTuple):
     utility: float  # Utility of the full table
     right: float  # Correct majority votes of the full table; NaN if not known
 
-    @classmethod
-    def combine(cls, several: Iterable[QueryTotals]) -> QueryTotals:
-        """Add up totals in their order."""
-        return cls(*map(sum, zip(*several, strict=True)))
-
 
 def sum_queries(
     weights: Iterable[float],
@@ -475,121 +461,3 @@ def get_or_make(cache: dict[Any, Made], key: Any, make: Callable[[Any], Made]) -
         for oldest in list(cache)[:-_KEPT]:
             cache.pop(oldest, None)
     return found
-
-
-@dataclass(frozen=True, eq=False)
-class OwnerCodes:
-    """Owners of cells: a code by column and row, and the owners' shares in the cells of a code."""
-
-    codes: NDArray[np.int32]
-    shares: Floats
-
-    @classmethod
-    def of(cls, holdings: Holdings, players: Positions) -> OwnerCodes:
-        """Return the codes of rows that belong to these row players."""
-        return cls(holdings.lines[holdings.row_lines[players]].T.ravel(), holdings.shares)
-
-    def sums(self, cells: Floats) -> Floats:
-        """Add up values of shape (n_columns, n_rows) by owner."""
-        by_code = np.bincount(self.codes, weights=cells.ravel(), minlength=len(self.shares))
-        return np.asarray(by_code @ self.shares)
-
-
-@dataclass(frozen=True, eq=False)
-class CellCodes:
-    """Codes of the cells of a table or a shard: cells with the same code are added up."""
-
-    row_lines: Codes | Runs  # Line of each row
-    lines: Codes  # (n_lines, n_results): position of each cell's code in ``names``
-    names: NDArray[np.int64]  # The codes
-
-    @classmethod
-    def of(cls, row_lines: Codes | Runs, lines: Codes, n_codes: int | None = None) -> CellCodes:
-        """Name the codes 0, 1, 2, ...; without a number, every cell of a line has its own."""
-        return cls(row_lines, lines, np.arange(lines.size if n_codes is None else n_codes))
-
-    def take(self, rows: Positions) -> CellCodes:
-        """Return the codes of some rows, without codes that these do not have."""
-        used, row_lines = np.unique(self.row_lines[rows], return_inverse=True)
-        codes, lines = np.unique(self.lines[used], return_inverse=True)
-        return CellCodes(
-            row_lines.astype(np.int32),
-            lines.reshape(len(used), -1).astype(np.int32),
-            self.names[codes],
-        )
-
-    def sums(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Add up values of shape (n_results, n_rows) by code."""
-        found = np.zeros(len(self.names), dtype=np.int64)
-        for line, codes in zip(cells, self.lines.T, strict=True):
-            np.add.at(found, codes[self.row_lines[:]], line)
-        return found
-
-
-def add_by_code(entries: Sequence[Mapping[str, Any]], name: str, n_codes: int) -> NDArray[np.int64]:
-    """Add up the sums of all shards by code, in fixed point; one line per pass or query."""
-    found = np.zeros((len(entries[0][name]), n_codes), dtype=np.int64)
-    for entry in entries:
-        found[:, entry["codes"]] += entry[name]
-    return found
-
-
-class QueryRecorder:
-    """Records the values of single queries, for the variance within strata.
-
-    ``n_results`` is the number of column players, ``n_players`` that of row players. ``grouped``
-    says whether a row player may have several rows.
-    """
-
-    def __init__(
-        self, n_results: int, n_players: int, n_strata: int, n_owners: int = 0, *, grouped: bool
-    ) -> None:
-        self._shape = n_strata, n_results + 1, n_players + 1
-        # Players with several rows have sums; rows of different ones are squared as they are.
-        self._grouped = grouped
-        self._first, self._second = np.zeros((2, *self._shape))
-        of_owners = n_strata, count_with_pairs(n_owners)
-        self._owned_first, self._owned_second = np.zeros(of_owners), np.zeros(of_owners)
-        self._n_queries, self._counts = np.zeros(n_strata, dtype=np.int64), np.zeros(n_strata)
-
-    @contextmanager
-    def in_fold(self, players: Positions, owned: OwnerCodes | None = None) -> Iterator[Floats]:
-        """Give an array of zeros for the values of a query, of rows of these row players."""
-        from cellworth.knn import kernels
-
-        n_strata, n_lines, n_ends = self._shape
-        self.values: Floats = np.zeros((n_lines - 1, len(players)))
-        self._players, self._owned = players, owned
-        self._seen = np.zeros((n_lines - 1, n_ends - 1)) if self._grouped else self.values
-        n_seen = self._seen.shape[1]
-        self._totals = np.empty(n_seen)
-        self._sums = np.zeros((2, n_strata, n_lines, n_seen + 1))
-        yield self.values
-        where = np.append(np.arange(n_seen) if self._grouped else players, n_ends - 1)
-        for stratum in range(n_strata):
-            kernels.add_by_player(self._sums[0, stratum], where, self._first[stratum])
-            kernels.add_by_player(self._sums[1, stratum], where, self._second[stratum])
-
-    def add_values(self, squared_weight: float, stratum: int) -> None:
-        """Add the values in that array to the sums of a stratum, and set them to 0."""
-        from cellworth.knn import kernels
-
-        self._n_queries[stratum] += 1
-        self._counts[stratum] += squared_weight
-        if self._owned is not None:
-            sums = append_pairs(self._owned.sums(self.values))
-            self._owned_first[stratum] += squared_weight * sums
-            self._owned_second[stratum] += squared_weight * sums**2
-        if self._grouped:
-            kernels.add_by_player(self.values, self._players, self._seen)
-            self.values[:] = 0.0
-        kernels.observe(self._seen, squared_weight, self._totals, *self._sums[:, stratum])
-
-    def variance(self) -> QueryVariance:
-        """Return the sums over all recorded queries."""
-        first, second = (sums.swapaxes(1, 2).copy() for sums in (self._first, self._second))
-        return QueryVariance(self._n_queries, self._counts, first, second)
-
-    def owner_variance(self) -> QueryVariance:
-        """Return the sums of the owners' values."""
-        return QueryVariance(self._n_queries, self._counts, self._owned_first, self._owned_second)

@@ -25,10 +25,10 @@ from cellworth.data.io import describe
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
-from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks
 from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement
-from cellworth.knn.tasks import DRAWN_TWICE, TaskSchedule
+from cellworth.knn.memory_tasks import QueryTasks
+from cellworth.knn.tasks import DRAWN_TWICE, TaskSchedule, WeightedQueries
 from cellworth.runtime.engine import Outcome, TaskPlanner, Work
 from cellworth.runtime.executors import (
     Executor,
@@ -428,18 +428,21 @@ class KNNValuer(TableValuer):
         with_label: bool,
         holdings: Holdings | None = None,
     ) -> QueryTasks:
-        return QueryTasks(
-            game=game,
+        queries = WeightedQueries.weigh(
+            game.distances.queries, game.query_labels, game.scoring, effort.n_validation,
+            groups=game.query_groups,
+        )  # fmt: skip
+        schedule = TaskSchedule(
+            queries,
+            (len(game.labels), game.shape[1]),
             sampler=effort.sampler,
             quick=effort.quick,
-            n_validation=effort.n_validation,
-            row_semivalue=settings.row_semivalue,
             column_semivalue=settings.column_semivalue,
             with_label=with_label,
-            ranking=self._ranking(game),
+            empty=game.empty,
             seed=choose_seed(self.random_state, self.runtime, effort.sampler),
-            holdings=holdings,
         )
+        return QueryTasks(game, schedule, settings.row_semivalue, self._ranking(game), holdings)
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from cellworth.data.tables import View
 from cellworth.games.flattened import FlattenedGame
 from cellworth.games.game import Game, compute_utility
 from cellworth.games.model import ModelGame
-from cellworth.knn.algorithms import QueryTasks
 from cellworth.knn.binned import BinnedRanks, Near, Ranker, Shard, Summary, sample_positions
 from cellworth.knn.knn_game import ShardedKNNGame
+from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import summarize_shard
 from cellworth.knn.tasks import TaskSchedule
@@ -429,7 +429,7 @@ def plan_of_shards(
         groups = [{"mean": values, "row_mean": values[:, 0]}]
         groups *= 2 + (schedule.n_kept_strata > 0)
         _, writing = _time_call(time.perf_counter, write_groups, Path(folder), 0, 0, groups)
-        ranker = _ranker(game, shard, schedule.n_rows, bins, semivalue)
+        ranker = _ranker(game, shard, schedule.shape[0], bins, semivalue)
         passes, serial, pair_bytes, near_bytes = _time_rounds(schedule, ranker, shard)
     n_rows, n_columns = table.shape
     n_pairs, n_parts = queries.n_queries * schedule.n_coalitions, len(schedule.parts)

@@ -38,12 +38,6 @@ from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy
-from cellworth.knn.algorithms import (
-    KNNGroupAlgorithm,
-    KNNShardAlgorithm,
-    SumsByCode,
-    fold_rounds,
-)
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
 from cellworth.knn.knn_game import (
     KNNScoring,
@@ -53,7 +47,14 @@ from cellworth.knn.knn_game import (
 )
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import check_validation_rows
-from cellworth.knn.tasks import CellCodes, TaskSchedule, WeightedQueries
+from cellworth.knn.shard_tasks import (
+    CellCodes,
+    KNNGroupAlgorithm,
+    KNNShardAlgorithm,
+    SumsByCode,
+    fold_rounds,
+)
+from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
 from cellworth.runtime.rounds import count_partition, run_rounds
@@ -430,7 +431,7 @@ class ShardedKNNValuer(Valuer):
             self, data.n_validation, size, settings.column_semivalue, has_quick_pass=False
         )
         schedule = TaskSchedule(
-            WeightedQueries.of(
+            WeightedQueries.weigh(
                 (game.queries.columns,), game.query_labels, game.scoring, effort.n_validation
             ),
             (n_rows, len(game.columns)),
@@ -595,9 +596,12 @@ class ShardedRun:
         """Return codes of cells that are added up: those of row groups, or of owners."""
         rows, held = self.blocks.rows, self.holdings
         if rows.grouped:
-            lines = np.arange(math.prod(self.blocks.shape), dtype=np.int32)
-            return CellCodes.of(rows.codes.astype(np.int32), lines.reshape(self.blocks.shape))
-        return None if held is None else CellCodes.of(held.row_lines, held.lines, len(held.claims))
+            names = np.arange(math.prod(self.blocks.shape))
+            lines = names.astype(np.int32).reshape(self.blocks.shape)
+            return CellCodes(rows.codes.astype(np.int32), lines, names)
+        if held is None:
+            return None
+        return CellCodes(held.row_lines, held.lines, np.arange(len(held.claims)))
 
     def _identity(self, problem_spec: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
         """Return everything that determines the rounds, except their number."""
@@ -658,7 +662,9 @@ class ShardedRun:
         held, codes, shape = self.holdings, self._codes(), self.blocks.shape
         by_code = None
         if codes is not None:
-            by_code = SumsByCode.of(finished.entries, self.schedule, len(codes.names), self._units)
+            by_code = SumsByCode.add_shards(
+                finished.entries, self.schedule, len(codes.names), self._units
+            )
         if self.blocks.rows.grouped and by_code is not None:
             seen = by_code.fold(finished.reports, lambda sums: append_margins(sums.reshape(shape)))
         else:

@@ -1,0 +1,429 @@
+"""Tasks of a table in memory: all rows are ranked at once, sorted or in bins."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Floats, Mask, Positions
+from cellworth.data.holdings import Holdings
+from cellworth.knn.binned import (
+    BinnedRanks,
+    QueryRecord,
+    Ranker,
+    Shard,
+    count_votes_in_rows,
+    count_votes_in_summary,
+    get_units,
+    sample_positions,
+)
+from cellworth.knn.exact import (
+    CoalitionBatches,
+    Query,
+    RadiusVotes,
+    RankChances,
+    SortedRows,
+    TrainingRows,
+    find_voter_terms,
+)
+from cellworth.knn.knn_game import KNNGame
+from cellworth.knn.tasks import (
+    FoldQueries,
+    Orders,
+    QueryTotals,
+    Task,
+    TaskSchedule,
+    get_or_make,
+    sum_queries,
+)
+from cellworth.runtime.workers import leave_if_cancelled
+from cellworth.sampling.moments import Tally, append_margins, append_pairs, count_with_pairs
+from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
+from cellworth.sampling.semivalues import Semivalue, inside_chances
+
+# Rows times coalitions of some queries in bins of which two bytes are kept.
+_MAX_KEPT = 2**25
+# Values of cells, shape (n_draws, n_results, n_rows), and totals of queries.
+_Valued = tuple[NDArray[Any], QueryTotals]
+
+
+@dataclass(frozen=True, eq=False)
+class QueryTasks:
+    """Computes the values of all cells for the queries of a task, in memory."""
+
+    game: KNNGame
+    schedule: TaskSchedule
+    row_semivalue: Semivalue
+    ranking: BinnedRanks | None  # None: all rows are ranked exactly
+    holdings: Holdings | None = None  # Owners whose sums are computed
+    # Kept by pass, or by fold.
+    _plans: dict[int, list[CoalitionBatches]] = field(default_factory=dict, init=False)
+    _trainings: dict[int, TrainingRows] = field(default_factory=dict, init=False)
+    _rankers: dict[int, tuple[Ranker, Shard]] = field(default_factory=dict, init=False)
+    _owner_codes: dict[int, OwnerCodes] = field(default_factory=dict, init=False)
+
+    def __call__(self, number: int) -> Task:
+        """Return task number t."""
+        return self.schedule(number)
+
+    def contribution(self, task: Task) -> PassSums:
+        """Compute the values of all cells for the queries of a task."""
+        schedule, recorder = self.schedule, None
+        n_owners = 0 if self.holdings is None else len(self.holdings.names)
+        if task.records:
+            recorder = QueryRecorder(
+                schedule.n_results, self.game.shape[0], schedule.queries.n_strata, n_owners,
+                grouped=self.game.blocks.rows.grouped,
+            )  # fmt: skip
+        # Values of binned ranks are in fixed point.
+        dtype: type[Any] = float if self.ranking is None else np.int64
+        sums = np.zeros((task.n_draws, self.game.shape[0], schedule.n_results), dtype=dtype)
+        owned_sums, added = np.zeros((task.n_draws, n_owners)), []
+        orders = schedule.orders(task)
+        for piece in task.part.pieces:
+            by_draw, of_piece = self._value_queries(piece, task, orders, recorder)
+            players = self._row_players(piece.fold)
+            for draw, cells in enumerate(by_draw):
+                if self.game.blocks.rows.grouped:
+                    np.add.at(sums[draw], players, cells.T)
+                else:
+                    sums[draw, players] += cells.T
+                if self.holdings is not None:
+                    codes = get_or_make(self._owner_codes, piece.fold, self._read_owners)
+                    owned_sums[draw] += codes.sums(as_floats(cells, self._units))
+            added.append(of_piece)
+        n_ranked = schedule.n_ranked(task)
+        with_margins = np.array([append_margins(one) for one in sums])
+        # Zeros if there is one draw.
+        difference = with_margins[0] - with_margins[-1]
+        seen = PassSums(
+            parts_per_pass=len(schedule.parts),
+            parts=1,
+            n_queries=task.part.n_queries,
+            sums=with_margins.sum(axis=0),
+            **QueryTotals(*map(sum, zip(*added, strict=True)))._asdict(),
+            draws=schedule.draw_variance(task, as_floats(difference, self._units)),
+            query_variance=None if recorder is None else recorder.variance(),
+            quick=schedule.n_quick_passes > 0,
+            # Over shards, only whole passes count: milestones would need copies of all values.
+            milestones=schedule.milestones if self.ranking is None else (),
+            tally=Tally(utilities=n_ranked, new=n_ranked),
+            units=self._units,
+        )
+        if self.holdings is None:
+            return seen
+        owned_sums = append_pairs(owned_sums)
+        owned = replace(
+            seen,
+            sums=owned_sums.sum(axis=0),
+            draws=schedule.draw_variance(task, owned_sums[0] - owned_sums[-1]),
+            query_variance=None if recorder is None else recorder.owner_variance(),
+        )
+        return replace(seen, owned=owned)
+
+    def never_valued(self, n_tasks: int) -> Mask:
+        """Return the row players that only queries of later tasks can value."""
+        done = self.schedule.parts[:n_tasks]
+        folds_done = {piece.fold for part in done for piece in part.pieces}
+        players = self._players_in(range(len(self.game.problem.folds)))
+        return players & ~self._players_in(folds_done)
+
+    def _players_in(self, folds: Iterable[int]) -> Mask:
+        """Return the row players with a training row in one of these folds."""
+        found = np.zeros(self.game.shape[0], dtype=bool)
+        for fold in folds:
+            found[self._row_players(fold)] = True
+        return found
+
+    def _row_players(self, fold: int) -> NDArray[Any]:
+        """Return the row player of each training row of a fold."""
+        return self.game.blocks.rows.codes[self.game.problem.folds[fold].may_train]
+
+    def _value_queries(
+        self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
+    ) -> _Valued:
+        """Return the values of the fold's training cells, and the totals of its queries."""
+        value = self._value_sorted if self.ranking is None else self._value_binned
+        if recorder is None:
+            return value(piece, task, orders, None)
+        players = self._row_players(piece.fold)
+        if self.ranking is not None:
+            # In the order in which bins have the rows.
+            players = players[get_or_make(self._rankers, piece.fold, self._ranker)[1].positions]
+        owned = None
+        if self.holdings is not None:
+            owned = OwnerCodes.from_holdings(self.holdings, players)
+        with recorder.buffers_for_fold(players, owned):
+            return value(piece, task, orders, recorder)
+
+    def _value_sorted(
+        self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
+    ) -> _Valued:
+        """Rank all rows exactly, by sorting."""
+        from cellworth.knn import kernels
+
+        schedule, queries = self.schedule, self.schedule.queries
+        training = get_or_make(self._trainings, piece.fold, self._training)
+        plans = get_or_make(self._plans, task.pass_number, self._batch_coalitions)
+        ranked = SortedRows(training, plans)
+        without_columns = self._without_columns(training)
+        by_draw = np.zeros((task.n_draws, schedule.n_results, training.n_rows))
+        totals = []
+        draws = itertools.product(piece.queries.tolist(), range(task.n_draws))
+        # zip stops at the end of the queries, before it takes an order of the next fold.
+        for (position, draw), order in zip(draws, orders, strict=False):
+            leave_if_cancelled()
+            query_weight = float(queries.weights[piece.fold][position])
+            query = queries.query(training.scales, piece.fold, position)
+            weight = query_weight / task.n_draws
+            # The first draw of a query is recorded.
+            kept = recorder if draw == 0 else None
+            into = by_draw[draw] if kept is None else kept.values
+            nothing, base = without_columns(query)
+            keys = ranked.add(
+                query,
+                plans[position % len(plans)],
+                order=order,
+                query_weight=weight if kept is None else 1.0,
+                nothing=nothing,
+                into=into,
+            )
+            if kept is not None:
+                kernels.add_scaled(weight, into, by_draw[draw])
+                squared = (query_weight * queries.n_queries) ** 2
+                kept.add_values(squared, int(queries.strata[piece.fold][position]))
+            if draw == 0:
+                utility, vote = training.utility(keys, query), training.find_chance(keys, query)
+            totals.append((weight, utility, base, vote))
+        return by_draw, sum_queries(*zip(*totals, strict=True))
+
+    def _value_binned(
+        self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
+    ) -> _Valued:
+        """Rank rows in bins, as a single shard."""
+        from cellworth.knn import binned_kernels as bin_kernels
+
+        schedule = self.schedule
+        strata, weights = (
+            each[piece.fold] for each in (schedule.queries.strata, schedule.queries.weights)
+        )
+        ranker, shard = get_or_make(self._rankers, piece.fold, self._ranker)
+        drawn = schedule.draw_coalitions(task.pass_number)
+        # Some queries at a time, so that what is kept of them takes little memory.
+        n_pairs = int(np.diff(drawn.steps.starts).max()) * task.n_draws
+        at_once, keep = len(piece.queries), None
+        if ranker.keeps(drawn) and n_pairs * shard.n_rows <= _MAX_KEPT:
+            at_once = min(_MAX_KEPT // (n_pairs * shard.n_rows), at_once)
+            keep = np.empty((at_once * n_pairs, shard.n_rows), dtype=np.uint16)
+        grouped = np.zeros((task.n_draws, schedule.n_results, shard.n_rows), dtype=np.int64)
+        alone = np.zeros_like(grouped[0])
+        totals = []
+        for start in range(0, len(piece.queries), at_once):
+            positions = piece.queries[start : start + at_once]
+            some = FoldQueries(piece.fold, positions)
+            prepared = schedule.prepare(some, task, orders, ranker)
+            batch = prepared.batch
+            leave_if_cancelled()
+            summary = ranker.count(0, shard, prepared, keep=keep)
+            found = ranker.finalize(batch, summary)
+            accumulate = partial(
+                ranker.accumulate,
+                shard, prepared, found.far, found.near[0], kept=summary.kept,
+            )  # fmt: skip
+            if recorder is None:
+                accumulate(into=grouped, record=QueryRecord.by_draw(len(positions), task.n_draws))
+            else:
+                for entry in range(len(batch.labels)):
+                    leave_if_cancelled()
+                    at, draw = divmod(entry, task.n_draws)
+                    # The first draw of a query is recorded.
+                    into = grouped[draw] if draw else alone
+                    accumulate(into=into, queries=(entry, entry + 1))
+                    if draw == 0:
+                        units = float(batch.weights[entry]) * ranker.units
+                        bin_kernels.take_units(alone, units, grouped[0], recorder.values)
+                        squared = (weights[positions[at]] * schedule.queries.n_queries) ** 2
+                        recorder.add_values(float(squared), int(strata[positions[at]]))
+            votes = count_votes_in_summary(ranker, batch, summary)
+            if votes is None:
+                votes = count_votes_in_rows(ranker, batch, shard)
+            totals.append((batch.weights, found.of_full_table(batch), prepared.bases, votes))
+        by_draw = np.empty_like(grouped)
+        by_draw[..., shard.positions] = grouped
+        return by_draw, sum_queries(*map(np.concatenate, zip(*totals, strict=True)))
+
+    def _batch_coalitions(self, pass_number: int) -> list[CoalitionBatches]:
+        """Return the draws of a pass in batches for sorting."""
+        return [
+            CoalitionBatches.of(coalitions.members, weights, len(self.game.labels))
+            for coalitions, weights in self.schedule.draw(pass_number)
+        ]
+
+    def _training(self, fold: int) -> TrainingRows:
+        game = self.game
+        may_train = game.problem.folds[fold].may_train
+        rows = np.flatnonzero(may_train)
+        scales = game.distances.scales
+        sizes = len(game.labels), len(rows), game.n_neighbors
+        counts_voters = game.is_class and game.agreement.divisor == "n_voters"
+        return TrainingRows(
+            game.distances.rows if may_train.all() else game.distances.rows.take(rows),
+            scales,
+            game.blocks.columns.codes[scales.positions].astype(np.int64),
+            game.labels_in(fold),
+            game.is_class,
+            game.n_neighbors,
+            RankChances.of(self.row_semivalue, *sizes),
+            None if game.gains is None else game.gains[:, rows],
+            find_voter_terms(self.row_semivalue, *sizes) if counts_voters else None,
+            None
+            if game.limit is None
+            else RadiusVotes(game.limit, self.row_semivalue, len(game.labels)),
+            game.class_targets(fold),
+            None if game.agreement.weights is None else game.weigh,
+        )
+
+    def _ranker(self, fold: int) -> tuple[Ranker, Shard]:
+        game = self.game
+        positions = np.flatnonzero(game.problem.folds[fold].may_train)
+        rows, scales = game.distances.rows.take(positions), game.distances.fine
+        target_scale = game.target_scales[fold]
+        if target_scale is None:
+            shard = Shard.of(rows, game.labels_in(fold), int(game.labels.max()) + 1)
+        else:
+            shard = Shard.of_targets(rows, target_scale.count_steps(game.labels[positions]))
+        ranker = Ranker.of(
+            scales,
+            game.blocks.columns.codes[scales.positions].astype(np.int64),
+            rows.take(sample_positions(len(positions))),
+            np.diff(shard.starts),
+            target_scale,
+            bins=cast(BinnedRanks, self.ranking),
+            n_neighbors=game.n_neighbors,
+            semivalue=self.row_semivalue,
+            n_players=len(game.labels),
+            radius=game.agreement.radius,
+        )
+        return ranker, shard
+
+    @property
+    def _units(self) -> float:
+        """Fixed-point units of sums of values, the same for all folds."""
+        return get_units(self.game.target_scales[0])
+
+    def _read_owners(self, fold: int) -> OwnerCodes:
+        return OwnerCodes.from_holdings(cast(Holdings, self.holdings), self._row_players(fold))
+
+    def _without_columns(self, training: TrainingRows) -> Callable[[Query], tuple[Floats, float]]:
+        """Return a function of a query: values of rows without columns, and the baseline."""
+        if self.game.empty == "prior":
+            known: dict[float, tuple[Floats, float]] = {}
+
+            def prior(query: Query) -> tuple[Floats, float]:
+                values, utility = get_or_make(
+                    known, query.label, lambda _: training.without_columns(query)
+                )
+                if not self.schedule.with_label:
+                    return values, utility
+                return values, training.utility_of_nothing(query)
+
+            return prior
+        chance_of_empty = float(
+            inside_chances(self.row_semivalue, len(self.game.labels), training.n_rows - 1, 0)
+        )
+
+        def zero(query: Query) -> tuple[Floats, float]:
+            # In the closed form, the prediction for a numeric target without rows is the mean.
+            level = chance_of_empty * training.utility_of_nothing(query)
+            return np.full(training.n_rows, level), 0.0
+
+        return zero
+
+
+@dataclass(frozen=True, eq=False)
+class OwnerCodes:
+    """Owners of cells: a code by column and row, and the owners' shares in the cells of a code."""
+
+    codes: NDArray[np.int32]
+    shares: Floats
+
+    @classmethod
+    def from_holdings(cls, holdings: Holdings, players: Positions) -> OwnerCodes:
+        """Find the codes of rows that belong to these row players."""
+        return cls(holdings.lines[holdings.row_lines[players]].T.ravel(), holdings.shares)
+
+    def sums(self, cells: Floats) -> Floats:
+        """Add up values of shape (n_columns, n_rows) by owner."""
+        by_code = np.bincount(self.codes, weights=cells.ravel(), minlength=len(self.shares))
+        return np.asarray(by_code @ self.shares)
+
+
+class QueryRecorder:
+    """Records the values of single queries, for the variance within strata.
+
+    ``n_results`` is the number of column players, ``n_players`` that of row players. ``grouped``
+    says whether a row player may have several rows.
+    """
+
+    def __init__(
+        self, n_results: int, n_players: int, n_strata: int, n_owners: int = 0, *, grouped: bool
+    ) -> None:
+        self._shape = n_strata, n_results + 1, n_players + 1
+        # Players with several rows have sums; rows of different ones are squared as they are.
+        self._grouped = grouped
+        self._first, self._second = np.zeros((2, *self._shape))
+        of_owners = n_strata, count_with_pairs(n_owners)
+        self._owned_first, self._owned_second = np.zeros(of_owners), np.zeros(of_owners)
+        self._n_queries, self._counts = np.zeros(n_strata, dtype=np.int64), np.zeros(n_strata)
+
+    @contextmanager
+    def buffers_for_fold(self, players: Positions, owned: OwnerCodes | None) -> Iterator[None]:
+        """Allocate the buffers of one fold, whose rows belong to these row players.
+
+        One query's values go to ``values``, and then to the sums by :meth:`add_values`.
+        """
+        from cellworth.knn import kernels
+
+        n_strata, n_lines, n_ends = self._shape
+        self.values: Floats = np.zeros((n_lines - 1, len(players)))
+        self._players, self._owned = players, owned
+        self._seen = np.zeros((n_lines - 1, n_ends - 1)) if self._grouped else self.values
+        n_seen = self._seen.shape[1]
+        self._totals = np.empty(n_seen)
+        self._sums = np.zeros((2, n_strata, n_lines, n_seen + 1))
+        yield
+        where = np.append(np.arange(n_seen) if self._grouped else players, n_ends - 1)
+        for stratum in range(n_strata):
+            kernels.add_by_player(self._sums[0, stratum], where, self._first[stratum])
+            kernels.add_by_player(self._sums[1, stratum], where, self._second[stratum])
+
+    def add_values(self, squared_weight: float, stratum: int) -> None:
+        """Add the values in that array to the sums of a stratum, and set them to 0."""
+        from cellworth.knn import kernels
+
+        self._n_queries[stratum] += 1
+        self._counts[stratum] += squared_weight
+        if self._owned is not None:
+            sums = append_pairs(self._owned.sums(self.values))
+            self._owned_first[stratum] += squared_weight * sums
+            self._owned_second[stratum] += squared_weight * sums**2
+        if self._grouped:
+            kernels.add_by_player(self.values, self._players, self._seen)
+            self.values[:] = 0.0
+        kernels.observe(self._seen, squared_weight, self._totals, *self._sums[:, stratum])
+
+    def variance(self) -> QueryVariance:
+        """Return the sums over all recorded queries."""
+        first, second = (sums.swapaxes(1, 2).copy() for sums in (self._first, self._second))
+        return QueryVariance(self._n_queries, self._counts, first, second)
+
+    def owner_variance(self) -> QueryVariance:
+        """Return the sums of the owners' values."""
+        return QueryVariance(self._n_queries, self._counts, self._owned_first, self._owned_second)
