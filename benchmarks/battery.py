@@ -912,10 +912,9 @@ columns = ["age", "debt"]
 name = "shop"
 columns = ["town"]
 """
-VALUE = ["--target", "label", "--id", "name", "-q"]
+VALUE = ["--target", "label", "--id", "name"]
 COMMANDS: dict[str, list[str]] = {
     "value": ["value", "table.csv", *VALUE, "-o", "again"],
-    "value labels": ["value", "table.csv", *VALUE, "--labels", "--cv", "3", "-o", "labels"],
     "value val": ["value", "table.csv", *VALUE, "--val", "val.csv", "-k", "3", "-o", "val"],
     "suspects": ["suspects", "values", "-k", "5"],
     "suspects by value": ["suspects", "values", "-k", "5", "--by", BY_VALUE],

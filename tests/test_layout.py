@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 47,
-    "cli": 3090,
+    "cli": 3069,
     "data": 3284,
     "diagnostics": 2347,
     "findings": 2194,
@@ -33,7 +33,7 @@ MAX_CODE_LINES = {
     "valuation": 1746,
     "valuers": 3579,
 }
-MAX_CODE_LINES_IN_ALL = 32_953
+MAX_CODE_LINES_IN_ALL = 32_932
 
 
 def _repeated(names: list[str]) -> set[str]:

@@ -42,5 +42,5 @@ def home(tmp_path_factory):
     home.table.write_text(TABLE)
     home.owners.write_text(OWNERS)
     fine("draft", *home.asked, "--owners", home.owners, "--gate", "warn", "-o", home.deal)
-    fine("value", *home.asked, "--agreement", home.deal, "-o", home.values, "-q")
+    fine("value", *home.asked, "--agreement", home.deal, "-o", home.values)
     return home

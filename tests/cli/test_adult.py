@@ -46,7 +46,7 @@ def test_adult_from_a_file_to_money_and_back(tmp_path):
     (tmp_path / "owners.toml").write_text(OWNERS)
     (tmp_path / "val.csv").write_text(some_lines("adult_test.csv.gz", 40))
     asked = [DATA / "adult_train.csv.gz", "--target", "income", "--val", "val.csv", "-k", 10,
-             "--passes", 2, "--json"]  # fmt: skip
+             "--stop", "passes=2", "--json"]  # fmt: skip
     draft = command(tmp_path, "draft", *asked, "--owners", "owners.toml", "-o", "deal.toml")
     assert draft["owners"] == ["registry", "school", "employer"]
     value = command(tmp_path, "value", *asked, "--agreement", "deal.toml", "-o", "values")

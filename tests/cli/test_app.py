@@ -6,7 +6,7 @@ import warnings
 import click
 import pytest
 
-from cellworth.cli.app import Program, cut_to_terminal, share, shows_progress
+from cellworth.cli.app import Program, cut_to_terminal, log_options, note, share, shows_progress
 from cellworth.runtime import LostWorkersError
 from shell import invoked
 
@@ -110,6 +110,17 @@ def test_lines_are_cut_to_a_terminal_and_whole_elsewhere(monkeypatch):
     assert cut_to_terminal(lines) == ["short", "a line th…"]
 
 
-def test_progress_is_shown_unless_it_is_unwanted():
-    assert shows_progress(quiet=False)
-    assert not shows_progress(quiet=True)
+@pytest.mark.parametrize("quiet", [False, True])
+def test_progress_and_notes_are_shown_unless_they_are_unwanted(quiet):
+    @click.group(cls=Program)
+    @log_options
+    def program():
+        pass
+
+    @program.command()
+    def tell():
+        note("noted")
+        assert shows_progress() != quiet
+
+    done = invoked(program, *["-q"] * quiet, "tell")
+    assert (done.code, done.err) == (0, "" if quiet else "noted\n")

@@ -44,6 +44,25 @@ def test_the_example_is_a_command_line(name):
         assert parsed(line).command is main.commands[name]
 
 
+def test_long_helps_have_headings_and_value_has_few_options():
+    text = fine("value", "--help")
+    headings = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings[:-1] == [
+        f"{one}:" for one in ("Table", "Validation", "Method", "Budget", "Owners", "Run")
+    ]
+    assert headings[-1] == "Output:"
+    for option in main.commands["value"].params:
+        assert option.opts[-1] in text or isinstance(option, click.Argument)
+    assert text.count("\n  -") <= 25
+
+
+def test_summaries_are_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert len(main.commands) <= 16
+    summaries = fine("--help").partition("Commands:")[2].partition("Example:")[0]
+    assert "..." not in summaries
+
+
 def test_the_first_page_says_what_exit_codes_mean():
     text = fine("--help")
     for code in ("0", "1", "2", "70", "75", "130", "141"):

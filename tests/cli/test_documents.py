@@ -24,8 +24,8 @@ def test_documents_have_the_listed_fields(home, tmp_path):
     at = tmp_path
     runs = {
         "audit": ["audit", home.table, "--target", "label", "--id", "name"],
-        "value": ["value", *home.asked, "-o", at / "v", "-q", "--checkpoint", at / "run"],
-        "resume": ["resume", at / "run", "-q"],
+        "value": ["value", *home.asked, "-o", at / "v", "--checkpoint", at / "run"],
+        "resume": ["resume", at / "run"],
         "info": ["info", home.values],
         "explain": ["explain", home.values, "--row", "p3"],
         "report": ["report", home.values, "-o", at / "report.html"],

@@ -54,7 +54,7 @@ def test_a_row_is_explained_as_the_library_does(home, read):
 
 
 def test_rows_without_names_go_by_number(home, tmp_path):
-    fine("value", home.table, "--target", "label", "--drop", "name", "-o", tmp_path / "v", "-q")
+    fine("value", home.table, "--target", "label", "--drop", "name", "-o", tmp_path / "v")
     assert "row 7 is worth" in fine("explain", tmp_path / "v", "--row", "7")
     assert cellworth("explain", tmp_path / "v", "--row", "24").code == 2
 
@@ -149,7 +149,7 @@ def test_rows_are_asked_for_as_they_are_written(tmp_path, ids, asked):
     table = pa.table({"id": ids, "a": list(range(n)), "label": [i % 2 for i in range(n)]})
     pq.write_table(table, tmp_path / "t.parquet")
     given = [tmp_path / "t.parquet", "--target", "label", "-k", 1]
-    fine("value", *given, "--id", "id", "--val", tmp_path / "t.parquet", "-o", tmp_path / "v", "-q")
+    fine("value", *given, "--id", "id", "--val", tmp_path / "t.parquet", "-o", tmp_path / "v")
     for text in asked:
         assert " is worth " in fine("explain", tmp_path / "v", "--row", text)
     cells = json.loads(fine("suspects", tmp_path / "v", "--by", "value", "--json"))["cells"]
@@ -158,8 +158,8 @@ def test_rows_are_asked_for_as_they_are_written(tmp_path, ids, asked):
 
 def test_rows_of_one_name_cannot_be_distinguished(tmp_path):
     (tmp_path / "t.csv").write_text("id,a,label\nx,1,0\nx,2,1\ny,3,0\nz,4,1\n")
-    given = [tmp_path / "t.csv", "--target", "label", "--id", "id", "-k", 1, "--cv", 2]
-    fine("value", *given, "-o", tmp_path / "v", "-q")
+    given = [tmp_path / "t.csv", "--target", "label", "--id", "id", "-k", 1, "--val", 2]
+    fine("value", *given, "-o", tmp_path / "v")
     done = cellworth("explain", tmp_path / "v", "--row", "x")
     assert done.code == 2
     assert "2 rows are called 'x'; value the table with a unique --id" in done.err

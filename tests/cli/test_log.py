@@ -34,7 +34,7 @@ def test_json_lines_tell_the_whole_run(value):
 
 
 def test_an_error_is_a_json_line_too(tmp_path):
-    done = cellworth("value", tmp_path / "no.csv", "--target", "label", "--log-format", "json")
+    done = cellworth("--log-format", "json", "value", tmp_path / "no.csv", "--target", "label")
     (line,) = map(json.loads, done.err.splitlines())
     assert (done.code, line["exit_code"], line["event"]) == (2, 2, "error")
     assert "no.csv" in line["message"]

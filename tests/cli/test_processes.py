@@ -85,7 +85,7 @@ def test_a_full_disk_is_a_reason_to_try_again(home, tmp_path):
     assert "File too large" in err
     assert not (tmp_path / "v" / "manifest.json").exists()
     # There is space again.
-    fine("resume", tmp_path / "run", "-q")
+    fine("resume", tmp_path / "run")
 
 
 @pytest.mark.alone
@@ -100,9 +100,9 @@ def test_workers_that_die_are_a_reason_to_try_again(home, tmp_path):
         "            os.kill(os.getpid(), signal.SIGKILL)\n"
         "        return super().fit(X, y)\n"
     )
-    asked = [*home.asked, "--drop", "town", "--model", "dying:Dying", "--budget", 5000]
+    asked = [*home.asked, "--drop", "town", "--model", "dying:Dying", "--stop", "fits=5000"]
     code, _, err = done(
-        started("value", *asked, "--jobs", 2, "-o", tmp_path / "v", cwd=tmp_path, env=os.environ)
+        started("value", *asked, "--workers", 2, "-o", tmp_path / "v", cwd=tmp_path, env=os.environ)
     )
     assert code == 75, err
     assert "workers died 6 times in a row" in err

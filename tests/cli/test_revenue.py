@@ -54,7 +54,7 @@ def test_options_are_the_policy_where_nothing_was_agreed(home):
 
 
 def test_without_owners_no_one_is_paid(home, tmp_path):
-    fine("value", *home.asked, "-o", tmp_path / "v", "-q")
+    fine("value", *home.asked, "-o", tmp_path / "v")
     done = cellworth("split", tmp_path / "v", "--amount", "1.00")
     assert done.code == 2
     assert "no owners were given" in done.err
@@ -116,7 +116,7 @@ def test_an_amendment_of_the_command_line_names_the_agreement_before(home, tmp_p
 
 
 def test_values_that_were_made_under_no_agreement_are_split_with_a_warning(home, tmp_path):
-    fine("value", *home.asked, "-o", tmp_path / "v", "-q", "--owners", home.owners)
+    fine("value", *home.asked, "-o", tmp_path / "v", "--owners", home.owners)
     given = ["--agreement", home.deal, "--amount", "10.00", "-o", tmp_path / "bundle"]
     done = cellworth("split", tmp_path / "v", *given)
     assert (done.code, "not fixed before the values" in done.err) == (0, True)
@@ -127,7 +127,7 @@ def test_values_that_were_made_under_no_agreement_are_split_with_a_warning(home,
 def test_a_verdict_compares_the_agreement_with_that_of_the_values(home, tmp_path):
     deal, values = tmp_path / "deal.toml", tmp_path / "v"
     deal.write_text(home.deal.read_text().replace('minimum = "0"', 'minimum = "5"'))
-    fine("value", *home.asked, "-o", values, "-q", "--agreement", deal)
+    fine("value", *home.asked, "-o", values, "--agreement", deal)
     fine("split", values, "--amount", "100.00", "-o", tmp_path / "bundle")
     assert cellworth("verify", tmp_path / "bundle", "--values", values).code == 0
     done = cellworth("verify", tmp_path / "bundle", "--values", home.values)
@@ -169,7 +169,7 @@ def test_values_that_were_tampered_with_do_not_pass(home, tmp_path):
     other = tmp_path / "people.csv"
     other.write_text(TABLE.replace("p1,23", "p1,24"))
     asked = [other, *home.asked[1:]]
-    fine("value", *asked, "-o", tmp_path / "v", "-q", "--owners", home.owners)
+    fine("value", *asked, "-o", tmp_path / "v", "--owners", home.owners)
     bundle = tmp_path / "bundle"
     fine("split", tmp_path / "v", "--amount", "100.00", "--gate", "warn", "-o", bundle)
     done = cellworth("verify", bundle, "--values", home.values)
@@ -181,11 +181,11 @@ def test_values_that_were_tampered_with_do_not_pass(home, tmp_path):
 def test_a_payout_of_model_values_can_be_replayed(home, tmp_path, monkeypatch):
     shutil.copy(home.table, tmp_path / "people.csv")
     monkeypatch.chdir(tmp_path)
-    asked = ["people.csv", "--target", "label", "--id", "name", "--drop", "town", "--cv", 2]
+    asked = ["people.csv", "--target", "label", "--id", "name", "--drop", "town", "--val", 2]
     entry = '[[owners]]\nname = "{0}"\ncolumns = ["{0}"]\n'
     (tmp_path / "owners.toml").write_text(entry.format("age") + entry.format("debt"))
-    model = ["--model", "sklearn.naive_bayes:GaussianNB", "--budget", 200, "--jobs", 1]
-    fine("value", *asked, *model, "-o", "v", "--owners", "owners.toml", "-q")
+    model = ["--model", "sklearn.naive_bayes:GaussianNB", "--stop", "fits=200", "--workers", 1]
+    fine("value", *asked, *model, "-o", "v", "--owners", "owners.toml")
     fine("split", "v", "--amount", "10.00", "--gate", "off", "-o", "bundle")
     assert "values agree" in fine("verify", "bundle", "--values", "v", *model[:2])
 
@@ -241,7 +241,7 @@ def test_validation_rows_are_drawn_as_agreed_from_each_table(home, tmp_path):
     fine("draft", *home.asked, "--owners", home.owners, *drawn, "-o", deal)
     more = tmp_path / "more.csv"
     more.write_text(TABLE + TABLE.partition("\n")[2].replace("p", "q"))
-    fine("value", more, *home.asked[1:], "--agreement", deal, "-o", values, "-q")
+    fine("value", more, *home.asked[1:], "--agreement", deal, "-o", values)
     draw = Agreement.from_toml(deal).validation
     ids = [f"p{i}" for i in range(24)] + [f"q{i}" for i in range(24)]
     kept = [one for one, out in zip(ids, draw.select(ids), strict=True) if not out]

@@ -28,14 +28,14 @@ def wide_table(path, n_rows=12, n_columns=25):
 @pytest.fixture
 def asked(tmp_path):
     table = wide_table(tmp_path / "wide.csv")
-    return [table, "--target", "label", "-k", 1, "--cv", 2, "-q", "--passes", 3]
+    return [table, "--target", "label", "-k", 1, "--val", 2, "--stop", "passes=3"]
 
 
 def test_a_run_that_was_short_goes_on_in_its_checkpoint(asked, tmp_path):
     fine("value", *asked, "-o", tmp_path / "whole")
-    shorter = [*asked[:-1], 1]
+    shorter = [*asked[:-1], "passes=1"]
     fine("value", *shorter, "--checkpoint", tmp_path / "run", "-o", tmp_path / "v")
-    out = json.loads(fine("resume", tmp_path / "run", "--passes", 3, "-q", "--json"))
+    out = json.loads(fine("resume", tmp_path / "run", "--stop", "passes=3", "--json"))
     assert out["status"] == "estimated"
     parts, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     np.testing.assert_array_equal(parts.values, whole.values)
@@ -71,14 +71,14 @@ def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
         run = tmp_path / "together"
         assert cellworth("merge", *folders, "--into", run, "--force").code == 2
         fine("merge", *folders, "--into", run)
-    fine("resume", run, "-q", "-o", tmp_path / "joined")
+    fine("resume", run, "-o", tmp_path / "joined")
     parts, whole = load(tmp_path / "joined"), load(tmp_path / "whole")
     np.testing.assert_array_equal(parts.values, whole.values)
 
 
 def test_a_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.cli.runs._SECONDS_TO_ANSWER", 1)
-    at = ["--dask", "tcp://127.0.0.1:1", "-o", tmp_path / "v"]
+    at = ["--workers", "tcp://127.0.0.1:1", "-o", tmp_path / "v"]
     done = cellworth("value", *asked, *at)
     assert done.code == 75
     assert "no scheduler answers at tcp://127.0.0.1:1" in done.err
@@ -94,22 +94,22 @@ def test_a_cluster_gives_the_same_bits(asked, tmp_path):
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0"
     ) as cluster:
-        fine("value", *asked, "--dask", cluster.scheduler_address, "-o", tmp_path / "v")
+        fine("value", *asked, "--workers", cluster.scheduler_address, "-o", tmp_path / "v")
     found, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     np.testing.assert_array_equal(found.values, whole.values)
 
 
 def test_a_ray_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatch):
     pytest.importorskip("ray")
-    at = ["-o", tmp_path / "v", "--ray"]
-    done = cellworth("value", *asked, *at, "127.0.0.1:1")
+    at = ["-o", tmp_path / "v", "--workers"]
+    done = cellworth("value", *asked, *at, "ray:127.0.0.1:1")
     assert done.code == 75
     assert "no Ray cluster answers at 127.0.0.1:1" in done.err
-    done = cellworth("value", *asked, *at, "here")
+    done = cellworth("value", *asked, *at, "ray:here")
     assert done.code == 2
-    assert "--ray must be an address such as host:6379, got 'here'" in done.err
+    assert "--workers must be an address such as ray:host:6379, got 'here'" in done.err
     monkeypatch.setitem(sys.modules, "ray", None)
-    done = cellworth("value", *asked, *at, "127.0.0.1:1")
+    done = cellworth("value", *asked, *at, "ray:127.0.0.1:1")
     assert done.code == 2
     assert "pip install 'cellworth[ray]'" in done.err
 
@@ -122,7 +122,7 @@ def test_a_ray_cluster_gives_the_same_bits(asked, tmp_path):
 
     address = ray.get_runtime_context().gcs_address
     fine("value", *asked, "-o", tmp_path / "whole")
-    given = map(str, ["value", *asked, "--ray", address, "-q", "-o", tmp_path / "v"])
+    given = map(str, ["value", *asked, "--workers", f"ray:{address}", "-o", tmp_path / "v"])
     done = subprocess.run(  # noqa: S603 (this interpreter, our own program)
         [sys.executable, "-m", "cellworth", *given], capture_output=True, text=True, check=False
     )
@@ -144,7 +144,7 @@ def wait_for(condition, seconds=60.0):
 )
 def test_a_run_that_was_interrupted_resumes_to_the_same_bits(tmp_path, number):
     table = wide_table(tmp_path / "wide.csv", 120)
-    asked = [table, "--target", "label", "--cv", 3, "--passes", 20, "--jobs", 1]
+    asked = [table, "--target", "label", "--val", 3, "--stop", "passes=20", "--workers", 1]
     run = tmp_path / "run"
     process = started("value", *asked, "--checkpoint", run, "-o", tmp_path / "v")
     wait_for(lambda: any(run.glob("answers-*.npz")) or (run / "state.npz").exists())
@@ -153,8 +153,8 @@ def test_a_run_that_was_interrupted_resumes_to_the_same_bits(tmp_path, number):
     assert process.returncode == 75, err
     assert err.strip().endswith(f"resume with: cellworth resume {run}")
     assert "Traceback" not in err
-    fine("resume", run, "-q")
-    fine("value", *asked, "-o", tmp_path / "whole", "-q")
+    fine("resume", run)
+    fine("value", *asked, "-o", tmp_path / "whole")
     parts, whole = load(tmp_path / "v"), load(tmp_path / "whole")
     assert parts.status == "estimated"
     np.testing.assert_array_equal(parts.values, whole.values)
@@ -170,7 +170,18 @@ def small_tasks(monkeypatch):
 @pytest.mark.usefixtures("small_tasks")
 def test_a_deadline_before_the_first_pass_leaves_what_was_done(tmp_path):
     table = wide_table(tmp_path / "wide.csv", 60)
-    asked = ["value", table, "--target", "label", "--cv", 3, "--deadline", "0.001s", "--jobs", 1]
+    asked = [
+        "value",
+        table,
+        "--target",
+        "label",
+        "--val",
+        3,
+        "--stop",
+        "time=0.001s",
+        "--workers",
+        1,
+    ]
     done = cellworth(*asked, "-o", tmp_path / "v")
     assert done.code == 75
     assert "Interrupted: these values are based on the tasks completed so far." in done.err
@@ -206,11 +217,11 @@ def test_values_of_a_run_that_was_interrupted_pass_no_check_unless_allowed(asked
 @pytest.mark.usefixtures("small_tasks")
 def test_a_run_that_is_interrupted_does_not_replace_a_whole_result(tmp_path):
     table = wide_table(tmp_path / "wide.csv", 60)
-    asked = ["value", table, "--target", "label", "--cv", 3, "--jobs", 1, "-o", tmp_path / "v"]
-    fine(*asked, "--passes", 1, "-q")
+    asked = ["value", table, "--target", "label", "--val", 3, "--workers", 1, "-o", tmp_path / "v"]
+    fine(*asked, "--stop", "passes=1")
     before = load(tmp_path / "v")
     for _ in range(2):
-        done = cellworth(*asked, "--deadline", "0.001s", "--force")
+        done = cellworth(*asked, "--stop", "time=0.001s", "--force")
         assert done.code == 75
         assert "is unchanged" in done.err
         assert f"The values are in {tmp_path / 'v.partial'}." in done.err
@@ -218,7 +229,7 @@ def test_a_run_that_is_interrupted_does_not_replace_a_whole_result(tmp_path):
         assert load(tmp_path / "v.partial").status == "interrupted"
     fine("info", tmp_path / "v.partial")
     (tmp_path / "v.partial" / "manifest.json").write_text("{}")
-    assert "v.partial1." in cellworth(*asked, "--deadline", "0.001s", "--force").err
+    assert "v.partial1." in cellworth(*asked, "--stop", "time=0.001s", "--force").err
 
 
 @pytest.mark.parametrize(("begun", "code"), [(False, 130), (True, 75)])
@@ -241,14 +252,14 @@ def test_what_is_interrupted_can_go_on_once_the_run_has_begun(
 
 def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
     shard = ["--checkpoint", tmp_path / "run", "-o", tmp_path / "v", "--partition"]
-    wrong = [*asked, "--row-groups", "nosuch"]
+    wrong = [*asked, "--categorical", "nosuch"]
     assert cellworth("value", *wrong, *shard, "0/2").code == 2
     assert (tmp_path / "run" / "request.json").exists()
     # Nothing has begun: the mistake can be fixed.
     for position in ("0/2", "1/2"):
         fine("value", *asked, *shard, position)
-    fine("resume", tmp_path / "run", "-q")
-    assert RunRequest.load(tmp_path / "run").row_groups is None
+    fine("resume", tmp_path / "run")
+    assert RunRequest.load(tmp_path / "run").categorical == ()
 
 
 def test_a_run_without_a_checkpoint_that_is_interrupted_at_once_ends_as_shells_expect(monkeypatch):

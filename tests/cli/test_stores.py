@@ -28,13 +28,13 @@ def asked(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_commands_write_to_a_store_and_read_from_it(asked, box, tmp_path):
-    fine("value", *asked, "-q", "-o", "local")
+    fine("value", *asked, "-o", "local")
     out = fine("value", *asked, "--checkpoint", f"{box}/run", "-o", f"{box}/values", "--json")
     assert json.loads(out)["output"] == f"{box}/values"
     assert digest(load(f"{box}/values")) == digest(load("local"))
     assert "cellworth valuation" in fine("info", f"{box}/values")
     assert f"cellworth resume {box}/run" in fine("info", f"{box}/run")
-    fine("resume", f"{box}/run", "-q")
+    fine("resume", f"{box}/run")
     fine("suspects", f"{box}/values", "-o", f"{box}/suspects.csv")
     fine("report", f"{box}/values", "-o", f"{box}/report.html")
     fine("explain", f"{box}/values", "--row", "p3")
@@ -45,25 +45,25 @@ def test_commands_write_to_a_store_and_read_from_it(asked, box, tmp_path):
 
 
 def test_results_in_a_store_are_replaced_only_by_force(asked, box):
-    fine("value", *asked, "-q", "-o", f"{box}/values")
-    done = cellworth("value", *asked, "-q", "-o", f"{box}/values")
+    fine("value", *asked, "-o", f"{box}/values")
+    done = cellworth("value", *asked, "-o", f"{box}/values")
     assert done.code != 0
     assert "memory://box/values holds a result already" in done.err
-    fine("value", *asked, "-q", "-o", f"{box}/values", "--force")
+    fine("value", *asked, "-o", f"{box}/values", "--force")
 
 
 def test_partitions_in_stores_are_merged(asked, box):
-    fine("value", *asked, "-q", "-o", "local")
+    fine("value", *asked, "-o", "local")
     for part in (0, 1):
-        fine("value", *asked, "-q", "--checkpoint", f"{box}/{part}", "--partition", f"{part}/2")
+        fine("value", *asked, "--checkpoint", f"{box}/{part}", "--partition", f"{part}/2")
     fine("merge", f"{box}/0", f"{box}/1", "-o", f"{box}/all")
-    fine("resume", f"{box}/all", "-q", "-o", f"{box}/values")
+    fine("resume", f"{box}/all", "-o", f"{box}/values")
     assert digest(load(f"{box}/values")) == digest(load("local"))
 
 
 @pytest.mark.parametrize("address", ["nowhere://box/x", "memory:/box/x", "a::memory://box/x"])
 def test_a_wrong_address_is_one_sentence(asked, address):
-    done = cellworth("value", *asked, "-q", "-o", address)
+    done = cellworth("value", *asked, "-o", address)
     assert done.code == 2
     assert len(done.err.strip().splitlines()[-1]) > len(address)
     assert address in done.err
@@ -71,7 +71,7 @@ def test_a_wrong_address_is_one_sentence(asked, address):
 
 @pytest.mark.slow
 def test_a_bucket_that_is_missing_is_told_before_the_run(asked, s3):
-    done = cellworth("value", *asked, "-q", "-o", "s3://no-such-bucket/x")
+    done = cellworth("value", *asked, "-o", "s3://no-such-bucket/x")
     assert done.code not in (0, 70)
     assert "s3://no-such-bucket/x" in done.err
     assert "create the bucket first" in done.err
@@ -86,17 +86,17 @@ def test_a_killed_command_is_resumed_from_s3(s3, tmp_path, monkeypatch):
     lines = [",".join(map(str, row)) + f",{row[:9].sum() > 440}" for row in cells]
     header = ",".join([*(f"c{j}" for j in range(25)), "label"])
     (tmp_path / "wide.csv").write_text("\n".join([header, *lines, ""]))
-    asked = ["wide.csv", "--target", "label", "-k", 3, "--passes", 40]
-    fine("value", *asked, "-q", "-o", "local")
+    asked = ["wide.csv", "--target", "label", "-k", 3, "--stop", "passes=40"]
+    fine("value", *asked, "-o", "local")
     store = fsspec.filesystem("s3", **options)
     run = ["--checkpoint", "s3://bucket/cli/run", "-o", "s3://bucket/cli/values"]
-    killed = started("value", *asked, "-q", *run)
+    killed = started("value", *asked, *run)
     while not store.exists("bucket/cli/run/manifest.json") and killed.poll() is None:
         store.invalidate_cache()
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    fine("resume", "s3://bucket/cli/run", "-q")
+    fine("resume", "s3://bucket/cli/run")
     assert digest(load("s3://bucket/cli/values")) == digest(load("local"))
     fine("report", "s3://bucket/cli/values", "-o", "s3://bucket/cli/report.html")
     store.invalidate_cache()

@@ -29,12 +29,21 @@ def made(home, tmp_path_factory):
     shutil.copy(home.table, folder / "people.csv")
     entry = '[[owners]]\nname = "{0}"\ncolumns = ["{0}"]\n'
     (folder / "owners.toml").write_text(entry.format("age") + entry.format("debt"))
-    asked = ["people.csv", "--target", "label", "--id", "name", "--drop", "town", "--cv", 2]
-    asked += ["--model", "naughty:make", "--budget", 200, "--jobs", 1, "--owners", "owners.toml"]
+    asked = ["people.csv", "--target", "label", "--id", "name", "--drop", "town", "--val", 2]
+    asked += [
+        "--model",
+        "naughty:make",
+        "--stop",
+        "fits=200",
+        "--workers",
+        1,
+        "--owners",
+        "owners.toml",
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "path", [entry for entry in sys.path if entry])
-        fine("value", *asked, "-o", "v", "--checkpoint", "run", "-q")
+        fine("value", *asked, "-o", "v", "--checkpoint", "run")
         fine("split", "v", "--amount", "10.00", "--gate", "off", "-o", "bundle")
     (folder / "trace").unlink()
     del sys.modules["naughty"]
@@ -120,7 +129,7 @@ def copies(tmp_path):
     owned = [("ann", "a"), ("ben", "b"), ("cid", "c")]
     (tmp_path / "owners.toml").write_text("".join(COPIES.format(*pair) for pair in owned))
     asked = [tmp_path / "t.csv", "--target", "label", "--owners", tmp_path / "owners.toml"]
-    fine("value", *asked, "-o", tmp_path / "v", "-q")
+    fine("value", *asked, "-o", tmp_path / "v")
     return tmp_path / "v"
 
 

@@ -97,7 +97,7 @@ def test_nothing_is_overwritten_without_force(home, tmp_path):
     rejected = cellworth("value", *home.asked, "-o", tmp_path / "v")
     assert rejected.code == 2
     assert "--force" in rejected.err
-    fine("value", *home.asked, "--cv", 4, "-o", tmp_path / "v", "--force")
+    fine("value", *home.asked, "--val", 4, "-o", tmp_path / "v", "--force")
     assert RunRequest.load(tmp_path / "v").cv == 4
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("years of work")
@@ -125,17 +125,6 @@ def test_a_table_that_changed_since_is_rejected(home, tmp_path):
     fine("suspects", home.values, "--table", other)
 
 
-def test_groups_of_rows_and_columns_are_the_players(home, tmp_path):
-    (tmp_path / "groups.toml").write_text('person = ["age"]\nmoney = ["debt"]\n')
-    asked = ["--row-groups", "town", "--column-groups", tmp_path / "groups.toml"]
-    fine("value", *home.asked, *asked, "-o", tmp_path / "v")
-    valuation = load(tmp_path / "v")
-    assert valuation.row_labels.tolist() == ["south", "north"]
-    assert valuation.column_labels.tolist() == ["person", "money"]
-    assert "south" in fine("explain", tmp_path / "v", "--row", "south")
-    assert "north" not in fine("suspects", tmp_path / "v", "-k", 3)
-
-
 def test_numbers_that_are_names_are_categories(home, tmp_path):
     fine("value", *home.asked, "--categorical", "age", "-o", tmp_path / "v")
     valuation = load(tmp_path / "v")
@@ -155,12 +144,6 @@ def test_categories_and_ids_with_zeros_in_front_stay_apart(tmp_path):
     assert "row '03' is worth" in fine("explain", tmp_path / "v", "--row", "03")
 
 
-def test_labels_may_play(home, tmp_path):
-    fine("value", *home.asked, "--labels", "-o", tmp_path / "v")
-    assert load(tmp_path / "v").column_labels.tolist()[-1] == "(label)"
-    assert len(fine("suspects", tmp_path / "v", "-k", 3).strip().split("\n")) == 4
-
-
 @pytest.fixture
 def models(tmp_path, monkeypatch):
     (tmp_path / "mymodels.py").write_text(MODELS)
@@ -174,11 +157,12 @@ def models(tmp_path, monkeypatch):
 
 
 def test_a_model_of_the_users_own_is_valued_exactly_on_few_blocks(home, models):
-    asked = [*home.asked, "--row-groups", "town", "--drop", "age"]
+    (models / "few.csv").write_text("\n".join(TABLE.splitlines()[:9]))
+    asked = ["few.csv", *home.asked[1:], "--drop", "town", "--val", 2]
     fine("value", *asked, "--model", "mymodels:make", "-o", "v")
-    read = read_input(home.table, target="label", row_id="name", drop=["age"])
+    read = read_input("few.csv", target="label", row_id="name", drop=["town"])
     tree = DecisionTreeClassifier(random_state=0)
-    again = ExactValuer(tree).fit(read.X, read.y, row_groups="town").valuation_
+    again = ExactValuer(tree).fit(read.X, read.y, cv=2).valuation_
     np.testing.assert_array_equal(load("v").values, again.values)
 
 
@@ -194,8 +178,10 @@ def test_integers_that_are_measured_are_valued_where_that_is_said(tmp_path):
 
 @pytest.mark.slow
 def test_a_budget_counts_fits(home, models):
-    asked = [*home.asked, "--drop", "town", "--cv", 2]
-    fine("value", *asked, "--model", "mymodels:make", "--budget", 300, "-o", "v", "--jobs", 1)
+    asked = [*home.asked, "--drop", "town", "--val", 2]
+    fine(
+        "value", *asked, "--model", "mymodels:make", "--stop", "fits=300", "-o", "v", "--workers", 1
+    )
     valuation = load("v")
     assert 0 < valuation.provenance.tally.new <= 300
     assert valuation.status == "estimated"
@@ -204,7 +190,7 @@ def test_a_budget_counts_fits(home, models):
 
 @pytest.mark.slow
 def test_a_pipeline_that_names_columns_gets_them(home, models):
-    asked = [*home.asked, "--cv", 2, "--budget", 200, "--jobs", 1, "--json"]
+    asked = [*home.asked, "--val", 2, "--stop", "fits=200", "--workers", 1, "--json"]
     found = json.loads(fine("value", *asked, "--model", "mymodels:tree", "-o", "v"))
     assert found["shape"] == [24, 3]
 
@@ -213,7 +199,7 @@ def test_a_pipeline_that_names_columns_gets_them(home, models):
 def test_dates_that_a_model_was_given_are_known_again(models):
     rows = [f"{i},2020-01-{i + 1:02},{'yes' if i % 2 else 'no'}" for i in range(24)]
     (models / "t.csv").write_text("\n".join(["age,day,label", *rows, ""]))
-    asked = ["t.csv", "--target", "label", "--cv", 2, "--budget", 300, "--jobs", 1, "-q"]
+    asked = ["t.csv", "--target", "label", "--val", 2, "--stop", "fits=300", "--workers", 1]
     fine("value", *asked, "--model", "mymodels:aged", "-o", "v")
     assert "age" in fine("suspects", "v")
     fine("report", "v")
@@ -237,17 +223,17 @@ def test_dates_that_a_model_was_given_are_known_again(models):
     ],
 )
 def test_what_is_no_model_for_the_table_is_reported_in_a_sentence(home, models, model, reported):
-    asked = [*home.asked, "--model", model, "--budget", 50, "-o", models / "v", "--jobs", 1]
+    asked = [*home.asked, "--model", model, "--stop", "fits=50", "-o", models / "v", "--workers", 1]
     done = cellworth("value", *asked)
     assert done.code == 2
     assert reported in done.err
 
 
 def test_a_budget_that_buys_nothing_gives_no_values(home, models):
-    asked = [*home.asked, "--drop", "town", "--cv", 2, "--budget", 1, "--jobs", 1]
+    asked = [*home.asked, "--drop", "town", "--val", 2, "--stop", "fits=1", "--workers", 1]
     done = cellworth("value", *asked, "--model", "mymodels:make", "-o", "v")
     assert done.code == 2
-    assert done.err.strip().endswith("nothing was written; give a larger --budget or --deadline.")
+    assert done.err.strip().endswith("nothing was written; give --stop a larger limit.")
     assert not (models / "v").exists()
 
 
@@ -258,17 +244,28 @@ def test_a_sampled_run_ends_with_its_passes_or_its_error(home, tmp_path):
     rng = np.random.default_rng(0)
     lines += [",".join([*map(str, rng.integers(0, 9, 25)), str(i % 2)]) for i in range(12)]
     (tmp_path / "wide.csv").write_text("\n".join(lines) + "\n")
-    asked = ["value", tmp_path / "wide.csv", "--target", "label", "-k", 1, "--cv", 2, "--jobs", 1]
-    fine(*asked, "--passes", 3, "-o", tmp_path / "three")
+    asked = [
+        "value",
+        tmp_path / "wide.csv",
+        "--target",
+        "label",
+        "-k",
+        1,
+        "--val",
+        2,
+        "--workers",
+        1,
+    ]
+    fine(*asked, "--stop", "passes=3", "-o", tmp_path / "three")
     three = load(tmp_path / "three")
     assert three.status == "estimated"
     assert three.provenance.method["n_passes"] == 3
-    fine(*asked, "--error", 0.5, "-o", tmp_path / "error")
+    fine(*asked, "--stop", "error=0.5", "-o", tmp_path / "error")
     assert load(tmp_path / "error").sampling_se.max() < 0.5
-    fine(*asked, "--deadline", "1s", "--passes", 2, "-o", tmp_path / "deadline")
+    fine(*asked, "--stop", "time=1s", "--stop", "passes=2", "-o", tmp_path / "deadline")
     assert load(tmp_path / "deadline").provenance.method["n_passes"] == 2
     # Two seeds merge into one better estimate.
-    fine(*asked, "--passes", 3, "--seed", 1, "-o", tmp_path / "other")
+    fine(*asked, "--stop", "passes=3", "--seed", 1, "-o", tmp_path / "other")
     into = tmp_path / "both"
     found = json.loads(
         fine("merge", tmp_path / "three", tmp_path / "other", "--into", into, "--json")
@@ -294,7 +291,17 @@ def test_a_sampled_run_ends_with_its_passes_or_its_error(home, tmp_path):
 def test_a_model_gets_an_array_of_numbers_where_no_data_frames_are_installed(
     home, models, monkeypatch
 ):
-    asked = [*home.asked, "--cv", 2, "--budget", 200, "--jobs", 1, "--model", "mymodels:make"]
+    asked = [
+        *home.asked,
+        "--val",
+        2,
+        "--stop",
+        "fits=200",
+        "--workers",
+        1,
+        "--model",
+        "mymodels:make",
+    ]
     fine("value", *asked, "--drop", "town", "-o", "frame")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     fine("value", *asked, "--drop", "town", "-o", "array")
@@ -311,7 +318,7 @@ def test_decimals_that_polars_cannot_hold_are_rejected(tmp_path, models, monkeyp
     pq.write_table(pa.table({"wide": wide, "label": ["x", "y"] * 4}), tmp_path / "wide.parquet")
     only_polars = {"pandas": None, "polars": find_spec("polars")}
     monkeypatch.setattr("importlib.util.find_spec", only_polars.get)
-    asked = ["--target", "label", "--cv", 2, "--model", "mymodels:plain", "-o", tmp_path / "v"]
+    asked = ["--target", "label", "--val", 2, "--model", "mymodels:plain", "-o", tmp_path / "v"]
     done = cellworth("value", tmp_path / "wide.parquet", *asked)
     assert done.code == 2
     assert "column 'wide' must be of a type that polars can hold, got decimal256(50, 2)" in done.err
@@ -334,7 +341,7 @@ def test_values_beside_the_request_of_another_table_are_rejected(home, tmp_path)
     other = TABLE.replace("p1,23", "p1,24")
     assert other != TABLE
     (tmp_path / "other.csv").write_text(other)
-    fine("value", tmp_path / "other.csv", *home.asked[1:], "-o", tmp_path / "w", "-q")
+    fine("value", tmp_path / "other.csv", *home.asked[1:], "-o", tmp_path / "w")
     # As the library does it, which knows of no requests.
     load(tmp_path / "w").save(tmp_path / "v")
     (tmp_path / "v" / "request.json").write_text(
@@ -363,11 +370,11 @@ def test_a_kill_while_values_are_replaced_leaves_none_beside_an_old_request(
 
     with monkeypatch.context() as patch:
         patch.setattr(torn, killed)
-        cellworth("value", *home.asked, "--cv", 4, "-o", tmp_path / "v", "--force")
+        cellworth("value", *home.asked, "--val", 4, "-o", tmp_path / "v", "--force")
     done = cellworth("suspects", tmp_path / "v")
     assert done.code == 2
     assert "value the table again with --force" in done.err
-    fine("value", *home.asked, "--cv", 4, "-o", tmp_path / "v", "--force")
+    fine("value", *home.asked, "--val", 4, "-o", tmp_path / "v", "--force")
     fine("suspects", tmp_path / "v")
 
 
@@ -393,11 +400,11 @@ def test_a_request_leads_to_its_table_through_links(home, tmp_path):
     (tmp_path / "link").symlink_to(deep, target_is_directory=True)
     (tmp_path / "people.csv").write_text(TABLE)
     asked = [tmp_path / "people.csv", *home.asked[1:]]
-    fine("value", *asked, "-o", tmp_path / "link" / "v", "-q")
+    fine("value", *asked, "-o", tmp_path / "link" / "v")
     fine("suspects", tmp_path / "link" / "v")
     fine("suspects", deep / "v")
     fine("value", tmp_path / "link" / ".." / ".." / "people.csv", *home.asked[1:], "-o",
-         tmp_path / "w", "-q")  # fmt: skip
+         tmp_path / "w")  # fmt: skip
     fine("suspects", tmp_path / "w")
 
 
@@ -405,8 +412,8 @@ def test_a_request_leads_to_its_table_through_links(home, tmp_path):
     ("name", "given"),
     [
         ("table", None), ("owners", 5), ("drop", "age"), ("drop", [3]), ("cv", "5"), ("cv", 2.5),
-        ("seed", True), ("labels", 1), ("column_groups", {"a": "age"}), ("deadline", "2h"),
-        ("rounds", [1]), ("rounds", [{"tasks": 1}]), ("model", ["knn"]), ("output", {}),
+        ("seed", True), ("shards", 1), ("stop", {"time": "2h"}), ("stop", 5), ("rounds", [1]),
+        ("rounds", [{"tasks": "1"}]), ("model", ["knn"]), ("output", {}),
     ],
 )  # fmt: skip
 def test_a_request_of_other_types_is_rejected(home, tmp_path, name, given):

@@ -121,10 +121,9 @@ WRONG = {
     "damaged.csv.zip": "damaged.csv.zip cannot be decompressed (",
     "secret.csv.zip": "encrypted",
     "two.csv.zip": "two.csv.zip must hold one file, got 2; unpack it",
-    "two.xlsx": "--sheet must be one of 'Sheet', 'more', got none",
-    "one.xlsx --sheet May": "--sheet must be one of 'Sheet', got 'May'",
+    "two.xlsx": "it has the sheets 'Sheet', 'more'; save the one that holds the table",
     "secret.xlsx": "it is damaged, or protected by a password",
-    "good.csv --owners {AT}/empty": "--owners must be a file, got",
+    "good.csv --owners {AT}/none.toml": "--owners must be a file, got",
     "good.csv --val {AT}/empty": "empty holds no .parquet, .csv or .jsonl file",
 }
 ELSEWHERE = {
@@ -148,7 +147,7 @@ def check_one_sentence(done, said):
 def test_a_wrong_file_gets_one_sentence_and_exit_code_2(at, tmp_path, given):
     name, *more = given.replace("{AT}", str(at)).split()
     more = more if "--target" in more else [*more, "--target", "label"]
-    done = cellworth("value", at / name, *more, "-o", tmp_path / "v", "-q")
+    done = cellworth("value", at / name, *more, "-o", tmp_path / "v")
     check_one_sentence(done, WRONG[given].replace("{AT}", str(at)))
     assert list(tmp_path.iterdir()) == []
 

@@ -56,23 +56,23 @@ WRONG = {
     "value {T} --target nosuch": "--target is 'nosuch'",
     "value {T} --target label --id nosuch": "--id is 'nosuch'",
     "value {T} --target label --drop nosuch": "--drop is 'nosuch'",
-    "value {T} --target label --cv 3 --val {T}": "give one",
-    "value {T} --target label --cv 1": "--cv",
+    "value {T} --target label --val 1": "at least 2 folds",
     "value {T} --target label --val-rows 5 --model sklearn.svm:SVC": "give both",
     "value {T} --target label --val-rows 0": "give one, or all",
     "value {T} --target label --val {T} --val-rows 99 -o {AT}/v": "has 24 rows",
-    "value {T} --target label --cv 99 -o {AT}/v": "cv=99 cannot split",
-    "value {T} --target label --cv 99 --checkpoint {AT}/r -o {AT}/v": "cv=99 cannot split",
+    "value {T} --target label --val 99 -o {AT}/v": "cv=99 cannot split",
+    "value {T} --target label --val 99 --checkpoint {AT}/r -o {AT}/v": "cv=99 cannot split",
     "value {T} --target label -k 0": "--neighbors",
     "value {T} --target label --scoring nice -o {AT}/v": "or leave it out",
     "value {T} --target label --scoring accuracy -o {AT}/v":
         "--scoring must be the share of the K nearest rows with the correct label, got 'accuracy'",
     "value {T} --target label --scoring neg_mean_squared_error -o {AT}/v": "must hold numbers",
     "value {T} --target label --seed -1": "--seed",
-    "value {T} --target label --budget 5 -o {AT}/v": "give --passes with --model knn",
-    "value {T} --target label --deadline soon": "is not a duration",
-    "value {T} --target label --deadline 0s": "is not a duration",
-    "value {T} --target label --error 0": "--error",
+    "value {T} --target label --stop fits=5 -o {AT}/v": "give passes with --model knn",
+    "value {T} --target label --stop 5": "is not a limit",
+    "value {T} --target label --stop time=soon": "is not a limit",
+    "value {T} --target label --stop time=0s": "is not a limit",
+    "value {T} --target label --stop error=0": "is not a limit",
     "value {T} --target label --partition 3/3 --checkpoint {AT}/r": "is not a partition",
     "value {T} --target label --partition 0/2": "give --checkpoint as well",
     "value {T} --target label --checkpoint {V} -o {AT}/v": "holds a result",
@@ -89,7 +89,7 @@ WRONG = {
     "value {T} --target label --val {AT}/val.csv -o {AT}/v": "lacks the columns",
     "value {T} --target label --val {AT}/none.csv": "does not exist",
     "value {AT}/one.csv --target label -o {AT}/v": "got one class",
-    "value {T} --target label --val {AT}/more.csv --row-groups town -o {AT}/v":
+    "value {T} --target label --val {AT}/more.csv --drop town -o {AT}/v":
         "has the columns 'city' that the table lacks",
     "value {AT}/gap.csv --target label -o {AT}/v": "no label in 1 of 24 rows, the first",
     "value {T} --target label --val {AT}/gap.csv -o {AT}/v": "gap.csv has no label",
@@ -106,9 +106,8 @@ WRONG = {
     "value {T} --target label --drop label -o {AT}/v": "--target and --drop both name 'label'",
     "value {T} --target label --model sklearn.tree:DecisionTreeClassifier --scoring acuracy":
         "knows, such as accuracy",
-    "value {T} --target label --row-groups nosuch -o {AT}/v": "must be a column of X",
-    "value {T} --target label --column-groups {AT}/bad.toml": "not valid TOML",
-    "value {T} --target label --column-groups {AT}/none.toml": "must be a file",
+    "value {T} --target label --owners {AT}/none.toml": "must be a file",
+    "value {T} --target label --owners nosuch -o {AT}/v": "column of owners is 'nosuch'",
     "value {T} --target label --owners {AT}/bad.toml -o {AT}/v": "not valid TOML",
     "value {T} --target label --owners {AT}/owners.toml -o {AT}/v": "'nothing'",
     "value {T} --target label --owners {AT}/latin.toml -o {AT}/v": "not UTF-8",
@@ -116,12 +115,11 @@ WRONG = {
     "value {T} --target label --agreement {O} -o {AT}/v": "must be an agreement",
     "value {T} --target label --agreement {DEAL} -o {AT}/v": "differ from the agreement",
     "value {T} --target label --model trees -o {AT}/v": "give knn, or module:object",
-    "value {T} --target label --model sklearn.tree:DecisionTreeClassifier --labels -o {AT}/v":
-        "--labels is for --model knn",
+    "value {T} --target label --model sklearn.tree:DecisionTreeClassifier --stop passes=2":
+        "--stop passes is for --model knn",
     "value {T} --target label --categorical nosuch -o {AT}/v": "nosuch",
-    "value {T} --target label --jobs 2 --dask tcp://x:1": "give one",
-    "value {T} --target label --ray x:1 --dask tcp://x:1": "give one",
-    "value {T} --target label --jobs 0": "--jobs",
+    "value {T} --target label --workers 0": "neither a number of workers nor an address",
+    "value {T} --target label --workers ray:x -o {AT}/v": "such as ray:host:6379",
     "value {T} --target label --nonsense": "No such option",
     "nonsense": "No such command",
     "resume {AT}/none": "does not exist",
@@ -132,7 +130,7 @@ WRONG = {
     "merge {V} {V} --into {AT}/m": "exact values cannot be improved",
     "merge --into {AT}/m": "Missing argument",
     "plan {T}": "Missing option '--target'",
-    "plan {T} --target label --budget 3": "give --passes",
+    "plan {T} --target label --stop fits=3": "give passes",
     "info {AT}/none": "does not exist",
     "info {T}": "is a file",
     "info {AT}/empty": "was not written by cellworth",
@@ -171,7 +169,7 @@ WRONG = {
     "draft {T} --target label -o {AT}/d.toml": "an agreement needs owners; give --owners",
     "draft {T} --target label --owners {AT}/owners.toml -o {AT}/d.toml": "'nothing'",
     "draft {T} --target label --owners {O} --unit 0 -o {AT}/d.toml": "unit must be above 0",
-    "draft {T} --target label --owners {O} --deadline 5s -o {AT}/d.toml": "cannot be agreed on",
+    "draft {T} --target label --owners {O} --stop time=5s -o {AT}/d.toml": "cannot be agreed on",
     "draft {T} --target label --owners {O} -o {DEAL}": "--force",
     "split {V}": "Missing option '--amount'",
     "split {V} --amount much": "much",
@@ -185,8 +183,6 @@ WRONG = {
     "verify {AT}/none": "does not exist",
     "verify {V}": "holds no bundle",
     "verify {V} --table {T}": "need --values",
-    "schema nonsense": "nonsense",
-    "completion powershell": "powershell",
 }  # fmt: skip
 
 
@@ -235,4 +231,4 @@ def test_every_path_of_every_command_refuses_an_address(command, parameter, tmp_
 
 def test_ways_in_are_found():
     found = {each.id for each in ways_in()}
-    assert {"value --owners", "value --agreement", "split -o", "verify folder"} <= found
+    assert {"value --agreement", "split -o", "verify folder"} <= found

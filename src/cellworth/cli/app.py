@@ -51,13 +51,42 @@ _TEMPORARY = frozenset(
     )
     if hasattr(errno, name)
 )  # fmt: skip
+# Headings of options in long helps; other options are about the output.
+_MAX_OPTIONS_WITHOUT_HEADINGS = 8
+_HEADINGS = {
+    "Table": (
+        "target", "row_id", "drop", "missing", "categorical", "delimiter", "encoding", "decimal",
+        "shards", "table",
+    ),
+    "Validation": ("val", "val_rows", "draw_share", "draw_seed", "reserve"),
+    "Method": (
+        "model", "neighbors", "scoring", "seed", "reference", "false_alarms", "protected", "quick",
+    ),
+    "Budget": ("stop",),
+    "Owners": (
+        "owners", "agreement", "amount", "carried", "contract", "parties", "period",
+        "payout_date", "amends",
+    ),
+    "Policy": (
+        "currency", "unit", "digits", "negative", "minimum", "undecided", "party_of",
+        "label_owner", "label_share", "game", "gate", "duplicates",
+    ),
+    "Limits": ("shares", "max_findings", "certain", "min_rows", "min_total", "allow_interrupted"),
+    "Run": ("checkpoint", "workers", "partition", "dry_run"),
+    "Output": (),
+}  # fmt: skip
 VERSION = 1
-_JSON = "cellworth.json"
+_JSON, _QUIET = "cellworth.json", "cellworth.quiet"
 _LOG_FORMAT, _LOG_LEVEL = "cellworth.log_format", "cellworth.log_level"
 _USUAL_FIELDS = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime"])
 _BEGINS_LIKE_A_FORMULA = re.compile(r"\s*[=+\-@\t\r\n]")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+# Limits of --stop: a number and, for a time, its unit.
+_LIMITS = {
+    "time": r"(\d+\.?\d*)([smhd])", "passes": r"(\d+)()", "fits": r"(\d+)()",
+    "error": r"((?:\d+\.?\d*|\.\d+)(?:[eE]-?\d+)?)()",
+}  # fmt: skip
 
 
 class _PathType(click.Path):
@@ -97,13 +126,13 @@ def join_options(*options: Decorator) -> Decorator:
     return decorate
 
 
-def _remember_json(context: click.Context, _: click.Parameter, given: bool) -> None:
-    """Remember whether ``--json`` was given."""
-    context.meta[_JSON] = given
+def _remember(context: click.Context, option: click.Parameter, given: bool) -> None:
+    """Remember whether a flag was given."""
+    context.meta[f"cellworth.{option.name}"] = given
 
 
 json_output: Decorator = click.option(
-    "--json", is_flag=True, expose_value=False, callback=_remember_json,
+    "--json", is_flag=True, expose_value=False, callback=_remember,
     help="Print one JSON document.",
 )  # fmt: skip
 
@@ -120,6 +149,10 @@ def _remember_log(context: click.Context, option: click.Parameter, given: str | 
 
 log_options: Decorator = join_options(
     click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_remember,
+        help="Show no progress and no notes.",
+    ),
+    click.option(
         "--log-format", type=click.Choice(["text", "json"]), envvar="CELLWORTH_LOG_FORMAT",
         is_eager=True, expose_value=False, callback=_remember_log,
         help="Lines on stderr: text, or one JSON document each (progress, warnings, errors).",
@@ -130,17 +163,10 @@ log_options: Decorator = join_options(
         help="Log lines to show: info for progress.  [default: warning; with json: info]",
     ),
 )  # fmt: skip
-quiet: Decorator = join_options(
-    click.option("-q", "--quiet", is_flag=True, help="Show no progress and no notes."),
-    log_options,
-)
-source: Decorator = click.option(
-    "--source", metavar="COLUMN",
-    help="Column with the owner of each row, in place of --owners; it is not a feature.",
-)  # fmt: skip
-game: Decorator = click.option(
-    "--game", type=click.Choice(["cells", "owners"]), default="cells", show_default=True,
-    help="Players: single cells, or owners with all of their cells.",
+owners: Decorator = click.option(
+    "--owners", metavar="COLUMN|FILE.toml",
+    help="Column with the owner of each row, which is not a feature, or a file of owners and their "
+    "cells.",
 )  # fmt: skip
 force: Decorator = click.option("--force", is_flag=True, help="Replace an existing result.")
 
@@ -204,7 +230,6 @@ file_options: Decorator = join_options(
         "--decimal", default=".", show_default=True, metavar="CHARACTER",
         help="Before the decimals of a number in a text file.",
     ),
-    click.option("--sheet", help="Sheet of an .xlsx file that has several."),
 )  # fmt: skip
 audit_options: Decorator = join_options(
     click.option(
@@ -241,21 +266,14 @@ table_options: Decorator = join_options(
         "or pattern of more than 10,000,000 cells]",
     ),
     click.option(
-        "--val", metavar="TABLE", help="Table of validation rows, with the same columns."
+        "--val", metavar="TABLE|FOLDS",
+        help="Table of validation rows, with the same columns, or a number of cross-validation "
+        "folds.  [default: 5]",
     ),
     click.option(
         "--val-rows", type=number_or_all, metavar="N|all",
         help="Number of validation rows that are used, drawn at random.  [default: all, or for knn "
         "as many as about a minute of work allows]",
-    ),
-    click.option(
-        "--cv", type=click.IntRange(min=2),
-        help="Number of cross-validation folds if there is no --val.  [default: 5]",
-    ),
-    click.option("--row-groups", metavar="COLUMN", help="Column of row groups."),
-    click.option(
-        "--column-groups", type=PATH,
-        help='TOML file with one line per group, such as money = ["income", "debt"].',
     ),
 )  # fmt: skip
 same_model: Decorator = click.option(
@@ -277,42 +295,54 @@ method_options: Decorator = join_options(
         help="How the table is scored: balanced_neighbor_agreement or neg_brier_score (knn), or a "
         "name of scikit-learn, such as balanced_accuracy (models).",
     ),
-    click.option("--labels", is_flag=True, help="Value the labels as one more column (knn)."),
     click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True),
 )  # fmt: skip
 
 
-def duration(text: str) -> float:
-    """Parse a duration such as 90s, 10m or 2h; return seconds."""
-    found = re.fullmatch(r"(\d+\.?\d*)\s*([smhd])", text.strip())
-    if not found or float(found[1]) == 0:
-        raise click.BadParameter(f"{text!r} is not a duration; give one such as 90s, 10m or 2h.")
-    return float(found[1]) * _SECONDS[found[2]]
+def _read_stop(
+    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+) -> dict[str, float]:
+    """Read KEY=LIMIT pairs; a time has a unit and becomes seconds."""
+    limits: dict[str, float] = {}
+    for pair in given:
+        key, _, text = pair.partition("=")
+        found = re.fullmatch(_LIMITS[key], text) if key in _LIMITS else None
+        if not found or not float(found[1]):
+            raise click.BadParameter(
+                f"{pair!r} is not a limit; give one such as time=20m, passes=4, fits=500 or "
+                "error=0.01."
+            )
+        limits[key] = int(text) if text.isdecimal() else float(found[1]) * _SECONDS[found[2]]
+    return limits
 
 
-length_options: Decorator = join_options(
-    click.option(
-        "--passes", type=click.IntRange(min=1),
-        help="Passes over all validation rows if columns are sampled (knn).",
-    ),
-    click.option("--budget", type=click.IntRange(min=1), help="Largest number of fits (models)."),
-    click.option("--deadline", type=duration, metavar="TIME", help="Largest time: 90s, 10m, 2h."),
-    click.option(
-        "--error", type=click.FloatRange(min=0, min_open=True),
-        help="Stop when the largest standard error is below this.",
-    ),
+stop: Decorator = click.option(
+    "--stop", multiple=True, callback=_read_stop, metavar="KEY=LIMIT",
+    help="When to stop: time=20m (or 90s, 2h), passes=4 over all validation rows (knn), fits=500 "
+    "(models) or error=0.01, the largest standard error; may be repeated.",
 )  # fmt: skip
-executor_options: Decorator = join_options(
-    click.option(
-        "--jobs",
-        type=click.IntRange(min=1),
-        help="Number of workers on this machine; default: all cores.",
-    ),
-    click.option("--dask", metavar="ADDRESS", help="Address of a Dask scheduler: tcp://host:8786."),
-    click.option("--ray", metavar="ADDRESS", help="Address of a Ray cluster: host:6379."),
-)
+
+
+def _read_workers(
+    _context: click.Context, _option: click.Parameter, given: str | None
+) -> int | str | None:
+    """Read a number of workers on this machine, or the address of a cluster."""
+    if given is None or ":" in given:
+        return given
+    if not given.isdecimal() or int(given) == 0:
+        raise click.BadParameter(
+            f"{given!r} is neither a number of workers nor an address such as tcp://host:8786."
+        )
+    return int(given)
+
+
+workers: Decorator = click.option(
+    "--workers", callback=_read_workers, metavar="N|ADDRESS",
+    help="Number of workers on this machine, or address of a Dask scheduler, tcp://host:8786, or "
+    "of a Ray cluster, ray:host:6379.  [default: all cores]",
+)  # fmt: skip
 asked_options: Decorator = join_options(
-    click.argument("table"), table_options, method_options, length_options
+    click.argument("table"), table_options, method_options, stop
 )
 
 
@@ -385,8 +415,33 @@ class _BugError(click.ClickException):
     exit_code = INTERNAL_ERROR
 
 
+class Command(click.Command):
+    """A command whose help lists many options under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        if len(options) <= _MAX_OPTIONS_WITHOUT_HEADINGS:
+            super().format_options(ctx, formatter)
+            return
+        below: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _HEADINGS}
+        for option in options:
+            heading = next((one for one in _HEADINGS if option.name in _HEADINGS[one]), "Output")
+            below[heading].append(option.get_help_record(ctx) or ("", ""))
+        for heading, records in below.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
 class Program(click.Group):
     """A group of commands that report a user's mistake in one sentence, without a traceback."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of commands in the order in which they are used."""
+        return list(self.commands)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Start the program; discard output to a closed stream."""
@@ -550,7 +605,9 @@ def print_result(command: str, document: Mapping[str, Any], lines: Iterable[str]
 
 
 def note(text: str) -> None:
-    """Print a note to stderr."""
+    """Print a note to stderr, unless the program is quiet."""
+    if click.get_current_context().meta.get(_QUIET):
+        return
     if _logs_json():
         logging.getLogger("cellworth").info(text, extra={"event": "note"})
     else:
@@ -582,10 +639,10 @@ def wrap_to_terminal(lines: Iterable[str]) -> Iterable[str]:
     return [textwrap.fill(line, width, subsequent_indent=indent) or line for line in lines]
 
 
-def shows_progress(quiet: bool) -> bool:
+def shows_progress() -> bool:
     """Return whether to show progress: not with ``--quiet``, nor if the log shows it."""
     is_logged = _logs_json() or logging.getLogger("cellworth").isEnabledFor(logging.INFO)
-    return not quiet and not is_logged
+    return not is_logged and not click.get_current_context().meta.get(_QUIET)
 
 
 def _logs_json() -> bool:

@@ -69,7 +69,6 @@ class AuditRequest:
     delimiter: str | None
     encoding: str
     decimal: str
-    sheet: str | None
     val: str | None
     reference: str | None
     false_alarms: float
@@ -95,7 +94,7 @@ class AuditRequest:
         for name in self.protected:
             check_column(names, name, self.table, "--protected")
         if X_val is not None:
-            check_same_columns(names, X_val.names.tolist(), str(self.val), None)
+            check_same_columns(names, X_val.names.tolist(), str(self.val))
         found = audit(
             X, y, X_val=X_val, y_val=y_val, reference=X_ref if y_ref is None else (X_ref, y_ref),
             false_alarms=self.false_alarms, protected=self.protected, quick=quick or self.quick,
@@ -112,7 +111,7 @@ class AuditRequest:
         text = TextFormat(self.delimiter, self.encoding, self.decimal, self.missing)
         how: dict[str, Any] = {
             "row_id": self.row_id, "drop": self.drop, "categorical": self.categorical,
-            "text": text, "sheet": self.sheet, "like": like,
+            "text": text, "like": like,
         }  # fmt: skip
         if self.target is None:
             return read_unlabeled(path, **how), None

@@ -33,15 +33,13 @@ def main(debug: bool) -> None:
     """
 
 
-@click.command(
+@main.command(
     epilog=app.example(
         "cellworth value adult.csv.gz --target income --val new.csv --val-rows 200 -o values"
     )
 )
 @app.asked_options
-@click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
-@app.source
-@app.game
+@app.owners
 @click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
 @click.option(
     "--checkpoint", type=app.STORED, help="Folder from which an interrupted run can be resumed."
@@ -49,17 +47,17 @@ def main(debug: bool) -> None:
 @click.option(
     "--partition", type=app.partition, metavar="i/N", help="Part i of N of the run, from 0/N."
 )
-@app.executor_options
+@app.workers
 @click.option("-o", "--output", type=app.STORED, help="Folder of the result [TABLE.values].")
 @app.force
-@app.quiet
 @app.json_output
 def value(**arguments: Any) -> None:
-    """Value the cells of TABLE: a file, a folder, a pattern, or - for stdin.
+    """Value the cells of TABLE.
 
-    Files are CSV, TSV, JSONL (also compressed), Parquet, Arrow or .xlsx. A folder or a pattern such
-    as "data/part-??.parquet" stands for many files of one kind; folders such as year=2024/ are
-    columns. An address such as s3://bucket/data needs cellworth[remote].
+    TABLE is a file, a folder, a pattern, or - for stdin. Files are CSV, TSV, JSONL (also
+    compressed), Parquet, Arrow or .xlsx. A folder or a pattern such as "data/part-??.parquet"
+    stands for many files of one kind; folders such as year=2024/ are columns. An address such as
+    s3://bucket/data needs cellworth[remote].
 
     The result is a folder that the other commands read. Without -o it is named after the table, in
     the current folder. An interrupted run never replaces a complete result: it writes
@@ -70,28 +68,27 @@ def value(**arguments: Any) -> None:
     value_table(**arguments)
 
 
-@click.command(epilog=app.example("cellworth resume run1 --deadline 2h"))
+@main.command(epilog=app.example("cellworth resume run1 --stop time=2h"))
 @click.argument("folder", type=app.STORED)
 @app.files_moved
 @app.same_model
-@app.length_options
-@app.executor_options
+@app.stop
+@app.workers
 @click.option("-o", "--output", type=app.STORED, help="Folder of the result [default: as before].")
 @app.force
-@app.quiet
 @app.json_output
 def resume(**arguments: Any) -> None:
     """Resume the run in the checkpoint FOLDER, or join its partitions.
 
     Options are read from the checkpoint. Repeat --model if you used your own (its code will be
-    executed). A larger budget or deadline, or a smaller error, may be given.
+    executed). Other limits may be given.
     """
     from cellworth.cli.runs import resume_run
 
     resume_run(**arguments)
 
 
-@click.command(epilog=app.example('cellworth plan adult.csv.gz --target income --missing "?"'))
+@main.command(epilog=app.example('cellworth plan adult.csv.gz --target income --missing "?"'))
 @app.asked_options
 @app.json_output
 def plan(**arguments: Any) -> None:
@@ -104,7 +101,7 @@ def plan(**arguments: Any) -> None:
     plan_run(**arguments)
 
 
-@click.command(
+@main.command(
     epilog=app.example(
         "cellworth merge part-0 part-1 --into run1", "cellworth merge seed-0 seed-1 --into values"
     )
@@ -121,7 +118,7 @@ def plan(**arguments: Any) -> None:
 @app.force
 @app.json_output
 def merge(**arguments: Any) -> None:
-    """Merge FOLDERS: partitions of one run, or values with different seeds.
+    """Merge FOLDERS: partitions, or values with other seeds.
 
     Resume a merged run to get its values. Partitions in one checkpoint folder need no merging.
     """
@@ -130,17 +127,17 @@ def merge(**arguments: Any) -> None:
     merge_folders(**arguments)
 
 
-@click.command(epilog=app.example("cellworth info values"))
+@main.command(epilog=app.example("cellworth info values"))
 @click.argument("folder", type=app.STORED)
 @app.json_output
 def info(**arguments: Any) -> None:
-    """Show what FOLDER holds: values, a run that can be resumed, or a bundle."""
+    """Show what FOLDER holds: values, a run or a bundle."""
     from cellworth.cli.inspection import show_folder
 
     show_folder(**arguments)
 
 
-@click.command(
+@main.command(
     epilog=app.example(
         "cellworth audit adult.csv.gz --target income --protected race --protected sex",
         "cellworth audit new.csv --target income --reference old.csv -o audit.html",
@@ -152,21 +149,22 @@ def info(**arguments: Any) -> None:
 @app.force
 @app.json_output
 def audit(output: Any, force: bool, **asked: Any) -> None:
-    """Find out what is wrong with TABLE: missing codes, formats, spellings, copies, leaks.
+    """Find out what is wrong with TABLE.
 
-    TABLE is a file, a folder, a pattern, or - for stdin, as for cellworth value. Cells are read as
-    they are written: ? is a string and may become a finding, unless --missing names it.
+    It looks for missing codes, formats, spellings, copies, leaks and more. TABLE is a file, a
+    folder, a pattern, or - for stdin, as for cellworth value. Cells are read as they are written: ?
+    is a string and may become a finding, unless --missing names it.
 
     The findings go to stdout, worst first; -o writes a file: one line per finding, or with .json or
-    .html also their rows. The page shows contents of cells. In a .csv file, text that a
-    spreadsheet would run as a formula gets a leading apostrophe.
+    .html also their rows. The page shows contents of cells. In a .csv file, text that a spreadsheet
+    would run as a formula gets a leading apostrophe.
     """
     from cellworth.cli.audits import AuditRequest, audit_table
 
     audit_table(AuditRequest(**asked), output=output, force=force)
 
 
-@click.command(epilog=app.example("cellworth suspects values -k 20 -o suspects.csv"))
+@main.command(epilog=app.example("cellworth suspects values -k 20 -o suspects.csv"))
 @click.argument("folder", type=app.STORED)
 @click.option(
     "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
@@ -182,7 +180,7 @@ def audit(output: Any, force: bool, **asked: Any) -> None:
 @app.force
 @app.json_output
 def suspects(**arguments: Any) -> None:
-    """List the cells that most deserve a check, for the values in FOLDER.
+    """List the cells that most deserve a check.
 
     The list goes to stdout, cut to the width of a terminal; -o writes a file. In a .csv file, text
     that a spreadsheet would run as a formula gets a leading apostrophe.
@@ -192,15 +190,15 @@ def suspects(**arguments: Any) -> None:
     list_suspects(**arguments)
 
 
-@click.command(epilog=app.example("cellworth explain values --row 7"))
+@main.command(epilog=app.example("cellworth explain values --row 7"))
 @click.argument("folder", type=app.STORED)
-@click.option("--row", help="Id of a row, or name of a row group.")
-@click.option("--column", help="Name of a column or column group.")
+@click.option("--row", help="Id of a row.")
+@click.option("--column", help="Name of a column.")
 @click.option("--similar", type=click.IntRange(min=0), default=3, show_default=True)
 @app.files_moved
 @app.json_output
 def explain(**arguments: Any) -> None:
-    """Explain the value of one row or column by the values of its cells.
+    """Explain the value of a row or column by its cells.
 
     Rows are named by the --id column of cellworth value; without one they are 0, 1, 2, ...
     """
@@ -209,7 +207,7 @@ def explain(**arguments: Any) -> None:
     explain_value(**arguments)
 
 
-@click.command(epilog=app.example("cellworth report values -o report.html"))
+@main.command(epilog=app.example("cellworth report values -o report.html"))
 @click.argument("folder", type=app.STORED)
 @click.option(
     "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
@@ -235,7 +233,7 @@ def report(**arguments: Any) -> None:
     write_report(**arguments)
 
 
-@click.command(
+@main.command(
     epilog=app.example(
         "cellworth check new.csv --target income --reference old.csv -o check.xml",
         "cellworth check new.csv --max 'missing code=1%' --max 'wrong label=5%' --certain 95%",
@@ -278,12 +276,12 @@ def check(
     min_rows: int | None, allow_interrupted: bool, outputs: Any, keep: Any, force: bool,
     **asked: Any,
 ) -> None:  # fmt: skip
-    """Check TABLE, or the values in FOLDER, against limits; exit code 1 if one is exceeded.
+    """Check TABLE, or the values in FOLDER, against limits.
 
-    With --reference, everything that cellworth audit finds different fails, columns and their
-    types included; a table of fewer rows does not, unless --min-rows says so. --max and
-    --max-findings limit what an audit finds; what is common in the whole table cannot be found
-    without a reference. FOLDER holds values that cellworth value wrote.
+    The exit code is 1 if one is exceeded. With --reference, everything that cellworth audit finds
+    different fails, columns and their types included; a table of fewer rows does not, unless --min-
+    rows says so. --max and --max-findings limit what an audit finds; what is common in the whole
+    table cannot be found without a reference. FOLDER holds values that cellworth value wrote.
     """
     from cellworth.cli.audits import AuditRequest, Limits, check_input
 
@@ -291,14 +289,13 @@ def check(
     check_input(AuditRequest(**asked), limits, outputs=outputs, keep=keep, force=force)
 
 
-@click.command(
+@main.command(
     epilog=app.example(
         "cellworth draft adult.csv.gz --target income --owners owners.toml -o deal.toml"
     )
 )
 @app.asked_options
-@click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
-@app.source
+@app.owners
 @app.policy_options
 @click.option("--contract", help="Id of the contract.")
 @click.option("--party", "parties", multiple=True, help="Who signs [the owners]; may be repeated.")
@@ -312,24 +309,25 @@ def check(
 @app.force
 @app.json_output
 def draft(**arguments: Any) -> None:
-    """Write the agreement before TABLE is valued: owners, settings and policy.
+    """Write the agreement on how TABLE will be valued and paid.
 
-    Then run cellworth value with the same options and --agreement in place of --owners. An
-    amendment names the agreement before it by its digest. With --draw-share, the ids of rows and
-    --draw-seed decide which rows are validation rows, also of tables that are delivered later.
+    It holds owners, settings and policy. Then run cellworth value with the same options and
+    --agreement in place of --owners. An amendment names the agreement before it by its digest. With
+    --draw-share, the ids of rows and --draw-seed decide which rows are validation rows, also of
+    tables that are delivered later.
     """
     from cellworth.cli.revenue import draft_agreement
 
     draft_agreement(**arguments)
 
 
-@click.command(
+@main.command(
     epilog=app.example("cellworth split values --agreement deal.toml --amount 100000.00 -o bundle")
 )
 @click.argument("folder", type=app.STORED)
 @click.option("--amount", required=True, help="Amount to share, such as 100000.00, after fees.")
 @click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
-@click.option("--owners", type=app.PATH, help="TOML file of owners and their cells.")
+@app.owners
 @app.policy_options
 @click.option(
     "--carried", type=app.PATH, help="Bundle of the payout before: go on from its shortfalls."
@@ -352,7 +350,7 @@ def draft(**arguments: Any) -> None:
 @click.option("-o", "--output", type=app.PATH, help="New folder for the bundle of the payout.")
 @app.json_output
 def split(**arguments: Any) -> None:
-    """Share an amount among the owners of the cells whose values are in FOLDER.
+    """Share an amount among the owners of the cells in FOLDER.
 
     Owners and policy come from --agreement, else from --owners and the options here, else from
     cellworth value. If that was given an agreement, no other one is accepted.
@@ -362,13 +360,13 @@ def split(**arguments: Any) -> None:
     split_amount(**arguments)
 
 
-@click.command(epilog=app.example("cellworth sign bundle --key ann.key --new-key"))
+@main.command(epilog=app.example("cellworth sign bundle --key ann.key --new-key"))
 @click.argument("target", type=app.PATH)
 @click.option("--key", type=app.PATH, required=True, help="Private key (ed25519, PEM).")
 @click.option("--new-key", is_flag=True, help="Write a new key to the files of --key first.")
 @app.json_output
 def sign(**arguments: Any) -> None:
-    """Sign TARGET, the file of an agreement or the folder of a bundle.
+    """Sign TARGET, an agreement or a bundle.
 
     The signature is written beside it, with the time. Give the public key, KEY.pub, to everyone
     who verifies it. Needs cellworth[sign].
@@ -378,12 +376,12 @@ def sign(**arguments: Any) -> None:
     sign_target(**arguments)
 
 
-@click.command(epilog=app.example("cellworth prove bundle -o proofs"))
+@main.command(epilog=app.example("cellworth prove bundle -o proofs"))
 @click.argument("folder", type=app.PATH)
 @click.option("-o", "--output", type=app.PATH, required=True, help="New folder for the files.")
 @app.json_output
 def prove(**arguments: Any) -> None:
-    """Write for each owner of the bundle in FOLDER what it may see, with a proof.
+    """Write what each owner may see of a bundle, with a proof.
 
     Each owner verifies its own file with cellworth verify, without the bundle. summary.json is for
     someone who verifies that all amounts add up.
@@ -393,7 +391,7 @@ def prove(**arguments: Any) -> None:
     write_owner_proofs(**arguments)
 
 
-@click.command(epilog=app.example("cellworth verify bundle --digest 5d41402abc --values values"))
+@main.command(epilog=app.example("cellworth verify bundle --digest 5d41402abc --values values"))
 @click.argument("folder", type=app.PATH)
 @click.option("--digest", help="Digest that cellworth split printed.")
 @click.option("--agreement", type=app.PATH, help="Your own copy of the agreement.")
@@ -410,9 +408,9 @@ def prove(**arguments: Any) -> None:
 @app.files_moved
 @app.json_output
 def verify(**arguments: Any) -> None:
-    """Replay the bundle in FOLDER and print the verdict; exit code 1 if it does not hold.
+    """Replay the bundle in FOLDER and print the verdict.
 
-    FOLDER may also be a file of cellworth prove.
+    The exit code is 1 if it does not hold. FOLDER may also be a file of cellworth prove.
     With --values and your own --model its code is executed.
     """
     from cellworth.cli.revenue import verify_payout
@@ -420,9 +418,9 @@ def verify(**arguments: Any) -> None:
     verify_payout(**arguments)
 
 
-@click.command("warm-up", epilog=app.example("cellworth warm-up"))
+@main.command("warm-up", epilog=app.example("cellworth warm-up"))
 def warm_up() -> None:
-    """Compile all kernels and keep them on disk, while an image of a container is built.
+    """Compile all kernels, as for the image of a container.
 
     Otherwise the first run compiles those that it needs. They are kept in NUMBA_CACHE_DIR, if it
     is set.
@@ -430,10 +428,3 @@ def warm_up() -> None:
     from cellworth.cli.runs import warm_up as compile_kernels
 
     compile_kernels()
-
-
-for _command in (
-    audit, value, resume, merge, plan, info, suspects, explain, report, check, draft, split,
-    sign, prove, verify, warm_up,
-):  # fmt: skip
-    main.add_command(_command)

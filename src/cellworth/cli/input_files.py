@@ -85,7 +85,6 @@ def read_input(
     keys: Sequence[str] = (),
     categorical: Sequence[str] = (),
     text: TextFormat | None = None,
-    sheet: str | None = None,
     like: Any = None,
 ) -> InputTable:
     """Read a table, and separate labels and row ids from the other columns.
@@ -101,7 +100,7 @@ def read_input(
     # For other columns, fit itself warns.
     checked = None if like is not None else (target,)
     path = os.fspath(address)
-    table, kind = _read_files(path, target, how, sheet, checked)
+    table, kind = _read_files(path, target, how, checked)
     check_column(table.column_names, target, path, "--target")
     X = _separate(table, path, kind, target=target, row_id=row_id, drop=drop, like=like)
     y = read_column(table, target)
@@ -127,7 +126,6 @@ def read_unlabeled(
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     text: TextFormat | None = None,
-    sheet: str | None = None,
     like: Any = None,
 ) -> Table:
     """Read a table that has no labels, and separate row ids from the other columns."""
@@ -135,7 +133,7 @@ def read_unlabeled(
     how = replace(text or TextFormat(), as_text=sorted(as_text))
     checked = None if like is not None else ()
     path = os.fspath(address)
-    table, kind = _read_files(path, None, how, sheet, checked)
+    table, kind = _read_files(path, None, how, checked)
     return _separate(table, path, kind, target=None, row_id=row_id, drop=drop, like=like)
 
 
@@ -150,12 +148,11 @@ def _read_files(
     path: str,
     target: str | None,
     text: TextFormat,
-    sheet: str | None,
     checked: Sequence[str] | None,
 ) -> tuple[Any, str]:
     """Read one file, or all of a folder or pattern, as an Arrow table; return their kind, too."""
     if not names_many(path, {}):
-        return read_table(path, text=text, sheet=sheet, checked=checked), _find_kind(path)
+        return read_table(path, text=text, checked=checked), _find_kind(path)
     if target is None:
         # A table in files needs a target, which becomes its last column.
         *_, target = examine_files(find_files(path, {})[:1], text, {})[0].types
@@ -209,7 +206,6 @@ def read_table(
     address: str | Path,
     *,
     text: TextFormat | None = None,
-    sheet: str | None = None,
     checked: Sequence[str] | None = None,
 ) -> Any:
     """Read one file as an Arrow table; warn of typos among the numbers of ``checked`` columns."""
@@ -219,7 +215,7 @@ def read_table(
     if kind in ("csv", "jsonl"):
         table = read_text_at_once(path, how, {})
     else:
-        table = _read_binary(path, kind, how, sheet)
+        table = _read_binary(path, kind, how)
     _check_names(table.column_names, path)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
@@ -271,11 +267,11 @@ def _find_kind(path: str) -> str:
     return kind
 
 
-def _read_binary(path: str, kind: str, text: TextFormat, sheet: str | None) -> Any:
+def _read_binary(path: str, kind: str, text: TextFormat) -> Any:
     try:
         with open_bytes(path, {}) as file:
             if kind == "excel":
-                return _read_excel(file, path, text, sheet)
+                return _read_excel(file, path, text)
             if kind == "arrow":
                 return _read_arrow(file)
             # Arrow reads local files itself.
@@ -298,7 +294,7 @@ def _read_arrow(file: Any) -> Any:
         return pa.ipc.open_stream(file, options=options).read_all()
 
 
-def _read_excel(file: Any, path: str, text: TextFormat, sheet: str | None) -> Any:
+def _read_excel(file: Any, path: str, text: TextFormat) -> Any:
     """Read a sheet whose first row has the names of columns."""
     import pyarrow as pa
 
@@ -315,10 +311,10 @@ def _read_excel(file: Any, path: str, text: TextFormat, sheet: str | None) -> An
         raise ValueError(
             "it is damaged, or protected by a password, or no .xlsx file at all"
         ) from error
-    if sheet not in book.sheetnames and (sheet is not None or len(book.sheetnames) > 1):
-        got = "none" if sheet is None else repr(sheet)
-        raise ValueError(f"--sheet must be one of {preview(book.sheetnames)}, got {got}")
-    rows = list(book[sheet or book.sheetnames[0]].iter_rows(values_only=True))
+    if len(book.sheetnames) > 1:
+        listed = preview(book.sheetnames)
+        raise ValueError(f"it has the sheets {listed}; save the one that holds the table as CSV")
+    rows = list(book[book.sheetnames[0]].iter_rows(values_only=True))
     names = [] if not rows else ["" if name is None else str(name) for name in rows[0]]
     while names and not names[-1]:
         names.pop()
@@ -532,16 +528,14 @@ def check_label_varies(y: NDArray[Any], target: str, path: str) -> None:
         )
 
 
-def check_same_columns(
-    names: Sequence[str], val_names: Sequence[str], path: str, left_out: str | None
-) -> None:
+def check_same_columns(names: Sequence[str], val_names: Sequence[str], path: str) -> None:
     """Check that the validation file has the columns of the table."""
-    lacking = [name for name in names if name not in val_names and name != left_out]
+    lacking = [name for name in names if name not in val_names]
     if lacking:
         raise ValueError(
             f"{path} lacks the columns {preview(lacking)} that the table has; add them."
         )
-    more = [name for name in val_names if name not in names and name != left_out]
+    more = [name for name in val_names if name not in names]
     if more:
         raise ValueError(
             f"{path} has the columns {preview(more)} that the table lacks; remove them, or give "

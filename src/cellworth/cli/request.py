@@ -14,9 +14,9 @@ import sys
 import tomllib
 import types
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Self, Union, cast, get_args, get_origin, get_type_hints
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -63,7 +63,7 @@ FILE = "request.json"
 
 _PATHS = ("table", "val", "output")
 # Settings that may differ between the sessions of one run.
-_HOW = ("table", "val", "output", "passes", "budget", "deadline", "error", "rounds")
+_HOW = ("table", "val", "output", "stop", "rounds")
 
 
 @dataclass(frozen=True)
@@ -79,25 +79,18 @@ class RunRequest:
     delimiter: str | None = None
     encoding: str = "utf-8"
     decimal: str = "."
-    sheet: str | None = None
     shards: bool = False
     val: str | None = None
     val_sha256: str | None = None
     val_rows: int | Literal["all"] | None = None
-    row_groups: str | None = None
-    column_groups: dict[str, list[str]] | None = None
     categorical: tuple[str, ...] = ()
     model: str = "knn"
     neighbors: int = 5
     scoring: str | None = None
-    labels: bool = False
     game: Literal["cells", "owners"] = "cells"
     cv: int = 5
     seed: int = 0
-    passes: int | None = None
-    budget: int | None = None
-    deadline: float | None = None
-    error: float | None = None
+    stop: dict[str, float] = field(default_factory=dict)
     output: str | None = None
     # Contents of the files.
     owners: str | None = None
@@ -201,7 +194,6 @@ class RunRequest:
             keys=self.keys,
             categorical=self._text_columns,
             text=self.text,
-            sheet=self.sheet,
             like=like,
         )
 
@@ -317,7 +309,7 @@ class LoadedRequest:
             check_label_varies(train.y, request.target, request.table)
         if val is not None:
             names = (train if isinstance(train, ShardedTable) else train.X).names.tolist()
-            check_same_columns(names, val.X.names.tolist(), str(request.val), request.row_groups)
+            check_same_columns(names, val.X.names.tolist(), str(request.val))
         elif (
             isinstance(train, InputTable)
             and request.model == KNN
@@ -364,7 +356,7 @@ class LoadedRequest:
             )
         read = self.request.read(address, self.train.schema)
         names, found = self.train.X.names.tolist(), read.X.names.tolist()
-        check_same_columns(names, found, address, self.request.row_groups)
+        check_same_columns(names, found, address)
         return read.X, read.y
 
     def with_owners(self, *, owners: str | None, agreement: str | None) -> LoadedRequest:
@@ -411,14 +403,8 @@ class LoadedRequest:
         else:
             given["cv"] = self.request.cv
         if is_knn and not self.request.owners_play:
-            given["value_labels"] = self.request.labels
             given["n_validation"] = self._n_validation
-        more = {
-            "row_groups": self.request.row_groups,
-            "column_groups": self.request.column_groups,
-            "column_types": self.column_types,
-        }
-        return given | {name: item for name, item in more.items() if item is not None}
+        return given if self.column_types is None else given | {"column_types": self.column_types}
 
     @property
     def _n_validation(self) -> int | str | None:
@@ -452,12 +438,7 @@ class LoadedRequest:
     def _count_players(self) -> int:
         X = self.X if self.delivered is None else self.delivered.X
         assert isinstance(X, Table)  # noqa: S101 (models are for tables in memory)
-        request, (n_rows, n_columns) = self.request, X.shape
-        names = X.names.tolist()
-        if request.row_groups is not None and request.row_groups in names:
-            n_rows = len(set(X.column(names.index(request.row_groups)).tolist()))
-            n_columns -= 1
-        return n_rows + (len(request.column_groups) if request.column_groups else n_columns)
+        return sum(X.shape)
 
 
 def _draw_validation(
@@ -564,7 +545,7 @@ def _make_knn_valuer(request: RunRequest) -> KNNValuer:
     return KNNValuer(
         request.neighbors,
         scoring=_check_knn_scoring(request),
-        n_passes=request.passes,
+        n_passes=cast("int | None", request.stop.get("passes")),
         stop=_make_stopping_rule(request),
         random_state=request.seed,
     )
@@ -574,19 +555,10 @@ def _make_owner_valuer(request: RunRequest, valuer: Any) -> OwnerValuer:
     if request.shards:
         raise ValueError(
             f"{request.table} is read in shards, but owners are players only of tables in memory; "
-            "give --no-shards, or --game cells."
+            "give --no-shards."
         )
-    unfit = {
-        "row-groups": request.row_groups is not None,
-        "column-groups": request.column_groups is not None,
-        "labels": request.labels,
-        "passes": request.passes is not None,
-    }
-    for name, given in unfit.items():
-        if given:
-            raise ValueError(f"--{name} is for --game cells; leave it out if owners are players.")
-    if request.owners is None and request.agreement is None:
-        raise ValueError("--game owners needs owners; give --owners, --source or --agreement.")
+    if "passes" in request.stop:
+        raise ValueError("--stop passes is for cells; leave it out if owners are players.")
     return OwnerValuer(valuer, stop=_make_stopping_rule(request), random_state=request.seed)
 
 
@@ -612,20 +584,20 @@ def _make_sharded_valuer(request: RunRequest) -> ShardedKNNValuer:
     return ShardedKNNValuer(
         request.neighbors,
         scoring=_check_knn_scoring(request),
-        n_passes=request.passes,
+        n_passes=cast("int | None", request.stop.get("passes")),
         stop=_make_stopping_rule(request),
         random_state=request.seed,
     )
 
 
 def _check_knn_scoring(request: RunRequest) -> Any:
-    if request.budget is not None:
-        raise ValueError("--budget counts fits of a model; give --passes with --model knn.")
+    if "fits" in request.stop:
+        raise ValueError("--stop fits is for models; give passes with --model knn.")
     return None if request.scoring is None else check_scoring(request.scoring, "--scoring")
 
 
 def _make_model_valuer(request: RunRequest, n_players: int) -> Any:
-    unfit = {"passes": request.passes, "labels": request.labels, "categorical": request.categorical}
+    unfit = {"stop passes": "passes" in request.stop, "categorical": request.categorical}
     for name, given in unfit.items():
         if given:
             raise ValueError(f"--{name} is for --model knn; leave it out for your own model.")
@@ -649,12 +621,12 @@ def _check_scoring(scoring: str | None) -> None:
 
 def _make_stopping_rule(request: RunRequest) -> StoppingRule | None:
     rules: list[StoppingRule] = []
-    if request.budget is not None:
-        rules.append(MaxUtilities(request.budget))
-    if request.deadline is not None:
-        rules.append(MaxSeconds(request.deadline))
-    if request.error is not None:
-        rules.append(TargetStandardError(request.error))
+    if "fits" in request.stop:
+        rules.append(MaxUtilities(cast("int", request.stop["fits"])))
+    if "time" in request.stop:
+        rules.append(MaxSeconds(request.stop["time"]))
+    if "error" in request.stop:
+        rules.append(TargetStandardError(request.stop["error"]))
     return functools.reduce(operator.or_, rules) if rules else None
 
 
@@ -707,11 +679,11 @@ def _check_decimals(arrow: Any) -> None:
     """Check for decimals that would make polars abort."""
     from pyarrow import types
 
-    for field in arrow.schema:
-        if types.is_decimal256(field.type):
+    for column in arrow.schema:
+        if types.is_decimal256(column.type):
             raise ValueError(
-                f"column {field.name!r} must be of a type that polars can hold, got {field.type}; "
-                "write it as decimal128 or double, or install pandas."
+                f"column {column.name!r} must be of a type that polars can hold, got "
+                f"{column.type}; write it as decimal128 or double, or install pandas."
             )
 
 

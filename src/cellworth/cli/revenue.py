@@ -23,7 +23,7 @@ from cellworth.cli.folders import (
 )
 from cellworth.cli.input_files import STDIN
 from cellworth.cli.request import LoadedRequest, check_model_trusted, parse_agreement
-from cellworth.cli.runs import make_request, read_text
+from cellworth.cli.runs import make_request, read_owners, read_text
 from cellworth.data.io import AnyPath, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.payouts.agreement import Agreement
@@ -61,13 +61,13 @@ def draft_agreement(
         raise click.UsageError("an agreement needs a table that stays; give a file, not stdin.")
     draw = _read_draw(given.pop("draw_share"), given.pop("draw_seed"), amends)
     loaded = LoadedRequest.from_request(make_request(**given), draw)
-    if loaded.request.deadline is not None:
+    if "time" in loaded.request.stop:
         raise ValueError(
-            "--deadline cannot be agreed on: the values could not be recomputed; leave it out."
+            "--stop time cannot be agreed on: the values could not be recomputed; leave it out."
         )
     owners = loaded.owners()
     if owners is None:
-        raise click.UsageError("an agreement needs owners; give --owners, or --source.")
+        raise click.UsageError("an agreement needs owners; give --owners.")
     head["validation"] = draw
     agreement = _write_agreement(loaded, owners, policy, head, amends)
     agreement.save(output)
@@ -202,7 +202,7 @@ def verify_payout(
         loaded = result.loaded
         anew = {
             "data": loaded.data(delivered=result.request.agreement is not None),
-            "valuer": loaded.valuer(runtime=Runtime(progress=shows_progress(False))),
+            "valuer": loaded.valuer(runtime=Runtime(progress=shows_progress())),
         }
     elif table is not None or val is not None or model is not None:
         raise click.UsageError("--table, --val and --model need --values; give it as well.")
@@ -375,7 +375,7 @@ def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
                 "--owners overrides the agreement under which the values were computed.",
                 stacklevel=2,
             )
-        text = read_text(owned, "owners")
+        text = read_owners(owned)
         named = result.loaded.with_owners(owners=text, agreement=None).owners()
     elif request.agreement is not None:
         agreement = parse_agreement(request.agreement)

@@ -47,7 +47,6 @@ from cellworth.cli.request import (
     check_agreement,
     check_model_trusted,
     check_same_request,
-    parse_toml,
 )
 from cellworth.data.io import AnyPath, to_path
 from cellworth.data.owners import are_players
@@ -72,10 +71,7 @@ class Execution:
 
     checkpoint: AnyPath | None = None
     partition: tuple[int, int] | None = None
-    jobs: int | None = None
-    dask: str | None = None
-    ray: str | None = None
-    quiet: bool = False
+    workers: int | str | None = None
 
     @contextmanager
     def runtime(self, on_round: Callable[[Progress], object]) -> Iterator[Runtime]:
@@ -83,7 +79,7 @@ class Execution:
         where = Runtime(
             checkpoint=self.checkpoint,
             partition=self.partition,
-            progress=shows_progress(self.quiet),
+            progress=shows_progress(),
             on_round=on_round,
         )
         with _connect(self) as executor:
@@ -94,18 +90,14 @@ def value_table(
     *,
     checkpoint: AnyPath | None,
     partition: tuple[int, int] | None,
-    jobs: int | None,
-    dask: str | None,
-    ray: str | None,
-    quiet: bool,
+    workers: int | str | None,
     force: bool,
     **asked: Any,
 ) -> None:
     """Value a table: the command ``value``."""
-    execution = Execution(checkpoint, partition, jobs, dask, ray, quiet)
+    execution = Execution(checkpoint, partition, workers)
     if execution.partition is not None and execution.checkpoint is None:
         raise click.UsageError("--partition needs a folder; give --checkpoint as well.")
-    _check_one_executor(execution)
     run_and_save("value", make_request(**asked), execution, force=force)
 
 
@@ -115,13 +107,10 @@ def resume_run(
     table: str | None,
     val: str | None,
     model: str | None,
-    jobs: int | None,
-    dask: str | None,
-    ray: str | None,
-    quiet: bool,
+    stop: dict[str, float],
+    workers: int | str | None,
     output: AnyPath | None,
     force: bool,
-    **limits: float | None,
 ) -> None:
     """Resume a run from its checkpoint: the command ``resume``."""
     sharded = find_sharded_run(folder)
@@ -136,12 +125,9 @@ def resume_run(
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
     request = RunRequest.load(folder).with_paths(table, val)
     check_model_trusted(request, model, folder)
-    asked: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
-    if output is not None:
-        asked["output"] = str(output.absolute())
-    execution = Execution(folder, None, jobs, dask, ray, quiet)
-    _check_one_executor(execution)
-    run_and_save("resume", replace(request, **asked), execution, force=force)
+    where = request.output if output is None else str(output.absolute())
+    request = replace(request, stop=request.stop | stop, output=where)
+    run_and_save("resume", request, Execution(folder, None, workers), force=force)
 
 
 def plan_run(**asked: Any) -> None:
@@ -210,11 +196,11 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
         # Only resume may replace a result of the same request.
         check_output_folder(output, force=force, request=request if command == "resume" else None)
     loaded = LoadedRequest.from_request(request)
-    if not execution.quiet:
-        _describe_source(loaded)
+    _describe_source(loaded)
     rounds = check_rounds(request.rounds)
     with execution.runtime(lambda progress: _add_round(rounds, progress)) as runtime:
-        valuer = loaded.valuer(n_jobs=execution.jobs, runtime=runtime)
+        n_jobs = execution.workers if isinstance(execution.workers, int) else None
+        valuer = loaded.valuer(n_jobs=n_jobs, runtime=runtime)
         check_agreement(loaded, valuer)
         with _keep_request(request, execution):
             valuation = _fit(valuer, loaded, execution)
@@ -231,8 +217,7 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
     output = _choose_output(output, valuation)
     save_result(valuation, request, output)
     print_summary(command, valuation, output)
-    if not execution.quiet:
-        note(f"The values are in {shorten_path(output)}.")
+    note(f"The values are in {shorten_path(output)}.")
     if valuation.status == "interrupted":
         raise InterruptedRunError(_describe_interruption(request, execution))
 
@@ -241,32 +226,23 @@ def make_request(
     *,
     table: str,
     val: str | None,
-    cv: int | None,
     shards: bool | None,
     row_id: str | None,
-    owners: Path | None = None,
-    source: str | None = None,
+    owners: str | None = None,
     agreement: Path | None = None,
-    column_groups: Path | None = None,
     output: AnyPath | None = None,
     **asked: Any,
 ) -> RunRequest:
     """Return the request of the command-line options."""
-    if sum(one is not None for one in (owners, source, agreement)) > 1:
-        raise click.UsageError("--owners, --source and --agreement exclude each other; give one.")
-    if val is not None and cv is not None:
-        raise click.UsageError("--val and --cv exclude each other; give one.")
+    if owners is not None and agreement is not None:
+        raise click.UsageError("--owners and --agreement exclude each other; give one.")
+    folds = RunRequest.cv
+    if val is not None and val.isdecimal():
+        folds, val = int(val), None
+        if folds < 2:
+            raise click.UsageError("--val is a table, or at least 2 folds.")
     if val is None and asked["val_rows"] is not None and asked["model"] != KNN:
         raise click.UsageError("--val-rows draws rows of --val; give both.")
-    groups = None
-    if column_groups is not None:
-        groups = parse_toml(read_text(column_groups, "column-groups"), "column-groups")
-    texts = {
-        name: None if path is None else read_text(path, name)
-        for name, path in (("owners", owners), ("agreement", agreement))
-    }
-    if source is not None:
-        texts["owners"] = tomli_w.dumps({"source": source})
     folder = output or Path(_name_output(table))
     if table == STDIN:
         # Beside the result; if that is in an object store, here.
@@ -276,11 +252,11 @@ def make_request(
         table=table,
         val=val,
         shards=shards,
-        cv=RunRequest.cv if cv is None else cv,
+        cv=folds,
         id=row_id,
-        column_groups=groups,
+        owners=None if owners is None else read_owners(owners),
+        agreement=None if agreement is None else read_text(agreement, "agreement"),
         output=str(folder.absolute()),
-        **texts,
         **asked,
     )
 
@@ -291,6 +267,13 @@ def _name_output(table: str) -> str:
         return "stdin.values"
     parts = [part for part in PurePosixPath(table).parts if not set(part) & set("*?[/:")]
     return f"{(parts or [''])[-1].partition('.')[0] or 'table'}.values"
+
+
+def read_owners(given: str) -> str:
+    """Read a file of owners; a column that names them is a file of one line."""
+    if given.endswith(".toml"):
+        return read_text(Path(given), "owners")
+    return tomli_w.dumps({"source": given})
 
 
 def read_text(path: Path, called: str) -> str:
@@ -308,7 +291,7 @@ def _check_any_task(valuation: Valuation, request: RunRequest, execution: Execut
     n_tasks = sum(session.tasks for session in valuation.provenance.sessions)
     if n_tasks > 0 or valuation.status == "exact":
         return
-    advice, code = "give a larger --budget or --deadline.", WRONG_INPUT
+    advice, code = "give --stop a larger limit.", WRONG_INPUT
     if execution.checkpoint is not None:
         code = TRY_AGAIN
         advice = f"resume it with: {make_resume_line(execution.checkpoint, request.model)}"
@@ -449,14 +432,15 @@ def _describe_interruption(request: RunRequest, execution: Execution) -> str:
 @contextmanager
 def _connect(execution: Execution) -> Iterator[Executor | None]:
     """Connect to the cluster that the options name, if any."""
-    if execution.dask is not None:
-        with _connect_to_dask(execution.dask) as client:
-            yield Dask(client)
-    elif execution.ray is not None:
-        with _connect_to_ray(execution.ray):
+    address = execution.workers
+    if not isinstance(address, str):
+        yield None
+    elif address.startswith("ray:"):
+        with _connect_to_ray(address.removeprefix("ray:")):
             yield Ray()
     else:
-        yield None
+        with _connect_to_dask(address) as client:
+            yield Dask(client)
 
 
 @contextmanager
@@ -464,11 +448,15 @@ def _connect_to_dask(address: str) -> Iterator[Any]:
     try:
         from distributed import Client
     except ImportError as error:
-        raise ImportError("--dask needs distributed; pip install 'cellworth[dask]'.") from error
+        raise ImportError(
+            "a Dask scheduler needs distributed; pip install 'cellworth[dask]'."
+        ) from error
     try:
         client = Client(address, timeout=_SECONDS_TO_ANSWER)  # type: ignore[no-untyped-call]
     except ValueError as error:
-        raise ValueError(f"--dask must be an address such as tcp://host:8786 ({error}).") from error
+        raise ValueError(
+            f"--workers must be an address such as tcp://host:8786 ({error})."
+        ) from error
     except OSError as error:
         raise ConnectionError(f"no scheduler answers at {address} ({error}).") from error
     with client:
@@ -480,10 +468,10 @@ def _connect_to_ray(address: str) -> Iterator[None]:
     try:
         import ray
     except ImportError as error:
-        raise ImportError("--ray needs ray; pip install 'cellworth[ray]'.") from error
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+        raise ImportError("a Ray cluster needs ray; pip install 'cellworth[ray]'.") from error
+    host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise ValueError(f"--ray must be an address such as host:6379, got {address!r}.")
+        raise ValueError(f"--workers must be an address such as ray:host:6379, got {address!r}.")
     try:
         # Ray itself would try for minutes, and then end this process.
         socket.create_connection((host, int(port)), timeout=_SECONDS_TO_ANSWER).close()
@@ -497,12 +485,6 @@ def _connect_to_ray(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _check_one_executor(execution: Execution) -> None:
-    given = [name for name in ("jobs", "dask", "ray") if getattr(execution, name) is not None]
-    if len(given) > 1:
-        raise click.UsageError(f"--{given[0]} and --{given[1]} exclude each other; give one.")
 
 
 def warm_up() -> None:
