@@ -431,8 +431,12 @@ for seed in (1, 2):
     case(f"knn/defaults, seed {seed}", lambda s=seed: knn(WIDE, random_state=s, n_passes=2))
 
 
+def exact(data: Mapping[str, Any] = BLOCKS, **settings: Any) -> Any:
+    return fit("ModelValuer", data, **{"model": tree(), "estimator": "exact"} | settings)
+
+
 def monte_carlo(data: Mapping[str, Any] = BLOCKS, **settings: Any) -> Any:
-    return fit("MonteCarloValuer", data, **{"model": tree(), "random_state": 3} | settings)
+    return fit("ModelValuer", data, **{"model": tree(), "random_state": 3} | settings)
 
 
 for estimator_name, estimator in ESTIMATORS.items():
@@ -451,7 +455,7 @@ for semivalue_name, semivalue in SEMIVALUES.items():
     )
     case(
         f"exact/{semivalue_name}",
-        lambda s=semivalue: fit("ExactValuer", BLOCKS, model=tree(), semivalue=s),
+        lambda s=semivalue: exact(semivalue=s),
     )
 case("monte carlo/all coalitions", lambda: monte_carlo(stop=max_utilities(1000)))
 case("monte carlo/zero", lambda: monte_carlo(empty="zero", stop=max_utilities(100)))
@@ -481,19 +485,26 @@ case(
     "monte carlo/merged",
     lambda: monte_carlo(stop=max_tasks(5)).merge(monte_carlo(stop=max_tasks(6), random_state=4)),
 )
-case("exact/cv", lambda: fit("ExactValuer", BLOCKS_CV, model=tree(), cv=2))
+case("exact/cv", lambda: exact(BLOCKS_CV, cv=2))
 case(
     "exact/numeric",
-    lambda: fit(
-        "ExactValuer",
+    lambda: exact(
         NUMERIC | {"row_groups": np.arange(80) % 3, "column_groups": np.arange(6) % 3},
         model=DecisionTreeRegressor(max_depth=3, random_state=0),
     ),
 )
-case("leave one out/blocks", lambda: fit("LeaveOneOutValuer", BLOCKS, model=tree()))
+case(
+    "leave one out/blocks",
+    lambda: fit("ModelValuer", BLOCKS, model=tree(), semivalue=cw.LeaveOneOut()),
+)
 case(
     "leave one out/logistic",
-    lambda: fit("LeaveOneOutValuer", BLOCKS, model=LogisticRegression(max_iter=200)),
+    lambda: fit(
+        "ModelValuer",
+        BLOCKS,
+        model=LogisticRegression(max_iter=200),
+        semivalue=cw.LeaveOneOut(),
+    ),
 )
 case(
     "flattened/blocks",
@@ -546,7 +557,7 @@ def table_game() -> Any:
 
 for semivalue_name, semivalue in SEMIVALUES.items():
     both = {"semivalue": semivalue}
-    case(f"game/exact, {semivalue_name}", lambda b=both: play(table_game(), **b))
+    case(f"game/exact, {semivalue_name}", lambda b=both: play(table_game(), estimator="exact", **b))
     for estimator_name, estimator in ESTIMATORS.items():
         if semivalue_name != "shapley" and estimator_name != "gaussian process":
             continue
@@ -646,7 +657,7 @@ WORK = {
     "knn": lambda run, _: knn(WIDE, sampler=SAMPLERS["permutation"], n_passes=3, **run),
     "knn bins": lambda run, _: knn(MIXED, ranking=bins(8), **run),
     "monte carlo": lambda run, _: monte_carlo(stop=max_tasks(6), **run),
-    "exact": lambda run, _: fit("ExactValuer", BLOCKS, model=tree(), **run),
+    "exact": lambda run, _: exact(**run),
     "out of bag": lambda run, _: fit("OutOfBagValuer", MIXED_CV, n_trees=30, random_state=0, **run),
     "shards": lambda run, folder: value_shards(folder, **SHARDED["sampled"], **run),
 }
@@ -845,7 +856,7 @@ def _(folder: Path) -> Any:
 @in_folder("payouts/blocks")
 def _(folder: Path) -> Any:
     owners = block_owners()
-    valuation = fit("ExactValuer", BLOCKS | {"owners": owners}, model=tree())
+    valuation = exact(BLOCKS | {"owners": owners})
     return arrays_of_payout(split(valuation, owners, amount="999.99", game="blocks"))
 
 

@@ -120,10 +120,12 @@ def estimator(name, n_utilities):
 def exact_valuer():
     from sklearn.naive_bayes import GaussianNB
 
-    from cellworth import ExactValuer
+    from cellworth import ModelValuer
 
     groups = {"row_groups": np.arange(600) % 3, "column_groups": np.arange(14) % 3}
-    return lambda: ExactValuer(GaussianNB(), runtime=quiet()).fit(**table(), **groups)
+    return lambda: ModelValuer(GaussianNB(), runtime=quiet(), estimator="exact").fit(
+        **table(), **groups
+    )
 
 
 def out_of_bag():
@@ -208,7 +210,7 @@ PIECES: dict[str, Callable[[], Callable[[], object]]] = {
     "QuadratureSampler": sampler("QuadratureSampler", 56),
     "AntitheticPermutations": estimator("AntitheticPermutations", 600),
     "GaussianProcess": estimator("GaussianProcess", 200),
-    "ExactValuer": exact_valuer,
+    "ModelValuer, exact": exact_valuer,
     "OutOfBagValuer": out_of_bag,
     "audit": audit,
     "suspect_cells": suspects,

@@ -12,7 +12,7 @@ from matplotlib import pyplot
 from sklearn.datasets import load_wine
 from sklearn.naive_bayes import GaussianNB
 
-from cellworth import ExactValuer, MonteCarloValuer, Runtime
+from cellworth import ModelValuer, Runtime
 from cellworth.runtime import MaxUtilities, MemoryCache, Serial
 from cellworth.sampling import Banzhaf, Shapley
 
@@ -27,7 +27,9 @@ semivalues = {"Shapley": Shapley(), "Banzhaf": Banzhaf()}
 # Exact values of 20 blocks from all 512 coalitions. Only Shapley values add up.
 
 exact = {
-    name: ExactValuer(GaussianNB(), semivalue=semivalue, runtime=shared).fit(**data).valuation_
+    name: ModelValuer(GaussianNB(), semivalue=semivalue, runtime=shared, estimator="exact")
+    .fit(**data)
+    .valuation_
     for name, semivalue in semivalues.items()
 }
 for name, valuation in exact.items():
@@ -45,7 +47,7 @@ figure, panels = pyplot.subplots(
 for ax, (name, semivalue) in zip(panels, semivalues.items(), strict=True):
     truth = exact[name].values.ravel()
     runs = [
-        MonteCarloValuer(
+        ModelValuer(
             GaussianNB(), semivalue=semivalue, stop=MaxUtilities(200), random_state=seed,
             runtime=shared,
         ).fit(**data).valuation_.values.ravel()

@@ -11,7 +11,7 @@ from lightgbm import LGBMClassifier
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
-from cellworth import ExactValuer, Runtime, plots
+from cellworth import ModelValuer, Runtime, plots
 from cellworth.runtime import Serial
 
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
@@ -33,7 +33,9 @@ y[clinics == "clinic 3"] = rng.permutation(y[clinics == "clinic 3"])
 model = LGBMClassifier(
     n_estimators=10, num_leaves=7, min_child_samples=5, n_jobs=1, verbose=-1, random_state=0
 )
-valuer = ExactValuer(model, scoring="neg_log_loss", runtime=Runtime(Serial(), progress=False))
+valuer = ModelValuer(
+    model, scoring="neg_log_loss", runtime=Runtime(Serial(), progress=False), estimator="exact"
+)
 data = {"X": X, "y": y, "X_val": X_val, "y_val": y_val}
 data |= {"row_groups": clinics, "column_groups": parts}
 print(valuer.plan(**data))

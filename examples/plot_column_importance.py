@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.inspection import permutation_importance
 from sklearn.model_selection import train_test_split
 
-from cellworth import ExactValuer, Runtime
+from cellworth import ModelValuer, Runtime
 from cellworth.runtime import Serial
 
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
@@ -38,7 +38,9 @@ permuted = permutation_importance(trained, X_val, y_val, scoring="neg_log_loss",
 # %%
 # Values of columns: a model is trained on every coalition of columns and of two halves of the rows.
 
-valuer = ExactValuer(model, scoring="neg_log_loss", runtime=Runtime(Serial(), progress=False))
+valuer = ModelValuer(
+    model, scoring="neg_log_loss", runtime=Runtime(Serial(), progress=False), estimator="exact"
+)
 validation = {"X_val": X_val, "y_val": y_val}
 valuation = valuer.fit(X, y, **validation, row_groups=np.arange(250) % 2).valuation_
 

@@ -13,7 +13,7 @@ from matplotlib import pyplot
 from sklearn.datasets import load_wine
 from sklearn.naive_bayes import GaussianNB
 
-from cellworth import ExactValuer, MonteCarloValuer, Runtime, plots
+from cellworth import ModelValuer, Runtime, plots
 from cellworth.runtime import MaxTasks, MemoryCache, Serial
 from cellworth.sampling import PlainPermutations
 
@@ -25,13 +25,13 @@ shared = Runtime(cache=MemoryCache(), executor=Serial(), progress=False)
 # %%
 # ``plan`` times a few fits and estimates the cost.
 
-print(ExactValuer(GaussianNB(), runtime=shared).plan(**data))
+print(ModelValuer(GaussianNB(), runtime=shared, estimator="exact").plan(**data))
 
 # %%
 # A run reports its progress after every round, here twelve tasks.
 
 history = []
-valuer = MonteCarloValuer(
+valuer = ModelValuer(
     GaussianNB(),
     stop=MaxTasks(160),
     random_state=0,
@@ -57,7 +57,7 @@ for ax, rounds, title in zip(axes, (history, paper), ("antithetic", "plain"), st
 # %%
 # Compare both estimates with the exact values, from the same cache.
 
-exact = ExactValuer(GaussianNB(), runtime=shared).fit(**data).valuation_
+exact = ModelValuer(GaussianNB(), runtime=shared, estimator="exact").fit(**data).valuation_
 for name, estimate in (("antithetic", valuation), ("plain", valuer.valuation_)):
     off = np.sqrt(np.mean((estimate.values - exact.values) ** 2))
     print(f"{name:10} permutations: RMSE {off:.4f}")

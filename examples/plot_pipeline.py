@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from cellworth import ExactValuer, Runtime, plots
+from cellworth import ModelValuer, Runtime, plots
 from cellworth.data import load_adult
 from cellworth.runtime import Serial
 
@@ -42,7 +42,9 @@ groups = {
     "capital": ["capital_gain", "capital_loss"],
 }
 ages = ["below 30" if age < 30 else "30 to 44" if age < 45 else "45 and older" for age in X["age"]]
-valuer = ExactValuer(model, scoring="neg_log_loss", runtime=Runtime(Serial(), progress=False))
+valuer = ModelValuer(
+    model, scoring="neg_log_loss", runtime=Runtime(Serial(), progress=False), estimator="exact"
+)
 data = {"X": X, "y": y, "X_val": X_val, "y_val": y_val}
 valuation = valuer.fit(**data, row_groups=ages, column_groups=groups).valuation_
 print(valuation)

@@ -29,7 +29,7 @@ from cellworth import Runtime
 from cellworth.games import ModelGame
 from cellworth.games.fitting import for_columns
 from cellworth.runtime import Serial
-from cellworth.valuers.model_valuers import exact_valuation
+from cellworth.valuers.model_valuer import value_coalitions
 from cellworth.valuers.settings import Settings
 from experiments import tables
 from experiments.frame import Row, Tables, log
@@ -118,7 +118,7 @@ def compare_without_errors(scoring: Any, n_rows: int, rounds: int) -> Row:
     settings = Settings.of(runtime=Runtime(Serial(), progress=False))
 
     def value(given: Any) -> Callable[[], object]:
-        return lambda: exact_valuation(given, game.blocks, settings, max_utilities=2**20)
+        return lambda: value_coalitions(given, game.blocks, settings, estimator="exact")
 
     times = [(spend(value(Plain(game))), spend(value(game))) for _ in range(rounds)]
     without, with_errors = np.min(times, axis=0)

@@ -6,7 +6,7 @@
 A game of 4 x 4 blocks is scored on a population of 20,000 validation rows: its values are the
 ground truth. Each repetition draws 300 of these rows and values the same game on them alone. No
 model is fitted twice: predictions of all coalitions for all rows are looked up. Everything else,
-from scores to errors, is done by ``ExactValuer`` and ``MonteCarloValuer``.
+from scores to errors, is done by ``ModelValuer``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cellworth.games.scoring import Recorded, ValidationScorer, row_scores
 from cellworth.runtime import MaxTasks, MaxUtilities, Serial, TargetPrecision
 from cellworth.sampling import DetailedUtility
 from cellworth.sampling.moments import WIDTH_95
-from cellworth.valuers.model_valuers import exact_valuation, monte_carlo_valuation
+from cellworth.valuers.model_valuer import value_coalitions
 from cellworth.valuers.settings import Settings
 from experiments.frame import Mean, Tables, log
 
@@ -173,13 +173,9 @@ class Population:
     def valuation(self, rows: Any, *, stop: Any = None, seed: int = 0) -> Any:
         """Value the game scored on these rows: exactly, or until a stopping rule is met."""
         game = Sampled.on(self, rows)
-        if stop is None:
-            return exact_valuation(
-                game, self.blocks, SETTINGS, max_utilities=2**20, holdings=self.holdings
-            )
-        return monte_carlo_valuation(
-            game, self.blocks, SETTINGS, estimator=None, stop=stop, seed=seed,
-            holdings=self.holdings,
+        return value_coalitions(
+            game, self.blocks, SETTINGS, estimator="exact" if stop is None else None, stop=stop,
+            random_state=seed, holdings=self.holdings,
         )  # fmt: skip
 
 

@@ -4,7 +4,7 @@
 
 Flags: --seconds 2 (of CPU time of the plain loops), --rounds 2. Needs Dask and Ray.
 
-The work is kernel calls (KNNValuer) or fits of a model (MonteCarloValuer). The bare version makes
+The work is kernel calls (KNNValuer) or fits of a model (ModelValuer). The bare version makes
 the same calls in plain loops, one per core: threads for kernels, forked processes for models. It
 writes and folds nothing. The others are complete fits with a checkpoint. All take turns, and the
 least CPU time of each counts: that of this process and of all processes that it started, workers
@@ -27,7 +27,7 @@ from sklearn.datasets import make_classification
 from sklearn.tree import DecisionTreeClassifier
 from threadpoolctl import threadpool_limits
 
-from cellworth import KNNValuer, MonteCarloValuer, Runtime
+from cellworth import KNNValuer, ModelValuer, Runtime
 from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Threads
 from cellworth.sampling import LeverageSampler
 from cellworth.sampling.samplers import PermutationTasks
@@ -96,7 +96,7 @@ class Fits:
 
     def valuer(self, executor=None, checkpoint=None):
         model = DecisionTreeClassifier(max_depth=6, random_state=0)
-        return MonteCarloValuer(
+        return ModelValuer(
             model,
             stop=MaxTasks(self.n_tasks),
             random_state=0,
@@ -187,7 +187,7 @@ def run(seconds: float = 2.0, rounds: int = 2, clusters: int = 1) -> Tables:
             spend_on_fit(Fits(n_tasks=1), executor)
         jobs = {
             "kernel calls (KNNValuer)": (Neighbours(), {"Threads(2)": Threads(2), **elsewhere}),
-            "fits of a tree (MonteCarloValuer)": (Fits(), elsewhere),
+            "fits of a tree (ModelValuer)": (Fits(), elsewhere),
         }
         found: dict[str, Row] = {}
         for title, (job, executors) in jobs.items():

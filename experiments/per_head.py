@@ -18,7 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cellworth import ExactValuer, KNNValuer, Runtime
+from cellworth import KNNValuer, ModelValuer, Runtime
 from experiments.frame import Tables, log, means
 from experiments.tables import Table, draw_samples, load
 
@@ -32,7 +32,8 @@ def shares_of_blocks(train: Table, val: Table, owners: np.ndarray) -> pd.Series:
     """Return the shares of owners whose rows join a coalition together."""
     model = make_pipeline(StandardScaler(), KNeighborsClassifier(5))
     columns = dict.fromkeys(train.X.columns, "all")
-    valuer = ExactValuer(model, scoring="balanced_accuracy", runtime=Runtime(progress=False)).fit(
+    settings = {"scoring": "balanced_accuracy", "runtime": Runtime(progress=False)}
+    valuer = ModelValuer(model, estimator="exact", **settings).fit(
         train.X, train.y, X_val=val.X, y_val=val.y, row_groups=owners,
         column_groups={"all": list(columns)},
     )  # fmt: skip

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, Runtime
+from cellworth import ModelValuer, Runtime
 from cellworth.runtime import Serial
 from cellworth.sampling.moments import WIDTH_95
 from experiments.frame import Mean, Tables
@@ -49,7 +49,8 @@ def run(data: Path, samples: int = 3) -> Tables:
     found = []
     for sample in range(samples):
         validation = rest[sample * N_VALIDATION : (sample + 1) * N_VALIDATION]
-        valuer = ExactValuer(model, runtime=Runtime(executor=Serial(), progress=False)).fit(
+        runtime = Runtime(executor=Serial(), progress=False)
+        valuer = ModelValuer(model, estimator="exact", runtime=runtime).fit(
             X[train], y[train], X_val=X[validation], y_val=y[validation], row_groups=sources,
             column_groups=["all"] * len(COLUMNS),
         )  # fmt: skip

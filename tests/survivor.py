@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 import ray_clusters
-from cellworth import KNNValuer, MonteCarloValuer, Runtime
+from cellworth import KNNValuer, ModelValuer, Runtime
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Serial, Threads, checkpoint
 from cellworth.sampling import PermutationSampler, PlainPermutations
@@ -95,9 +95,7 @@ def knn(log, *, stop, seconds=SECONDS_PER_TASK, cv=N_FOLDS, **given):
 def monte_carlo(log, *, stop, seconds=SECONDS_PER_FIT, **given):
     """Value 12 x 2 blocks of a table; a task is a grid of them."""
     model = NearestMean(str(log), seconds)
-    valuer = MonteCarloValuer(
-        model, estimator=PlainPermutations(), stop=stop, random_state=5, **given
-    )
+    valuer = ModelValuer(model, estimator=PlainPermutations(), stop=stop, random_state=5, **given)
     X, y = table()
     groups = {
         "row_groups": np.arange(len(X)) % N_ROW_GROUPS,

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, LeaveOneOutValuer, OutOfBagValuer, value_game
+from cellworth import ModelValuer, OutOfBagValuer, value_game
 from cellworth.data import Blocks
 from cellworth.games import ModelGame, TableGame
 from cellworth.games.flattened import FlattenedGame
@@ -50,7 +50,7 @@ def both(model, X, y):
 
 
 def leave_one_out(X, y, scoring):
-    valuer = LeaveOneOutValuer(Summary(), scoring=scoring, empty="zero")
+    valuer = ModelValuer(Summary(), scoring=scoring, empty="zero", semivalue=LeaveOneOut())
     return valuer.fit(X, y, X_val=X, y_val=y).values_
 
 
@@ -66,11 +66,11 @@ def random(X, y, scoring):
 
 
 VALUES = {
-    "LeaveOneOutValuer": leave_one_out,
+    "LeaveOneOut": leave_one_out,
     "FlattenedValuer": value_flattened,
     "RandomValuer": random,
 }
-ROW_VALUES = {"LeaveOneOutValuer": LeaveOneOut()}
+ROW_VALUES = {"LeaveOneOut": LeaveOneOut()}
 
 
 def max_difference(one, other):
@@ -144,7 +144,7 @@ def out_of_bag(X=CELLS, y=LABELS, n_trees=400, **settings):
 
 
 def tree_values():
-    valuer = ExactValuer(DecisionTreeClassifier())
+    valuer = ModelValuer(DecisionTreeClassifier(), estimator="exact")
     return valuer.fit(CELLS, LABELS, X_val=CELLS, y_val=LABELS)
 
 

@@ -18,22 +18,22 @@ PACKAGE = ROOT / "src" / "cellworth"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
-    "cellworth": 47,
-    "cli": 3069,
+    "cellworth": 45,
+    "cli": 3062,
     "data": 3284,
     "diagnostics": 2347,
     "findings": 2194,
     "games": 1120,
     "knn": 4642,
-    "payouts": 3958,
+    "payouts": 3956,
     "plots": 1042,
     "report": 1203,
     "runtime": 2860,
-    "sampling": 1841,
+    "sampling": 1825,
     "valuation": 1746,
-    "valuers": 3579,
+    "valuers": 3500,
 }
-MAX_CODE_LINES_IN_ALL = 32_932
+MAX_CODE_LINES_IN_ALL = 32_826
 
 
 def _repeated(names: list[str]) -> set[str]:

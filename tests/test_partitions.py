@@ -12,15 +12,7 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    ExactValuer,
-    KNNValuer,
-    LeaveOneOutValuer,
-    MonteCarloValuer,
-    OutOfBagValuer,
-    Runtime,
-    load,
-)
+from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Runtime, load
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.runtime import (
     MaxSeconds,
@@ -33,7 +25,7 @@ from cellworth.runtime import (
     Threads,
     merge,
 )
-from cellworth.sampling import GaussianProcess, PermutationSampler
+from cellworth.sampling import GaussianProcess, LeaveOneOut, PermutationSampler
 from cellworth.valuers import FlattenedValuer
 from cellworth.valuers import utilities as bookkeeping
 from cellworth.valuers.out_of_bag import OutOfBagScores
@@ -64,23 +56,23 @@ SEED = {"random_state": 3}
 
 # What is valued, on which table.
 VALUERS = {
-    "exact": (ExactValuer, {"model": model()}, BLOCKS),
+    "exact": (ModelValuer, {"model": model(), "estimator": "exact"}, BLOCKS),
     "monte carlo, tasks": (
-        MonteCarloValuer,
+        ModelValuer,
         {"model": model(), "stop": MaxTasks(7)} | SEED,
         BLOCKS,
     ),
     "monte carlo, utilities": (
-        MonteCarloValuer,
+        ModelValuer,
         {"model": model(), "stop": MaxUtilities(40)} | SEED,
         BLOCKS,
     ),
     "gaussian process": (
-        MonteCarloValuer,
+        ModelValuer,
         {"model": model(), "stop": MaxUtilities(40), "estimator": GaussianProcess()} | SEED,
         BLOCKS,
     ),
-    "leave one out": (LeaveOneOutValuer, {"model": model()}, BLOCKS),
+    "leave one out": (ModelValuer, {"model": model(), "semivalue": LeaveOneOut()}, BLOCKS),
     "flattened": (FlattenedValuer, {"model": model(), "stop": MaxTasks(7)} | SEED, BLOCKS),
     "out of bag": (OutOfBagValuer, {"model": model(), "n_trees": 75} | SEED, ALL),
     "out of bag, contrast": (
@@ -98,7 +90,7 @@ VALUERS = {
 # Shards do all that the limit allows; the final fit folds as much as the other rule asks for.
 EARLY = {
     "monte carlo, early": (
-        MonteCarloValuer,
+        ModelValuer,
         {"model": model(), "stop": MaxTasks(60) | TargetStandardError(0.05)} | SEED,
         BLOCKS,
     ),
@@ -272,7 +264,7 @@ import sys, time
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 from cellworth.runtime import MaxTasks, Serial
-from cellworth import MonteCarloValuer, Runtime
+from cellworth import ModelValuer, Runtime
 
 folder, *places = sys.argv[1:]
 
@@ -289,7 +281,7 @@ table = np.load(folder + ".npz")
 for place in places:
     partition = None if place == "all" else (int(place), 2)
     Slow.fits = 0
-    valuer = MonteCarloValuer(Slow(), stop=MaxTasks(9), random_state=0,
+    valuer = ModelValuer(Slow(), stop=MaxTasks(9), random_state=0,
                               runtime=Runtime(Serial(), folder, partition)).fit(**table)
     print("done", Slow.fits, flush=True)
 valuer.valuation_.save(folder + "-saved") if partition is None else None
@@ -315,7 +307,7 @@ def fits(running):
 
 def in_one_process():
     Tree.fits = 0
-    valuer = MonteCarloValuer(
+    valuer = ModelValuer(
         Tree(), stop=MaxTasks(9), random_state=0, runtime=Runtime(executor=Serial())
     )
     return bits(valuer.fit(**TABLE).valuation_), Tree.fits
@@ -539,14 +531,14 @@ def test_a_partition_of_fits_keeps_a_deadline(tmp_path):
 
     def valuer(stop, **where):
         runtime = Runtime(checkpoint=tmp_path, **where)
-        return MonteCarloValuer(Sleepy(), stop=stop, random_state=0, runtime=runtime)
+        return ModelValuer(Sleepy(), stop=stop, random_state=0, runtime=runtime)
 
     began = time.perf_counter()
     rule = MaxTasks(4) | MaxSeconds(0.5)
     valuer(rule, partition=(0, 1), executor=Threads(2)).fit(X, y, X_val=X, y_val=y, **groups)
     assert time.perf_counter() - began < 3.0
     joined = valuer(MaxTasks(4)).fit(X, y, X_val=X, y_val=y, **groups)
-    plain = MonteCarloValuer(
+    plain = ModelValuer(
         Sleepy(), stop=MaxTasks(4), random_state=0, runtime=Runtime(executor=Serial())
     )
     assert bits(joined.valuation_) == bits(plain.fit(X, y, X_val=X, y_val=y, **groups).valuation_)

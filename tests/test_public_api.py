@@ -21,19 +21,10 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import cellworth
 import words
-from cellworth import (
-    ExactValuer,
-    KNNValuer,
-    LeaveOneOutValuer,
-    MonteCarloValuer,
-    OutOfBagValuer,
-    Runtime,
-    Valuation,
-    games,
-)
+from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Runtime, Valuation, games
 from cellworth.cli.commands import main
 from cellworth.runtime import MaxTasks, Serial
-from cellworth.sampling import PermutationSampler
+from cellworth.sampling import LeaveOneOut, PermutationSampler
 from cellworth.valuers import FlattenedValuer, RandomValuer
 
 DOOR = sorted(cellworth.__all__)
@@ -56,10 +47,8 @@ def test_every_result_has_a_view_for_notebooks():
 def test_the_door_has_these_names():
     assert DOOR == [
         "DataWarning",
-        "ExactValuer",
         "KNNValuer",
-        "LeaveOneOutValuer",
-        "MonteCarloValuer",
+        "ModelValuer",
         "OutOfBagValuer",
         "Owners",
         "Runtime",
@@ -254,12 +243,12 @@ class NotInstalled:
 
 sys.meta_path.insert(0, NotInstalled())
 from sklearn.linear_model import LogisticRegression
-from cellworth import KNNValuer, LeaveOneOutValuer, MonteCarloValuer, OutOfBagValuer
+from cellworth import KNNValuer, ModelValuer, OutOfBagValuer
 from cellworth.runtime import MaxTasks
 
 X, y = [[row, row % 3] for row in range(8)], [0, 1] * 4
-MonteCarloValuer(LogisticRegression(), stop=MaxTasks(2)).fit(X, y, X_val=X, y_val=y)
-LeaveOneOutValuer(LogisticRegression()).fit(X, y, X_val=X, y_val=y)
+ModelValuer(LogisticRegression(), stop=MaxTasks(2)).fit(X, y, X_val=X, y_val=y)
+ModelValuer(LogisticRegression(), semivalue=LeaveOneOut()).fit(X, y, X_val=X, y_val=y)
 OutOfBagValuer().fit(X, y)
 absent.remove("numba")
 KNNValuer(2).fit(X, y, X_val=X, y_val=y)
@@ -413,11 +402,7 @@ class TwoFoldKNNValuer(KNNValuer):
         return super().fit(X, y, cv=2)
 
 
-class TwoFoldMonteCarloValuer(TwoFolds, MonteCarloValuer):
-    pass
-
-
-class TwoFoldLeaveOneOutValuer(TwoFolds, LeaveOneOutValuer):
+class TwoFoldModelValuer(TwoFolds, ModelValuer):
     pass
 
 
@@ -429,8 +414,8 @@ class TwoFoldFlattenedValuer(TwoFolds, FlattenedValuer):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
-def test_scikit_learn_accepts_the_monte_carlo_valuer():
-    valuer = TwoFoldMonteCarloValuer(DummyRegressor(), stop=MaxTasks(1))
+def test_scikit_learn_accepts_the_model_valuer():
+    valuer = TwoFoldModelValuer(DummyRegressor(), stop=MaxTasks(1))
     results = outcomes(valuer)
     assert len(results) > 30
     assert complaints(results) == []
@@ -446,7 +431,9 @@ def test_scikit_learn_accepts_the_neighbour_valuer():
 
 
 BASELINES = [
-    pytest.param(TwoFoldLeaveOneOutValuer(DummyRegressor()), marks=pytest.mark.long),
+    pytest.param(
+        TwoFoldModelValuer(DummyRegressor(), semivalue=LeaveOneOut()), marks=pytest.mark.long
+    ),
     pytest.param(
         TwoFoldFlattenedValuer(DummyRegressor(), stop=MaxTasks(1)), marks=pytest.mark.long
     ),
@@ -464,67 +451,3 @@ def test_scikit_learn_accepts_the_baselines(valuer):
     results = outcomes(valuer)
     assert len(results) > 30
     assert complaints(results) == []
-
-
-class GroupedExactValuer(ExactValuer):
-    """Cuts the tables of scikit-learn's checks into 3 x 2 groups, which exact values can bear."""
-
-    def fit(self, X, y):
-        shape = getattr(X, "shape", None) or np.shape(X)
-        if len(shape) != 2 or 0 in shape:
-            return super().fit(X, y, cv=2)
-        groups = np.arange(shape[0]) % 3, np.arange(shape[1]) % 2
-        return super().fit(X, y, cv=2, row_groups=groups[0], column_groups=groups[1])
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
-def test_scikit_learn_accepts_the_exact_valuer_on_tables_that_are_cut_into_groups():
-    assert complaints(outcomes(GroupedExactValuer(DummyRegressor()))) == []
-
-
-TOO_LARGE = "single cells of this table have more coalitions than can be looked at"
-TOO_LARGE_CHECKS = (
-    "check_fit_score_takes_y",
-    "check_estimators_overwrite_params",
-    "check_dont_overwrite_parameters",
-    "check_estimators_fit_returns_self",
-    "check_readonly_memmap_input",
-    "check_n_features_in_after_fitting",
-    "check_positive_only_tag_during_fit",
-    "check_estimators_dtypes",
-    "check_dtype_object",
-    "check_pipeline_consistency",
-    "check_estimators_pickle",
-    "check_f_contiguous_array_estimator",
-    "check_methods_sample_order_invariance",
-    "check_methods_subset_invariance",
-    "check_fit2d_1feature",
-    "check_dict_unchanged",
-    "check_fit_idempotent",
-    "check_fit_check_is_fitted",
-    "check_n_features_in",
-    "check_fit2d_predict1d",
-    "check_sample_weights_pandas_series",
-    "check_sample_weights_not_an_array",
-    "check_sample_weights_list",
-    "check_sample_weights_shape",
-    "check_sample_weights_not_overwritten",
-    "check_sample_weight_equivalence_on_dense_data",
-)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
-def test_scikit_learns_checks_of_the_exact_valuer_fail_only_where_the_table_is_too_large():
-    valuer = ExactValuer(DummyRegressor(), max_utilities=2**10)
-    expected = dict.fromkeys(TOO_LARGE_CHECKS, TOO_LARGE)
-    results = outcomes(valuer, expected_failed_checks=expected)
-    assert complaints(results) == []
-    for result in results:
-        if result["status"] == "xfail":
-            error = result["exception"]
-            errors = [error, error.__cause__, error.__context__]
-            assert any("exact values of" in str(error) for error in errors), result

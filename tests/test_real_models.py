@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from threadpoolctl import threadpool_limits
 
-from cellworth import MonteCarloValuer, Runtime
+from cellworth import ModelValuer, Runtime
 from cellworth.games import FailedUtility, ModelGame
 from cellworth.runtime import MaxTasks, Processes, Threads
 from matrices import rarely
@@ -205,7 +205,7 @@ def raise_on_few_rows(X):
 )
 def test_a_library_values_the_census(name):
     make, prepare = MODELS[name]
-    valuer = MonteCarloValuer(make(), stop=MaxTasks(1), random_state=0)
+    valuer = ModelValuer(make(), stop=MaxTasks(1), random_state=0)
     first = valuer.fit(**data(prepare)).valuation_
     assert first.shape == (8, 6)
     assert np.isfinite(first.values).all()
@@ -227,7 +227,7 @@ def test_a_library_values_the_census(name):
 def test_what_a_library_refuses_is_counted_and_shown(name):
     make, prepare = MODELS[name]
     model = make_pipeline(FunctionTransformer(raise_on_few_rows), make())
-    valuer = MonteCarloValuer(model, stop=MaxTasks(1), random_state=0)
+    valuer = ModelValuer(model, stop=MaxTasks(1), random_state=0)
     with pytest.warns(UserWarning, match="utilities failed"):
         tally = valuer.fit(**data(prepare)).valuation_.provenance.tally
     # One group of rows in each of two opposite orders, with each of the six prefixes of columns.
@@ -311,7 +311,7 @@ def test_a_regressor_of_a_library_is_valued(name, library_of_tables):
     if library_of_tables == "pandas":
         X = pd.DataFrame(X, columns=["acid", "ash", "alkaline", "magnesium"])
     take = X.iloc if library_of_tables == "pandas" else X
-    valuer = MonteCarloValuer(REGRESSORS[name](), stop=MaxTasks(2), random_state=0)
+    valuer = ModelValuer(REGRESSORS[name](), stop=MaxTasks(2), random_state=0)
     valuer.fit(
         take[TRAIN], y[TRAIN], X_val=take[VAL], y_val=y[VAL], row_groups=np.arange(100) % 4,
         sample_weight=np.arange(100) % 3,
@@ -351,7 +351,7 @@ def test_a_networks_values_do_not_depend_on_who_else_draws_random_numbers():
     for executor in (None, Threads(2), Processes(2)):
         torch.manual_seed(len(values))
         before = torch.random.get_rng_state()
-        valuer = MonteCarloValuer(
+        valuer = ModelValuer(
             network(3),
             scoring="neg_log_loss",
             stop=MaxTasks(3),

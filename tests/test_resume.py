@@ -13,17 +13,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    ExactValuer,
-    LeaveOneOutValuer,
-    MonteCarloValuer,
-    OutOfBagValuer,
-    Runtime,
-    load,
-    value_game,
-)
+from cellworth import ModelValuer, OutOfBagValuer, Runtime, load, value_game
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, MemoryCheckpoint, Processes, Ray, Serial, Threads
+from cellworth.sampling import LeaveOneOut
 from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers import FlattenedValuer
 
@@ -73,7 +66,7 @@ MODELS = {
 @pytest.fixture(scope="module", params=MODELS)
 def model_and_reference(request, wine):
     model = MODELS[request.param]
-    valuer = MonteCarloValuer(
+    valuer = ModelValuer(
         model, stop=MaxTasks(12), random_state=3, runtime=Runtime(executor=Serial())
     )
     return model, valuer.fit(**wine).valuation_
@@ -83,7 +76,7 @@ def model_and_reference(request, wine):
 @pytest.mark.parametrize("executor", EXECUTORS, ids=repr, indirect=True)
 def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executor):
     model, reference = model_and_reference
-    valuer = MonteCarloValuer(
+    valuer = ModelValuer(
         model, stop=MaxTasks(12), random_state=3, runtime=Runtime(executor=executor)
     )
     assert_same_bits(valuer.fit(**wine).valuation_, reference)
@@ -91,18 +84,18 @@ def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executo
 
 @pytest.fixture(scope="module")
 def exact_reference(wine):
-    return ExactValuer(MODELS["tree"]).fit(**wine).valuation_
+    return ModelValuer(MODELS["tree"], estimator="exact").fit(**wine).valuation_
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", EXECUTORS, ids=repr, indirect=True)
 def test_exact_values_are_the_same_bits_everywhere(wine, exact_reference, executor):
-    valuer = ExactValuer(MODELS["tree"], runtime=Runtime(executor=executor))
+    valuer = ModelValuer(MODELS["tree"], runtime=Runtime(executor=executor), estimator="exact")
     assert_same_bits(valuer.fit(**wine).valuation_, exact_reference)
 
 
 BASELINES = {
-    "leave one out": lambda **given: LeaveOneOutValuer(MODELS["tree"], **given),
+    "leave one out": lambda **given: ModelValuer(MODELS["tree"], **given, semivalue=LeaveOneOut()),
     "flattened": lambda **given: FlattenedValuer(
         MODELS["tree"], stop=MaxTasks(9), random_state=3, **given
     ),

@@ -12,15 +12,7 @@ from sklearn.model_selection import GroupKFold
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    ExactValuer,
-    KNNValuer,
-    LeaveOneOutValuer,
-    MonteCarloValuer,
-    OutOfBagValuer,
-    Runtime,
-    value_game,
-)
+from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Runtime, value_game
 from cellworth.data import Blocks
 from cellworth.games import ModelGame, TableGame
 from cellworth.knn import KNNGame
@@ -40,6 +32,7 @@ from cellworth.sampling import (
     Beta,
     ExhaustiveSampler,
     GaussianProcess,
+    LeaveOneOut,
     LeverageSampler,
     PermutationSampler,
     QuadratureSampler,
@@ -55,7 +48,7 @@ GAME = TableGame(np.zeros((4, 4)))
 
 
 def fit(model=None, **changed):
-    return ExactValuer(model or DecisionTreeClassifier()).fit(**(GOOD | changed))
+    return ModelValuer(model or DecisionTreeClassifier(), estimator="exact").fit(**(GOOD | changed))
 
 
 def fit_regressor(**changed):
@@ -64,11 +57,11 @@ def fit_regressor(**changed):
 
 
 def fit_with(**settings):
-    return ExactValuer(DecisionTreeClassifier(), **settings).fit(**GOOD)
+    return ModelValuer(DecisionTreeClassifier(), **settings, estimator="exact").fit(**GOOD)
 
 
 def monte_carlo(**settings):
-    return MonteCarloValuer(DecisionTreeClassifier(), **settings).fit(**GOOD)
+    return ModelValuer(DecisionTreeClassifier(), **settings).fit(**GOOD)
 
 
 def value_flattened(model=None, **settings):
@@ -261,19 +254,23 @@ MISTAKES = {
         ["2 columns of X, got 1", "same columns"],
     ),
     "cv beyond the rows": (
-        lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=9),
+        lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(X, Y, cv=9),
         ["cv=9", "n_samples=4", "give X_val and y_val"],
     ),
     "cv without folds": (
-        lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=[]),
+        lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(X, Y, cv=[]),
         ["at least one fold", "0 folds came", "a splitter"],
     ),
     "cv beyond the table": (
-        lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=[([0, 1], [2, 9])]),
+        lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(
+            X, Y, cv=[([0, 1], [2, 9])]
+        ),
         ["positions from 0 to 3", "got 2 to 9"],
     ),
     "cv that scores a row on itself": (
-        lambda: ExactValuer(DecisionTreeClassifier()).fit(X, Y, cv=[([0, 1, 2], [2, 3])]),
+        lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(
+            X, Y, cv=[([0, 1, 2], [2, 3])]
+        ),
         ["separate training and validation rows", "separate positions"],
     ),
     # groups
@@ -336,9 +333,12 @@ MISTAKES = {
     ),
     "row_groups is a number": (lambda: fit(row_groups=3), ["got 3", "one label per row"]),
     # the model and its score
-    "no model": (lambda: ExactValuer().fit(X, Y), ["got None", "DecisionTreeClassifier()"]),
+    "no model": (
+        lambda: ModelValuer(estimator="exact").fit(X, Y),
+        ["got None", "DecisionTreeClassifier()"],
+    ),
     "a class for a model": (
-        lambda: ExactValuer(DecisionTreeClassifier).fit(X, Y),
+        lambda: ModelValuer(DecisionTreeClassifier, estimator="exact").fit(X, Y),
         ["the class DecisionTreeClassifier", "DecisionTreeClassifier()"],
     ),
     "a model that neither classifies nor regresses": (
@@ -503,10 +503,10 @@ MISTAKES = {
     "text for a seed": (lambda: monte_carlo(random_state="x"), ["'x'", "integer"]),
     # games
     "absurdly many coalitions": (
-        lambda: ExactValuer(DecisionTreeClassifier()).fit(
+        lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(
             np.arange(60.0).reshape(30, 2), [0, 1] * 15
         ),
-        ["2^32", "row_groups", "MonteCarloValuer", "stop=MaxUtilities", "max_utilities"],
+        ["3,221,225,469", "row_groups", "column_groups", "stop=MaxUtilities"],
     ),
     "a table of the wrong size": (lambda: TableGame(np.zeros((3, 4))), ["(3, 4)", "2^n_rows"]),
     "a table with NaN": (lambda: TableGame([[0, 0], [0, np.nan]]), ["NaN", "finite"]),
@@ -526,10 +526,6 @@ MISTAKES = {
     "a utility of None": (
         lambda: value_game(Silent(), (2, 2)),
         ["None of type NoneType", "must return a number"],
-    ),
-    "a limit in words": (
-        lambda: ExactValuer(DecisionTreeClassifier(), max_utilities="all").fit(**GOOD),
-        ["max_utilities is 'all'", "integer"],
     ),
     "no neighbours": (
         lambda: KNNGame(**GOOD, n_neighbors=0),
@@ -662,19 +658,19 @@ MISTAKES = {
     ),
     # baselines
     "leaving out without a model": (
-        lambda: LeaveOneOutValuer().fit(X, Y),
+        lambda: ModelValuer(semivalue=LeaveOneOut()).fit(X, Y),
         ["got None", "DecisionTreeClassifier()"],
     ),
     "leaving out where the model fails": (
-        lambda: LeaveOneOutValuer(DecisionTreeClassifier()).fit(
+        lambda: ModelValuer(DecisionTreeClassifier(), semivalue=LeaveOneOut()).fit(
             **(GOOD | {"X": X.assign(pay="high")})
         ),
         ["whole table", "could not convert", "Pipeline"],
     ),
     "leaving out in no place": (
-        lambda: LeaveOneOutValuer(DecisionTreeClassifier(), runtime=Runtime(executor=2)).fit(
-            **GOOD
-        ),
+        lambda: ModelValuer(
+            DecisionTreeClassifier(), runtime=Runtime(executor=2), semivalue=LeaveOneOut()
+        ).fit(**GOOD),
         ["executor must be", "got 2", "Threads(2)"],
     ),
     "cells without a model": (

@@ -10,10 +10,8 @@ import logging
 # Where each public name is defined, and the public subpackages.
 _MODULES = {
     "DataWarning": "valuers",
-    "ExactValuer": "valuers",
     "KNNValuer": "valuers",
-    "LeaveOneOutValuer": "valuers",
-    "MonteCarloValuer": "valuers",
+    "ModelValuer": "valuers",
     "OutOfBagValuer": "valuers",
     "Owners": "data",
     "Runtime": "runtime",

@@ -18,10 +18,8 @@ from cellworth.runtime import Runtime as Runtime
 from cellworth.valuation import Valuation as Valuation
 from cellworth.valuation import load as load
 from cellworth.valuers import DataWarning as DataWarning
-from cellworth.valuers import ExactValuer as ExactValuer
 from cellworth.valuers import KNNValuer as KNNValuer
-from cellworth.valuers import LeaveOneOutValuer as LeaveOneOutValuer
-from cellworth.valuers import MonteCarloValuer as MonteCarloValuer
+from cellworth.valuers import ModelValuer as ModelValuer
 from cellworth.valuers import OutOfBagValuer as OutOfBagValuer
 from cellworth.valuers import ShardedKNNValuer as ShardedKNNValuer
 from cellworth.valuers import value_game as value_game
@@ -29,10 +27,8 @@ from cellworth.valuers import value_game as value_game
 __version__: str
 __all__ = [
     "DataWarning",
-    "ExactValuer",
     "KNNValuer",
-    "LeaveOneOutValuer",
-    "MonteCarloValuer",
+    "ModelValuer",
     "OutOfBagValuer",
     "Owners",
     "Runtime",

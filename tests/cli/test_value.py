@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import DataWarning, ExactValuer, KNNValuer, load
+from cellworth import DataWarning, KNNValuer, ModelValuer, load
 from cellworth.cli.input_files import read_input
 from cellworth.cli.request import RunRequest
 from shell import TABLE, cellworth, fine
@@ -162,7 +162,7 @@ def test_a_model_of_the_users_own_is_valued_exactly_on_few_blocks(home, models):
     fine("value", *asked, "--model", "mymodels:make", "-o", "v")
     read = read_input("few.csv", target="label", row_id="name", drop=["town"])
     tree = DecisionTreeClassifier(random_state=0)
-    again = ExactValuer(tree).fit(read.X, read.y, cv=2).valuation_
+    again = ModelValuer(tree, estimator="exact").fit(read.X, read.y, cv=2).valuation_
     np.testing.assert_array_equal(load("v").values, again.values)
 
 

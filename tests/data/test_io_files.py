@@ -14,9 +14,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import cellworth
 from cellworth import (
-    ExactValuer,
     KNNValuer,
-    MonteCarloValuer,
+    ModelValuer,
     Owners,
     Runtime,
     ShardedKNNValuer,
@@ -260,14 +259,14 @@ LOCAL = {
 # Everything public that takes the address of an object store, too.
 ENTRIES = {
     "DirectoryCheckpoint": lambda at, here: DirectoryCheckpoint(at),
-    "ExactValuer.checkpoint": lambda at, here: ExactValuer(
-        MODEL, runtime=Runtime(checkpoint=at)
+    "exact values.checkpoint": lambda at, here: ModelValuer(
+        MODEL, runtime=Runtime(checkpoint=at), estimator="exact"
     ).fit(**DATA),
     "KNNValuer.checkpoint": lambda at, here: KNNValuer(
         1, runtime=Runtime(checkpoint=at), random_state=0
     ).fit(**DATA),
     "ShardedKNNValuer.checkpoint": lambda at, here: sharded(here, runtime=Runtime(checkpoint=at)),
-    "MonteCarloValuer.checkpoint": lambda at, here: MonteCarloValuer(
+    "ModelValuer.checkpoint": lambda at, here: ModelValuer(
         MODEL, runtime=Runtime(checkpoint=at), random_state=0
     ).fit(**DATA),
     "ShardedValuation.merge": lambda at, here: merged_in_shards(here, at),

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import MonteCarloValuer, ShardedTable
+from cellworth import ModelValuer, ShardedTable
 from cellworth.data.sharded_table import read_batches
 from sharded_tables import table_of_all_sorts, travelled, write, written
 
@@ -260,7 +260,7 @@ def test_a_target_that_holds_no_labels_is_rejected(labels, tmp_path):
 def test_other_valuers_say_who_takes_a_sharded_table(tmp_path):
     table = ShardedTable.from_files(written(tmp_path), target="y")
     with pytest.raises(TypeError, match="X must be a table in memory, got a ShardedTable"):
-        MonteCarloValuer(DecisionTreeClassifier()).fit(table, [0, 1])
+        ModelValuer(DecisionTreeClassifier()).fit(table, [0, 1])
 
 
 def test_a_row_is_found_again(numbered, tmp_path):

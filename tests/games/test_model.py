@@ -20,7 +20,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from cellworth import ExactValuer, value_game
+from cellworth import ModelValuer, value_game
 from cellworth.games import FailedUtility, ModelGame
 from cellworth.games.fitting import set_seeds, weight_name
 
@@ -189,7 +189,7 @@ def test_failed_utilities_are_counted_and_shown():
     groups = {"row_groups": (np.arange(80) >= 9) * 1, "column_groups": np.zeros(13)}
     data = {"X": X, "y": y, "X_val": WINE_X[VAL], "y_val": WINE_Y[VAL], **groups}
     with pytest.warns(UserWarning, match=r"1 of 3 utilities failed .* 9 rows are too few"):
-        valuation = ExactValuer(Refusing()).fit(**data).valuation_
+        valuation = ModelValuer(Refusing(), estimator="exact").fit(**data).valuation_
     assert valuation.provenance.failed_utilities == 1
     assert "1 failed" in repr(valuation)
     assert "9 rows are too few" in repr(valuation)
@@ -203,11 +203,11 @@ def named_columns():
 def test_a_transformer_that_names_columns_never_fails():
     X, y = mixed_table()[["age", "pay"]], np.arange(60) % 2
     given = {"X_val": X, "y_val": y, "row_groups": np.arange(60) % 3}
-    by_name = ExactValuer(named_columns()).fit(X, y, **given)
+    by_name = ModelValuer(named_columns(), estimator="exact").fit(X, y, **given)
     assert by_name.valuation_.provenance.failed_utilities == 0
     by_function = clone(named_columns())
     by_function[0].transformers = [("numbers", StandardScaler(), make_column_selector())]
-    by_function = ExactValuer(by_function).fit(X, y, **given)
+    by_function = ModelValuer(by_function, estimator="exact").fit(X, y, **given)
     np.testing.assert_array_equal(by_name.values_, by_function.values_)
 
 
@@ -228,7 +228,7 @@ def test_an_error_can_be_raised_where_it_happens():
         game.value(np.arange(80) < 9, np.ones(13, dtype=bool))
     assert str(caught.value.__cause__) == "9 rows\nare too few"
     data = WINE_X[TRAIN], WINE_Y[TRAIN]
-    valuer = ExactValuer(Refusing(), error="raise")
+    valuer = ModelValuer(Refusing(), error="raise", estimator="exact")
     with pytest.raises(RuntimeError, match="9 rows are too few"):
         valuer.fit(*data, row_groups=(np.arange(80) >= 9) * 1, column_groups=np.zeros(13),
                    X_val=WINE_X[VAL], y_val=WINE_Y[VAL])  # fmt: skip
@@ -278,7 +278,9 @@ def test_an_open_splitter_inside_a_model_is_closed_too(cv):
 
 def test_a_model_that_fails_on_the_whole_table_stops_at_once():
     with pytest.raises(ValueError, match=r"whole table .*5 rows are too few.*Pipeline"):
-        ExactValuer(Refusing()).fit(WINE_X[:5], [0, 1, 0, 1, 0], X_val=WINE_X, y_val=WINE_Y % 2)
+        ModelValuer(Refusing(), estimator="exact").fit(
+            WINE_X[:5], [0, 1, 0, 1, 0], X_val=WINE_X, y_val=WINE_Y % 2
+        )
 
 
 def test_an_open_random_state_is_closed_so_that_utilities_repeat():
@@ -505,7 +507,7 @@ def test_weights_go_to_the_model_that_weighs(model, name):
 def test_valuers_hand_weights_to_the_game():
     given = {"X_val": WINE_X[VAL], "y_val": WINE_Y[VAL], "row_groups": np.arange(80) % 3}
     given["column_groups"] = np.arange(13) % 3
-    weighted = ExactValuer(GaussianNB()).fit(
+    weighted = ModelValuer(GaussianNB(), estimator="exact").fit(
         WINE_X[TRAIN], WINE_Y[TRAIN], sample_weight=WEIGHTS, **given
     )
     game = wine_game(GaussianNB(), sample_weight=WEIGHTS, row_groups=given["row_groups"],
@@ -584,7 +586,9 @@ def test_a_pipeline_sees_names_types_and_gaps(library):
     y = np.where(mixed_table()["job"] == "baker", "sweet", "salty")
     encoder = OneHotEncoder(handle_unknown="ignore", min_frequency=5)
     model = make_pipeline(encoder, DecisionTreeClassifier(random_state=0))
-    valuer = ExactValuer(model).fit(X, y, X_val=X, y_val=y, row_groups=np.arange(60) % 3)
+    valuer = ModelValuer(model, estimator="exact").fit(
+        X, y, X_val=X, y_val=y, row_groups=np.arange(60) % 3
+    )
     assert valuer.valuation_.columns().highest(1).labels["column"].tolist() == ["job"]
     assert valuer.valuation_.provenance.failed_utilities == 0
     assert type(valuer.valuation_.to_frame()) is type(X)

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import MonteCarloValuer, value_game
+from cellworth import ModelValuer, value_game
 from cellworth.games import ModelGame
 from cellworth.games.flattened import FlattenedGame
 from cellworth.sampling import Banzhaf, Shapley
@@ -58,7 +58,7 @@ def test_without_labels_as_players_nothing_changes():
     with_labels = pickle.loads(pickle.dumps(game.with_labels()))  # noqa: S301 (our own)
     assert with_labels.problem_spec() == {**game.problem_spec(), "value_labels": True}
     assert with_labels.with_labels().shape == with_labels.shape == (3, 3)
-    valuer = MonteCarloValuer(DecisionTreeClassifier(random_state=0))
+    valuer = ModelValuer(DecisionTreeClassifier(random_state=0))
     spec = valuer.problem_spec(X, X[:, 0] > 0, X_val=X_VAL, y_val=X_VAL[:, 0] > 0)
     assert "value_labels" not in spec
 

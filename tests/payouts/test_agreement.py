@@ -12,18 +12,10 @@ from sklearn.datasets import load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import (
-    ExactValuer,
-    KNNValuer,
-    LeaveOneOutValuer,
-    MonteCarloValuer,
-    OutOfBagValuer,
-    Owners,
-    Runtime,
-)
+from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Owners, Runtime
 from cellworth.payouts import Agreement, Policy, split_revenue, verify_bundle
 from cellworth.runtime import MaxTasks, Serial
-from cellworth.sampling import PermutationSampler
+from cellworth.sampling import LeaveOneOut, PermutationSampler
 from cellworth.valuers import FlattenedValuer, RandomValuer
 from fit_settings import split_settings
 
@@ -238,11 +230,14 @@ VALUERS = [
     (KNNValuer(3, random_state=0), DATA),
     (KNNValuer(3), {"X": X, "y": y, "cv": 3, "value_labels": True}),
     (KNNValuer(3), DATA | {"row_groups": [0, 1] * 30, "column_types": {NAMES[0]: "categorical"}}),
-    (ExactValuer(TREE), SMALL | {"row_groups": [0, 1, 2] * 4}),
-    (MonteCarloValuer(TREE, stop=MaxTasks(1), random_state=0), SMALL),
-    (MonteCarloValuer(LogisticRegression(), scoring="neg_log_loss", stop=MaxTasks(1)), SMALL),
-    (ExactValuer(TREE), SMALL | {"row_groups": [0, 1, 2] * 4, "sample_weight": range(12)}),
-    (LeaveOneOutValuer(TREE), SMALL),
+    (ModelValuer(TREE, estimator="exact"), SMALL | {"row_groups": [0, 1, 2] * 4}),
+    (ModelValuer(TREE, stop=MaxTasks(1), random_state=0), SMALL),
+    (ModelValuer(LogisticRegression(), scoring="neg_log_loss", stop=MaxTasks(1)), SMALL),
+    (
+        ModelValuer(TREE, estimator="exact"),
+        SMALL | {"row_groups": [0, 1, 2] * 4, "sample_weight": range(12)},
+    ),
+    (ModelValuer(TREE, semivalue=LeaveOneOut()), SMALL),
     (FlattenedValuer(TREE, stop=MaxTasks(1), random_state=0), SMALL),
     (OutOfBagValuer(random_state=0, n_trees=20), {"X": X, "y": y}),
     (RandomValuer(random_state=0), NO_VALIDATION),
@@ -295,7 +290,7 @@ def strings(plain):
     [
         (KNNValuer(3, **SETTINGS), DATA | {"column_types": {NAMES[0]: "categorical"}}),
         (
-            MonteCarloValuer(
+            ModelValuer(
                 DecisionTreeClassifier(max_depth=2), stop=MaxTasks(2) | MaxTasks(3), random_state=0
             ),
             DATA,

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, KNNValuer, Owners, load, value_game
+from cellworth import KNNValuer, ModelValuer, Owners, load, value_game
 from cellworth.data import Blocks
 from cellworth.data.tables import HashedRows, Table
 from cellworth.diagnostics import repair_cells
@@ -580,7 +580,7 @@ def test_what_is_no_owners_and_no_valuation_gets_one_sentence(given, sentence):
 
 def blocks_valued(table, labels, whose):
     groups = {str(name): np.flatnonzero(np.asarray(whose) == name) for name in set(whose)}
-    valuer = ExactValuer(DecisionTreeClassifier(max_depth=2, random_state=0))
+    valuer = ModelValuer(DecisionTreeClassifier(max_depth=2, random_state=0), estimator="exact")
     return valuer.fit(
         table, labels, X_val=WINE[120:], y_val=LABELS[120:], row_groups=groups,
         column_groups={"all": list(table)},

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, KNNValuer, MonteCarloValuer, Owners, ShardedTable
+from cellworth import KNNValuer, ModelValuer, Owners, ShardedTable
 from cellworth.payouts import (
     Agreement,
     OwnerValuer,
@@ -221,7 +221,7 @@ def test_models_equal_enumeration_with_irregular_owners(model, n_owners):
         rows = there.any(axis=1)
         return fitted_score(model, there, rows) - fitted_score(model, there, rows, columns=False)
 
-    valuer = OwnerValuer(ExactValuer(model))
+    valuer = OwnerValuer(ModelValuer(model, estimator="exact"))
     valuer.fit(FULL, Y, X_val=FULL_VAL, y_val=Y_VAL, owners=make_owners(FULL, masks))
     wanted = shapley(list(held), utility)
     assert values_of(valuer.valuation_) == pytest.approx(wanted, abs=1e-12)
@@ -236,7 +236,7 @@ def test_a_regression_model_equals_enumeration():
         rows = there.any(axis=1)
         return fitted_score(model, there, rows) - fitted_score(model, there, rows, columns=False)
 
-    valuer = OwnerValuer(ExactValuer(model))
+    valuer = OwnerValuer(ModelValuer(model, estimator="exact"))
     valuer.fit(FULL, TARGET, X_val=FULL_VAL, y_val=TARGET_VAL, owners=make_owners(FULL, masks))
     wanted = shapley(list(held), utility)
     assert values_of(valuer.valuation_) == pytest.approx(wanted, abs=1e-12)
@@ -329,12 +329,16 @@ def test_owners_of_single_rows_or_columns_get_the_sums_of_their_cells(axis):
 def test_rectangles_have_the_utilities_of_the_game_of_blocks():
     rows, model = np.arange(N_ROWS) % 3, TREE
     data = {"X_val": FULL_VAL, "y_val": Y_VAL}
-    blocks = ExactValuer(model).fit(FULL, Y, row_groups=rows, column_groups=[0] * 4, **data)
+    blocks = ModelValuer(model, estimator="exact").fit(
+        FULL, Y, row_groups=rows, column_groups=[0] * 4, **data
+    )
     owners = Owners(FULL)
     for number in range(3):
         owners = owners.assign(f"o{number}", rows=rows == number)
     found = values_of(
-        OwnerValuer(ExactValuer(model)).fit(FULL, Y, owners=owners, **data).valuation_
+        OwnerValuer(ModelValuer(model, estimator="exact"))
+        .fit(FULL, Y, owners=owners, **data)
+        .valuation_
     )
     assert [found[name] for name in owners.names] == pytest.approx(
         blocks.values_[:, 0].tolist(), abs=1e-12
@@ -411,7 +415,7 @@ def test_mistakes_get_one_sentence(tmp_path):
         OwnerValuer(KNNValuer(K), base=["zoe"]).fit(X, Y, owners=owners, **data)
     with pytest.raises(ValueError, match="base must leave an owner to be valued"):
         OwnerValuer(KNNValuer(K), base=["o0", "o1"]).fit(X, Y, owners=owners, **data)
-    with pytest.raises(TypeError, match="valuer must be a KNNValuer, an ExactValuer or"):
+    with pytest.raises(TypeError, match="valuer must be a KNNValuer or a ModelValuer"):
         OwnerValuer(LogisticRegression()).fit(X, Y, owners=owners, **data)
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table({"x0": [1.0, 2.0], "y": [0, 1]}), path)
@@ -433,7 +437,7 @@ def test_mistakes_get_one_sentence(tmp_path):
 
 def test_cross_validation_and_monte_carlo_models_have_owners_as_players():
     masks = make_masks(3, free=0)
-    for valuer in (KNNValuer(K), MonteCarloValuer(TREE)):
+    for valuer in (KNNValuer(K), ModelValuer(TREE)):
         players = OwnerValuer(valuer).fit(FULL, Y, cv=3, owners=make_owners(FULL, masks))
         valuation = players.valuation_
         assert valuation.total == pytest.approx(valuation.expected_total, abs=1e-12)

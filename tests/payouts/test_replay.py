@@ -16,7 +16,7 @@ from sklearn.datasets import load_wine
 from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, KNNValuer, MonteCarloValuer, Owners, Runtime, load
+from cellworth import KNNValuer, ModelValuer, Owners, Runtime, load
 from cellworth.payouts import Agreement, Policy, split_revenue, verify_bundle
 from cellworth.runtime import FileCache, MaxTasks, MemoryCache
 from cellworth.sampling import PermutationSampler
@@ -387,7 +387,7 @@ def small_model_bundle(folder, cache):
     table, labels = DATA["X"][::6], DATA["y"][::6]
     owners = Owners(table).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
     data = DATA | {"X": table, "y": labels}
-    valuer = MonteCarloValuer(
+    valuer = ModelValuer(
         DecisionTreeClassifier(max_depth=2, random_state=0),
         stop=MaxTasks(2), random_state=0, runtime=Runtime(cache=cache),
     )  # fmt: skip
@@ -427,7 +427,7 @@ def test_folds_groups_and_numeric_targets_are_replayed(tmp_path):
     target = (2 * table["a"] + table["b"]).astype(int)
     owners = Owners(table[["a", "b"]]).assign("ann", columns="a").assign("bob", columns="b")
     data = {"X": table, "y": target, "row_groups": "c", "cv": 4}
-    valuer = ExactValuer(LinearRegression())
+    valuer = ModelValuer(LinearRegression(), estimator="exact")
     valuation = valuer.fit(**data).valuation_
     split_revenue(
         valuation, owners, amount="10", policy=Policy(game="blocks", gate="off", negative="signed")
@@ -441,7 +441,7 @@ def test_integer_targets_that_the_training_rows_lack_are_no_difference(tmp_path)
     table = pd.DataFrame({"a": np.arange(9.0), "b": np.arange(9.0) % 5})
     data = {"X": table[:5], "y": np.arange(5), "X_val": table[5:], "y_val": np.arange(5, 9)}
     owners = Owners(data["X"]).assign("ann", columns="a").assign("bob", columns="b")
-    valuer = ExactValuer(LinearRegression())
+    valuer = ModelValuer(LinearRegression(), estimator="exact")
     split_revenue(
         valuer.fit(**data).valuation_,
         owners,

@@ -13,7 +13,7 @@ from sklearn.datasets import load_iris
 from sklearn.metrics import make_scorer
 from sklearn.naive_bayes import GaussianNB
 
-from cellworth import ExactValuer, MonteCarloValuer, Runtime, value_game
+from cellworth import ModelValuer, Runtime, value_game
 from cellworth.games import FailedUtility, TableGame
 from cellworth.runtime import FileCache, MaxUtilities, MemoryCache, Processes, Serial, Threads
 from cellworth.sampling import Banzhaf, GaussianProcess
@@ -116,7 +116,7 @@ def test_a_file_serves_every_executor(executor, tmp_path):
 @pytest.mark.slow
 def test_another_model_or_table_shares_nothing(cache):
     def paid(model, **changed):
-        valuer = MonteCarloValuer(
+        valuer = ModelValuer(
             model, stop=MaxUtilities(60), random_state=0, runtime=Runtime(cache=cache)
         )
         tally = valuer.fit(**(DATA | changed)).valuation_.provenance.tally
@@ -136,7 +136,7 @@ def test_a_model_that_changed_behind_its_parameters_is_refused(cache):
         def predict(self, X):
             return super().predict(X) if self.answer is None else np.full(len(X), self.answer)
 
-    valuer = ExactValuer(Hidden(), runtime=Runtime(cache=cache))
+    valuer = ModelValuer(Hidden(), runtime=Runtime(cache=cache), estimator="exact")
     groups = {"row_groups": np.arange(150) % 3, "column_groups": [0, 0, 1, 1]}
     valuer.fit(**(DATA | groups))
     Hidden.answer = 1
@@ -172,7 +172,9 @@ def test_a_mended_model_is_fitted_where_it_failed(cache):
             return super().fit(X, y)
 
     def fit(**settings):
-        return ExactValuer(Mending(), **settings).fit(**DATA, column_groups=[0, 0, 1, 1])
+        return ModelValuer(Mending(), **settings, estimator="exact").fit(
+            **DATA, column_groups=[0, 0, 1, 1]
+        )
 
     with pytest.warns(UserWarning, match="too few rows"):
         fit(runtime=Runtime(cache=cache))
@@ -217,7 +219,9 @@ def test_a_game_that_cannot_be_told_from_others_is_refused(cache):
 def test_scorers_of_another_code_share_nothing(cache):
     def paid(score):
         runtime = Runtime(Serial(), cache=cache)
-        valuer = ExactValuer(GaussianNB(), scoring=make_scorer(score), runtime=runtime)
+        valuer = ModelValuer(
+            GaussianNB(), scoring=make_scorer(score), runtime=runtime, estimator="exact"
+        )
         tally = valuer.fit(**DATA, column_groups=[0, 0, 1, 1]).valuation_.provenance.tally
         return tally.utilities - tally.reused
 
@@ -227,7 +231,7 @@ def test_scorers_of_another_code_share_nothing(cache):
 
 
 def test_a_cloned_valuer_shares_its_cache(cache):
-    valuer = ExactValuer(GaussianNB(), runtime=Runtime(cache=cache))
+    valuer = ModelValuer(GaussianNB(), runtime=Runtime(cache=cache), estimator="exact")
     clone(valuer).fit(**DATA, column_groups=[0, 0, 1, 1])
     assert len(cache) == 2**7
 

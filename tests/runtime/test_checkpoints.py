@@ -16,7 +16,7 @@ import pytest
 from sklearn.naive_bayes import GaussianNB
 
 import cellworth
-from cellworth import KNNValuer, MonteCarloValuer, Runtime, value_game
+from cellworth import KNNValuer, ModelValuer, Runtime, value_game
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import Banzhaf, LeverageSampler, PermutationSampler, PlainPermutations
@@ -48,7 +48,7 @@ def monte_carlo(folder, fit=GOOD, partition=None, **settings):
     model = settings.pop("model", None) or GaussianNB()
     runtime = Runtime(Serial(), folder, partition)
     of_valuer, of_fit = split_settings(asked | settings)
-    return MonteCarloValuer(model, **of_valuer, runtime=runtime).fit(**(fit | GROUPS), **of_fit)
+    return ModelValuer(model, **of_valuer, runtime=runtime).fit(**(fit | GROUPS), **of_fit)
 
 
 # How to fit, and what stops it half-way.

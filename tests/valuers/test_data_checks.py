@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 from sklearn.model_selection import GroupKFold
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import DataWarning, ExactValuer, KNNValuer, OutOfBagValuer
+from cellworth import DataWarning, KNNValuer, ModelValuer, OutOfBagValuer
 from cellworth.valuers.valuer import FitData
 
 RNG = np.random.default_rng(0)
@@ -36,7 +36,7 @@ def knn(*given, **more):
 
 VALUERS = {
     "knn": KNNValuer(3),
-    "exact": ExactValuer(DecisionTreeClassifier()),
+    "exact": ModelValuer(DecisionTreeClassifier(), estimator="exact"),
     "out of bag": OutOfBagValuer(n_trees=5),
 }
 

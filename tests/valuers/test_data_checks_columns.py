@@ -11,7 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import DataWarning, ExactValuer, KNNValuer, OutOfBagValuer, load
+from cellworth import DataWarning, KNNValuer, ModelValuer, OutOfBagValuer, load
 from cellworth.valuation.column_info import ColumnTable, notes_on_values
 from cellworth.valuers import RandomValuer
 from cellworth.valuers.valuer import FitData
@@ -179,7 +179,7 @@ def test_all_libraries_tell_the_same():
 @pytest.mark.parametrize(
     "valuer",
     [
-        ExactValuer(LogisticRegression()),
+        ModelValuer(LogisticRegression(), estimator="exact"),
         OutOfBagValuer(n_trees=5, random_state=0),
         OutOfBagValuer(DecisionTreeClassifier(), n_trees=5, random_state=0),
         RandomValuer(random_state=0),
@@ -212,7 +212,7 @@ def test_columns_are_kept_with_the_values_and_hold_no_cells(tmp_path):
 def test_plan_tells_columns_before_a_fit():
     X = pd.DataFrame({"x": shuffled() / 7, "n": shuffled() + 5})
     assert KNNValuer(3).plan(X, LABELS).columns == infos(X)
-    model = ExactValuer(LogisticRegression())
+    model = ModelValuer(LogisticRegression(), estimator="exact")
     plan = model.plan(X, LABELS, row_groups=np.arange(N) % 3)
     assert plan.columns["n"].has("id-like")
 

@@ -15,8 +15,8 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from cellworth import (
-    ExactValuer,
     KNNValuer,
+    ModelValuer,
     OutOfBagValuer,
     Runtime,
     ShardedKNNValuer,
@@ -176,7 +176,7 @@ def test_models_are_told_of_with_their_own_score():
     groups = {"row_groups": np.arange(120) % 3, "column_groups": [0, 0, 1, 1]}
     tree = DecisionTreeClassifier(random_state=0)
     model = tree.fit(given["X"], given["y"])
-    valuation = ExactValuer(tree).fit(**given, **groups).valuation_
+    valuation = ModelValuer(tree, estimator="exact").fit(**given, **groups).valuation_
     assert valuation.scores.scoring == "accuracy"
     assert valuation.score == pytest.approx(model.score(given["X_val"], given["y_val"]))
     assert valuation.scores.accuracy == valuation.score
@@ -195,7 +195,7 @@ def test_a_model_of_a_numeric_target_has_r2_beside_its_squared_error():
     given |= {"y": given["X"][:, :3].sum(axis=1), "y_val": given["X_val"][:, :3].sum(axis=1)}
     groups = {"row_groups": np.arange(120) % 2, "column_groups": [0, 0, 1, 1]}
     tree = DecisionTreeRegressor(random_state=0, max_depth=2)
-    valuer = ExactValuer(tree, scoring="neg_mean_squared_error")
+    valuer = ModelValuer(tree, scoring="neg_mean_squared_error", estimator="exact")
     found = valuer.fit(**given, **groups).valuation_.scores
     predicted = tree.fit(given["X"], given["y"]).predict(given["X_val"])
     assert found.r2 == pytest.approx(r2_score(given["y_val"], predicted))
@@ -245,6 +245,6 @@ def test_a_numeric_target_and_a_model_are_printed_with_their_score():
     assert lines["score"].startswith(f"{valuation.score:.4g} negative mean squared error (K = 5);")
     assert lines["fit"].startswith(f"R2 {valuation.scores.r2:.4g}, root mean squared error")
     groups = {"row_groups": np.arange(120) % 2, "column_groups": [0, 0, 1, 1]}
-    model = ExactValuer(DecisionTreeClassifier(random_state=0))
+    model = ModelValuer(DecisionTreeClassifier(random_state=0), estimator="exact")
     _, lines = printed(model.fit(**given, **groups).valuation_)
     assert " accuracy of DecisionTreeClassifier; baseline " in lines["score"]

@@ -3,9 +3,8 @@ import time
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
-from sklearn.naive_bayes import GaussianNB
 
-from cellworth import ExactValuer, LeaveOneOutValuer, MonteCarloValuer, Runtime, value_game
+from cellworth import Runtime, value_game
 from cellworth.games import TableGame
 from cellworth.runtime import (
     MaxSeconds,
@@ -28,7 +27,6 @@ from cellworth.sampling import (
 )
 from cellworth.sampling.estimators import average_differences
 from cellworth.sampling.samplers import PermutationTasks
-from cellworth.valuers import FlattenedValuer
 from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(256, 64)))
@@ -257,50 +255,6 @@ def test_values_that_are_all_noise_come_with_a_warning():
 
 X, Y = load_iris(return_X_y=True)
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6}
-
-
-@pytest.mark.parametrize(
-    ("valuer", "sampler", "utilities", "per_task"),
-    [
-        (
-            MonteCarloValuer(GaussianNB(), stop=MaxUtilities(63 * 15 - 1)),
-            "antithetic permutations", 63 * 15 - 1, 2 * 7 * 5,
-        ),
-        # 128 utilities for each of 24 blocks cover all coalitions.
-        (MonteCarloValuer(GaussianNB()), "antithetic permutations, then all", 63 * 15, 70),
-        (
-            MonteCarloValuer(GaussianNB(), estimator=GaussianProcess(), stop=MaxUtilities(10**6)),
-            "gaussian process, then all", 63 * 15, 32,
-        ),
-        (MonteCarloValuer(GaussianNB(), stop=MaxTasks(10)), "antithetic permutations", 700, 70),
-        (
-            MonteCarloValuer(GaussianNB(), stop=TargetStandardError(0.1)),
-            "antithetic permutations", np.inf, 70,
-        ),
-        (ExactValuer(GaussianNB()), "exact values", 2**10, 64),
-        (LeaveOneOutValuer(GaussianNB()), "leave one out", 7 * 5, 5),
-        (FlattenedValuer(GaussianNB(), stop=MaxTasks(2)), "orders of blocks", 50, 25),
-    ],
-)  # fmt: skip
-def test_a_plan_tells_design_fits_and_seconds(valuer, sampler, utilities, per_task):
-    plan = valuer.plan(**DATA)
-    assert plan.sampler == sampler
-    assert plan.utilities == utilities
-    assert plan.utilities_per_task == per_task
-    assert 1e-5 < plan.seconds_per_utility < 1
-    assert plan.seconds == pytest.approx(plan.seconds_per_utility * utilities)
-    assert sampler in repr(plan)
-
-
-def test_a_plan_knows_the_deadline():
-    plan = MonteCarloValuer(GaussianNB(), stop=MaxSeconds(90)).plan(**DATA)
-    assert plan.seconds == 90
-    assert "any number of utilities, about 1.5 min" in repr(plan)
-
-
-def test_a_plan_without_an_end_says_so():
-    plan = MonteCarloValuer(GaussianNB(), stop=TargetStandardError(0.1)).plan(**DATA)
-    assert "any number of utilities, until its stopping rule is met" in repr(plan)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from sklearn.metrics import make_scorer, roc_auc_score
 from sklearn.model_selection import LeaveOneOut as EveryRowAlone
 from sklearn.naive_bayes import GaussianNB
 
-from cellworth import ExactValuer, LeaveOneOutValuer, MonteCarloValuer, Owners, Runtime, value_game
+from cellworth import ModelValuer, Owners, Runtime, value_game
 from cellworth.games import ModelGame, TableGame
 from cellworth.payouts import Policy, split_revenue
 from cellworth.runtime import FileCache, MaxTasks, MaxUtilities, MemoryCache, Processes, Serial
@@ -18,6 +18,7 @@ from cellworth.sampling import (
     Beta,
     DetailedUtility,
     GaussianProcess,
+    LeaveOneOut,
     PlainPermutations,
 )
 from cellworth.sampling.moments import append_margins, pool_deviations, widening
@@ -30,7 +31,11 @@ N_TRAIN = 24
 TRAIN = {"X": X[:N_TRAIN], "y": Y[:N_TRAIN], "row_groups": np.arange(N_TRAIN) % 3}
 VALIDATION = {"X_val": X[24:], "y_val": Y[24:]}
 DATA = {**TRAIN, **VALIDATION}
-EXACT = ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial())).fit(**DATA).valuation_
+EXACT = (
+    ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
+    .fit(**DATA)
+    .valuation_
+)
 
 
 def values_by_row(n_rows, **semivalues):
@@ -65,7 +70,7 @@ def test_validation_errors_are_those_of_a_mean_over_rows(semivalue):
     by_row = np.array([append_margins(values) for values in values_by_row(n_rows, **given)])
     data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
     valuation = (
-        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()), **given)
+        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), **given, estimator="exact")
         .fit(**data)
         .valuation_
     )
@@ -163,7 +168,9 @@ def plain_accuracy(model, rows, y):
 
 
 def test_any_other_scorer_is_judged_by_a_bootstrap():
-    valuer = ExactValuer(GaussianNB(), scoring=plain_accuracy, runtime=Runtime(executor=Serial()))
+    valuer = ModelValuer(
+        GaussianNB(), scoring=plain_accuracy, runtime=Runtime(executor=Serial()), estimator="exact"
+    )
     drawn = valuer.fit(**DATA).valuation_
     np.testing.assert_array_equal(drawn.values, EXACT.values)
     # Each is the standard deviation of 32 scores, made wider for that by 4 %.
@@ -196,7 +203,9 @@ def test_a_scorer_that_fails_on_other_rows_leaves_errors_unknown():
 
     with pytest.warns(UserWarning, match="validation errors are not known: the scoring"):
         valuation = (
-            ExactValuer(GaussianNB(), scoring=picky, runtime=Runtime(executor=Serial()))
+            ModelValuer(
+                GaussianNB(), scoring=picky, runtime=Runtime(executor=Serial()), estimator="exact"
+            )
             .fit(**DATA)
             .valuation_
         )
@@ -216,11 +225,13 @@ def test_a_scorer_with_settings_is_not_taken_for_the_plain_one():
 def test_cross_validation_has_validation_errors_of_all_rows(cv):
     data = {"X": X[:48, :2], "y": Y[:48], "row_groups": np.arange(48) % 2}
     valuation = (
-        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial())).fit(**data, cv=cv).valuation_
+        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
+        .fit(**data, cv=cv)
+        .valuation_
     )
     held_out = {"X_val": X[24:, :2], "y_val": Y[24:]}
     apart = (
-        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()))
+        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
         .fit(**data, **held_out)
         .valuation_
     )
@@ -245,10 +256,12 @@ def test_estimates_have_the_validation_errors_of_exact_values(estimator, semival
         "semivalue": semivalue,
         "runtime": Runtime(executor=Serial()),
     }
-    valuer = MonteCarloValuer(GaussianNB(), estimator=estimator, stop=stop, random_state=0, **given)
+    valuer = ModelValuer(GaussianNB(), estimator=estimator, stop=stop, random_state=0, **given)
     estimated = valuer.fit(**DATA).valuation_
     exact = (
-        EXACT if semivalue is None else ExactValuer(GaussianNB(), **given).fit(**DATA).valuation_
+        EXACT
+        if semivalue is None
+        else ModelValuer(GaussianNB(), **given, estimator="exact").fit(**DATA).valuation_
     )
     ratios = estimated.validation_se / exact.validation_se
     assert np.abs(ratios - 1).mean() < 0.15
@@ -258,7 +271,9 @@ def test_estimates_have_the_validation_errors_of_exact_values(estimator, semival
 
 def test_baselines_have_validation_errors():
     left_out = (
-        LeaveOneOutValuer(GaussianNB(), runtime=Runtime(executor=Serial())).fit(**DATA).valuation_
+        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), semivalue=LeaveOneOut())
+        .fit(**DATA)
+        .valuation_
     )
     assert (left_out.validation_se >= 0).all()
     assert left_out.validation_se.any()
@@ -273,9 +288,7 @@ def test_short_runs_shrink_validation_errors_as_they_shrink_values():
     rule = MaxTasks(1)
     with pytest.warns(UserWarning, match="within noise"):
         short = (
-            MonteCarloValuer(
-                GaussianNB(), stop=rule, random_state=0, runtime=Runtime(executor=Serial())
-            )
+            ModelValuer(GaussianNB(), stop=rule, random_state=0, runtime=Runtime(executor=Serial()))
             .fit(**DATA)
             .valuation_
         )
@@ -285,7 +298,7 @@ def test_short_runs_shrink_validation_errors_as_they_shrink_values():
 
 def run(**given):
     rule = given.pop("stop", MaxTasks(40))
-    valuer = MonteCarloValuer(GaussianNB(), stop=rule, random_state=3, **given)
+    valuer = ModelValuer(GaussianNB(), stop=rule, random_state=3, **given)
     fitted = valuer.fit(**DATA)
     return None if given["runtime"].partition else fitted.valuation_
 
@@ -303,7 +316,9 @@ def test_validation_errors_are_the_same_bits_however_a_run_is_made(tmp_path):
         )
     joined = run(runtime=Runtime(checkpoint=tmp_path / "shards", executor=Serial()))
     cache = FileCache(tmp_path / "utilities.sqlite")
-    ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial(), cache=cache)).fit(**DATA)
+    ModelValuer(
+        GaussianNB(), runtime=Runtime(executor=Serial(), cache=cache), estimator="exact"
+    ).fit(**DATA)
     cached = run(runtime=Runtime(executor=Serial(), cache=cache))
     assert cached.provenance.tally.reused > whole.size
     for other in (resumed, joined, cached):
@@ -333,7 +348,7 @@ def test_a_cache_that_keeps_floats_alone_is_asked_in_vain():
 
 def test_merging_does_not_shrink_validation_errors():
     one, other = (
-        MonteCarloValuer(
+        ModelValuer(
             GaussianNB(), stop=MaxTasks(60), random_state=seed, runtime=Runtime(executor=Serial())
         )
         .fit(**DATA)
@@ -354,7 +369,7 @@ def test_owners_of_exact_values_have_the_errors_of_their_sums():
     n_rows = 20
     data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
     owned = (
-        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()))
+        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
         .fit(**data, owners=halves())
         .valuation_
     )
@@ -372,7 +387,7 @@ def test_owners_of_whole_columns_have_the_errors_of_columns(estimator):
     columns = Owners(TRAIN["X"])
     for name in ("x0", "x1", "x2"):
         columns = columns.assign(name, columns=[name])
-    valuer = MonteCarloValuer(
+    valuer = ModelValuer(
         GaussianNB(),
         estimator=estimator,
         stop=MaxTasks(250),
@@ -389,7 +404,7 @@ def test_owners_of_whole_columns_have_the_errors_of_columns(estimator):
 def test_payouts_of_model_games_have_intervals_of_validation_errors():
     owners = halves()
     valuation = (
-        ExactValuer(GaussianNB(), runtime=Runtime(executor=Serial()))
+        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
         .fit(**DATA, owners=owners)
         .valuation_
     )
@@ -403,9 +418,11 @@ def test_payouts_of_model_games_have_intervals_of_validation_errors():
 
 def test_owners_of_another_table_are_refused():
     with pytest.raises(ValueError, match="must have the cells of the table that is valued"):
-        ExactValuer(GaussianNB()).fit(**DATA, owners=Owners(X[:N_TRAIN] + 1).assign("ann"))
+        ModelValuer(GaussianNB(), estimator="exact").fit(
+            **DATA, owners=Owners(X[:N_TRAIN] + 1).assign("ann")
+        )
     with pytest.raises(TypeError, match="owners must be Owners"):
-        ExactValuer(GaussianNB()).fit(**DATA, owners={"ann": [0]})
+        ModelValuer(GaussianNB(), estimator="exact").fit(**DATA, owners={"ann": [0]})
 
 
 def test_fewer_deviations_keep_the_sum_of_squares_in_the_mean():

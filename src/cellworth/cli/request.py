@@ -46,12 +46,10 @@ from cellworth.payouts.policy import ValidationDraw
 from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import MaxSeconds, MaxUtilities, StoppingRule, TargetStandardError
 from cellworth.valuers.knn_valuer import KNNValuer
-from cellworth.valuers.model_valuers import ExactValuer, MonteCarloValuer
+from cellworth.valuers.model_valuer import ModelValuer
 from cellworth.valuers.sharded_knn_valuer import ShardedKNNValuer
 
 KNN = "knn"
-# Up to this many rows and columns, values are exact.
-_MAX_EXACT_PLAYERS = 12
 # A folder or pattern with more cells than this is read in shards, unless the user says otherwise.
 MAX_CELLS_IN_MEMORY = 10_000_000
 # Commands that need all cells of a table in shards read up to this many into memory.
@@ -430,15 +428,10 @@ class LoadedRequest:
         elif self.request.model == KNN:
             valuer = _make_knn_valuer(self.request)
         else:
-            valuer = _make_model_valuer(self.request, self._count_players())
+            valuer = _make_model_valuer(self.request)
         if self.request.owners_play:
             valuer = _make_owner_valuer(self.request, valuer)
         return valuer.set_params(n_jobs=n_jobs, runtime=runtime)
-
-    def _count_players(self) -> int:
-        X = self.X if self.delivered is None else self.delivered.X
-        assert isinstance(X, Table)  # noqa: S101 (models are for tables in memory)
-        return sum(X.shape)
 
 
 def _draw_validation(
@@ -596,16 +589,14 @@ def _check_knn_scoring(request: RunRequest) -> Any:
     return None if request.scoring is None else check_scoring(request.scoring, "--scoring")
 
 
-def _make_model_valuer(request: RunRequest, n_players: int) -> Any:
+def _make_model_valuer(request: RunRequest) -> Any:
     unfit = {"stop passes": "passes" in request.stop, "categorical": request.categorical}
     for name, given in unfit.items():
         if given:
             raise ValueError(f"--{name} is for --model knn; leave it out for your own model.")
     _check_scoring(request.scoring)
     model, stop = load_model(request.model), _make_stopping_rule(request)
-    if stop is None and n_players <= _MAX_EXACT_PLAYERS:
-        return ExactValuer(model, scoring=request.scoring)
-    return MonteCarloValuer(model, scoring=request.scoring, stop=stop, random_state=request.seed)
+    return ModelValuer(model, scoring=request.scoring, stop=stop, random_state=request.seed)
 
 
 def _check_scoring(scoring: str | None) -> None:

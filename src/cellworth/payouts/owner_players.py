@@ -40,14 +40,8 @@ from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.moments import WIDTH_95, DetailedUtility, pool_deviations, widening
 from cellworth.valuation.valuation import Valuation, name_of_score
 from cellworth.valuers.knn_valuer import KNNValuer
-from cellworth.valuers.model_valuers import (
-    MAX_UTILITIES,
-    ExactValuer,
-    MonteCarloValuer,
-    exact_valuation,
-    monte_carlo_valuation,
-)
-from cellworth.valuers.settings import Settings, draw_seed
+from cellworth.valuers.model_valuer import ModelValuer, value_coalitions
+from cellworth.valuers.settings import Settings
 from cellworth.valuers.valuer import FitData, TableValuer, check_owners
 
 # Up to this many players all coalitions are evaluated.
@@ -373,7 +367,7 @@ class OwnerValuer(TableValuer):
 
     Parameters
     ----------
-    valuer : KNNValuer, ExactValuer or MonteCarloValuer
+    valuer : KNNValuer or ModelValuer
         Nearest neighbors or a model, with scoring, empty policy and semivalue. Its sampler, passes
         and stopping rule are not used.
     base : sequence of str, default=()
@@ -381,7 +375,7 @@ class OwnerValuer(TableValuer):
         score of the base.
     stop : StoppingRule, default=None
         Rule that ends the run; None means exact values up to 12 players, and beyond the default of
-        :class:`~cellworth.MonteCarloValuer`.
+        :class:`~cellworth.ModelValuer`.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the orders; exact values need none.
     n_jobs : int, default=None
@@ -414,7 +408,7 @@ class OwnerValuer(TableValuer):
 
     def __init__(
         self,
-        valuer: KNNValuer | ExactValuer | MonteCarloValuer | None = None,
+        valuer: KNNValuer | ModelValuer | None = None,
         *,
         base: Sequence[str] = (),
         stop: StoppingRule | None = None,
@@ -499,10 +493,10 @@ class OwnerValuer(TableValuer):
         """The semivalue of the valuer inside."""
         return self._check_valuer().semivalue
 
-    def _check_valuer(self) -> KNNValuer | ExactValuer | MonteCarloValuer:
-        if not isinstance(self.valuer, KNNValuer | ExactValuer | MonteCarloValuer):
+    def _check_valuer(self) -> KNNValuer | ModelValuer:
+        if not isinstance(self.valuer, KNNValuer | ModelValuer):
             raise TypeError(
-                "valuer must be a KNNValuer, an ExactValuer or a MonteCarloValuer, got "
+                "valuer must be a KNNValuer or a ModelValuer, got "
                 f"{self.valuer!r}; pass one such as KNNValuer(5)."
             )
         return self.valuer
@@ -524,13 +518,11 @@ class OwnerValuer(TableValuer):
         if self.stop is None and blocks.shape[0] <= _MAX_EXACT_PLAYERS:
             if self.random_state is not None:
                 check_random_state(self.random_state)
-            return exact_valuation(
-                game, blocks, settings, max_utilities=MAX_UTILITIES, holdings=holdings
-            )
-        seed = draw_seed(self.random_state, self.runtime)
-        return monte_carlo_valuation(
-            game, blocks, settings, estimator=None, stop=self.stop, seed=seed, holdings=holdings
-        )
+            return value_coalitions(game, blocks, settings, estimator="exact", holdings=holdings)
+        return value_coalitions(
+            game, blocks, settings, stop=self.stop, random_state=self.random_state,
+            holdings=holdings,
+        )  # fmt: skip
 
 
 def _describe_players(base: Sequence[str]) -> dict[str, Any]:
@@ -646,7 +638,7 @@ class SourceComparison:
 
 
 def compare_sources(
-    valuer: KNNValuer | ExactValuer | MonteCarloValuer,
+    valuer: KNNValuer | ModelValuer,
     owners: Owners,
     X: TableLike,
     y: VectorLike,
@@ -662,7 +654,7 @@ def compare_sources(
 
     Parameters
     ----------
-    valuer : KNNValuer, ExactValuer or MonteCarloValuer
+    valuer : KNNValuer or ModelValuer
         Nearest neighbors or a model, with its scoring.
     owners : Owners
         Who holds which cells of X.
@@ -728,7 +720,7 @@ def compare_sources(
 
 
 def measure_owner_interactions(
-    valuer: KNNValuer | ExactValuer | MonteCarloValuer,
+    valuer: KNNValuer | ModelValuer,
     owners: Owners,
     X: TableLike,
     y: VectorLike,

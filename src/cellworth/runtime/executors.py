@@ -204,9 +204,9 @@ class Processes:
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> from cellworth.runtime import MaxUtilities, Processes
-    >>> from cellworth import MonteCarloValuer, Runtime
+    >>> from cellworth import ModelValuer, Runtime
     >>> model, budget = DecisionTreeClassifier(random_state=0), MaxUtilities(2000)
-    >>> MonteCarloValuer(model, stop=budget, runtime=Runtime(Processes(2))).runtime.executor
+    >>> ModelValuer(model, stop=budget, runtime=Runtime(Processes(2))).runtime.executor
     Processes(n_workers=2)
     """
 

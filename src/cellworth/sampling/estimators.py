@@ -268,8 +268,8 @@ def choose_estimator(estimator: Any, semivalues: Semivalues) -> Estimator:
         return BanzhafSampling() if semivalues == (Banzhaf(), Banzhaf()) else MarginalSampling()
     if not isinstance(estimator, Estimator):
         raise TypeError(
-            "estimator must be AntitheticPermutations(), PlainPermutations(), GaussianProcess(), "
-            f"or None to choose by the semivalues, got {estimator!r}."
+            "estimator must be AntitheticPermutations(), GaussianProcess(), 'exact' for all "
+            f"coalitions, or None to choose by the semivalues, got {estimator!r}."
         )
     return estimator
 

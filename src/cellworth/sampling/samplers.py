@@ -217,37 +217,6 @@ class ExhaustiveTasks:
         )
 
 
-@dataclass(frozen=True)
-class SampledThenExhaustive:
-    """Run the first tasks of a sampler, then list every pair of coalitions.
-
-    A run that ends early has the estimate of the first tasks; a complete run is exact.
-    """
-
-    first: TaskSampler
-    n_first: int
-    shape: tuple[int, int]
-
-    @property
-    def utilities_per_task(self) -> float:
-        """As many as in a first task."""
-        return self.first.utilities_per_task
-
-    @property
-    def pairs(self) -> ExhaustiveTasks:
-        """The sampler of the remaining tasks."""
-        return ExhaustiveTasks(self.shape)
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of first tasks plus the tasks that cover every pair."""
-        return self.n_first + self.pairs.n_tasks
-
-    def __call__(self, task: int) -> Any:
-        """Draw a first task, or list pairs."""
-        return self.first(task) if task < self.n_first else self.pairs(task - self.n_first)
-
-
 def coalition_masks(numbers: NDArray[np.int64], n_players: int) -> Mask:
     """Return coalitions by number: player p is a member if bit p of the number is set.
 

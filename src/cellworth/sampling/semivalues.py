@@ -136,7 +136,7 @@ class LeaveOneOut:
 
     See Also
     --------
-    Shapley, cellworth.LeaveOneOutValuer
+    Shapley, cellworth.ModelValuer
 
     Examples
     --------

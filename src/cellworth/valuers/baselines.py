@@ -1,4 +1,4 @@
-"""Baselines: leave-one-out, random values, and one-dimensional Shapley values of cells."""
+"""Baselines: random values and one-dimensional Shapley values of cells."""
 
 from __future__ import annotations
 
@@ -21,179 +21,25 @@ from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.data.problem import Problem
 from cellworth.games.flattened import FlattenedGame
-from cellworth.games.game import EmptyPolicy, Game
+from cellworth.games.game import EmptyPolicy
 from cellworth.games.model import ErrorPolicy
 from cellworth.runtime.executors import Runtime
 from cellworth.runtime.stopping import MaxTasks, StoppingRule
 from cellworth.sampling.moments import Moments, Sums, Tally, append_margins
 from cellworth.sampling.samplers import generator
-from cellworth.sampling.semivalues import LeaveOneOut
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.data_checks import describe_columns, guess_types, read_column_cells
+from cellworth.valuers.model_valuer import ModelValuer
 from cellworth.valuers.plan import Plan
 from cellworth.valuers.run import Method, corners, value_blocks
-from cellworth.valuers.settings import Settings, check_stop, draw_seed
-from cellworth.valuers.valuer import FitData, ModelValuer, TableValuer
+from cellworth.valuers.settings import check_stop, draw_seed
+from cellworth.valuers.valuer import FitData, TableValuer
 
-_LEAVE_ONE_OUT = "leave one out"
 _FLATTENED = "orders of blocks"
 _TASKS_BY_DEFAULT = 100
 _TASKS_PER_ROUND = 16
-
-
-class LeaveOneOutValuer(ModelValuer):
-    """Exact leave-one-out values: h(N, M) - h(N-i, M) - h(N, M-j) + h(N-i, M-j).
-
-    It evaluates (n + 1)(m + 1) utilities, one task for each row that is left out. The values are
-    those of ``ExactValuer`` with ``LeaveOneOut()`` for rows and columns, at a cost that is feasible
-    for large tables. They depend on a single coalition: a row with a near copy has a value of
-    about 0.
-
-    Values are linear and symmetric, and the dummy axiom holds. They do not add up to the utility of
-    the table, nor do rows or columns to one-dimensional values; see
-    ``docs/explanation/baselines.md``.
-
-    Ctrl-C ends a run early: rows that were left out by then have values, others are NaN.
-
-    Parameters
-    ----------
-    model : classifier or regressor
-        Trained on every coalition; see :class:`~cellworth.games.ModelGame`.
-    scoring : str or callable, default=None
-        scikit-learn scoring; None means accuracy or R squared.
-    empty : {"prior", "zero"}, default="prior"
-        Utility without rows or without columns; see :class:`~cellworth.games.ModelGame`.
-    n_jobs : int, default=None
-        Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
-    runtime : Runtime, default=None
-        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
-    error : {"fallback", "raise"}, default="fallback"
-        What happens if a fit fails: a constant predictor replaces it, or the run ends.
-    n_repeats : int, default=1
-        Fits per utility, with seeds 0, 1, ...; see
-        :meth:`~cellworth.games.ModelGame.with_repeats`.
-
-    Attributes
-    ----------
-    valuation_ : Valuation
-    values_, standard_errors_ : arrays of shape (n_row_groups, n_column_groups)
-    row_values_, column_values_ : arrays
-        Sums of the blocks.
-
-    See Also
-    --------
-    ExactValuer, cellworth.sampling.LeaveOneOut
-
-    Examples
-    --------
-    >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth import LeaveOneOutValuer
-    >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
-    >>> valuer = LeaveOneOutValuer(DecisionTreeClassifier()).fit(X, y, X_val=X, y_val=y)
-    >>> valuer.valuation_.status
-    'exact'
-    """
-
-    def __init__(
-        self,
-        model: Model | None = None,
-        *,
-        scoring: Scoring = None,
-        empty: EmptyPolicy = "prior",
-        n_jobs: int | None = None,
-        runtime: Runtime | None = None,
-        error: ErrorPolicy = "fallback",
-        n_repeats: int = 1,
-    ) -> None:
-        self.model = model
-        self.scoring = scoring
-        self.empty: EmptyPolicy = empty
-        self.n_jobs = n_jobs
-        self.runtime = runtime
-        self.error = error
-        self.n_repeats = n_repeats
-
-    def _plan(self, game: Any) -> Plan:
-        sampler = LeavingOneOut(game.shape)
-        return Plan.of_run(_LEAVE_ONE_OUT, game, sampler, MaxTasks(sampler.n_tasks))
-
-    def _value(
-        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
-    ) -> Valuation | None:
-        settings = self._settings(LeaveOneOut())
-        return leave_one_out_valuation(game, blocks, settings, holdings)
-
-    def _problem_spec(self, game: Any) -> dict[str, Any]:
-        return self._settings(LeaveOneOut()).problem_spec(game)
-
-
-@dataclass(frozen=True, eq=False)
-class LeftOut:
-    """All rows, or all but one, with all columns and with all but one."""
-
-    task: int
-    rows: Mask
-    n_columns: int
-
-    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Yield pairs of coalitions, the one with all columns first."""
-        yield self.rows, np.ones(self.n_columns, dtype=bool)
-        for column in range(self.n_columns):
-            columns = np.ones(self.n_columns, dtype=bool)
-            columns[column] = False
-            yield self.rows, columns
-
-
-@dataclass(frozen=True)
-class LeavingOneOut:
-    """Task 0 has all rows; task t lacks row t - 1."""
-
-    shape: tuple[int, int]
-
-    @property
-    def utilities_per_task(self) -> float:
-        """One with all columns, and one without each of them."""
-        return float(self.shape[1] + 1)
-
-    @property
-    def n_tasks(self) -> int:
-        """One for all rows, and one without each of them."""
-        return self.shape[0] + 1
-
-    def __call__(self, task: int) -> LeftOut:
-        """Return the coalition of rows of a task."""
-        rows = np.ones(self.shape[0], dtype=bool)
-        if task > 0:
-            rows[task - 1] = False
-        return LeftOut(task, rows, self.shape[1])
-
-
-def leave_one_out_moments(tasks: Sequence[LeftOut], utilities: Sequence[Floats]) -> Moments:
-    """Return the values of the blocks whose row has been left out; others have no observation.
-
-    Each task gives the loss from leaving out each column. The value of block (i, j) is the loss
-    with all rows minus the loss without row i.
-    """
-    n_rows, n_columns = len(tasks[0].rows), tasks[0].n_columns
-    losses = np.full((n_rows + 1, n_columns, *utilities[0].shape[1:]), np.nan)
-    for left_out, seen in zip(tasks, utilities, strict=True):
-        losses[left_out.task] = seen[0] - seen[1:]
-    return Moments.of(append_margins(losses[0] - losses[1:]))
-
-
-def leave_one_out_valuation(
-    game: Game, blocks: Blocks, settings: Settings, holdings: Holdings | None = None
-) -> Valuation | None:
-    """Value a game by leaving out each row and each column once."""
-    sampler = LeavingOneOut(blocks.shape)
-    method = Method.of_all_tasks(_LEAVE_ONE_OUT, sampler, leave_one_out_moments)
-    ends = corners(game, blocks.shape)
-    valuation = value_blocks(game, blocks, method, settings=settings, ends=ends, holdings=holdings)
-    if valuation is None or valuation.status == "interrupted":
-        return valuation
-    return replace(valuation, status="exact")
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,7 +161,7 @@ class FlattenedValuer(ModelValuer):
 
     See Also
     --------
-    cellworth.MonteCarloValuer
+    cellworth.ModelValuer
 
     References
     ----------
@@ -333,6 +179,8 @@ class FlattenedValuer(ModelValuer):
     >>> valuer.fit(X, y, X_val=X, y_val=y).valuation_.total
     0.5
     """
+
+    empty: EmptyPolicy = "prior"
 
     def __init__(
         self,
@@ -375,7 +223,7 @@ class FlattenedValuer(ModelValuer):
         method = Method(
             name=_FLATTENED,
             sampler=BlockOrders(blocks.shape[0], seed),
-            estimate=Arrivals(cut.shape),
+            make_estimate=lambda _: Arrivals(cut.shape),
             stop=rule,
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,

@@ -301,7 +301,7 @@ class OutOfBagValuer(TableValuer):
 
     See Also
     --------
-    KNNValuer, MonteCarloValuer
+    KNNValuer, ModelValuer
 
     References
     ----------

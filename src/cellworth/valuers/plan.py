@@ -109,15 +109,15 @@ class Plan:
 
     See Also
     --------
-    cellworth.KNNValuer, cellworth.MonteCarloValuer
+    cellworth.KNNValuer, cellworth.ModelValuer
 
     Examples
     --------
-    >>> from cellworth import MonteCarloValuer
+    >>> from cellworth import ModelValuer
     >>> from cellworth.runtime import MaxUtilities
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
-    >>> valuer = MonteCarloValuer(DecisionTreeClassifier(), stop=MaxUtilities(40), random_state=0)
+    >>> valuer = ModelValuer(DecisionTreeClassifier(), stop=MaxUtilities(40), random_state=0)
     >>> plan = valuer.plan(X, y, X_val=X, y_val=y)
     >>> plan.shape, plan.utilities
     ((4, 2), 40)

@@ -77,9 +77,10 @@ class Method:
     # None: nothing is drawn.
     seed: int | None
     tasks_per_round: int
-    # Computes moments from the utilities of all tasks, if tasks are pairs of coalitions. Otherwise
-    # workers compute ``answer`` for each task, a pure function, and the planner adds up answers.
-    estimate: Estimate | None = None
+    # If tasks are pairs of coalitions: returns the function from the utilities of all tasks to
+    # moments. Otherwise workers compute ``answer`` for each task, a pure function, and the planner
+    # adds up answers.
+    make_estimate: Callable[[Corners], Estimate] | None = None
     answer: Callable[[Any], Any] | None = None
     planner: Planner | None = None
     # Returns the text behind the progress bar.
@@ -101,7 +102,9 @@ class Method:
     advice: str = ""
 
     @classmethod
-    def of_all_tasks(cls, name: str, sampler: FiniteSampler, estimate: Estimate) -> Method:
+    def of_all_tasks(
+        cls, name: str, sampler: FiniteSampler, make_estimate: Callable[[Corners], Estimate]
+    ) -> Method:
         """Return the method that runs all tasks of a sampler; nothing is drawn."""
         n_tasks = sampler.n_tasks
         return cls(
@@ -110,9 +113,10 @@ class Method:
             stop=MaxTasks(n_tasks),
             seed=None,
             tasks_per_round=-(-n_tasks // _ROUNDS),
-            estimate=estimate,
+            make_estimate=make_estimate,
             describe=lambda progress: f"{progress.tasks:,} of {n_tasks:,} tasks",
             has_errors=False,
+            exact_after=n_tasks,
         )
 
 
@@ -232,7 +236,7 @@ def value_blocks(
     problem, policy = _problem(game), str(getattr(game, "empty", None))
     valuation = Valuation(
         blocks,
-        _exact(estimated.moments, blocks.shape) if exact else estimated.moments,
+        estimated.moments,
         ends.total,
         policy if policy in get_args(EmptyPolicy) else "game",
         "exact" if exact else "interrupted" if outcome.interrupted else "estimated",
@@ -310,14 +314,6 @@ def _as_uncorrelated(errors: Floats) -> Floats:
     return np.sqrt(append_pairs(errors**2))
 
 
-def _exact(moments: Moments, shape: tuple[int, int]) -> Moments:
-    """Return moments without variance: tasks differ, but their sum is not random."""
-    marginals = 1 << (sum(shape) - 2)
-    return replace(
-        moments, count=np.full_like(moments.count, marginals), sum_sq=np.zeros_like(moments.sum_sq)
-    )
-
-
 def run_identity(
     problem_spec: dict[str, Any], game: Any, method: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -335,7 +331,7 @@ def _make_planner(
     game: Game, problem_spec: dict[str, Any], method: Method, settings: Settings, ends: Corners
 ) -> tuple[Planner, Callable[[Any], Any]]:
     """Return the planner of a run and the task function of its workers."""
-    if method.estimate is None:
+    if method.make_estimate is None:
         if method.answer is None or method.planner is None:
             raise ValueError(f"the method {method.name!r} has no estimate and no planner.")
         return method.planner, Work(method.sampler, method.answer)
@@ -350,7 +346,7 @@ def _make_planner(
     most_deviations = _most_deviations(_most_utilities(method))
     planner = UtilityPlanner(
         method.sampler,
-        method.estimate,
+        method.make_estimate(ends),
         method.stop,
         cache=cache,
         game=name,

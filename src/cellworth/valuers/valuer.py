@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,8 +17,7 @@ from cellworth.data.io import describe
 from cellworth.data.owners import Owners
 from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.tables import TableLike, VectorLike
-from cellworth.games.game import EmptyPolicy, Game
-from cellworth.games.model import ModelGame
+from cellworth.games.game import Game
 from cellworth.knn.knn_game import KNNGame
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.valuation import Valuation
@@ -31,8 +29,6 @@ from cellworth.valuers.data_checks import (
     read_column_cells,
     warn_of_data,
 )
-from cellworth.valuers.plan import Plan
-from cellworth.valuers.run import corners, scores_of_game
 from cellworth.valuers.settings import Settings
 
 # What a fitted valuer shows of its valuation.
@@ -251,126 +247,3 @@ class TableValuer(Valuer):
         self.n_features_in_ = len(names)
         if game.problem.table.backend is not None and all(isinstance(n, str) for n in names):
             self.feature_names_in_ = names
-
-
-class ModelValuer(TableValuer):
-    """Base of valuers that train a model on every coalition."""
-
-    empty: EmptyPolicy = "prior"
-
-    def fit(
-        self,
-        X: TableLike,
-        y: VectorLike,
-        *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        cv: CrossValidation = 5,
-        groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        sample_weight: VectorLike | None = None,
-        owners: Owners | None = None,
-    ) -> Self:
-        """Value the blocks of a training table.
-
-        Parameters
-        ----------
-        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
-            Table to learn from; its blocks are valued. Names and row ids are kept.
-        y : array-like of shape (n_rows,)
-            Labels.
-        X_val, y_val : table and labels, default=None
-            Validation rows. Without them, each utility is a mean over the folds of ``cv``.
-        cv : int, splitter or iterable of (train, validation) positions, default=5
-            Used without validation rows: each fold serves once as the validation set for the
-            remaining rows.
-        groups : array-like of shape (n_rows,), default=None
-            Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
-        row_groups : array-like, mapping or str, default=None
-            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
-            groups (it then does not play). None: every row for itself.
-        column_groups : array-like or mapping, default=None
-            One group per column or ``{group: [column names]}``. None: every column for itself.
-        sample_weight : array-like of shape (n_rows,), default=None
-            Weight of each training row, for models whose ``fit`` takes it.
-        owners : Owners, default=None
-            Who holds which blocks. ``valuation_.owners()`` then has the errors of each owner's sum,
-            which do not follow from the errors of single blocks.
-
-        Returns
-        -------
-        self
-        """
-        self._forget()
-        game = self._game(
-            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
-        )
-        holdings = None if owners is None else check_holdings(owners, game.problem, game.blocks)
-        self._keep_columns(game)
-        return self._keep(game, self._value(game, game.blocks, holdings))
-
-    def problem_spec(
-        self,
-        X: TableLike,
-        y: VectorLike,
-        *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        cv: CrossValidation = 5,
-        groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        sample_weight: VectorLike | None = None,
-    ) -> dict[str, Any]:
-        """Describe the problem that ``fit`` with these arguments solves, without solving it.
-
-        The description holds model, scoring, semivalues, empty policy and hashes of the data, as
-        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand.
-        """
-        return self._problem_spec(
-            self._game(
-                FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
-            )
-        )
-
-    def plan(
-        self,
-        X: TableLike,
-        y: VectorLike,
-        *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        cv: CrossValidation = 5,
-        groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        sample_weight: VectorLike | None = None,
-    ) -> Plan:
-        """Estimate what ``fit`` with these arguments would cost, by timing a few utilities."""
-        game = self._game(
-            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
-        )
-        # A model that fails on the whole table would be timed failing.
-        corners(game, game.shape)
-        return replace(
-            self._plan(game),
-            scores=scores_of_game(game, math.nan),
-            columns=self._inspect_columns(game),
-        )
-
-    @abstractmethod
-    def _value(
-        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
-    ) -> Valuation | None:
-        """Value a game, and what owners hold of it; None for a partition of the run."""
-
-    @abstractmethod
-    def _plan(self, game: Any) -> Plan: ...
-
-    def _game(self, data: FitData) -> Any:
-        return ModelGame(
-            self.model, data.X, data.y, data.X_val, data.y_val, scoring=self.scoring,
-            cv=data.folds(), row_groups=data.row_groups, column_groups=data.column_groups,
-            empty=self.empty, error=self.error, sample_weight=data.sample_weight,
-        ).with_repeats(self.n_repeats)  # fmt: skip

@@ -5,55 +5,254 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, load_wine
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ExactValuer, MonteCarloValuer, Runtime, load, value_game
-from cellworth.runtime import MaxTasks, MaxUtilities, Processes, Serial, TargetPrecision
+from cellworth import ModelValuer, Runtime, load, value_game
+from cellworth.games import ModelGame, TableGame
+from cellworth.runtime import (
+    MaxSeconds,
+    MaxTasks,
+    MaxUtilities,
+    MemoryCheckpoint,
+    Processes,
+    Serial,
+    TargetPrecision,
+)
 from cellworth.sampling import (
     AntitheticPermutations,
     Banzhaf,
     DetailedUtility,
+    LeaveOneOut,
     PlainPermutations,
+    Shapley,
 )
 from cellworth.sampling.moments import UtilityLog, _last_computed
-from cellworth.valuers import model_valuers
-from cellworth.valuers.model_valuers import _rule
-from cellworth.valuers.settings import Settings
+from cellworth.sampling.samplers import n_utilities
+from cellworth.valuers import model_valuer
+from cellworth.valuers.model_valuer import _make_rule
+from enumeration import block_values
 
 X, Y = load_iris(return_X_y=True)
 GROUPS = {"row_groups": np.arange(150) % 4, "column_groups": ["sepal", "sepal", "petal", "petal"]}
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, **GROUPS}
 
 
+class CountingNB(GaussianNB):
+    """Counts the fits of all its copies."""
+
+    n_fits = 0
+
+    def fit(self, *given, **named):
+        CountingNB.n_fits += 1
+        return super().fit(*given, **named)
+
+
+def count_fits(run):
+    before = CountingNB.n_fits
+    run()
+    return CountingNB.n_fits - before
+
+
+# Exact or estimated ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), LeaveOneOut()], ids=repr)
+@pytest.mark.parametrize(
+    "given", [{}, {"estimator": "exact"}, {"stop": MaxUtilities(45)}], ids=repr
+)
+def test_values_are_exact_where_the_budget_covers_all_coalitions(semivalue, given):
+    valuer = ModelValuer(GaussianNB(), semivalue=semivalue, random_state=0, **given).fit(**DATA)
+    table = TableGame.from_game(ModelGame(GaussianNB(), **DATA), (4, 2)).table
+    truth = block_values(table, (4, 2), semivalue, semivalue)
+    np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
+    assert valuer.valuation_.status == "exact"
+    assert "4 x 2 blocks, exact" in repr(valuer.valuation_)
+    assert not valuer.standard_errors_.any()
+
+
+def test_a_budget_that_is_one_short_of_all_coalitions_estimates_and_says_so():
+    valuer = ModelValuer(GaussianNB(), stop=MaxUtilities(44), random_state=0).fit(**DATA)
+    assert valuer.valuation_.status == "estimated"
+    assert "4 x 2 blocks, estimated" in repr(valuer.valuation_)
+    assert valuer.valuation_.provenance.tally.new <= 44
+
+
+def test_all_coalitions_cost_the_same_fits_however_they_are_asked_for():
+    for given in ({}, {"estimator": "exact"}, {"stop": MaxUtilities(45)}):
+        valuer = ModelValuer(CountingNB(), random_state=0, runtime=Runtime(Serial()), **given)
+        # The whole table is trained on once more, before the run.
+        assert count_fits(lambda valuer=valuer: valuer.fit(**DATA)) == n_utilities((4, 2))
+
+
+WINE = dict(zip("Xy", load_wine(return_X_y=True), strict=True))
+IMPOSSIBLE = {
+    "too many coalitions": ({"estimator": "exact"}, r"need about 2\^191 utilities"),
+    "beyond the limit that was set": (
+        {"estimator": "exact", "stop": MaxUtilities(30_000), "semivalue": (None, LeaveOneOut())},
+        "limit is 30,000",
+    ),
+    "too many left out": (
+        {"estimator": "exact", "stop": MaxUtilities(2505), "semivalue": LeaveOneOut()},
+        "need 2,506 utilities",
+    ),
+    "exact values in a minute": ({"estimator": "exact", "stop": MaxSeconds(60)}, "MaxUtilities"),
+    "no estimator": ({"estimator": "exactly"}, "'exact' for all coalitions"),
+    "no rule": ({"stop": 60}, "stop must be a rule"),
+    "permutations of other values": (
+        {"estimator": AntitheticPermutations(), "semivalue": Banzhaf()},
+        "estimates Shapley values",
+    ),
+    "a checkpoint without a seed": (
+        {"runtime": Runtime(checkpoint=MemoryCheckpoint())},
+        "random_state must be an integer",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IMPOSSIBLE)
+def test_no_model_is_trained_for_a_run_that_is_impossible(case):
+    given, message = IMPOSSIBLE[case]
+    before = CountingNB.n_fits
+    with pytest.raises((TypeError, ValueError), match=message):
+        ModelValuer(CountingNB(), **given).fit(**WINE)
+    assert CountingNB.n_fits == before
+
+
+def test_the_limit_of_exact_values_counts_coalitions_that_are_not_empty():
+    settings = {"estimator": "exact", "runtime": Runtime(Serial(), progress=False)}
+    with pytest.raises(ValueError, match="need 45 utilities, and the limit is 44"):
+        ModelValuer(GaussianNB(), stop=MaxUtilities(44), **settings).fit(**DATA)
+    ModelValuer(GaussianNB(), stop=MaxUtilities(45), **settings).fit(**DATA)
+
+
+def test_values_of_a_game_at_a_high_level_are_not_lost_in_rounding():
+    table = np.random.default_rng(0).normal(size=(16, 16))
+    plain = value_game(TableGame(table), (4, 4)).values
+    high = value_game(TableGame(table + 1e6), (4, 4)).values
+    # 1e6 leaves ten digits for each utility; the values keep them.
+    assert np.abs(plain - high).max() < 1e-9
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 1)])
+def test_single_players_are_valued_too(shape):
+    rng = np.random.default_rng(0)
+    game = TableGame(rng.normal(size=(1 << shape[0], 1 << shape[1])))
+    valuation = value_game(game, shape)
+    assert not np.isnan(valuation.values).any()
+    assert abs(valuation.efficiency_residual) < 1e-12
+
+
+class BrokenOff(TableGame):
+    left = 0
+
+    def value(self, rows, columns):
+        BrokenOff.left -= 1
+        if BrokenOff.left == 0:
+            raise KeyboardInterrupt
+        return super().value(rows, columns)
+
+
+def test_an_exact_run_that_is_broken_off_has_no_values_unless_it_sampled_first():
+    game = BrokenOff(np.random.default_rng(0).normal(size=(16, 8)))
+    settings = {"random_state": 0, "runtime": Runtime(Serial(), progress=False)}
+    BrokenOff.left = 90
+    with (
+        pytest.raises(KeyboardInterrupt, match="exact values need all coalitions"),
+        pytest.warns(UserWarning, match="interrupted after 1 tasks"),
+    ):
+        value_game(game, estimator="exact", **settings)
+    BrokenOff.left = 90
+    with pytest.warns(UserWarning, match="interrupted after"):
+        part = value_game(game, **settings)
+    assert part.status == "interrupted"
+    assert not np.isnan(part.values).any()
+
+
+# Leave one out --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (4, 1), (2, 2), (5, 3), (3, 6)])
+def test_leave_one_out_values_of_a_game_equal_the_definition(shape):
+    rng = np.random.default_rng(sum(shape))
+    game = TableGame(rng.normal(size=(1 << shape[0], 1 << shape[1])))
+    valuation = value_game(game, semivalue=LeaveOneOut())
+    truth = block_values(game.table, shape, LeaveOneOut(), LeaveOneOut())
+    np.testing.assert_allclose(valuation.values, truth, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(valuation.rows().values, truth.sum(axis=1), rtol=0, atol=1e-12)
+    assert valuation.status == "exact"
+    assert not valuation.sampling_se.any()
+
+
+@pytest.mark.parametrize("given", [{}, {"stop": MaxUtilities(15)}, {"estimator": "exact"}])
+def test_leave_one_out_looks_at_n_plus_one_times_m_plus_one_utilities(given):
+    valuer = ModelValuer(GaussianNB(), semivalue=LeaveOneOut(), **given).fit(**DATA)
+    corners = 4
+    assert valuer.valuation_.provenance.tally.utilities == corners + (4 + 1) * (2 + 1)
+
+
+def test_leave_one_out_is_estimated_if_the_budget_is_too_small():
+    game = TableGame(np.random.default_rng(0).normal(size=(64, 16)))
+    stop = MaxUtilities(34)
+    valuation = value_game(game, semivalue=LeaveOneOut(), stop=stop, random_state=0)
+    assert valuation.status == "estimated"
+    truth = value_game(game, semivalue=LeaveOneOut()).values
+    seen = ~np.isnan(valuation.values)
+    assert 0 < seen.sum() < truth.size
+    np.testing.assert_allclose(valuation.values[seen], truth[seen])
+
+
+def test_leave_one_out_prints_no_total_that_it_does_not_reach():
+    text = repr(ModelValuer(GaussianNB(), semivalue=LeaveOneOut()).fit(**DATA).valuation_)
+    assert "4 x 2 blocks, exact" in text
+    assert "expected" not in text
+    assert "only Shapley values add up to it" in text
+    assert "errors      none from sampling;" in text
+
+
+def test_a_run_that_is_broken_off_keeps_the_rows_it_has_left_out_and_goes_on():
+    def leave_one_out(game):
+        return value_game(game, semivalue=LeaveOneOut(), runtime=Runtime(checkpoint=journal))
+
+    table, journal = np.random.default_rng(0).normal(size=(16, 8)), None
+    truth, journal = leave_one_out(TableGame(table)).values, MemoryCheckpoint()
+    game = BrokenOff(table)
+    corners, task = 4, 3 + 1
+    BrokenOff.left = corners + 3 * task + 1
+    with pytest.warns(UserWarning, match="interrupted after 3 tasks"):
+        part = leave_one_out(game)
+    assert part.status == "interrupted"
+    np.testing.assert_array_equal(part.values[:2], truth[:2])
+    assert np.isnan(part.values[2:]).all()
+    assert np.isnan(part.rows().values).tolist() == [False, False, True, True]
+    whole = leave_one_out(game)
+    assert whole.status == "exact"
+    np.testing.assert_array_equal(whole.values, truth)
+
+
+# Estimates ------------------------------------------------------------------------------------
+
+
 def valuer(**settings):
-    return MonteCarloValuer(GaussianNB(), stop=MaxTasks(60), random_state=0, **settings)
+    return ModelValuer(GaussianNB(), stop=MaxTasks(60), random_state=0, **settings)
 
 
 @pytest.mark.slow
 def test_estimates_agree_with_exact_values_within_their_errors():
-    exact = ExactValuer(GaussianNB()).fit(**DATA).values_
+    exact = ModelValuer(GaussianNB()).fit(**DATA).values_
     estimate = valuer().fit(**DATA)
     z = (estimate.values_ - exact) / estimate.standard_errors_
     assert np.abs(z).max() < 4.5
 
 
 def test_a_drawn_seed_is_recorded_and_repeats_the_run():
-    first = MonteCarloValuer(GaussianNB(), stop=MaxTasks(3)).fit(**DATA).valuation_
-    seed = first.provenance.seed
-    again = MonteCarloValuer(GaussianNB(), stop=MaxTasks(3), random_state=seed).fit(**DATA)
-    np.testing.assert_array_equal(again.values_, first.values)
-
-
-def test_a_random_state_object_gives_a_seed():
-    runs = [
-        MonteCarloValuer(GaussianNB(), stop=MaxTasks(2), random_state=np.random.RandomState(1)).fit(
-            **DATA
-        )
-        for _ in range(2)
-    ]
-    np.testing.assert_array_equal(runs[0].values_, runs[1].values_)
+    first = ModelValuer(GaussianNB(), stop=MaxTasks(3)).fit(**DATA).valuation_
+    given = first.provenance.seed, np.random.RandomState(1), np.random.RandomState(1)
+    runs = [ModelValuer(GaussianNB(), stop=MaxTasks(3), random_state=seed) for seed in given]
+    again, *others = [run.fit(**DATA).values_ for run in runs]
+    np.testing.assert_array_equal(again, first.values)
+    np.testing.assert_array_equal(*others)
 
 
 @pytest.mark.parametrize(
@@ -78,15 +277,14 @@ def test_the_default_rule_waits_for_errors():
 
 
 def default_rule(estimator, shape):
-    settings = Settings.of()
-    sampler = estimator.make_sampler(shape, settings.semivalues, 0)
-    return _rule(None, estimator, sampler, shape, settings)
+    sampler = estimator.make_sampler(shape, (Shapley(), Shapley()), 0)
+    return _make_rule(None, estimator, sampler, shape, n_utilities(shape))
 
 
 @pytest.mark.slow
 def test_a_default_run_ends_at_the_precision_or_the_limit_of_its_size():
     groups = {"row_groups": np.arange(150) % 10, "column_groups": np.arange(4)}
-    valuation = MonteCarloValuer(GaussianNB(), random_state=0).fit(**(DATA | groups)).valuation_
+    valuation = ModelValuer(GaussianNB(), random_state=0).fit(**(DATA | groups)).valuation_
     budget, per_task = 128 * 10 * 4, 2 * 11 * 5
     sampling = root_mean_square(valuation.moments.sampling_se[:-1, :-1])
     if valuation.provenance.tally.new <= budget - per_task:
@@ -94,15 +292,6 @@ def test_a_default_run_ends_at_the_precision_or_the_limit_of_its_size():
     else:
         assert sampling > 0.45 * root_mean_square(valuation.validation_se)
         assert valuation.provenance.tally.new <= budget
-
-
-@pytest.mark.slow
-def test_the_default_budget_is_exact_where_there_are_fewer_coalitions():
-    groups = {"row_groups": np.arange(150) % 5, "column_groups": np.arange(4)}
-    valuation = MonteCarloValuer(GaussianNB(), random_state=0).fit(**(DATA | groups)).valuation_
-    exact = ExactValuer(GaussianNB()).fit(**(DATA | groups)).valuation_
-    assert valuation.status == "exact"
-    np.testing.assert_array_equal(valuation.values, exact.values)
 
 
 @pytest.mark.slow
@@ -131,7 +320,7 @@ def test_provenance_sees_any_change_of_the_data(part):
 
 def test_row_ids_and_names_reach_the_result():
     table = pd.DataFrame(X[:6], columns=["a", "b", "c", "d"], index=list("uvwxyz"))
-    fitted = MonteCarloValuer(DecisionTreeClassifier(), stop=MaxTasks(2)).fit(
+    fitted = ModelValuer(DecisionTreeClassifier(), stop=MaxTasks(2)).fit(
         table, [0, 1, 0, 1, 0, 1], X_val=table, y_val=[0, 1, 0, 1, 0, 1]
     )
     assert fitted.valuation_.row_labels.tolist() == list("uvwxyz")
@@ -219,7 +408,7 @@ def test_wide_sampling_errors_of_few_tasks_make_the_mean_square_a_little_too_sma
 
 def ratios_to_exact(n_tasks, n_runs=100, **given):
     """Mean squares of validation errors in short runs, divided by that of exact values."""
-    exact = value_game(Scored(), semivalue=given.get("semivalue")).validation_se
+    exact = value_game(Scored(), semivalue=given.get("semivalue"), estimator="exact").validation_se
     last = [play(MaxTasks(n_tasks), random_state=seed, **given)[1][-1] for seed in range(n_runs)]
     squares = [progress.contribution.mean_square_validation_se() for progress in last]
     return np.array(squares) / root_mean_square(exact) ** 2
@@ -271,22 +460,22 @@ def test_validation_errors_are_computed_a_few_times(monkeypatch):
 
 def first_line(monkeypatch, capsys, seconds, fit, **settings):
     """What a run prints if the whole table took so many seconds."""
-    slow = model_valuers.corners
+    slow = model_valuer.corners
     monkeypatch.setattr(
-        model_valuers, "corners", lambda game, shape: replace(slow(game, shape), seconds=seconds)
+        model_valuer, "corners", lambda game, shape: replace(slow(game, shape), seconds=seconds)
     )
     runtime = Runtime(Serial())
     with warnings.catch_warnings():
         # These runs are too short for differences between blocks.
         warnings.simplefilter("ignore")
-        MonteCarloValuer(GaussianNB(), random_state=0, runtime=runtime, **settings).fit(**fit)
+        ModelValuer(GaussianNB(), random_state=0, runtime=runtime, **settings).fit(**fit)
     # A busy machine prints its progress, too.
     return capsys.readouterr().err.partition("\n")[0]
 
 
 def test_a_long_run_says_what_it_will_do(monkeypatch, capsys):
     groups = DATA | {"row_groups": np.arange(150) % 8, "column_groups": None}
-    monkeypatch.setattr(model_valuers, "_UTILITIES_PER_BLOCK", 5)
+    monkeypatch.setattr(model_valuer, "_UTILITIES_PER_BLOCK", 5)
     assert first_line(monkeypatch, capsys, 0.5, groups) == (
         "antithetic permutations: 8 x 4 blocks, at most 160 fits, about 1.33 min on 1 core; "
         "stop=MaxUtilities(n) sets another limit"
@@ -309,7 +498,7 @@ def test_a_run_with_a_rule_gets_no_advice(monkeypatch, capsys):
 @pytest.mark.slow
 def test_many_rows_are_better_grouped(monkeypatch, capsys):
     some = {"X": X[::10], "y": Y[::10], "X_val": X[1::10], "y_val": Y[1::10]}
-    monkeypatch.setattr(model_valuers, "_MAX_BY_DEFAULT", 100)
+    monkeypatch.setattr(model_valuer, "_MAX_BY_DEFAULT", 100)
     line = first_line(monkeypatch, capsys, 0.5, some)
     assert "15 x 4 blocks, at most 320 fits" in line
     assert "row_groups= makes fewer blocks" in line
