@@ -19,9 +19,13 @@ def pytest_configure():
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+        if any(item.get_closest_marker(name) for name in ("alone", "browser", "docs", "models")):
+            item.add_marker("nightly")
+        takes_long = item.get_closest_marker("slow") or item.get_closest_marker("nightly")
+        if takes_long and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(MAX_SECONDS_OF_A_SLOW_TEST))
 
 

@@ -19,7 +19,6 @@ How to write a page. All blocks of a page run in order, in one new folder:
 - ``<!-- not run: reason -->`` before a block keeps it from running; its syntax is still looked at.
 - ``<!-- needs: mlflow==3.17.2 -->`` before a block keeps it from running, too, but for a test that
   installs these packages (requirements of pip, with spaces between them).
-- ``<!-- slow: reason -->`` anywhere says that the page takes ten seconds or more.
 - ``![What it shows](../images/long-runs/errors.png)``, in a folder named like the page, is a
   picture that the blocks make: they write ``errors.png``, or a page ``errors.html`` to look at.
 
@@ -46,7 +45,7 @@ from pathlib import Path
 
 DATA = Path(__file__).parents[1].parent / "shared" / "data"
 _FENCE = re.compile(r"^ *(`{3,}|~{3,})\s*(.*?)\s*$")
-_MARK = re.compile(r"^ *<!-- (file|not run|needs|data|slow): (.+?) -->\s*$")
+_MARK = re.compile(r"^ *<!-- (file|not run|needs|data): (.+?) -->\s*$")
 _PICTURE = re.compile(r"!\[[^\]]+\]\(\.\./images/(.+)/(.+)\.png\)")
 _ENDED = "this command ended with"
 
@@ -68,7 +67,6 @@ class Page:
 
     blocks: tuple[Block, ...]
     data: tuple[str, ...]
-    is_slow: bool
     pictures: tuple[str, ...]
 
 
@@ -84,7 +82,6 @@ def read(path):
     return Page(
         blocks=tuple(_blocks(lines, path.name)),
         data=tuple(said for kind, said in marks if kind == "data"),
-        is_slow=any(kind == "slow" for kind, _ in marks),
         pictures=tuple(found[2] for found in shown if found and found[1] == path.stem),
     )
 

@@ -19,8 +19,7 @@ def test_from_the_table_to_a_saved_bundle_takes_fewer_than_25_lines():
     assert sum(bool(line.strip()) and not line.startswith("#") for line in steps) < 25
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_four_institutions_share_what_a_table_earns(tmp_path):
     done = subprocess.run(  # noqa: S603 (this interpreter, our own example)
         [sys.executable, INSTITUTIONS],
@@ -36,8 +35,7 @@ def test_four_institutions_share_what_a_table_earns(tmp_path):
 GALLERY = sorted(path for path in ROOT.glob("examples/plot_*.py") if path != INSTITUTIONS)
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("example", GALLERY, ids=lambda path: path.stem)
 def test_an_example_of_the_gallery_runs_without_warnings(example, tmp_path):
     if "lightgbm" in example.read_text():

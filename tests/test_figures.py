@@ -213,7 +213,7 @@ def test_pieces_are_timed_against_do_fixed_work(monkeypatch):
     assert all(ratio > 0 for ratio in found.values())
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_all_pieces_of_the_speed_comparison_run(capsys):
     assert set(compare.measure(list(compare.PIECES), turns=1)) == set(compare.PIECES)

@@ -8,10 +8,7 @@ from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 import code_lines
-import words
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "cellworth"
@@ -105,9 +102,3 @@ def test_no_circle_of_imports_between_files() -> None:
     graph = {name: _imports(path) & set(names) for name, path in names.items()}
     # Raises CycleError, which names the circle.
     assert len(list(TopologicalSorter(graph).static_order())) == len(names)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", words.files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_names_and_text_use_the_words_of_the_glossary(path: Path) -> None:
-    assert list(words.offences(path)) == []

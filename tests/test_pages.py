@@ -18,19 +18,8 @@ def all_pages():
     return [ROOT / "README.md", *sorted(found)]
 
 
-# The slow page that CI runs each time; the others are run with "long".
-OFTEN = "pipelines"
-
-
-def parameter(page):
-    marks = [pytest.mark.slow] if pages.read(page).is_slow else []
-    if marks and page.stem != OFTEN:
-        marks.append(pytest.mark.long)
-    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", [parameter(page) for page in all_pages()])
+@pytest.mark.nightly
+@pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.stem)
 def test_a_page_prints_what_it_shows(page):
     pages.run(page)
 
@@ -52,8 +41,7 @@ def needs():
     return sorted({(page, block.said) for page, block in found if block.mark == "needs"})
 
 
-@pytest.mark.long
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("page", "packages"), needs(), ids=lambda value: getattr(value, "stem", value)
 )
@@ -166,8 +154,3 @@ def test_what_needs_packages_runs_where_they_are(tmp_path):
     tool.chmod(0o755)
     assert pages.run(page) == pages.run(page, needs="a==1", commands=[tmp_path]) == 0
     assert pages.run(page, needs="b==1", commands=[tmp_path]) == 1
-
-
-def test_a_slow_page_says_so(tmp_path):
-    assert pages.read(write_page(tmp_path, "<!-- slow: trains a forest -->", "# Forests")).is_slow
-    assert not pages.read(write_page(tmp_path, "# Forests")).is_slow

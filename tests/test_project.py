@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from test_links import complaint
+import lint
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -43,7 +43,7 @@ def test_addresses_of_files_and_pages_lead_to_what_is_there():
         for start in (SOURCE, DOCUMENTATION)
         for link in re.findall(re.escape(start) + r"[^\s\"'`)>]*", text)
     }
-    assert [said for said in (complaint(path, link) for path, link in found) if said] == []
+    assert [said for path, link in found for said in lint.check_link(path, link)] == []
 
 
 def test_all_addresses_of_pyproject_belong_to_one_organization():

@@ -25,8 +25,8 @@ EXECUTORS = [
     Threads(3),
     Processes(2),
     Ray(),
-    pytest.param(Threads(2), marks=pytest.mark.long),
-    pytest.param(Processes(1), marks=pytest.mark.long),
+    pytest.param(Threads(2), marks=pytest.mark.nightly),
+    pytest.param(Processes(1), marks=pytest.mark.nightly),
 ]
 
 

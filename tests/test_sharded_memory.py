@@ -72,7 +72,7 @@ def shard(number):
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 def test_forty_million_values_are_read_within_less_than_they_take(tmp_path):
     files, sums = [], np.zeros(N_COLUMNS + 1)

@@ -29,13 +29,13 @@ pytest.importorskip("distributed")
 psutil = pytest.importorskip("psutil")
 
 # Moments are hit, and seconds counted.
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.slow
 
 N_TASKS = 20
 N_TASKS_OF_LONG_RUN = 160
 N_TASKS_OF_SIGNALLED_RUN = 60
 # Dask takes up to five seconds to close a cluster whose workers were interrupted, too.
-SECONDS_TO_LEAVE = 10.0
+SECONDS_TO_LEAVE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -120,25 +120,25 @@ def drive():
 
 VALUERS = ["knn", "monte carlo"]
 slow = pytest.mark.slow
-long = pytest.mark.long
+nightly = pytest.mark.nightly
 ONE_OFTEN = ["knn", *rarely("monte carlo")]
 
 
 @pytest.mark.parametrize(
     "cell",
     [
-        pytest.param(("serial", 1, 0), marks=[slow, long]),
-        pytest.param(("threads", 1, 0), marks=[slow, long]),
-        pytest.param(("threads", 2, 0), marks=[slow, long]),
-        pytest.param(("processes", 1, 0), marks=[slow, long]),
-        pytest.param(("processes", 2, 0), marks=[slow, long]),
-        pytest.param(("dask", 1, 0), marks=[slow, long]),
-        pytest.param(("dask", 2, 0), marks=[slow, long]),
-        pytest.param(("processes", 1, 2), marks=[slow, long]),
+        pytest.param(("serial", 1, 0), marks=[slow, nightly]),
+        pytest.param(("threads", 1, 0), marks=[slow, nightly]),
+        pytest.param(("threads", 2, 0), marks=[slow, nightly]),
+        pytest.param(("processes", 1, 0), marks=[slow, nightly]),
+        pytest.param(("processes", 2, 0), marks=[slow, nightly]),
+        pytest.param(("dask", 1, 0), marks=[slow, nightly]),
+        pytest.param(("dask", 2, 0), marks=[slow, nightly]),
+        pytest.param(("processes", 1, 2), marks=[slow, nightly]),
         ("processes", 2, 2),
-        pytest.param(("dask", 1, 2), marks=[slow, long]),
+        pytest.param(("dask", 1, 2), marks=[slow, nightly]),
         ("dask", 2, 2),
-        pytest.param(("ray", 2, 0), marks=[slow, long]),
+        pytest.param(("ray", 2, 0), marks=[slow, nightly]),
         ("ray", 2, 2),
     ],
     ids=str,
@@ -175,8 +175,8 @@ def test_all_workers_of_a_cluster_may_die_at_once(valuer, executor, uninterrupte
     "cell",
     [
         ("serial", 1),
-        pytest.param(("threads", 1), marks=[slow, long]),
-        pytest.param(("threads", 2), marks=[slow, long]),
+        pytest.param(("threads", 1), marks=[slow, nightly]),
+        pytest.param(("threads", 2), marks=[slow, nightly]),
     ],
     ids=str,
 )
@@ -279,12 +279,9 @@ def test_a_signal_ends_a_run_cleanly(name, sent, drive, uninterrupted, tmp_path)
             # A worker that loads kernels may be slower at its first task than the other at ten.
             driver.wait_for_end("0")
         family = driver.family()
-        began = time.monotonic()
         (os.killpg if whole_group else os.kill)(driver.process.pid, number)
-        assert driver.process.wait(30) == 0, driver.errors()
-        took = time.monotonic() - began
-        assert not still_there(family, SECONDS_TO_LEAVE - took)
-        assert took < SECONDS_TO_LEAVE
+        assert driver.process.wait(SECONDS_TO_LEAVE) == 0, driver.errors()
+        assert not still_there(family, SECONDS_TO_LEAVE)
         assert driver.ended()["status"] == "interrupted"
     saved = load(tmp_path / "valuation")
     assert saved.status == "interrupted"

@@ -88,7 +88,7 @@ def test_a_full_disk_is_a_reason_to_try_again(home, tmp_path):
     fine("resume", tmp_path / "run")
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_workers_that_die_are_a_reason_to_try_again(home, tmp_path):
     (tmp_path / "dying.py").write_text(
         "import os, signal\n"
@@ -136,7 +136,7 @@ def test_bash_completes_commands_and_options(tmp_path):
     assert found.stdout.split() == ["explain", "--max-findings"]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_process_that_ends_at_once_does_so_in_peace(home):
     # Threads that Arrow leaves behind aborted 1 in 3 of these.

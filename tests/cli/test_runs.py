@@ -114,7 +114,7 @@ def test_a_ray_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatc
     assert "pip install 'cellworth[ray]'" in done.err
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_ray_cluster_gives_the_same_bits(asked, tmp_path):
@@ -140,7 +140,7 @@ def wait_for(condition, seconds=60.0):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)]
 )
 def test_a_run_that_was_interrupted_resumes_to_the_same_bits(tmp_path, number):
     table = wide_table(tmp_path / "wide.csv", 120)

@@ -77,7 +77,7 @@ def test_a_bucket_that_is_missing_is_told_before_the_run(asked, s3):
     assert "create the bucket first" in done.err
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_killed_command_is_resumed_from_s3(s3, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, options = s3

@@ -331,13 +331,13 @@ def test_a_hundred_owners_of_ten_thousand_rows_in_any_shape_are_quick():
     rng = np.random.default_rng(0)
     whose = rng.integers(0, 100, (10_000, 20))
     blocks = Blocks.cut(np.arange(10_000), [f"x{j}" for j in range(20)])
-    begin = time.perf_counter()
+    begin = time.process_time()
     owners = Owners(np.zeros((10_000, 20)))
     for owner in range(100):
         owners = owners.assign(f"owner {owner}", cells=whose == owner)
     holdings = owners.project(blocks)
     assert len(set(holdings.keys)) == 100
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
     assert np.array_equal(owners.codes, whose)
 
 
@@ -370,6 +370,7 @@ def test_owners_of_rows_hold_them_as_if_they_were_assigned_one_by_one(tmp_path):
         table.drop("age", "pay", "bank")
 
 
+@pytest.mark.nightly
 def test_many_owners_of_scattered_rows_are_found_in_a_second():
     class Elsewhere:
         names, shape = ["a", "b"], (50_000, 2)

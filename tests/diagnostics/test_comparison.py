@@ -384,6 +384,7 @@ def test_what_the_interval_accounts_for_is_said():
     assert "(2 random splits of 60 training rows into halves)." in lines
 
 
+@pytest.mark.nightly
 def test_sixteen_thousand_held_out_rows_take_little_time():
     X_test, y_test = held_out(16_000, 0)
     began = time.process_time()

@@ -741,13 +741,13 @@ def test_a_policy_is_text_whatever_it_was_given_as():
 def test_a_hundred_owners_are_paid_in_seconds(n_rows, n_columns):
     cells = np.random.default_rng(0).normal(1.0, 1.0, (n_rows, n_columns))
     owners = Owners(np.random.default_rng(1).normal(size=(n_rows, n_columns)))
-    begin = time.perf_counter()
+    begin = time.process_time()
     for owner in range(100):
         owners = owners.assign(f"owner {owner}", rows=slice(owner, None, 100))
     payout = split_revenue(
         valued(cells), owners, amount="1000000.00", policy=Policy(negative="signed")
     )
-    took = time.perf_counter() - begin
+    took = time.process_time() - begin
     assert isinstance(payout, Payout)
     assert sum(payout.amounts) == 1_000_000
     assert took < 20

@@ -251,7 +251,7 @@ def test_the_last_bin_may_have_fewer_rows_and_the_axis_says_how_many_others_have
     assert tick_names(ax.yaxis) == ["0" + TO + "3", "4" + TO + "7", "8" + TO + "10"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_32_561_rows_are_drawn_within_seconds():
     X = np.zeros((32_561, 14))
     valuation = RandomValuer(random_state=0).fit(X, np.arange(32_561) % 2).valuation_

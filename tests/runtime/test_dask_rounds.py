@@ -54,7 +54,7 @@ def cluster():
     ("n_shards", "n_workers"),
     [(1, 2), (16, 2)]
     + [
-        pytest.param(*each, marks=pytest.mark.long)
+        pytest.param(*each, marks=pytest.mark.nightly)
         for each in [(1, 1), (4, 1), (7, 1), (16, 1), (4, 2), (7, 2)]
     ],
 )
@@ -177,16 +177,15 @@ def started(request):
     return start
 
 
-@pytest.mark.alone
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("executor", "doing"),
     [
         ("dask", "count"),
-        pytest.param("dask", "accumulate", marks=pytest.mark.long),
+        pytest.param("dask", "accumulate", marks=pytest.mark.nightly),
         ("processes", "accumulate"),
-        pytest.param("processes", "count", marks=pytest.mark.long),
-        pytest.param("ray", "count", marks=pytest.mark.long),
+        pytest.param("processes", "count", marks=pytest.mark.nightly),
+        pytest.param("ray", "count", marks=pytest.mark.nightly),
         ("ray", "accumulate"),
     ],
 )
@@ -207,9 +206,8 @@ def test_killed_workers_leave_no_trace(executor, doing, started, truth, tmp_path
     assert log.n_starts_of("count") <= N_ROUNDS * N_SHARDS + 2 * 3 * N_SHARDS
 
 
-@pytest.mark.alone
 @pytest.mark.slow
-@pytest.mark.parametrize("doing", [pytest.param("count", marks=pytest.mark.long), "accumulate"])
+@pytest.mark.parametrize("doing", [pytest.param("count", marks=pytest.mark.nightly), "accumulate"])
 def test_all_workers_may_die_at_once(doing, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=2 * SECONDS)
@@ -232,14 +230,14 @@ def impatient():
         yield client
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_what_dask_gives_up_on_is_sent_again(impatient, truth, tmp_path):
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=2)
     _, got = toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
     assert np.array_equal(got, truth(N_ROUNDS))
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, tmp_path):
     monkeypatch.setattr(workers, "MAX_FAILURES_IN_A_ROW", 1)
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
@@ -247,7 +245,7 @@ def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, t
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_shards_that_outgrow_the_workers_memory_end_the_run(impatient, tmp_path):
     toy = Outgrown(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
     with pytest.raises(
@@ -274,20 +272,20 @@ def driven(folder, executor):
     return Driver("toy_shards").begin(folder, executor=executor, n_workers=2, **asked)
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("executor", "then", "doing"),
     [
         ("serial", "threads", "count"),
-        pytest.param("serial", "threads", "accumulate", marks=pytest.mark.long),
-        pytest.param("threads", "dask", "count", marks=pytest.mark.long),
+        pytest.param("serial", "threads", "accumulate", marks=pytest.mark.nightly),
+        pytest.param("threads", "dask", "count", marks=pytest.mark.nightly),
         ("threads", "dask", "accumulate"),
-        pytest.param("dask", "serial", "count", marks=pytest.mark.long),
+        pytest.param("dask", "serial", "count", marks=pytest.mark.nightly),
         ("dask", "serial", "accumulate"),
-        pytest.param("processes", "ray", "count", marks=pytest.mark.long),
-        pytest.param("processes", "ray", "accumulate", marks=pytest.mark.long),
-        pytest.param("ray", "processes", "count", marks=pytest.mark.long),
-        pytest.param("ray", "processes", "accumulate", marks=pytest.mark.long),
+        pytest.param("processes", "ray", "count", marks=pytest.mark.nightly),
+        pytest.param("processes", "ray", "accumulate", marks=pytest.mark.nightly),
+        pytest.param("ray", "processes", "count", marks=pytest.mark.nightly),
+        pytest.param("ray", "processes", "accumulate", marks=pytest.mark.nightly),
     ],
 )
 def test_a_killed_driver_leaves_no_trace(executor, then, doing, *, started, truth, tmp_path):
@@ -311,7 +309,7 @@ def test_a_killed_driver_leaves_no_trace(executor, then, doing, *, started, trut
     assert log.n_starts_of("accumulate") <= N_ROUNDS * N_SHARDS + 2
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("executor", "sent"), [("threads", signal.SIGTERM), ("dask", signal.SIGINT)]
 )

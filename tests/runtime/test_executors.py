@@ -95,23 +95,23 @@ def test_threads_really_run_at_the_same_time():
 
 
 def test_a_long_task_in_a_thread_can_leave_early():
-    left = []
+    left, steps = [], []
 
     def long(task):
         try:
-            for _ in range(1000):
+            for step in range(1000):
                 leave_if_cancelled()
+                steps.append(step)
                 time.sleep(0.01)
         except Cancelled:
             left.append(task)
             raise
 
-    began = time.monotonic()
     with Threads(2).start(long, "long") as pool:
         pool.submit({0: 0})
         assert pool.wait_for_answers(0.1) == []
     assert left == [0]
-    assert time.monotonic() - began < 2.0
+    assert len(steps) < 200
 
 
 @pytest.mark.slow
@@ -484,7 +484,7 @@ def lines_of_ray(script, *given):
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.nightly
 def test_ray_tells_of_missing_workers_and_of_a_lost_cluster():
     printed = lines_of_ray(RAY, "alone")
     assert re.search(r"^7 1 no node .* has the cores and the memory", printed, re.MULTILINE)
@@ -492,7 +492,7 @@ def test_ray_tells_of_missing_workers_and_of_a_lost_cluster():
     assert re.search(r"^Ray\(\) needs a cluster, .* call ray\.init", printed, re.MULTILINE)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_ray_tells_of_workers_that_outgrow_their_node():
     printed = lines_of_ray(RAY, "outgrown")

@@ -135,7 +135,7 @@ def list_run(store, folder):
     return [Path(name).name for name in store.find(folder)] if store.exists(folder) else []
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "shards"])
 def test_a_driver_killed_on_s3_is_resumed_by_another(kind, s3, table, known):
     environment, options = s3
@@ -149,7 +149,7 @@ def test_a_driver_killed_on_s3_is_resumed_by_another(kind, s3, table, known):
     assert end(begin(kind, environment, *addresses, f"s3://{run}")) == known(kind)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["memory", "shards"])
 def test_two_drivers_on_one_checkpoint_get_the_same_values(kind, s3, table, known):
     addresses = [table] if kind == "shards" else []
@@ -184,7 +184,7 @@ def test_options_are_in_no_file(s3, table):
     assert not [file for file in files if options["secret"].encode() in store.cat_file(file)]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "n_passes"), [("memory", 200), ("shards", 20)])
 def test_a_storm_of_kills_on_s3_loses_nothing(kind, n_passes, s3, table, known):
     environment, options = s3

@@ -14,7 +14,7 @@ from sklearn.datasets import load_wine
 
 from cellworth import KNNValuer, Owners, plots, report, suspect_cells, value_game
 from cellworth.data.tables import draw_bars, html_table
-from cellworth.diagnostics import detection_curve, measure_interactions
+from cellworth.diagnostics import measure_interactions
 from cellworth.games import TableGame
 from cellworth.payouts import IntervalPlan, Verdict
 from cellworth.runtime import MaxTasks
@@ -207,7 +207,6 @@ PLAN = Plan("permutations", (30, 2), 40_000, 62, 0.002, limit=1000)
         (PLAN, ["The run takes about 1.33 min", "40,000", "Beyond the limit of 1,000."]),
         (IntervalPlan("EUR", 8000.0, 4000.0, 100, 400), ["planned", "400", "4,000"]),
         (Verdict(("files",), "ann should get 75."), ["no: ann should get 75."]),
-        (detection_curve([[0.9, 0.1]], [[True, False]]), ["inspected", "50%", "100.0%"]),
         (measure_interactions(TableGame([[0, 0], [0, 1], [0, 1], [0, 1]])), ["0, 1", "-1.0000"]),
         (suspect_cells(ROWS, LABELS, k=25), ["anomaly_score", "... and 5 more, in to_frame()"]),
     ],

@@ -243,7 +243,7 @@ def test_more_trees_go_on_where_fewer_ended():
         np.testing.assert_array_equal(one.columns, other.columns)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_standard_errors_tell_how_runs_differ():
     runs = [

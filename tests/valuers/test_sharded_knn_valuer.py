@@ -167,7 +167,7 @@ def test_shards_are_worth_what_they_are_in_memory(folder, settings):
         MaxUtilities(800),
         TargetStandardError(1e-3),
         StableRanking(0.9) | MaxTasks(200),
-        pytest.param(StableRanking(0.5) & MaxTasks(30), marks=pytest.mark.long),
+        pytest.param(StableRanking(0.5) & MaxTasks(30), marks=pytest.mark.nightly),
     ],
     ids=str,
 )
@@ -251,7 +251,7 @@ def test_a_partition_over_shards_needs_an_end(folder, tmp_path):
 @pytest.mark.parametrize(
     ("n_shards", "executor"),
     [(1, Threads(2)), (7, Serial()), (16, Threads(2)), (5, Processes(2))]
-    + [pytest.param(n, e, marks=pytest.mark.long) for n, e in [(1, Serial()), (7, Threads(2))]],
+    + [pytest.param(n, e, marks=pytest.mark.nightly) for n, e in [(1, Serial()), (7, Threads(2))]],
     ids=repr,
 )
 def test_it_does_not_matter_how_a_table_is_cut_or_who_works(folder, n_shards, executor):
@@ -749,7 +749,7 @@ def test_a_journal_in_memory_is_no_place_for_a_run_over_shards(folder):
         valuer(runtime=Runtime(checkpoint=MemoryCheckpoint())).fit(table(folder), **JUDGES)
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 @pytest.mark.parametrize("doing", ["count", "accumulate"])
 def test_a_killed_worker_leaves_no_trace(folder, doing, tmp_path, monkeypatch):
     pytest.importorskip("distributed")

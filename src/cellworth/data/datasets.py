@@ -44,6 +44,10 @@ def load_adult(
     y : array of shape (n_rows,)
         "<=50K" or ">50K".
 
+    See Also
+    --------
+    cellworth.ShardedTable : a table in files.
+
     Examples
     --------
     >>> from cellworth.data import load_adult

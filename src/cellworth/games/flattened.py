@@ -145,6 +145,7 @@ class FlattenedGame:
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
     >>> X, y = [[0.0], [1.0]], [0, 1]
+    >>> from cellworth.games.flattened import FlattenedGame
     >>> game = FlattenedGame(ModelGame(DecisionTreeClassifier(), X, y, X_val=X, y_val=y))
     >>> game.value(np.array([True, True]), np.array([True]))
     1.0

@@ -321,6 +321,7 @@ def widening(n_seen: Any) -> Floats:
 
     Examples
     --------
+    >>> from cellworth.sampling.moments import widening
     >>> widening([2, 4, 10, 100]).round(2)
     array([6.48, 1.62, 1.15, 1.01])
     """

@@ -222,6 +222,7 @@ def coalition_masks(numbers: NDArray[np.int64], n_players: int) -> Mask:
 
     Examples
     --------
+    >>> from cellworth.sampling.samplers import coalition_masks
     >>> coalition_masks(np.array([0, 1, 2]), 2)
     array([[False, False],
            [ True, False],

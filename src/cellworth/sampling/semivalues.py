@@ -168,6 +168,7 @@ def coalition_weights(semivalue: Semivalue, n_players: int) -> Floats:
 
     Examples
     --------
+    >>> from cellworth.sampling.semivalues import Shapley, coalition_weights
     >>> coalition_weights(Shapley(), 3) * 6
     array([2., 1., 2.])
     """
@@ -198,6 +199,7 @@ def inside_chances(
 
     Examples
     --------
+    >>> from cellworth.sampling.semivalues import Banzhaf, inside_chances
     >>> inside_chances(Banzhaf(), 10, 3, np.arange(4))
     array([0.125, 0.375, 0.375, 0.125])
     """
