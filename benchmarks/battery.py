@@ -81,7 +81,7 @@ SEMIVALUES = {
 }
 # Settings of our cases that are arguments of fit.
 OF_FIT = ("cv", "column_types", "value_labels")
-RUNTIME = ("executor", "checkpoint", "partition", "cache", "progress", "on_round")
+RUNTIME = ("executor", "checkpoint", "cache", "progress", "on_round")
 # Choices that are words.
 BY_VALUE, FROM_NEIGHBORS = "value", "neighbors"
 bins = cw.BinnedRanks
@@ -176,11 +176,6 @@ def write_table(folder: Path) -> Any:
 def load(folder: Path) -> Any:
     """Return a valuation that was saved."""
     return cw.load(folder)
-
-
-def merge_checkpoints(folders: list[Path], into: Path) -> None:
-    """Bring the partitions of a run together."""
-    cw.merge(folders, into=into)
 
 
 def split(valuation: Any, owners: Any, *, amount: str, **policy: Any) -> Any:
@@ -719,30 +714,9 @@ def _(folder: Path) -> Any:
     return arrays_of(valuation)
 
 
-@in_folder("runs/monte carlo/partitioned")
-def _(folder: Path) -> Any:
-    return arrays_of(in_partitions(folder, lambda **run: monte_carlo(stop=max_tasks(9), **run)))
-
-
 @in_folder("runs/knn/whole")
 def _(folder: Path) -> Any:
     return arrays_of(knn(WIDE, sampler=SAMPLERS["leverage"], n_passes=3))
-
-
-@in_folder("runs/knn/partitioned")
-def _(folder: Path) -> Any:
-    settings = {"sampler": SAMPLERS["leverage"], "n_passes": 3}
-    return arrays_of(in_partitions(folder, lambda **run: knn(WIDE, **settings, **run)))
-
-
-def in_partitions(folder: Path, run: Callable[..., Any]) -> Any:
-    parts = [folder / "part0", folder / "part1"]
-    for number, part in enumerate(parts):
-        # A partition alone has no valuation.
-        with suppress(AttributeError):
-            run(checkpoint=part, partition=(number, 2))
-    merge_checkpoints(parts, folder / "all")
-    return run(checkpoint=folder / "all")
 
 
 # Diagnostics.

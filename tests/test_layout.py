@@ -16,21 +16,21 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 45,
-    "cli": 3062,
+    "cli": 2997,
     "data": 3284,
     "diagnostics": 2347,
     "findings": 2194,
     "games": 1120,
-    "knn": 4642,
+    "knn": 4633,
     "payouts": 3956,
     "plots": 1042,
     "report": 1203,
-    "runtime": 2860,
+    "runtime": 2670,
     "sampling": 1825,
     "valuation": 1746,
-    "valuers": 3500,
+    "valuers": 3431,
 }
-MAX_CODE_LINES_IN_ALL = 32_826
+MAX_CODE_LINES_IN_ALL = 32_493
 
 
 def _repeated(names: list[str]) -> set[str]:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -13,12 +15,22 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ModelValuer, OutOfBagValuer, Runtime, load, value_game
+from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Runtime, load, value_game
 from cellworth.games import TableGame
-from cellworth.runtime import MaxTasks, MemoryCheckpoint, Processes, Ray, Serial, Threads
-from cellworth.sampling import LeaveOneOut
+from cellworth.knn.memory_tasks import QueryTasks
+from cellworth.runtime import (
+    MaxTasks,
+    MaxUtilities,
+    MemoryCheckpoint,
+    Processes,
+    Ray,
+    Serial,
+    Threads,
+)
+from cellworth.sampling import GaussianProcess, LeaveOneOut, PermutationSampler
 from cellworth.sampling.samplers import PermutationTasks
-from cellworth.valuers import FlattenedValuer
+from cellworth.valuers import FlattenedValuer, utilities
+from cellworth.valuers.out_of_bag import OutOfBagScores
 
 EXECUTORS = [
     Serial(),
@@ -297,10 +309,98 @@ def test_a_game_with_a_cache_can_name_its_question_and_go_on(tmp_path):
     assert load(tmp_path).merge(other).counts.max() == 11
 
 
+BLOCKS = {"row_groups": np.arange(36) % 3, "column_groups": [0, 1, 2, 2]}
+TREE, SEED = DecisionTreeClassifier(max_depth=3, random_state=0), {"random_state": 3}
+# A valuer of each kind of task, and the groups that it values.
+VALUERS = {
+    "exact": (ModelValuer, {"model": TREE, "estimator": "exact"}, BLOCKS),
+    "monte carlo": (ModelValuer, {"model": TREE, "stop": MaxTasks(7)} | SEED, BLOCKS),
+    "gaussian process": (
+        ModelValuer,
+        {"model": TREE, "stop": MaxUtilities(40), "estimator": GaussianProcess()} | SEED,
+        BLOCKS,
+    ),
+    "out of bag": (OutOfBagValuer, {"model": TREE, "n_trees": 75} | SEED, {}),
+    "neighbors": (KNNValuer, {"sampler": PermutationSampler(1), "n_passes": 3} | SEED, {}),
+}
+
+
+class Computed(list):
+    """What was computed; the keyboard may interrupt before there is more than so much."""
+
+    most = float("inf")
+
+    def append(self, name):
+        if len(self) >= self.most:
+            raise KeyboardInterrupt
+        super().append(name)
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """All that workers compute: coalitions, or tasks where these are not looked at singly."""
+    seen = Computed()
+
+    def watch(owner, method, name):
+        function = getattr(owner, method)
+        monkeypatch.setattr(
+            owner, method, lambda *given: seen.append(name(*given)) or function(*given)
+        )
+
+    watch(utilities, "compute_utility", lambda _, rows, columns: (*rows.tolist(), None, *columns))
+    watch(OutOfBagScores, "__call__", lambda _, bags: bags[0].seed)
+    watch(QueryTasks, "contribution", lambda _, task: task.number)
+    return seen
+
+
+@pytest.mark.parametrize("name", VALUERS)
+def test_a_run_that_was_broken_off_computes_nothing_twice(tmp_path, computed, name):
+    def fit(folder=None):
+        kind, settings, groups = VALUERS[name]
+        X = np.random.default_rng(0).normal(size=(36, 4))
+        valuer = kind(**settings, runtime=Runtime(Serial(), folder))
+        return valuer.fit(X, (X[:, 0] + X[:, 1] > 0).astype(int), **groups).valuation_
+
+    reference, alone = fit(), list(computed)
+    computed.clear()
+    computed.most = len(alone) // 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with suppress(KeyboardInterrupt):
+            fit(tmp_path)
+    before = list(computed)
+    computed.clear()
+    del computed.most
+    assert_same_bits(fit(tmp_path), reference)
+    # No more than the request in flight was lost.
+    assert set(before) | set(computed) == set(alone)
+    assert len(set(before) & set(computed)) <= 64
+    computed.clear()
+    assert_same_bits(fit(tmp_path), reference)
+    assert computed == []
+
+
+class Fussy(DecisionTreeClassifier):
+    """A model that fails on a single column."""
+
+    def fit(self, X, y, **given):
+        if X.shape[1] == 1:
+            raise ValueError("one column is too few")
+        return super().fit(X, y, **given)
+
+
+def test_failures_of_an_earlier_session_are_told_again(wine, tmp_path):
+    for _ in range(2):
+        runtime = Runtime(Serial(), tmp_path)
+        valuer = ModelValuer(Fussy(), stop=MaxTasks(3), random_state=0, runtime=runtime)
+        with pytest.warns(UserWarning, match=r"failed .* one column is too few"):
+            valuer.fit(**wine | {"column_groups": np.arange(13)})
+
+
 SCRIPT = """
 import os, signal, sys, threading, time
 import numpy as np
-from cellworth.runtime import MaxTasks, Processes, Serial, Threads
+from cellworth.runtime import MaxTasks, MaxUtilities, Processes, Serial, Threads
 from cellworth import Runtime, value_game
 
 class Slow:

@@ -482,12 +482,6 @@ MISTAKES = {
         lambda: monte_carlo(runtime=Runtime(on_round=3)),
         ["on_round must be", "got 3", "a Progress"],
     ),
-    "a shard with a cache": (
-        lambda: monte_carlo(
-            runtime=Runtime(partition=(0, 2), checkpoint="run", cache=MemoryCache()), random_state=0
-        ),
-        ["cache must be None with partition", "go to the checkpoint"],
-    ),
     "a checkpoint without a seed": (
         lambda: monte_carlo(runtime=Runtime(checkpoint=MemoryCheckpoint())),
         ["random_state", "same tasks"],

@@ -13,7 +13,7 @@ import numpy as np
 
 import survivor
 from cellworth.runtime import MaxTasks
-from cellworth.runtime.rounds import count_partition, run_rounds
+from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
 from cellworth.runtime.stopping import BlockErrors, ShardSummary
 from cellworth.sampling.moments import Tally
@@ -73,18 +73,6 @@ class Toy:
             for shard in np.unique(owners)
         }
         return RoundResult(counts.cumsum(), parts, {"round": number, "smallest": drawn})
-
-    def pack_result(self, result):
-        plain = {"shared": result.shared} | result.report
-        for shard, (ids, ranks) in result.per_shard.items():
-            plain |= {f"ids{shard}": ids, f"ranks{shard}": ranks}
-        return plain
-
-    def unpack_result(self, plain):
-        shards = [int(name[3:]) for name in plain if name.startswith("ids")]
-        parts = {shard: (plain[f"ids{shard}"], plain[f"ranks{shard}"]) for shard in shards}
-        report = {name: plain[name] for name in ("round", "smallest")}
-        return RoundResult(plain["shared"], parts, report)
 
     def initial_state(self, rows):
         return {
@@ -204,12 +192,6 @@ def results(folder):
 
 def identify(toy):
     return {"what": "toy", "n_shards": toy.n_shards, "n_rows": toy.n_rows}
-
-
-def count(toy, partition, stop, executor, checkpoint):
-    count_partition(
-        toy, partition, stop, executor=executor, identity=identify(toy), checkpoint=checkpoint
-    )
 
 
 def run(toy, n_rounds, executor, folder, checkpoint=None, **given):

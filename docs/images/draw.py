@@ -82,22 +82,6 @@ def sums_are_not_enough() -> Figure:
     return figure
 
 
-def partitions() -> Figure:
-    """Draw machines that share a folder, and the call that adds up."""
-    ax = _make_board()
-    for y, number in ((2.1, "0"), (1.15, "1"), (0.0, "9")):
-        _draw_box(ax, 0.0, y, 2.5, f"machine {number}\npython value.py {number}")
-        _draw_arrow(ax, (2.55, y), (4.05, 1.15 + 0.25 * (y - 1.15)))
-    ax.text(1.25, 0.57, "...", size=13, **_POINTS)
-    ax.text(3.55, 2.0, "finished tasks", size=10, color=GRAY, ha="left")
-    _draw_box(ax, 4.1, 1.15, 1.9, "/shared/run1\nthe checkpoint", color=PALE_BLUE)
-    _draw_arrow(ax, (6.05, 1.15), (6.75, 1.15))
-    _draw_box(ax, 6.8, 1.15, 2.2, "python value.py\nadds up, in task order")
-    _draw_arrow(ax, (7.9, 0.72), (7.9, 0.2))
-    ax.text(7.9, 0.0, "values", size=11, weight="bold", **_POINTS)
-    return ax.figure
-
-
 def cluster() -> Figure:
     """Draw the script, the scheduler, workers that may die, and the checkpoint."""
     ax = _make_board()
@@ -237,7 +221,7 @@ if __name__ == "__main__":
     for draw in (four_corners, one_pair_of_orders, sums_are_not_enough):
         name = draw.__name__.replace("_", "-")
         draw().savefig(HERE / f"{name}.png", dpi=110, metadata={"Software": None})
-    for draw in (partitions, cluster, bad_cells, explain_a_row, choose_a_source, split_revenue):
+    for draw in (cluster, bad_cells, explain_a_row, choose_a_source, split_revenue):
         name = draw.__name__.replace("_", "-")
         with plots.style():
             draw().savefig(HERE / f"{name}.png", dpi=150, metadata={"Software": None})

@@ -124,7 +124,7 @@ def test_info_says_how_far_a_run_is(home, tmp_path):
     assert "\n  done        100% (1.0 passes)\n" in out
     assert "(ended)" in out
     document = json.loads(fine("info", run, "--json"))
-    assert document["created"] <= document["progress"][0]["time"]
+    assert document["created"] <= document["progress"]["time"]
     # A process that was killed leaves what it wrote last.
     killed = json.loads((run / "progress.json").read_text()) | {"event": "progress", "done": 0.25}
     for seconds, state in ((5, "active"), (500, "seems dead")):

@@ -56,26 +56,6 @@ def test_a_checkpoint_of_another_problem_is_rejected(asked, tmp_path):
     assert (tmp_path / "run" / "request.json").read_bytes() == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shared", [True, False])
-def test_shards_give_the_values_of_one_run(asked, tmp_path, shared):
-    fine("value", *asked, "-o", tmp_path / "whole")
-    folders = [tmp_path / ("run" if shared else f"run{position}") for position in range(2)]
-    for position, folder in enumerate(folders):
-        out = fine("value", *asked, "--partition", f"{position}/2", "--checkpoint", folder,
-                   "-o", tmp_path / "v")  # fmt: skip
-        assert f"Partition {position} of 2" in out
-        assert not (tmp_path / "v").exists()
-    run = folders[0]
-    if not shared:
-        run = tmp_path / "together"
-        assert cellworth("merge", *folders, "--into", run, "--force").code == 2
-        fine("merge", *folders, "--into", run)
-    fine("resume", run, "-o", tmp_path / "joined")
-    parts, whole = load(tmp_path / "joined"), load(tmp_path / "whole")
-    np.testing.assert_array_equal(parts.values, whole.values)
-
-
 def test_a_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatch):
     monkeypatch.setattr("cellworth.cli.runs._SECONDS_TO_ANSWER", 1)
     at = ["--workers", "tcp://127.0.0.1:1", "-o", tmp_path / "v"]
@@ -248,18 +228,6 @@ def test_what_is_interrupted_can_go_on_once_the_run_has_begun(
     assert done.code == code
     assert ("cellworth resume" in done.err) == begun
     assert run.exists() == begun
-
-
-def test_a_shard_that_fails_leaves_the_request_to_the_others(asked, tmp_path):
-    shard = ["--checkpoint", tmp_path / "run", "-o", tmp_path / "v", "--partition"]
-    wrong = [*asked, "--categorical", "nosuch"]
-    assert cellworth("value", *wrong, *shard, "0/2").code == 2
-    assert (tmp_path / "run" / "request.json").exists()
-    # Nothing has begun: the mistake can be fixed.
-    for position in ("0/2", "1/2"):
-        fine("value", *asked, *shard, position)
-    fine("resume", tmp_path / "run")
-    assert RunRequest.load(tmp_path / "run").categorical == ()
 
 
 def test_a_run_without_a_checkpoint_that_is_interrupted_at_once_ends_as_shells_expect(monkeypatch):

@@ -52,15 +52,6 @@ def test_results_in_a_store_are_replaced_only_by_force(asked, box):
     fine("value", *asked, "-o", f"{box}/values", "--force")
 
 
-def test_partitions_in_stores_are_merged(asked, box):
-    fine("value", *asked, "-o", "local")
-    for part in (0, 1):
-        fine("value", *asked, "--checkpoint", f"{box}/{part}", "--partition", f"{part}/2")
-    fine("merge", f"{box}/0", f"{box}/1", "-o", f"{box}/all")
-    fine("resume", f"{box}/all", "-o", f"{box}/values")
-    assert digest(load(f"{box}/values")) == digest(load("local"))
-
-
 @pytest.mark.parametrize("address", ["nowhere://box/x", "memory:/box/x", "a::memory://box/x"])
 def test_a_wrong_address_is_one_sentence(asked, address):
     done = cellworth("value", *asked, "-o", address)

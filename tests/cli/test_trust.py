@@ -103,8 +103,6 @@ def test_a_model_that_only_a_folder_names_is_not_run(handed_over, line, folder):
 @pytest.mark.slow
 def test_the_way_on_names_the_model(handed_over):
     assert "cellworth resume run --model naughty:make" in fine("info", "run")
-    out = fine("merge", "run", "--into", "all together")
-    assert "cellworth resume 'all together' --model naughty:make computes the values" in out
 
 
 def test_the_present_folder_does_not_replace_a_library(home, tmp_path, monkeypatch):

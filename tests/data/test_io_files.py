@@ -28,7 +28,7 @@ from cellworth.data import datasets
 from cellworth.data.io import is_address, local_path, to_path, write_atomically
 from cellworth.games import TableGame
 from cellworth.payouts import Agreement, split_revenue, verify_bundle
-from cellworth.runtime import DirectoryCheckpoint, FileCache, merge
+from cellworth.runtime import DirectoryCheckpoint, FileCache
 
 
 def names(folder):
@@ -273,8 +273,6 @@ ENTRIES = {
     "ShardedValuation.save": lambda at, here: sharded(here).valuation_.save(at),
     "load": lambda at, here: load(at),
     "Valuation.save": lambda at, here: valued().save(at),
-    "merge folders": lambda at, here: merge([at], here / "into"),
-    "merge into": lambda at, here: merge([], at),
     "report.save": lambda at, here: report.save(at, valued(), X, Y),
     "value_game.checkpoint": lambda at, here: value_game(
         TableGame([[0.0, 0.0], [0.0, 1.0]]), (1, 1), runtime=Runtime(checkpoint=at), random_state=0

@@ -3,7 +3,6 @@
 import shutil
 import signal
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -12,15 +11,13 @@ from cellworth import KNNValuer, Runtime, value_game
 from cellworth.data.io import pack, unpack
 from cellworth.runtime import (
     DirectoryCheckpoint,
-    MaxSeconds,
     MaxTasks,
     MaxUtilities,
     RunState,
     Serial,
-    Threads,
     checkpoint,
 )
-from cellworth.runtime.engine import TaskPlanner, run, run_partition
+from cellworth.runtime.engine import TaskPlanner, run
 from cellworth.sampling import Moments, PermutationSampler
 from cellworth.sampling.moments import Contribution, Tally, append_margins
 
@@ -55,11 +52,12 @@ def start(folder, n_tasks, work=noise, per_round=8):
     )  # fmt: skip
 
 
-def start_partition(folder, n_tasks, partition=(0, 1), work=noise):
-    return run_partition(
-        work, partition=partition, stop=MaxTasks(n_tasks), checkpoint=DirectoryCheckpoint(folder),
-        planner=TaskPlanner(Contribution), **SETTINGS,
-    )  # fmt: skip
+def write_answers(folder, tasks):
+    """Leave answers that nobody has folded, as a killed run does."""
+    opened = open_checkpoint(folder)
+    for task in tasks:
+        opened.write_answer(task, pack(noise(task)))
+    opened.flush()
 
 
 def bits(contribution):
@@ -98,38 +96,25 @@ def test_an_interrupted_run_goes_on_where_it_ended(tmp_path, until):
     assert bits(outcome.contribution) == bits(start(None, 16).contribution)
 
 
-def test_answers_of_a_shard_are_folded_later_in_any_order(tmp_path, hasty):
-    for position in (2, 0, 1):
-        assert start_partition(tmp_path, 20, (position, 3)) == len(range(position, 20, 3))
-    assert len(names(tmp_path, "answers-*")) == 20
-    nothing = Watched()
-    outcome = start(tmp_path, 20, nothing)
-    assert nothing.done == []
-    assert bits(outcome.contribution) == bits(start(None, 20).contribution)
-    progress = [f"progress-{position}-of-3.json" for position in range(3)]
-    assert names(tmp_path) == ["manifest.json", *progress, "progress.json", "state.npz"]
-
-
-def test_a_shard_of_a_run_that_is_done_has_nothing_to_do(tmp_path):
-    start(tmp_path, 9)
-    assert start_partition(tmp_path, 9, (1, 2)) == 0
-    assert start_partition(tmp_path, 12, (1, 2)) == 2
-
-
-def test_a_shard_that_runs_twice_answers_once(tmp_path):
-    assert start_partition(tmp_path, 9, (1, 2)) == 4
-    assert start_partition(tmp_path, 9, (1, 2)) == 0
+def test_answers_that_a_killed_run_left_are_folded_in_order(tmp_path, hasty):
+    write_answers(tmp_path, [7, 2, 0, 5, 1, 9])
+    assert len(names(tmp_path, "answers-*")) == 6
+    rest = Watched()
+    outcome = start(tmp_path, 10, rest)
+    assert rest.done == [3, 4, 6, 8]
+    assert bits(outcome.contribution) == bits(start(None, 10).contribution)
+    assert names(tmp_path) == ["manifest.json", "progress.json", "state.npz"]
 
 
 def test_answers_that_come_fast_share_a_file(tmp_path):
-    start_partition(tmp_path, 200)
+    write_answers(tmp_path, range(200))
     assert len(names(tmp_path, "answers-*")) < 100
     assert sorted(task for task, _ in open_checkpoint(tmp_path).answers()) == list(range(200))
 
 
 def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
     monkeypatch.setattr(checkpoint, "_MANY_FILES", 10)
-    start_partition(tmp_path, 37)
+    write_answers(tmp_path, range(37))
     # Three times ten became one; seven are left.
     assert len(names(tmp_path, "answers-*")) == 3 + 7
     answers = dict(open_checkpoint(tmp_path).answers())
@@ -188,7 +173,7 @@ def test_a_state_takes_the_place_of_the_parts_that_it_holds(tmp_path, hasty):
 def test_one_torn_part_of_many_answers_is_told_of_once(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", 1e-9)
     # The first answer is written at once, and all others wait for each other.
-    start_partition(tmp_path, 6)
+    write_answers(tmp_path, range(6))
     _, part = sorted(tmp_path.glob("answers-*"))
     content = bytearray(part.read_bytes())
     content[content.index(b"}", content.index(b"NUMPY")) + 70] ^= 1
@@ -201,7 +186,7 @@ def test_one_torn_part_of_many_answers_is_told_of_once(tmp_path, monkeypatch):
 
 
 def test_a_torn_part_that_another_process_set_aside_is_no_error(tmp_path, hasty):
-    start_partition(tmp_path, 4)
+    write_answers(tmp_path, range(4))
     opened = open_checkpoint(tmp_path)
     loads = [load for _, load in opened.answers()]
     part = sorted(tmp_path.glob("answers-*"))[0]
@@ -298,7 +283,7 @@ def test_a_slower_run_does_not_take_back_what_a_faster_one_wrote(tmp_path):
 
 def test_answers_that_share_a_file_are_read_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", 1e-9)
-    start_partition(tmp_path, 200)
+    write_answers(tmp_path, range(200))
     opened_files = []
     read = checkpoint.PlainFile.read
     monkeypatch.setattr(
@@ -312,7 +297,7 @@ def test_answers_that_share_a_file_are_read_at_once(tmp_path, monkeypatch):
 
 def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_LARGE", 1)
-    start_partition(tmp_path, 30)
+    write_answers(tmp_path, range(30))
     alive, most = [], []
 
     class Counted(TaskPlanner):
@@ -334,7 +319,7 @@ def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
 
 
 def test_a_signal_ends_a_run_that_waits_for_nothing(tmp_path):
-    start_partition(tmp_path, 60)
+    write_answers(tmp_path, range(60))
 
     class Pressed(TaskPlanner):
         def add_answer(self, request, answer):
@@ -361,19 +346,3 @@ def test_a_signal_that_comes_too_late_for_the_run_is_passed_on():
             noise, stop=MaxTasks(8), planner=TaskPlanner(Contribution), tasks_per_round=8,
             on_round=press, **SETTINGS,
         )  # fmt: skip
-
-
-@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
-def test_a_shard_keeps_a_deadline(tmp_path, executor):
-    def slow(task):
-        time.sleep(0.05)
-        return noise(task)
-
-    began = time.perf_counter()
-    n_done = run_partition(
-        slow, partition=(0, 1), stop=MaxTasks(100) | MaxSeconds(0.4),
-        checkpoint=DirectoryCheckpoint(tmp_path), planner=TaskPlanner(Contribution),
-        executor=executor, identity=IDENTITY,
-    )  # fmt: skip
-    assert 1 <= n_done < 40
-    assert time.perf_counter() - began < 2.0

@@ -8,14 +8,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
 import object_store
 from cellworth import KNNValuer, Runtime, load
-from cellworth.runtime import DirectoryCheckpoint, Processes, Serial, merge
+from cellworth.runtime import DirectoryCheckpoint, Processes, Serial
 from cellworth.runtime.checkpoint import AnotherRunError
+from cellworth.runtime.engine import CheckpointWriter
 from cellworth.sampling import PermutationSampler
 from object_store import digest, run_in_memory, run_over_shards
 
@@ -27,13 +29,13 @@ N_PASSES = 3
 ROWS = np.random.default_rng(0).normal(size=(30, 4))
 
 
-def value(checkpoint, n_passes=4, seed=0, **given):
-    runtime = Runtime(executor=Serial(), checkpoint=checkpoint, progress=False, **given)
+def value(checkpoint, n_passes=4, seed=0):
+    runtime = Runtime(executor=Serial(), checkpoint=checkpoint, progress=False)
     valuer = KNNValuer(
         3, sampler=PermutationSampler(1), n_passes=n_passes, random_state=seed, runtime=runtime
     )
     valuer.fit(ROWS, (ROWS.sum(axis=1) > 0).astype(int), cv=2)
-    return None if given else valuer.valuation_
+    return valuer.valuation_
 
 
 def start_together(*runs):
@@ -61,22 +63,14 @@ def test_another_run_on_the_same_store_is_refused(memory_store):
 
 
 def test_damaged_answers_in_a_store_are_set_aside(memory_store):
-    value("memory://box/run", partition=(0, 2))
+    with mock.patch.object(CheckpointWriter, "_write"):
+        value("memory://box/run")
     damaged, *_ = memory_store.glob("/box/run/answers-*")
     memory_store.pipe_file(damaged, memory_store.cat_file(damaged)[:-9])
     with pytest.warns(UserWarning, match="is damaged .* renamed to damaged-answers"):
         again = value("memory://box/run")
     assert digest(again) == digest(value(None))
     assert memory_store.glob("/box/run/damaged-*")
-
-
-def test_partitions_in_different_stores_are_merged(memory_store, tmp_path):
-    value("memory://box/part0", partition=(0, 2))
-    value(tmp_path / "part1", partition=(1, 2))
-    parts = [DirectoryCheckpoint("memory://box/part0"), tmp_path / "part1"]
-    for into in ("memory://box/all", tmp_path / "all"):
-        merge(parts, into)
-        assert digest(value(into)) == digest(value(None))
 
 
 @pytest.mark.slow

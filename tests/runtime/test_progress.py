@@ -11,7 +11,7 @@ import pytest
 
 import toy_shards
 from cellworth.runtime import DirectoryCheckpoint, MaxTasks, Serial, Threads, stopping
-from cellworth.runtime.engine import TaskPlanner, run, run_partition
+from cellworth.runtime.engine import TaskPlanner, run
 from cellworth.runtime.stopping import ProgressReporter, format_seconds
 from cellworth.runtime.workers import FuturePool, LostAnswer
 from cellworth.sampling import Moments
@@ -76,22 +76,6 @@ def test_a_resumed_run_tells_how_much_was_found(lines, tmp_path):
     (found,) = [line for line in lines() if line["event"] == "resume"]
     assert (found["tasks"], found["done"]) == (8, 0.25)
     assert found["message"] == "values: resumed after 8 tasks (25%)"
-
-
-def test_a_partition_tells_of_its_requests(lines, tmp_path):
-    n_done = run_partition(
-        noise,
-        partition=(1, 4),
-        stop=MaxTasks(16),
-        planner=TaskPlanner(Contribution),
-        executor=Serial(),
-        checkpoint=DirectoryCheckpoint(tmp_path),
-        identity={"name": "this run"},
-        title="values",
-    )
-    end = lines()[-1]
-    assert n_done == end["tasks"] == 4
-    assert end["title"] == "values, partition 1 of 4"
 
 
 def test_rounds_over_shards_tell_the_same(lines, tmp_path):
@@ -221,13 +205,13 @@ def test_a_checkpoint_keeps_how_far_its_run_is(tmp_path, monkeypatch):
 
     def look(task):
         time.sleep(0.1)
-        seen.extend(stopping.read_progress(tmp_path))
+        seen.append(stopping.read_progress(tmp_path))
         return noise(task)
 
     start(4, look, executor=Threads(1), checkpoint=DirectoryCheckpoint(tmp_path))
     assert {entry["event"] for entry in seen} <= {"start", "progress"}
     assert 0 < max(entry["done"] for entry in seen) < 1
-    (last,) = stopping.read_progress(tmp_path)
+    last = stopping.read_progress(tmp_path)
     assert (last["event"], last["done"], last["count"]) == ("end", 1.0, "4 tasks")
 
 

@@ -120,39 +120,6 @@ def test_a_rule_ends_a_run_after_the_round_that_it_judged(truth, tmp_path):
     assert len(finished.reports) == len(again.reports) == 3
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", [Serial(), Threads(2), Processes(2)], ids=str)
-def test_partitions_count_rounds_that_a_run_adds_up(executor, truth, tmp_path):
-    folder, toy = tmp_path / "checkpoint", Watched(N_SHARDS)
-    stop = MaxTasks(N_ROUNDS)
-    for index in (1, 0, 1):
-        # The third one finds that nothing is left to do.
-        toy_shards.count(toy, (index, 2), stop, executor, folder)
-    assert len([*folder.glob("round-*.npz")]) == N_ROUNDS
-    finished, got = toy_shards.run(toy, N_ROUNDS, executor, tmp_path, folder)
-    assert np.array_equal(got, truth(N_ROUNDS))
-    assert [report["round"] for report in finished.reports] == list(range(N_ROUNDS))
-    assert [*folder.glob("round-*.npz")] == []
-    if not isinstance(executor, Processes):
-        assert toy.n("count") == toy.n("accumulate") == N_ROUNDS * N_SHARDS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", ["cut", "unlink"])
-def test_rounds_of_a_partition_that_are_lost_are_counted_again(damage, truth, tmp_path):
-    folder = tmp_path / "checkpoint"
-    toy_shards.count(Toy(N_SHARDS), (1, 2), MaxTasks(N_ROUNDS), Serial(), folder)
-    path = folder / "round-00000003.npz"
-    if damage == "unlink":
-        path.unlink()
-        _, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Serial(), tmp_path, folder)
-    else:
-        cut(path)
-        with pytest.warns(UserWarning, match="its content is computed again"):
-            _, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Serial(), tmp_path, folder)
-    assert np.array_equal(got, truth(N_ROUNDS))
-
-
 class LargeStates(StoppingRule):
     """A rule that reads the states of all shards."""
 

@@ -229,25 +229,6 @@ def test_shards_on_ray_are_worth_what_they_are_in_memory(folder):
 
 
 @pytest.mark.slow
-def test_partitions_of_a_run_over_shards_add_up(folder, tmp_path):
-    settings = {"n_passes": 3, "sampler": LeverageSampler(24)}
-    whole = in_memory(**settings).fit(X, Y, **JUDGES).valuation_
-    for index in range(2):
-        runtime = Runtime(Threads(2), checkpoint=tmp_path, partition=(index, 2))
-        part = valuer(**settings, runtime=runtime).fit(table(folder), **JUDGES)
-        assert not hasattr(part, "valuation_")
-    runtime = Runtime(Threads(2), checkpoint=tmp_path)
-    same(valuer(**settings, runtime=runtime).fit(table(folder), **JUDGES).valuation_, whole)
-
-
-def test_a_partition_over_shards_needs_an_end(folder, tmp_path):
-    runtime = Runtime(Serial(), checkpoint=tmp_path, partition=(0, 2))
-    endless = valuer(stop=TargetStandardError(0.1), n_passes=None, runtime=runtime)
-    with pytest.raises(ValueError, match="stop must limit the number of tasks of a partition"):
-        endless.fit(table(folder), **JUDGES)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_shards", "executor"),
     [(1, Threads(2)), (7, Serial()), (16, Threads(2)), (5, Processes(2))]

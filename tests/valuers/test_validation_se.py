@@ -299,8 +299,7 @@ def test_short_runs_shrink_validation_errors_as_they_shrink_values():
 def run(**given):
     rule = given.pop("stop", MaxTasks(40))
     valuer = ModelValuer(GaussianNB(), stop=rule, random_state=3, **given)
-    fitted = valuer.fit(**DATA)
-    return None if given["runtime"].partition else fitted.valuation_
+    return valuer.fit(**DATA).valuation_
 
 
 @pytest.mark.slow
@@ -308,20 +307,13 @@ def test_validation_errors_are_the_same_bits_however_a_run_is_made(tmp_path):
     whole = run(runtime=Runtime(executor=Serial())).validation
     run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()), stop=MaxTasks(13))
     resumed = run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()))
-    for position in (0, 1):
-        run(
-            runtime=Runtime(
-                checkpoint=tmp_path / "shards", partition=(position, 2), executor=Serial()
-            )
-        )
-    joined = run(runtime=Runtime(checkpoint=tmp_path / "shards", executor=Serial()))
     cache = FileCache(tmp_path / "utilities.sqlite")
     ModelValuer(
         GaussianNB(), runtime=Runtime(executor=Serial(), cache=cache), estimator="exact"
     ).fit(**DATA)
     cached = run(runtime=Runtime(executor=Serial(), cache=cache))
     assert cached.provenance.tally.reused > whole.size
-    for other in (resumed, joined, cached):
+    for other in (resumed, cached):
         np.testing.assert_array_equal(other.validation, whole)
 
 

@@ -72,7 +72,7 @@ _HEADINGS = {
         "label_owner", "label_share", "game", "gate", "duplicates",
     ),
     "Limits": ("shares", "max_findings", "certain", "min_rows", "min_total", "allow_interrupted"),
-    "Run": ("checkpoint", "workers", "partition", "dry_run"),
+    "Run": ("checkpoint", "workers", "dry_run"),
     "Output": (),
 }  # fmt: skip
 VERSION = 1
@@ -665,14 +665,6 @@ def escape_formula(text: Any) -> Any:
 def _escape(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2))
-
-
-def partition(text: str) -> tuple[int, int]:
-    """Parse a partition: 0/10 is the first of ten."""
-    found = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not found or int(found[1]) >= int(found[2]):
-        raise click.BadParameter(f"{text!r} is not a partition; give i/N with i from 0 to N - 1.")
-    return int(found[1]), int(found[2])
 
 
 def finite(text: str) -> float:

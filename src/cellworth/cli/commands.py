@@ -44,9 +44,6 @@ def main(debug: bool) -> None:
 @click.option(
     "--checkpoint", type=app.STORED, help="Folder from which an interrupted run can be resumed."
 )
-@click.option(
-    "--partition", type=app.partition, metavar="i/N", help="Part i of N of the run, from 0/N."
-)
 @app.workers
 @click.option("-o", "--output", type=app.STORED, help="Folder of the result [TABLE.values].")
 @app.force
@@ -78,7 +75,7 @@ def value(**arguments: Any) -> None:
 @app.force
 @app.json_output
 def resume(**arguments: Any) -> None:
-    """Resume the run in the checkpoint FOLDER, or join its partitions.
+    """Resume the run in the checkpoint FOLDER.
 
     Options are read from the checkpoint. Repeat --model if you used your own (its code will be
     executed). Other limits may be given.
@@ -101,11 +98,7 @@ def plan(**arguments: Any) -> None:
     plan_run(**arguments)
 
 
-@main.command(
-    epilog=app.example(
-        "cellworth merge part-0 part-1 --into run1", "cellworth merge seed-0 seed-1 --into values"
-    )
-)
+@main.command(epilog=app.example("cellworth merge seed-0 seed-1 --into values"))
 @click.argument("folders", nargs=-1, required=True, type=app.STORED)
 @click.option(
     "-o",
@@ -113,15 +106,12 @@ def plan(**arguments: Any) -> None:
     "output",
     type=app.STORED,
     required=True,
-    help="Folder of the merged run or result.",
+    help="Folder of the merged result.",
 )
 @app.force
 @app.json_output
 def merge(**arguments: Any) -> None:
-    """Merge FOLDERS: partitions, or values with other seeds.
-
-    Resume a merged run to get its values. Partitions in one checkpoint folder need no merging.
-    """
+    """Merge FOLDERS of values that were computed with different seeds."""
     from cellworth.cli.inspection import merge_folders
 
     merge_folders(**arguments)

@@ -46,7 +46,6 @@ from cellworth.data.tables import table_lines, visible_text
 from cellworth.diagnostics.explain import explain_column, explain_row
 from cellworth.diagnostics.suspects import suspect_cells
 from cellworth.report.page import text_of
-from cellworth.runtime.checkpoint import merge as merge_partitions
 from cellworth.runtime.stopping import format_seconds, read_progress
 from cellworth.valuation import load
 from cellworth.valuation.valuation import Valuation
@@ -213,19 +212,19 @@ def write_report(
 
 
 def merge_folders(*, folders: tuple[AnyPath, ...], output: AnyPath, force: bool) -> None:
-    """Merge partitions of a run, or values with different seeds: the command ``merge``."""
-    formats = {get_folder_format(folder) for folder in folders}
-    if formats == {CHECKPOINT}:
-        if force:
-            raise click.UsageError("--force replaces values; partitions are only added.")
-        _merge_partitions(folders, output)
-    elif formats == {VALUATION}:
-        _merge_values(folders, output, force)
-    else:
-        raise ValueError(
-            "the folders must all hold runs or all hold values; cellworth info shows what a folder "
-            "holds."
-        )
+    """Merge values with different seeds: the command ``merge``."""
+    check_output_folder(output, force=force)
+    results = [Result.load(folder) for folder in folders]
+    if len(results) < 2:
+        raise click.UsageError("one folder cannot be merged; give two or more.")
+    merged = functools.reduce(Valuation.merge, (result.valuation for result in results))
+    # The rounds of one run do not describe the merged values.
+    save_result(merged, replace(results[0].request, rounds=()), output)
+    document = {
+        "output": shorten_path(output.absolute()),
+        "values": summarize_valuation(merged),
+    }
+    print_result("merge", document, [repr(merged)])
 
 
 def _describe_sharded_run(folder: AnyPath) -> Iterator[str]:
@@ -237,25 +236,23 @@ def _describe_sharded_run(folder: AnyPath) -> Iterator[str]:
         yield f"  values      {folder / 'values'}"
 
 
-def _read_progress(folder: AnyPath) -> list[dict[str, Any]]:
-    """Return how far the runs in a checkpoint are; one seems active if it wrote lately."""
-    found = []
-    for entry in read_progress(folder):
-        age = (datetime.now(UTC) - datetime.fromisoformat(entry["time"])).total_seconds()
-        is_active = entry["event"] in ("start", "progress") and age < _SECONDS_OF_SILENCE
-        found.append({**entry, "active": is_active})
-    return found
+def _read_progress(folder: AnyPath) -> dict[str, Any] | None:
+    """Return how far the run in a checkpoint is; it seems active if it wrote lately."""
+    entry = read_progress(folder)
+    if entry is None:
+        return None
+    age = (datetime.now(UTC) - datetime.fromisoformat(entry["time"])).total_seconds()
+    is_active = entry["event"] in ("start", "progress") and age < _SECONDS_OF_SILENCE
+    return {**entry, "active": is_active}
 
 
-def _describe_progress(
-    manifest: Mapping[str, Any], progress: list[dict[str, Any]]
-) -> Iterator[str]:
+def _describe_progress(manifest: Mapping[str, Any], entry: dict[str, Any] | None) -> Iterator[str]:
     run = manifest["run"]
     yield f"  method      {run.get('method', 'ShardedKNNValuer')}, {run.get('sampler')}"
     if table := run["problem_spec"].get("data_sha256", {}).get("X", run.get("table")):
         yield f"  table       sha256 {table}"
     yield f"  since       {manifest.get('created')}"
-    for entry in progress:
+    if entry is not None:
         left, error = entry["seconds_left"], entry["error"]
         texts = [f"{entry['done']:.0%} ({entry['count']})"]
         texts += [f"about {format_seconds(left)} left"] if left and entry["active"] else []
@@ -315,38 +312,3 @@ def _format_entry(entry: Any) -> str:
     if entry is None:
         return ""
     return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
-
-
-def _merge_partitions(folders: tuple[AnyPath, ...], output: AnyPath) -> None:
-    request = next(
-        (RunRequest.load(folder) for folder in folders if (folder / FILE).exists()), None
-    )
-    merge_partitions(folders, output)
-    if request is not None:
-        request.save(output)
-    document = _make_merge_document(output, CHECKPOINT, None)
-    resume = make_resume_line(output, KNN if request is None else request.model)
-    line = f"The partitions are in {output}; {resume} computes the values."
-    print_result("merge", document, [line])
-
-
-def _merge_values(folders: tuple[AnyPath, ...], output: AnyPath, force: bool) -> None:
-    check_output_folder(output, force=force)
-    results = [Result.load(folder) for folder in folders]
-    if len(results) < 2:
-        raise click.UsageError("one folder cannot be merged; give two or more.")
-    merged = functools.reduce(Valuation.merge, (result.valuation for result in results))
-    # The rounds of one run do not describe the merged values.
-    save_result(merged, replace(results[0].request, rounds=()), output)
-    document = _make_merge_document(output, VALUATION, summarize_valuation(merged))
-    print_result("merge", document, [repr(merged)])
-
-
-def _make_merge_document(
-    output: AnyPath, holds: str, values: dict[str, Any] | None
-) -> dict[str, Any]:
-    return {
-        "output": shorten_path(output.absolute()),
-        "holds": holds,
-        "values": values,
-    }

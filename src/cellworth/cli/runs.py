@@ -70,7 +70,6 @@ class Execution:
     """The options of where and how a run is executed."""
 
     checkpoint: AnyPath | None = None
-    partition: tuple[int, int] | None = None
     workers: int | str | None = None
 
     @contextmanager
@@ -78,7 +77,6 @@ class Execution:
         """Yield the runtime of a valuer; leaving the context ends a connection to a cluster."""
         where = Runtime(
             checkpoint=self.checkpoint,
-            partition=self.partition,
             progress=shows_progress(),
             on_round=on_round,
         )
@@ -89,15 +87,12 @@ class Execution:
 def value_table(
     *,
     checkpoint: AnyPath | None,
-    partition: tuple[int, int] | None,
     workers: int | str | None,
     force: bool,
     **asked: Any,
 ) -> None:
     """Value a table: the command ``value``."""
-    execution = Execution(checkpoint, partition, workers)
-    if execution.partition is not None and execution.checkpoint is None:
-        raise click.UsageError("--partition needs a folder; give --checkpoint as well.")
+    execution = Execution(checkpoint, workers)
     run_and_save("value", make_request(**asked), execution, force=force)
 
 
@@ -127,7 +122,7 @@ def resume_run(
     check_model_trusted(request, model, folder)
     where = request.output if output is None else str(output.absolute())
     request = replace(request, stop=request.stop | stop, output=where)
-    run_and_save("resume", request, Execution(folder, None, workers), force=force)
+    run_and_save("resume", request, Execution(folder, workers), force=force)
 
 
 def plan_run(**asked: Any) -> None:
@@ -192,7 +187,7 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
     """Run a request, write its result and print a summary."""
     output = to_path(request.output, "-o") if request.output else None
     _check_separate_folders(output, execution.checkpoint)
-    if output is not None and execution.partition is None:
+    if output is not None:
         # Only resume may replace a result of the same request.
         check_output_folder(output, force=force, request=request if command == "resume" else None)
     loaded = LoadedRequest.from_request(request)
@@ -204,12 +199,7 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
         check_agreement(loaded, valuer)
         with _keep_request(request, execution):
             valuation = _fit(valuer, loaded, execution)
-    if execution.partition is not None:
-        assert execution.checkpoint is not None  # noqa: S101 (a partition has one)
-        request.save(execution.checkpoint)
-        _print_partition(request, execution.checkpoint, execution.partition)
-        return
-    assert valuation is not None and output is not None  # noqa: S101, PT018 (only partitions lack them)
+    assert output is not None  # noqa: S101
     _check_any_task(valuation, request, execution)
     request = replace(request, rounds=tuple(rounds))
     if execution.checkpoint is not None:
@@ -371,7 +361,7 @@ def _add_round(rounds: list[dict[str, Any]], progress: Progress) -> None:
         rounds.append(round_line(progress))
 
 
-def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation | None:
+def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation:
     owners = loaded.owners()
     more = {} if owners is None else {"owners": owners}
     try:
@@ -381,8 +371,6 @@ def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation 
         if execution.checkpoint is None or get_folder_format(execution.checkpoint) is None:
             raise
         raise InterruptedRunError(_describe_interruption(loaded.request, execution)) from error
-    if execution.partition is not None:
-        return None
     valuation: Valuation = valuer.valuation_
     return valuation
 
@@ -404,23 +392,10 @@ def _keep_request(request: RunRequest, execution: Execution) -> Iterator[None]:
     try:
         yield
     finally:
-        # Other partitions may use the same file by now.
-        if is_new and execution.partition is None and get_folder_format(folder) is None:
+        if is_new and get_folder_format(folder) is None:
             (folder / FILE).unlink()
             if not was_there:
                 folder.rmdir()
-
-
-def _print_partition(request: RunRequest, folder: AnyPath, partition: tuple[int, int]) -> None:
-    index, n_parts = partition
-    document = {
-        "checkpoint": str(folder), "partition": index, "partitions": n_parts,
-    }  # fmt: skip
-    line = (
-        f"Partition {index} of {n_parts} is done; once all are, "
-        f"{make_resume_line(folder, request.model)} computes the values."
-    )
-    print_result("partition", document, [line])
 
 
 def _describe_interruption(request: RunRequest, execution: Execution) -> str:

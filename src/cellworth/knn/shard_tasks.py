@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Floats, Positions
 from cellworth.data.holdings import Runs
-from cellworth.data.io import AnyPath, add_prefix, remove_prefix
+from cellworth.data.io import AnyPath
 from cellworth.knn.binned import (
     Near,
     PreparedBatch,
@@ -120,19 +120,6 @@ class KNNShardAlgorithm:
         n_ranked = {"n_ranked": self.schedule.n_ranked(task)}
         report = totals._asdict() | n_ranked | vars(variance)
         return RoundResult(row_values.far, row_values.near, report)
-
-    def pack_result(self, result: RoundResult) -> dict[str, Any]:
-        """Convert a result to plain data."""
-        plain = {"shared": result.shared} | add_prefix("report", result.report)
-        for number, near in result.per_shard.items():
-            plain |= {f"rows{number}": near.rows, f"starts{number}": near.starts}
-        return plain
-
-    def unpack_result(self, plain: dict[str, Any]) -> RoundResult:
-        """Convert plain data back to a result."""
-        numbers = [int(name[4:]) for name in plain if name.startswith("rows")]
-        near = {n: Near(plain[f"rows{n}"], plain[f"starts{n}"]) for n in numbers}
-        return RoundResult(plain["shared"], near, remove_prefix("report", plain))
 
     def initial_state(self, rows: NumberedShard) -> ShardState:
         """Return the state before the first round."""

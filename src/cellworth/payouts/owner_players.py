@@ -513,7 +513,7 @@ class OwnerValuer(TableValuer):
         game: KNNGame | ModelGame = self._check_valuer()._game(data)
         return game
 
-    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
+    def _value(self, game: Game, blocks: Blocks) -> Valuation:
         settings, holdings = self._settings(self.semivalue), self._owners.project(blocks)
         if self.stop is None and blocks.shape[0] <= _MAX_EXACT_PLAYERS:
             if self.random_state is not None:

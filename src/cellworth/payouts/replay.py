@@ -482,7 +482,7 @@ def _recompute(
     fresh, utilities = clone(valuer), MemoryCache()
     if hasattr(fresh, "runtime"):
         runtime = fresh.runtime or Runtime()
-        runtime = replace(runtime, cache=utilities, checkpoint=None, partition=None)
+        runtime = replace(runtime, cache=utilities, checkpoint=None)
         fresh.set_params(runtime=runtime)
     more = {} if valuation.owned is None else {"owners": owners}
     return fresh.fit(**data, **more).valuation_, utilities

@@ -19,7 +19,6 @@ from cellworth.runtime.checkpoint import (
     DirectoryCheckpoint,
     MemoryCheckpoint,
     RunState,
-    merge,
 )
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Executor, Processes, Runtime, Serial, Threads
@@ -60,5 +59,4 @@ __all__ = [
     "TargetPrecision",
     "TargetStandardError",
     "Threads",
-    "merge",
 ]

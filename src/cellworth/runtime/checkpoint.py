@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import time
 import warnings
@@ -51,7 +50,6 @@ _STATE = "state.npz"
 _ANSWERS = "answers-*.npz"
 _SHARDS = "shard-*.npz"
 _SHARD = re.compile(r"shard-(?P<shard>\d{6})-(?P<rounds>\d{8})\.npz")
-_ROUNDS = "round-*.npz"
 _CONTENT = "content"
 _REPORT = "report"
 _SECONDS = "seconds"
@@ -320,7 +318,7 @@ class DirectoryCheckpoint:
 
     See Also
     --------
-    merge, MemoryCheckpoint
+    MemoryCheckpoint
 
     Examples
     --------
@@ -434,7 +432,7 @@ class DirectoryCheckpoint:
         return key
 
     def _join_small_files(self) -> None:
-        """Join small files: a partition of a run may take days before it is folded."""
+        """Join small files: a slow task may hold up the folding of many others."""
         still_there = [key for key in self._small if key in self._tasks]
         answers = [
             (task, answer)
@@ -478,88 +476,6 @@ class DirectoryCheckpoint:
     def __deepcopy__(self, memo: dict[int, Any]) -> DirectoryCheckpoint:
         """Return another checkpoint of the same folder."""
         return DirectoryCheckpoint(self.folder)
-
-
-def merge(
-    folders: Iterable[str | os.PathLike[str] | DirectoryCheckpoint],
-    into: str | os.PathLike[str] | DirectoryCheckpoint,
-) -> None:
-    """Merge the checkpoints of the partitions of one run into one.
-
-    Partitions that share a folder need no merging. Afterwards, ``fit`` the same valuer with
-    ``checkpoint=into`` and without ``partition``: all tasks are done.
-
-    Parameters
-    ----------
-    folders : paths, addresses or DirectoryCheckpoints
-        Checkpoints of partitions. They are not changed.
-    into : path, address or DirectoryCheckpoint
-        Created if missing; it may be one of the folders.
-
-    See Also
-    --------
-    DirectoryCheckpoint
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from cellworth import KNNValuer, Runtime
-    >>> from cellworth.runtime import merge
-    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-    >>> data, folder = {"X": X, "y": y, "X_val": X, "y_val": y}, Path(tempfile.mkdtemp())
-    >>> for i in (0, 1):
-    ...     runtime = Runtime(checkpoint=folder / f"part{i}", partition=(i, 2))
-    ...     part = KNNValuer(1, random_state=0, runtime=runtime).fit(**data)
-    >>> merge([folder / "part0", folder / "part1"], into=folder / "all")
-    >>> valuer = KNNValuer(1, random_state=0, runtime=Runtime(checkpoint=folder / "all"))
-    >>> valuer.fit(**data).valuation_.columns()
-    column   value  validation_se
-        x0  0.3750         0.1172
-        x1  0.1250         0.1172
-    """
-    if isinstance(folders, str | os.PathLike):
-        raise TypeError(f"folders is {folders!r}; give a list of the partitions' checkpoints.")
-    merged = _folder_of(into, "into")
-    sources = [_folder_of(folder, "folders") for folder in folders]
-    if not sources:
-        raise ValueError("there are no folders to merge; give the checkpoints of the partitions.")
-    # Check all before anything is written.
-    runs = [_run_in(source) for source in sources]
-    for source, kept in zip(sources, runs, strict=True):
-        check_same_run(kept, runs[0], str(source))
-    for source in sources:
-        checkpoint = DirectoryCheckpoint(merged)
-        checkpoint.open(runs[0])
-        if source.resolve() != merged.resolve():
-            _copy(RunFiles(source, checkpoint.files.run), checkpoint)
-
-
-def _folder_of(checkpoint: Any, called: str) -> AnyPath:
-    if isinstance(checkpoint, DirectoryCheckpoint):
-        return checkpoint.folder
-    return to_path(checkpoint, called)
-
-
-def _run_in(folder: AnyPath) -> dict[str, Any]:
-    kept = _read_identity(folder) if folder.is_dir() else None
-    if kept is None:
-        raise FileNotFoundError(f"{folder} holds no checkpoint; give folders of partitions.")
-    return kept
-
-
-def _copy(source: RunFiles, into: DirectoryCheckpoint) -> None:
-    # The source is left unchanged, even if it is damaged.
-    state = _read_state(source)
-    if state is not None:
-        into.write_state(state)
-    for key in [*source.keys(_ANSWERS), *source.keys(_ROUNDS)]:
-        with (
-            explain_disk_errors(into.folder),
-            (source.folder / key).open("rb") as original,
-            write_atomically(into.folder / key) as file,
-        ):
-            shutil.copyfileobj(original, file)
 
 
 def _read_state(files: RunFiles) -> RunState | None:
@@ -632,7 +548,11 @@ class ShardCheckpoint(RunFiles):
 
     def read(self, shard: int, rounds: int) -> ShardState:
         """Read the state after so many rounds and verify its checksums."""
-        return self._read(_shard_key(shard, rounds))
+        key = _shard_key(shard, rounds)
+        try:
+            return self.get(key, _CONTENT)[1]
+        except FileNotFoundError as error:
+            raise DamagedFileError(self.folder / key, "it is missing") from error
 
     def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
         """Write a state; delete states older than the rounds that all shards have."""
@@ -641,28 +561,6 @@ class ShardCheckpoint(RunFiles):
         before = min(complete, rounds - 1)
         for old in range(max(before - MAX_IN_FLIGHT - 1, 1), before):
             self.drop(_shard_key(shard, old))
-
-    def write_result(self, number: int, result: Plain) -> None:
-        """Write the result of a round that a partition has counted."""
-        self.put(_round_key(number), add_prefix(_CONTENT, result))
-
-    def read_result(self, number: int) -> Plain:
-        """Read the result of a round."""
-        return self._read(_round_key(number))
-
-    def _read(self, key: str) -> Plain:
-        try:
-            return self.get(key, _CONTENT)[1]
-        except FileNotFoundError as error:
-            raise DamagedFileError(self.folder / key, "it is missing") from error
-
-    def find_results(self) -> set[int]:
-        """Return the rounds that partitions have counted."""
-        return {int(key[6:-4]) for key in self.keys(_ROUNDS) if self.head(key) is not None}
-
-    def drop_result(self, number: int) -> None:
-        """Delete the result of a round that all shards have accumulated."""
-        self.drop(_round_key(number))
 
     def find(self, n_shards: int) -> list[range]:
         """Return, by shard, the consecutive numbers of rounds with a state, the latest last.
@@ -684,10 +582,6 @@ class ShardCheckpoint(RunFiles):
 
 def _shard_key(shard: int, rounds: int) -> str:
     return f"shard-{shard:06d}-{rounds:08d}.npz"
-
-
-def _round_key(number: int) -> str:
-    return f"round-{number:08d}.npz"
 
 
 def check_folder(folder: AnyPath, what: str = "run") -> None:

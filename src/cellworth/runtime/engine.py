@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
-from cellworth.data.io import AnyPath, Plain, n_bytes, pack, unpack
+from cellworth.data.io import Plain, n_bytes, pack, unpack
 from cellworth.runtime.checkpoint import Checkpoint, DirectoryCheckpoint, Loader, RunState
 from cellworth.runtime.executors import Executor, Serial, Threads
 from cellworth.runtime.stopping import (
@@ -75,17 +75,12 @@ class Planner(Protocol):
 
     # Whether workers check deadlines themselves, so that the engine need not.
     keeps_deadlines: ClassVar[bool]
-    # Whether it knows, before any answer, at which task a budget of utilities ends.
-    counts_utilities: ClassVar[bool]
 
     def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Addition | None:
         """Load the results of earlier sessions: folded tasks, and answers to other tasks."""
 
     def make_requests(self, task: int) -> Iterable[Any] | None:
         """Return the requests of a task; None ends the run before it."""
-
-    def make_partition_requests(self, task: int, mine: bool) -> Iterable[Any] | None:
-        """Do the same for one partition of a run: no requests if the task is not ``mine``."""
 
     def add_answer(self, request: Any, answer: Any) -> Addition | None:
         """Add an answer; return the contribution of the task that it completes, or None."""
@@ -120,7 +115,6 @@ class TaskPlanner:
     """
 
     keeps_deadlines: ClassVar[bool] = False
-    counts_utilities: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -142,10 +136,6 @@ class TaskPlanner:
         """Request a task, unless its answer is stored."""
         load = self._stored.pop(task, None)
         return [task] if load is None else [Ready(task, load_later(load, self.unpack_answer))]
-
-    def make_partition_requests(self, task: int, mine: bool) -> Iterable[Any]:
-        """Request a task of this partition, unless its answer is stored."""
-        return [task] if mine and task not in self._stored else []
 
     def add_answer(self, request: int, answer: Any) -> Any:
         """Return the contribution of a task."""
@@ -279,21 +269,6 @@ class TaskQueue:
             del answer
             turn += 1
 
-    def iter_as_completed(self, seconds_left: Callable[[], float | None]) -> Iterator[Any]:
-        """Yield requests whose answers have been stored, in any order, until the time is up."""
-        while self._fill():
-            left = seconds_left()
-            if left is not None and left <= 0:
-                return
-            self._wait(left)
-            for index in list(self._answers):
-                answer = self._answers.pop(index)
-                if isinstance(answer, LostAnswer):
-                    self._send(index, self._open[index])
-                else:
-                    unwrap(answer)
-                    yield self._open.pop(index)
-
     def _fill(self) -> bool:
         """Send as many requests as there is room for; return whether any are open."""
         capacity = self._pool.capacity
@@ -396,7 +371,7 @@ def run(
         errors_from=errors_from,
         seconds_per_task=seconds_per_task,
         where={"stop": stop, "executor": executor, "checkpoint": checkpoint},
-        file=_progress_file(checkpoint, ""),
+        file=checkpoint.folder / PROGRESS if isinstance(checkpoint, DirectoryCheckpoint) else None,
         is_local=isinstance(executor, Serial | Threads),
         intro=intro,
     )
@@ -422,53 +397,6 @@ def run(
     return Outcome(progress.tasks, progress.contribution, interrupted, seconds)
 
 
-def run_partition(
-    work: Callable[[Any], Any],
-    *,
-    partition: tuple[int, int],
-    planner: Planner,
-    stop: StoppingRule,
-    executor: Executor,
-    checkpoint: Checkpoint,
-    identity: Mapping[str, Any],
-    title: str = "tasks",
-    show_progress: bool = False,
-) -> int:
-    """Answer the requests of one partition and leave the answers in the checkpoint.
-
-    Partition (i, n) has the tasks i, i + n, i + 2n, ... up to the limits of ``stop``. Nothing is
-    folded: :func:`run` does that with the same checkpoint, once all partitions are done. Return the
-    number of requests that were answered now.
-    """
-    index, n_partitions = partition
-    writer, interrupts = CheckpointWriter(checkpoint, planner, identity), Interrupts()
-    tasks = range(writer.latest.tasks, int(min(stop.most_tasks, _ENDLESS)))
-    by_task = (
-        planner.make_partition_requests(task, task % n_partitions == index) for task in tasks
-    )
-    requests = list(_iter_requests(by_task))
-    reporter = ProgressReporter(
-        f"{title}, partition {index} of {n_partitions}",
-        shown=show_progress,
-        n_tasks=len(requests),
-        describe=lambda progress: f"{progress.tasks:,} of {len(requests):,} requests",
-        where={"executor": executor, "checkpoint": checkpoint},
-        file=_progress_file(checkpoint, f"-{index}-of-{n_partitions}"),
-        is_local=isinstance(executor, Serial | Threads),
-    )
-    seconds_left = _start_countdown(stop, planner)
-    with interrupts.watch(), reporter, writer, executor.start(work, title) as pool:
-        for _ in TaskQueue(pool, requests, writer, interrupts).iter_as_completed(seconds_left):
-            reporter.advance()
-    return reporter.n_done
-
-
-def _progress_file(checkpoint: Checkpoint | None, part: str) -> AnyPath | None:
-    if not isinstance(checkpoint, DirectoryCheckpoint):
-        return None
-    return checkpoint.folder / PROGRESS.format(part)
-
-
 def _fold_tasks(
     start: AbstractContextManager[WorkerPool],
     planner: Planner,
@@ -490,7 +418,7 @@ def _fold_tasks(
 
     # Workers continue while a rule is checked; tasks beyond the last one are dropped.
     tasks = range(progress.tasks, int(min(stop.most_tasks, _ENDLESS)))
-    requests = _iter_requests(map(planner.make_requests, tasks))
+    requests = _iter_requests(planner, tasks)
     with start as pool:
         # Fold in task order: float addition is not associative, and a result must not depend on
         # which worker was faster.
@@ -516,8 +444,9 @@ def _start_countdown(stop: StoppingRule, planner: Planner) -> Callable[[], float
     return lambda: deadline - time.perf_counter()
 
 
-def _iter_requests(by_task: Iterable[Iterable[Any] | None]) -> Iterator[Any]:
-    for requests in by_task:
+def _iter_requests(planner: Planner, tasks: Iterable[int]) -> Iterator[Any]:
+    for task in tasks:
+        requests = planner.make_requests(task)
         if requests is None:
             return
         yield from requests

@@ -415,8 +415,6 @@ class Runtime:
         ``"s3://bucket/run1"``. The next ``fit`` resumes a run that was killed or stopped by its
         budget. For a :class:`~cellworth.ShardedTable` it is a folder that all workers share, and
         it also holds the prepared rows and the result.
-    partition : tuple of int, default=None
-        ``(i, n)``: do part i (0 to n - 1) of the run's tasks and leave it in the checkpoint.
     cache : Cache, default=None
         Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. Utilities in the cache
         are not computed again, and new ones are added. KNN and out-of-bag valuers do not use it.
@@ -444,7 +442,6 @@ class Runtime:
 
     executor: Executor | None = None
     checkpoint: str | os.PathLike[str] | Checkpoint | None = None
-    partition: tuple[int, int] | None = None
     cache: Cache | None = None
     progress: bool = True
     on_round: Callable[[Progress], object] | None = None
@@ -463,28 +460,6 @@ class Runtime:
             raise TypeError(f"progress must be True or False, got {self.progress!r}.")
         if self.on_round is not None and not callable(self.on_round):
             raise TypeError(f"on_round must be a function of a Progress, got {self.on_round!r}.")
-        if self.partition is not None:
-            self._check_partition(self.partition)
-
-    def _check_partition(self, partition: Any) -> None:
-        is_pair = isinstance(partition, tuple | list) and len(partition) == 2
-        if not is_pair or not all(map(is_integer, partition)):
-            raise TypeError(
-                f"partition must be (i, n), got {partition!r}; give (0, 10) for the first of ten."
-            )
-        index, n_parts = partition
-        if not 0 <= index < n_parts:
-            raise ValueError(
-                f"partition must be (i, n) with i from 0 to n - 1, got {(index, n_parts)}; give "
-                "(0, 10) for the first of ten."
-            )
-        if not isinstance(self.checkpoint, str | os.PathLike | DirectoryCheckpoint):
-            raise ValueError("partition needs a folder for its results; give one as checkpoint.")
-        if self.cache is not None:
-            raise ValueError(
-                "cache must be None with partition; utilities go to the checkpoint, where the "
-                "other parts find them."
-            )
 
     def open_checkpoint(self) -> Checkpoint | None:
         """Return the checkpoint as an object; a path stands for a DirectoryCheckpoint."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any, TypeVar
+from typing import Any
 
 from cellworth.data.io import AnyPath
 from cellworth.runtime.checkpoint import DamagedFileError, RoundsCheckpoint, check_folder
@@ -46,7 +46,6 @@ from cellworth.runtime.workers import (
 # Summaries that a worker merges at a time.
 FAN_IN = 8
 
-_Result = TypeVar("_Result")
 _log = logging.getLogger(__name__)
 
 
@@ -95,7 +94,7 @@ def run_rounds(
             before=Progress(rounds.complete * visits, 0.0, None),
             describe=lambda progress: f"{progress.tasks // visits}{planned} rounds",
             where={"executor": executor, "checkpoint": checkpoint},
-            file=checkpoint and checkpoint / PROGRESS.format(""),
+            file=checkpoint and checkpoint / PROGRESS,
             is_local=isinstance(executor, Serial | Threads),
             intro=intro,
         )
@@ -104,49 +103,7 @@ def run_rounds(
             executor, cache, stop, rounds_per_pass, on_round, rounds, reporter, title
         )
         with reporter:
-            return _resume_until_done(
-                context, partial(_attempt, into=into), lambda: rounds.complete
-            )
-
-
-def count_partition(
-    algorithm: ShardAlgorithm,
-    partition: tuple[int, int],
-    stop: StoppingRule,
-    *,
-    executor: Executor,
-    identity: Mapping[str, Any],
-    checkpoint: AnyPath,
-    title: str = "rounds over shards",
-    show_progress: bool = False,
-) -> None:
-    """Count the rounds of one partition and leave their results in the checkpoint.
-
-    Partition (i, n) has the rounds i, i + n, i + 2n, ... up to the limit of ``stop``. Shards do not
-    accumulate them: ``run_rounds`` does that with the same checkpoint, in the order of rounds.
-    """
-    index, n_partitions = partition
-    rounds = RoundsCheckpoint(checkpoint, identity, algorithm.n_shards, durable=True)
-    known = rounds.states.find_results() | set(range(rounds.complete))
-    numbers = [n for n in range(index, int(stop.most_tasks), n_partitions) if n not in known]
-    n_rounds, n_shards = len(numbers), algorithm.n_shards
-    reporter = ProgressReporter(
-        f"{title}, partition {index} of {n_partitions}",
-        shown=show_progress,
-        n_tasks=n_rounds * n_shards,
-        describe=lambda progress: f"{progress.tasks // n_shards} of {n_rounds} rounds",
-        where={"executor": executor, "checkpoint": checkpoint},
-    )
-    cache = ShardCache(algorithm, rounds.states)
-    context = RunContext(executor, cache, stop, 1, None, rounds, reporter, title)
-
-    def attempt(context: RunContext) -> None:
-        with context.interrupts.watch(), context.start_workers() as pool:
-            _RoundLoop(pool, context).count_rounds(numbers)
-
-    with reporter:
-        if numbers:
-            _resume_until_done(context, attempt, lambda: n_rounds - len(numbers))
+            return _resume_until_done(context, into)
 
 
 def _ask_shards(
@@ -160,16 +117,14 @@ def _ask_shards(
     return [answers[shard] for shard in shards]
 
 
-def _resume_until_done(
-    context: RunContext, attempt: Callable[[RunContext], _Result], count_done: Callable[[], int]
-) -> _Result:
+def _resume_until_done(context: RunContext, into: AnyPath) -> ShardRunResult:
     """Attempt a run until it is done; resume after every recoverable error."""
     retries, best = Retries(), -1
     while True:
         try:
-            return attempt(replace(context, interrupts=Interrupts()))
+            return _attempt(replace(context, interrupts=Interrupts()), into)
         except RecoverableError as error:
-            n_done = count_done()
+            n_done = context.checkpoint.complete
             _log.warning(
                 "%s: %s; resuming after round %d",
                 context.title,
@@ -245,7 +200,7 @@ class _RoundLoop:
     def run(self) -> None:
         context = self.context
         number, before, prepared = context.checkpoint.complete, None, None
-        began, counted = number, context.checkpoint.states.find_results()
+        began = number
         while True:
             measures = None
             if context.needs_measures(number) and number >= context.checkpoint.earliest:
@@ -256,42 +211,22 @@ class _RoundLoop:
                     context.on_round(context.describe(number, measures))
             if not context.needs_round(number, measures):
                 break
-            if number in counted:
-                self._accumulate(before)
-                result = self._keep(partial(_load_result, number), number)
-                shard, prepared = number, None
-            else:
-                shard, result, prepared = self._count(before, number, prepared, number + 1)
+            shard, result, prepared = self._count(before, number, prepared)
             before, report = self._split(number, shard, result)
             context.checkpoint.record_report(number, report)
             number += 1
         self._accumulate(before)
-        for number in counted & set(range(context.checkpoint.complete)):
-            context.checkpoint.states.drop_result(number)
-
-    def count_rounds(self, numbers: list[int]) -> None:
-        """Count rounds, write their results to the checkpoint, and remove them from the list."""
-        prepared = None
-        while numbers:
-            number, following = numbers[0], numbers[1] if len(numbers) > 1 else None
-            shard, result, prepared = self._count(None, number, prepared, following)
-            self._keep(partial(_store_result, number), shard, result)
-            del numbers[0]
 
     def _count(
-        self,
-        before: _FinalizedRound | None,
-        number: int,
-        prepared: LazyAnswer | None,
-        following: int | None,
+        self, before: _FinalizedRound | None, number: int, prepared: LazyAnswer | None
     ) -> tuple[int, LazyAnswer, LazyAnswer | None]:
         """Count and finalize a round; return a shard of the worker with its result, and the result.
 
-        The third is the input of the following round, if there is one.
+        The third is the input of the next round, if there may be one.
         """
         if prepared is None:
             prepared = self._keep(partial(_prepare, number), number)
-        merging, next_prepared = self._pass_over_shards(before, number, prepared, following)
+        merging, next_prepared = self._pass_over_shards(before, number, prepared)
         shard, summaries = self._merge_rest(merging)
         result = self._keep(partial(_finalize, number), shard, *summaries)
         if not self.pool.keeps_answers:
@@ -305,11 +240,7 @@ class _RoundLoop:
             self._pass_over_shards(before, None, None)
 
     def _pass_over_shards(
-        self,
-        before: _FinalizedRound | None,
-        number: int | None,
-        prepared: LazyAnswer | None,
-        following: int | None = None,
+        self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
     ) -> tuple[_Merging, LazyAnswer | None]:
         """Accumulate the round before and count this one, so that rows are opened once for both.
 
@@ -318,9 +249,9 @@ class _RoundLoop:
         context, preparing, next_prepared = self.context, None, None
         merging = _Merging(context.algorithm, self.pool)
         requests = deque(self._make_visits(before, number, prepared))
-        if following is not None and context.may_need_round(following):
+        if number is not None and context.may_need_round(number + 1):
             # Work for those who would otherwise wait for the last shards.
-            preparing = self._request(partial(_prepare, following), following)
+            preparing = self._request(partial(_prepare, number + 1), number + 1)
             requests.append(preparing)
         for request, answer in map_unordered(self.pool, requests, context.interrupts):
             if request is preparing:
@@ -484,14 +415,6 @@ def _finalize(number: int, cache: ShardCache, *summaries: Any) -> RoundResult:
     # Not an input: a cluster may have dropped it since the count, and would send it again.
     prepared = cache.get_prepared(number)
     return cache.algorithm.finalize(prepared, _merge(cache, *summaries))
-
-
-def _store_result(number: int, cache: ShardCache, result: RoundResult) -> None:
-    cache.states.write_result(number, cache.algorithm.pack_result(result))
-
-
-def _load_result(number: int, cache: ShardCache) -> RoundResult:
-    return cache.algorithm.unpack_result(cache.states.read_result(number))
 
 
 def _get_part(name: str, cache: ShardCache, result: RoundResult) -> Any:

@@ -72,12 +72,6 @@ class ShardAlgorithm(Protocol):
     def finalize(self, prepared: Any, summary: Any, /) -> RoundResult:
         """Compute the result of a round from the summary of all shards."""
 
-    def pack_result(self, result: RoundResult, /) -> Plain:
-        """Convert a result to plain data for the checkpoint."""
-
-    def unpack_result(self, plain: Plain, /) -> RoundResult:
-        """Convert plain data of a checkpoint back to a result."""
-
     def initial_state(self, rows: Any, /) -> ShardState:
         """Return the state of a shard before its first round."""
 

@@ -20,7 +20,7 @@ import numpy as np
 from tqdm import TqdmWarning
 
 from cellworth.data.arguments import is_integer
-from cellworth.data.io import AnyPath, list_names, read_json, write_atomically
+from cellworth.data.io import AnyPath, read_json, write_atomically
 from cellworth.sampling.moments import Addition, Moments, Tally, widening
 
 # A budget of utilities also ends after this many lookups for each, known utilities included.
@@ -39,7 +39,7 @@ _SECONDS_BETWEEN_LINES = 30.0
 # Some standard errors take seconds to compute; the bar spends at most this share of the time.
 _SHARE_OF_TIME = 0.02
 # File of a checkpoint that holds the latest line of progress.
-PROGRESS = "progress{}.json"
+PROGRESS = "progress.json"
 # Workers that start together finish their first tasks within this factor of the time.
 _FIRST_ANSWERS = 1.1
 _log = logging.getLogger(__name__)
@@ -830,9 +830,10 @@ def skip_seconds(seconds: float) -> None:
         reporter.skip(seconds)
 
 
-def read_progress(folder: AnyPath) -> list[dict[str, Any]]:
-    """Return the progress that runs, maybe several partitions of one, have left in a checkpoint."""
-    return [read_json(folder / name) for name in list_names(folder, PROGRESS.format("*"))]
+def read_progress(folder: AnyPath) -> dict[str, Any] | None:
+    """Return the progress that a run has left in its checkpoint, if any."""
+    path = folder / PROGRESS
+    return read_json(path) if path.exists() else None
 
 
 class CheckpointLog:

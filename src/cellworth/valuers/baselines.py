@@ -102,7 +102,7 @@ class RandomValuer(TableValuer):
         table = game.problem.table
         return describe_columns(table, read_column_cells(game.problem), guess_types(table))
 
-    def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
+    def _value(self, game: Any, blocks: Blocks) -> Valuation:
         seed = draw_seed(self.random_state, None)
         values = generator(seed, 0).random(blocks.shape)
         provenance = Provenance.now(
@@ -145,7 +145,7 @@ class FlattenedValuer(ModelValuer):
     n_jobs : int, default=None
         Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
+        Where and how the run is executed: executor, checkpoint, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
         What happens if a fit fails: a constant predictor replaces it, or the run ends.
     n_repeats : int, default=1
@@ -213,9 +213,7 @@ class FlattenedValuer(ModelValuer):
         plan = Plan.of_run(_FLATTENED, game, BlockOrders(game.shape[0], seed=0), self._rule())
         return replace(plan, shape=game.problem.blocks.shape)
 
-    def _value(
-        self, game: Any, blocks: Blocks, holdings: Holdings | None = None
-    ) -> Valuation | None:
+    def _value(self, game: Any, blocks: Blocks, holdings: Holdings | None = None) -> Valuation:
         settings = self._settings()
         rule = self._rule()
         seed = draw_seed(self.random_state, self.runtime)
@@ -232,7 +230,7 @@ class FlattenedValuer(ModelValuer):
         # The total of this game of blocks is the utility of all minus that of none.
         ends = corners(game, blocks.shape)
         valuation = value_blocks(game, cut, method, settings=settings, ends=ends, holdings=holdings)
-        return None if valuation is None else replace(valuation, empty="none")
+        return replace(valuation, empty="none")
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,7 +83,6 @@ _COALITIONS_PER_COLUMN = 4
 _MAX_COLUMNS_OF_QUADRATURE = 100
 _MAX_PASSES = 100
 # Sampling errors are small beside validation errors after one to three passes.
-_PASSES_OF_PARTITIONS = 2
 NValidation = int | Literal["auto"] | None
 
 
@@ -142,7 +141,7 @@ class KNNValuer(TableValuer):
     n_jobs : int, default=None
         Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
+        Where and how the run is executed: executor, checkpoint, cache, progress.
 
     Attributes
     ----------
@@ -356,7 +355,7 @@ class KNNValuer(TableValuer):
         blocks: Blocks,
         holdings: Holdings | None = None,
         n_validation: NValidation = "auto",
-    ) -> Valuation | None:
+    ) -> Valuation:
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
         settings = self._settings(self.semivalue)
         with_label = blocks.shape != game.shape
@@ -391,7 +390,7 @@ class KNNValuer(TableValuer):
             intro=effort.introduce(game.shape, executor),
             errors_from=1 if tasks.schedule.draws else None,
         )
-        return None if outcome is None else _valuation(blocks, tasks, outcome, problem_spec, method)
+        return _valuation(blocks, tasks, outcome, problem_spec, method)
 
     def _problem_spec(
         self, game: Any, with_label: bool = False, n_drawn: int | None = None
@@ -509,9 +508,6 @@ class Effort:
             if wanted == "auto":
                 n_draws = _count_draws(sampler, n_used)
                 n_passes = min(max(int(size.most_work / (per_pass * n_draws)), 1), _MAX_PASSES)
-            if valuer.runtime is not None and valuer.runtime.partition is not None:
-                # The run that adds up the partitions decides whether it needs more.
-                n_passes = min(n_passes, _PASSES_OF_PARTITIONS)
         per_query = per_quick + per_pass * (n_passes != 0)
         seconds = per_query * _count_draws(sampler, n_used) * _SECONDS_PER_WORK
         return cls(sampler, quick, n_used, size.n_given, n_passes, stop, seconds)

@@ -108,7 +108,7 @@ class ModelValuer(TableValuer):
     n_jobs : int, default=None
         Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
+        Where and how the run is executed: executor, checkpoint, cache, progress.
     error : {"fallback", "raise"}, default="fallback"
         What happens if a fit fails: a constant predictor replaces it, or the run ends.
     n_repeats : int, default=1
@@ -297,9 +297,7 @@ class ModelValuer(TableValuer):
             return plan
         return replace(plan, utilities=min(plan.utilities, n_utilities(game.shape)))
 
-    def _value(
-        self, game: Game, blocks: Blocks, holdings: Holdings | None = None
-    ) -> Valuation | None:
+    def _value(self, game: Game, blocks: Blocks, holdings: Holdings | None = None) -> Valuation:
         return value_coalitions(
             game, blocks, self._settings(self.semivalue), estimator=self.estimator,
             stop=self.stop, random_state=self.random_state, holdings=holdings,
@@ -323,7 +321,7 @@ def value_coalitions(
     stop: StoppingRule | None = None,
     random_state: RandomState = None,
     holdings: Holdings | None = None,
-) -> Valuation | None:
+) -> Valuation:
     """Value a game exactly where the budget covers all coalitions, and estimate it otherwise."""
     # No model is trained before it is known that the run is possible.
     *preferred, method = _choose_methods(blocks, settings, estimator, stop, random_state)
@@ -518,7 +516,7 @@ def value_game(
     n_jobs : int, default=None
         Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Where and how the run is executed, without a partition.
+        Where and how the run is executed.
 
     Returns
     -------
@@ -553,13 +551,9 @@ def value_game(
         )
     blocks = _blocks(game, shape)
     settings = Settings.of(semivalue, n_jobs=n_jobs, runtime=runtime)
-    if settings.runtime.partition is not None:
-        raise ValueError("partition is for valuers; value_game returns all values.")
-    valuation = value_coalitions(
+    return value_coalitions(
         game, blocks, settings, estimator=estimator, stop=stop, random_state=random_state
     )
-    # Only partitions have none.
-    return cast(Valuation, valuation)
 
 
 def _blocks(game: Game, shape: tuple[int, int] | Blocks | None) -> Blocks:

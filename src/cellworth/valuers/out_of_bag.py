@@ -289,7 +289,7 @@ class OutOfBagValuer(TableValuer):
     n_jobs : int, default=None
         Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Where and how the run is executed: executor, checkpoint, partition, cache, progress.
+        Where and how the run is executed: executor, checkpoint, cache, progress.
 
     Attributes
     ----------
@@ -379,7 +379,7 @@ class OutOfBagValuer(TableValuer):
                 f"{str(error).removesuffix('.')}; or pass distance=False if your model takes it."
             ) from error
 
-    def _value(self, game: Any, blocks: Blocks) -> Valuation | None:
+    def _value(self, game: Any, blocks: Blocks) -> Valuation:
         seed = draw_seed(self.random_state, self.runtime)
         contrast = _check_flag(self.contrast, "contrast")
         bags = Bags(
@@ -401,7 +401,7 @@ class OutOfBagValuer(TableValuer):
         valuation = value_blocks(
             game, blocks, method, settings=self._out_of_bag_settings(), ends=_trial(game)
         )
-        return None if valuation is None else replace(valuation, empty="none")
+        return replace(valuation, empty="none")
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
         return self._out_of_bag_settings().problem_spec(game)

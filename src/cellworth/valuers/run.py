@@ -189,8 +189,8 @@ def value_blocks(
     settings: Settings,
     ends: Corners,
     holdings: Holdings | None = None,
-) -> Valuation | None:
-    """Run a method on a game and return the Valuation; None for a partition of the run."""
+) -> Valuation:
+    """Run a method on a game and return the Valuation."""
     problem_spec = settings.problem_spec(game)
     settings_of_tasks = {
         "method": method.name,
@@ -221,8 +221,6 @@ def value_blocks(
         errors_from=method.errors_from if method.has_errors else None,
         intro=_introduce(game, problem_spec, method, ends, executor),
     )
-    if outcome is None:
-        return None
     added = outcome.contribution or _nothing(blocks.shape)
     exact = outcome.tasks >= method.exact_after
     shares = None if holdings is None else shares_of(holdings)
@@ -389,11 +387,10 @@ def _most_deviations(n_utilities: float) -> int:
 
 def _cache_beside(settings: Settings, problem_spec: dict[str, Any]) -> Cache | None:
     """Return a cache in the folder of the checkpoint, for other runs of the same game."""
-    # Partitions may be on many machines, and SQLite is for one. Some games cannot be identified.
+    # Some games cannot be identified.
     if (
         not isinstance(settings.checkpoint, DirectoryCheckpoint)
         or not isinstance(settings.checkpoint.folder, Path)
-        or settings.runtime.partition is not None
         or problem_spec.get("content", "") is None
     ):
         return None

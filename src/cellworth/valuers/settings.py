@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from cellworth.data.arguments import RandomState, check_random_state, is_integer
 from cellworth.data.io import content_hash, describe
 from cellworth.games.game import Game
 from cellworth.runtime.checkpoint import Checkpoint
-from cellworth.runtime.engine import Outcome, Planner, run, run_partition
+from cellworth.runtime.engine import Outcome, Planner, run
 from cellworth.runtime.executors import Executor, Runtime, check_runtime
 from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.semivalues import Semivalue, Shapley
@@ -65,37 +64,16 @@ class Settings:
         seconds_per_task: float = 0.0,
         errors_from: int | None = 2,
         intro: str = "",
-    ) -> Outcome | None:
-        """Run tasks as the settings say; a partition returns None."""
+    ) -> Outcome:
+        """Run tasks as the settings say."""
         where = self.runtime
-        if where.partition is None:
-            return run(
-                work, planner=planner, stop=stop, executor=executor, checkpoint=self.checkpoint,
-                identity=identity, title=title, show_progress=where.progress,
-                tasks_per_round=tasks_per_round, describe=describe,
-                share_done=share_done, seconds_per_task=seconds_per_task, errors_from=errors_from,
-                on_round=where.on_round, intro=intro,
-            )  # fmt: skip
-        check_partition_ends(stop, counts_utilities=planner.counts_utilities)
-        assert self.checkpoint is not None  # noqa: S101 (Runtime checks that there is one)
-        run_partition(
-            work, partition=where.partition, planner=planner, stop=stop, executor=executor,
-            checkpoint=self.checkpoint, identity=identity, title=title,
-            show_progress=where.progress,
+        return run(
+            work, planner=planner, stop=stop, executor=executor, checkpoint=self.checkpoint,
+            identity=identity, title=title, show_progress=where.progress,
+            tasks_per_round=tasks_per_round, describe=describe,
+            share_done=share_done, seconds_per_task=seconds_per_task, errors_from=errors_from,
+            on_round=where.on_round, intro=intro,
         )  # fmt: skip
-        return None
-
-
-def check_partition_ends(stop: StoppingRule, *, counts_utilities: bool = False) -> None:
-    """Raise ValueError if a rule does not limit the number of tasks."""
-    limits, rules = [stop.most_tasks], "MaxTasks(n)"
-    if counts_utilities:
-        limits, rules = [*limits, stop.most_utilities], f"{rules} or MaxUtilities(n)"
-    if math.isinf(min(limits)):
-        raise ValueError(
-            f"stop must limit the number of tasks of a partition, got {stop!r}; join it with "
-            f"{rules}."
-        )
 
 
 def check_stop(stop: Any) -> StoppingRule:

@@ -57,7 +57,7 @@ from cellworth.knn.shard_tasks import (
 from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
-from cellworth.runtime.rounds import count_partition, run_rounds
+from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
@@ -89,7 +89,7 @@ from cellworth.valuers.knn_valuer import (
 )
 from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
 from cellworth.valuers.run import scores_of_queries
-from cellworth.valuers.settings import Semivalues, Settings, check_partition_ends, check_stop
+from cellworth.valuers.settings import Semivalues, Settings, check_stop
 from cellworth.valuers.valuer import Valuer, check_owners
 
 # Work of a default run: about an hour on two cores.
@@ -182,8 +182,6 @@ class ShardedKNNValuer(Valuer):
         Number of threads, -1 for all cores; None as in :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
         Executor, checkpoint and progress. The checkpoint is a folder or the address of one.
-        A partition counts its rounds, about half of the work; the run without ``partition`` adds
-        them up in every shard.
 
     Attributes
     ----------
@@ -296,12 +294,7 @@ class ShardedKNNValuer(Valuer):
         self._warn_of_data(run.game)
         problem_spec = self._problem_spec(run, data.value_labels)
         runtime = self._settings().runtime
-        if runtime.partition is not None:
-            run.count_partition(
-                runtime.partition, problem_spec, method, show_progress=runtime.progress
-            )
-        else:
-            self.valuation_ = run.value(problem_spec, method, show_progress=runtime.progress)
+        self.valuation_ = run.value(problem_spec, method, show_progress=runtime.progress)
         self.n_features_in_ = len(run.game.table.names)
         self.feature_names_in_ = run.game.table.names
         return self
@@ -547,28 +540,6 @@ class ShardedRun:
         n_done = valuation.provenance.sessions[0].tasks
         warn_if_interrupted(n_done, self.schedule, interrupted=finished.interrupted)
         return valuation
-
-    def count_partition(
-        self,
-        partition: tuple[int, int],
-        problem_spec: dict[str, Any],
-        method: dict[str, Any],
-        *,
-        show_progress: bool,
-    ) -> None:
-        """Count some of the rounds and leave them in the checkpoint."""
-        check_partition_ends(self.stop)
-        with _home(self.folder) as home, _rows_folder(home) as rows:
-            count_partition(
-                self._phases(rows, show_progress=show_progress),
-                partition,
-                self.stop,
-                executor=self.executor,
-                identity=self._identity(problem_spec, method),
-                checkpoint=home / "run",
-                title=f"{method['sampler']}, {self.game.table.n_shards} shards",
-                show_progress=show_progress,
-            )
 
     def _phases(self, folder: Path, *, show_progress: bool) -> KNNShardAlgorithm:
         game, n_rows = self.game, self.game.shape[0]

@@ -115,7 +115,6 @@ class UtilityPlanner:
     """
 
     keeps_deadlines: ClassVar[bool] = True
-    counts_utilities: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -177,13 +176,6 @@ class UtilityPlanner:
         if not missing:
             return iter([Ready(UtilityRequest(number, (), self._deadline), ())])
         return self._requests(number, missing)
-
-    def make_partition_requests(self, number: int, mine: bool) -> Iterator[UtilityRequest] | None:
-        """Return the requests of a task of this partition, unless another task comes first."""
-        met = self._meet(number)
-        if met is None:
-            return None
-        return self._requests(number, met[-1]) if mine else iter(())
 
     def add_answer(self, request: UtilityRequest, answer: Answer) -> UtilityLog | None:
         """Store utilities; once a task has all of its utilities, return its contribution."""

@@ -95,12 +95,7 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         if name in _READERS and "valuation_" in self.__dict__:
             return _READERS[name](self.valuation_)
         if name in _RESULTS:
-            if getattr(self.__dict__.get("runtime"), "partition", None) is None:
-                raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
-            raise AttributeError(
-                f"a partition has no {name}: its results are in the checkpoint; fit without "
-                "partition, with the same checkpoint, once all partitions are done."
-            )
+            raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _settings(self, semivalue: Any = None) -> Settings:
@@ -220,10 +215,8 @@ class TableValuer(Valuer):
         warn_of_data(problem, cells, columns, self._advice(game))
         return columns
 
-    def _keep(self, game: Any, valuation: Valuation | None) -> Self:
+    def _keep(self, game: Any, valuation: Valuation) -> Self:
         self._keep_names(game)
-        if valuation is None:
-            return self
         method = {**valuation.provenance.method, "valuer": self.describe()}
         self.valuation_ = replace(
             valuation,
@@ -235,8 +228,8 @@ class TableValuer(Valuer):
         return self
 
     @abstractmethod
-    def _value(self, game: Game, blocks: Blocks) -> Valuation | None:
-        """Value a game; None for a partition of the run."""
+    def _value(self, game: Game, blocks: Blocks) -> Valuation:
+        """Value a game."""
 
     @abstractmethod
     def _game(self, data: FitData) -> Any:
