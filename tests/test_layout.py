@@ -16,8 +16,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 45,
-    "cli": 2997,
-    "data": 3284,
+    "cli": 2977,
+    "data": 3280,
     "diagnostics": 2347,
     "findings": 2194,
     "games": 1120,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1746,
     "valuers": 3431,
 }
-MAX_CODE_LINES_IN_ALL = 32_493
+MAX_CODE_LINES_IN_ALL = 32_469
 
 
 def _repeated(names: list[str]) -> set[str]:

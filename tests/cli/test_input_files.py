@@ -10,7 +10,7 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from cellworth.cli.input_files import hash_file, read_input, read_table
+from cellworth.cli.input_files import read_input, read_table
 from cellworth.data import TextFormat
 
 COLUMNS = {
@@ -130,7 +130,7 @@ def test_a_column_of_text_with_some_numbers_in_it_is_no_typo(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "reported"),
     [
-        ("t.csv", b"", "cannot be read (Empty CSV file)"),
+        ("t.csv", b"", "must hold a table, got an empty file"),
         ("t.csv", b"a,label\n", "has no rows"),
         ("t.csv", b"a,label\n1,2\n3\n", "Expected 2 columns, got 1"),
         ("t.csv", b"a,a\n1,2\n", "has two columns called 'a'"),
@@ -170,7 +170,7 @@ def test_a_folder_is_no_table(tmp_path):
     with pytest.raises(IsADirectoryError, match="is a folder"):
         read_table(tmp_path)
     with pytest.raises(FileNotFoundError, match="does not exist"):
-        hash_file(tmp_path / "t.csv")
+        read_table(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def at(tmp_path_factory):
         cut_in_half(at / name)
     (at / "empty.csv").write_text("")
     (at / "header.csv").write_text(f"{HEAD}\n")
-    (at / "semi.csv").write_text(TABLE.replace(",", ";"))
+    (at / "numbers.csv").write_text("39,Ulm,a\n50,Bonn,b\n")
     (at / "latin.csv").write_bytes(TABLE.replace("north", "Köln").encode("latin-1"))
     (at / "ragged.csv").write_text("\n".join([HEAD, *LINES[:3], "p9,1", ""]))
     (at / "ragged" / "a.csv").write_text("\n".join([HEAD, *LINES[:3], "p9,1", ""]))
@@ -99,18 +99,18 @@ WRONG = {
     "cut.parquet": "cut.parquet cannot be read (",
     "cuts": "cuts/a.parquet cannot be read as Parquet (",
     "text.parquet": "text.parquet cannot be read (",
-    "empty.csv": "empty.csv cannot be read (Empty CSV file); fix it, or save it again",
+    "empty.csv": "empty.csv must hold a table, got an empty file; give another file",
     "header.csv": "header.csv has no rows below its header; give a table with rows",
-    "semi.csv": "is it separated by semicolons? Then give --delimiter ';'",
+    "numbers.csv": "seems to have no header, because its first line holds '39'; put the names",
     "good.csv --delimiter ;;": "delimiter must be one ASCII character, got ';;'; give one",
-    "good.csv --delimiter ;": "--target is 'label', which is not a column of",
-    "latin.csv": "latin.csv must be utf-8 text, got other bytes (in column 'town'); name its",
+    "good.csv --delimiter ;": "if it holds several, give --delimiter",
+    "latin.csv": "must be utf-8 text, got other bytes (in column 'town'); give --encoding",
     "good.csv --encoding klingon": "encoding must be one that Python knows, got 'klingon'; give",
-    "good.csv --encoding utf-16": "good.csv is not in the given encoding (",
+    "good.csv --encoding utf-16": "good.csv must be utf-16 text, got other bytes (",
     "good.csv --target price": "--target is 'price', which is not a column of {AT}/good.csv; its",
     "labels": "all files must have the target 'label', got {AT}/labels/b.parquet without it; add",
     "types": "types/b.parquet holds string in column 'age', but files before it hold int64; write",
-    "ragged.csv": "Row #5: Expected 5 columns, got 2",
+    "ragged.csv": "got 2: p9,1); fix it, or give another --delimiter, --decimal or --encoding",
     "ragged": "ragged/a.csv cannot be read (CSV parse error: Row #5: Expected 5 columns, got 2",
     "bad.jsonl": "bad.jsonl cannot be read (JSON parse error: Invalid value. in row 1); fix it",
     "odd": "odd/a.jsonl cannot be read (JSON parse error: Invalid value. in row 1); fix it",

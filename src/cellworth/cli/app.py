@@ -220,15 +220,15 @@ file_options: Decorator = join_options(
     ),
     click.option(
         "--delimiter", metavar="CHARACTER",
-        help="Between cells of a text file.  [default: a tab in .tsv files, else a comma]",
+        help="Between cells of a text file.  [default: found from the file]",
     ),
     click.option(
         "--encoding", default="utf-8", show_default=True,
         help="Encoding of text files, such as latin-1 or utf-16.",
     ),
     click.option(
-        "--decimal", default=".", show_default=True, metavar="CHARACTER",
-        help="Before the decimals of a number in a text file.",
+        "--decimal", metavar="CHARACTER",
+        help="Before the decimals of a number in a text file.  [default: found from the file]",
     ),
 )  # fmt: skip
 audit_options: Decorator = join_options(

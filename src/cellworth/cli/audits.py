@@ -32,6 +32,7 @@ from cellworth.cli.folders import (
 )
 from cellworth.cli.input_files import (
     STDIN,
+    TextOptions,
     check_column,
     check_same_columns,
     keep_stdin,
@@ -40,7 +41,6 @@ from cellworth.cli.input_files import (
 )
 from cellworth.cli.verdicts import WRITERS, write_verdict
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
-from cellworth.data.table_files import TextFormat
 from cellworth.data.tables import Table, visible_text
 from cellworth.findings.data_audit import Audit, audit, list_lines
 from cellworth.findings.finding import Finding, FindingKind
@@ -68,7 +68,7 @@ class AuditRequest:
     categorical: tuple[str, ...]
     delimiter: str | None
     encoding: str
-    decimal: str
+    decimal: str | None
     val: str | None
     reference: str | None
     false_alarms: float
@@ -108,7 +108,7 @@ class AuditRequest:
 
     def _read(self, path: str, like: Any = None) -> tuple[Table, Any]:
         """Return a table and its labels, if a target is given."""
-        text = TextFormat(self.delimiter, self.encoding, self.decimal, self.missing)
+        text = TextOptions(self.delimiter, self.encoding, self.decimal, self.missing)
         how: dict[str, Any] = {
             "row_id": self.row_id, "drop": self.drop, "categorical": self.categorical,
             "text": text, "like": like,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import difflib
-import hashlib
 import os
 import sys
 import warnings
@@ -25,12 +24,13 @@ from cellworth.data.table_files import (
     COMPRESSIONS,
     SUFFIXES,
     TextFormat,
+    check_names,
     examine_files,
     find_files,
     format_read_error,
     names_many,
     open_bytes,
-    read_text_at_once,
+    read_text,
 )
 from cellworth.data.tables import MAX_EXACT, Table, series_array
 from cellworth.valuation.storage import read_parquet
@@ -42,13 +42,19 @@ _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _DIGITS_KEPT = 18
 # A text column with at most this share of other entries was meant to hold numbers.
 _SHARE_OF_TYPOS = 0.05
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 # This scoring makes every numeric target a regression target.
 _REGRESSION = "neg_mean_squared_error"
 STDIN = "-"
-_BLOCK = 2**20
 # Text files are read as a whole when they are opened, so that is done once.
 _opened: dict[tuple[str, str, str], ShardedTable] = {}
+
+
+class TextOptions(TextFormat):
+    """The format of text files, as options of the command line give it."""
+
+    def setting(self, name: str) -> str:
+        """Return the option of a parameter."""
+        return f"--{name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +102,7 @@ def read_input(
     """
     check_roles(target, row_id, drop)
     as_text = _list_as_text(row_id, drop, categorical, like) - {target}
-    how = replace(text or TextFormat(), as_text=sorted(as_text))
+    how = replace(text or TextOptions(), as_text=sorted(as_text))
     # For other columns, fit itself warns.
     checked = None if like is not None else (target,)
     path = os.fspath(address)
@@ -130,7 +136,7 @@ def read_unlabeled(
 ) -> Table:
     """Read a table that has no labels, and separate row ids from the other columns."""
     as_text = _list_as_text(row_id, drop, categorical, like)
-    how = replace(text or TextFormat(), as_text=sorted(as_text))
+    how = replace(text or TextOptions(), as_text=sorted(as_text))
     checked = None if like is not None else ()
     path = os.fspath(address)
     table, kind = _read_files(path, None, how, checked)
@@ -155,7 +161,7 @@ def _read_files(
         return read_table(path, text=text, checked=checked), _find_kind(path)
     if target is None:
         # A table in files needs a target, which becomes its last column.
-        *_, target = examine_files(find_files(path, {})[:1], text, {})[0].types
+        *_, target = examine_files(find_files(path, {})[:1], text, {})[0].schema.names
     sharded = open_files(path, target, text)
     return sharded.take(np.arange(sharded.shape[0])), str(sharded.files[0].kind)
 
@@ -209,14 +215,11 @@ def read_table(
     checked: Sequence[str] | None = None,
 ) -> Any:
     """Read one file as an Arrow table; warn of typos among the numbers of ``checked`` columns."""
-    path, how = os.fspath(address), text or TextFormat()
+    path, how = os.fspath(address), text or TextOptions()
     check_is_file(path)
     kind = _find_kind(path)
-    if kind in ("csv", "jsonl"):
-        table = read_text_at_once(path, how, {})
-    else:
-        table = _read_binary(path, kind, how)
-    _check_names(table.column_names, path)
+    table = read_text(path, how, {}) if kind in ("csv", "jsonl") else _read_binary(path, kind, how)
+    check_names(table.column_names, path)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
     _check_no_bytes(table, path)
@@ -225,17 +228,6 @@ def read_table(
         _warn_of_typos(table, path, sorted(set(names) - set(how.as_text)))
         _warn_of_lost_digits(table, path, how)
     return table
-
-
-def hash_file(address: str | Path) -> str:
-    """Return the sha256 of a file."""
-    path = os.fspath(address)
-    check_is_file(path)
-    with open_bytes(path, {}) as file:
-        digest = hashlib.sha256()
-        while block := file.read(_BLOCK):
-            digest.update(block)
-        return digest.hexdigest()
 
 
 def keep_stdin(beside: Path) -> Path:
@@ -345,17 +337,6 @@ def _make_column(cells: list[Any], *, as_text: bool) -> Any:
     return pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
 
 
-def _check_names(names: list[str], path: str) -> None:
-    if "" in names:
-        raise ValueError(
-            f"{path} has no name for column {names.index('') + 1}; give each column a name in the "
-            "first line."
-        )
-    twice = [name for position, name in enumerate(names) if name in names[:position]]
-    if twice:
-        raise ValueError(f"{path} has two columns called {twice[0]!r}; rename one of them.")
-
-
 def _check_no_bytes(table: Any, path: str) -> None:
     import pyarrow as pa
 
@@ -404,7 +385,7 @@ def _warn_of_lost_digits(table: Any, path: str, text: TextFormat) -> None:
     ]
     if not large:
         return
-    written = read_text_at_once(path, replace(text, as_text=large), {})
+    written = read_text(path, replace(text, as_text=large), {})
     for name in large:
         is_integer = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
         if pc.all(is_integer).as_py():
@@ -490,11 +471,9 @@ def check_column(names: Sequence[str], name: str, path: str, option: str) -> Non
     if name in names:
         return
     problem = f"{option} is {name!r}, which is not a column of {path}"
-    separator = next((one for one in _SEPARATORS if one in names[0]), None)
-    if len(names) == 1 and separator is not None:
+    if len(names) == 1:
         raise ValueError(
-            f"{problem}; the only column is {names[0]!r}: is it separated by "
-            f"{_SEPARATORS[separator]}? Then give --delimiter {separator!r}."
+            f"{problem}; its only column is {names[0]!r}: if it holds several, give --delimiter."
         )
     lower = {one.lower(): one for one in names}
     alike = difflib.get_close_matches(name.lower(), lower, n=1)

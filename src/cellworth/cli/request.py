@@ -23,12 +23,13 @@ import numpy as np
 
 from cellworth.cli.input_files import (
     InputTable,
+    TextOptions,
     check_class_sizes,
     check_column,
+    check_is_file,
     check_label_varies,
     check_roles,
     check_same_columns,
-    hash_file,
     open_files,
     read_column,
     read_input,
@@ -37,7 +38,7 @@ from cellworth.data.io import AnyPath, is_address, read_manifest, write_atomical
 from cellworth.data.owners import Owners, list_keys
 from cellworth.data.problem import read_target
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.table_files import TextFormat, names_many
+from cellworth.data.table_files import TextFormat, hash_file, names_many
 from cellworth.data.tables import Table
 from cellworth.knn.knn_game import check_scoring
 from cellworth.payouts.agreement import Agreement
@@ -76,7 +77,7 @@ class RunRequest:
     missing: tuple[str, ...] = ()
     delimiter: str | None = None
     encoding: str = "utf-8"
-    decimal: str = "."
+    decimal: str | None = None
     shards: bool = False
     val: str | None = None
     val_sha256: str | None = None
@@ -121,7 +122,7 @@ class RunRequest:
     @property
     def text(self) -> TextFormat:
         """How text files are written."""
-        return TextFormat(self.delimiter, self.encoding, self.decimal, self.missing)
+        return TextOptions(self.delimiter, self.encoding, self.decimal, self.missing)
 
     @property
     def keys(self) -> list[str]:
@@ -180,7 +181,8 @@ class RunRequest:
         """Return the hash of a file, or of all files of the table."""
         if names_many(address, {}) or (self.shards and address == self.table):
             return open_files(address, self.target, self._text_of_files).files_sha256()
-        return hash_file(address)
+        check_is_file(address)
+        return hash_file(address, {})
 
     def read(self, address: str, like: Any = None) -> InputTable:
         """Read a file as the table is read; with the types of ``like``, if given."""

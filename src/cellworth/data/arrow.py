@@ -20,7 +20,6 @@ Encoding = Literal["floats", "times", "parsed", "codes"]
 # NumPy's representation of a missing date.
 NO_TIME = np.iinfo(np.int64).min
 _UNKNOWN = -2
-_UNITS = ("s", "ms", "us", "ns")
 # The largest power of ten that is exact as a float.
 _EXACT_POWER = 22
 
@@ -99,63 +98,29 @@ def choose_encoding(type_: pa.DataType, kind: ColumnType | None, name: str) -> E
     return "parsed" if types.is_decimal(type_) and kind is None else "codes"
 
 
-def find_common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911
+def find_common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return a type that holds the cells of both types; None if there is none.
 
-    Columns without a cell have the type null, which fits any other. The cast itself checks that
-    no cell is lost, such as an integer beyond 2**53 among floats.
+    The cast itself checks that no cell is lost, such as an integer beyond 2**53 among floats.
     """
     import pyarrow as pa
     from pyarrow import types
 
-    if one == other or types.is_null(other):
-        return one
-    if types.is_null(one):
-        return other
-    if types.is_dictionary(one) and types.is_dictionary(other):
-        return one if one.value_type == other.value_type else None
-    if types.is_dictionary(one) or types.is_dictionary(other):
-        return find_common_type(decode_type(one), decode_type(other))
-    if all(map(_is_text, (one, other))):
-        return pa.large_string()
-    if types.is_integer(one) and types.is_integer(other):
-        unsigned = types.is_unsigned_integer(one) and types.is_unsigned_integer(other)
-        return pa.uint64() if unsigned else pa.int64()
-    if all(types.is_integer(each) or types.is_floating(each) for each in (one, other)):
-        return pa.float64()
-    if types.is_decimal(one) and types.is_decimal(other):
-        return _find_common_decimal(one, other)
-    return _find_common_time(one, other)
-
-
-def _find_common_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    import pyarrow as pa
-
-    scale = max(one.scale, other.scale)
-    precision = max(one.precision - one.scale, other.precision - other.scale) + scale
-    if precision > 76:
+    pair = [one, other]
+    if types.is_dictionary(one) != types.is_dictionary(other):
+        pair = [decode_type(each) for each in pair]
+    # Arrow itself merges neither views, nor dates with timestamps, nor zones.
+    pair = [pa.large_string() if "view" in str(each) else each for each in pair]
+    moments = [each for each in pair if types.is_timestamp(each)]
+    if len({each.tz for each in moments} - {None}) > 1:
+        pair = [pa.timestamp(each.unit, "UTC") for each in moments]
+    elif moments:
+        pair = [pa.timestamp(moments[0].unit) if types.is_date(each) else each for each in pair]
+    schemas = [pa.schema([("", each)]) for each in pair]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").types[0]
+    except pa.ArrowTypeError:
         return None
-    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
-
-
-def _find_common_time(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type of dates, timestamps or durations with the finer unit."""
-    import pyarrow as pa
-    from pyarrow import types
-
-    both = one, other
-    if all(map(types.is_duration, both)):
-        return pa.duration(max((each.unit for each in both), key=_UNITS.index))
-    if all(map(types.is_date, both)):
-        return pa.date32()
-    moments = [each for each in both if types.is_timestamp(each)]
-    if not moments or not all(types.is_date(each) or each in moments for each in both):
-        return None
-    zones = {each.tz if each in moments else None for each in both}
-    if None in zones and len(zones) > 1:
-        return None
-    unit = max((each.unit for each in moments), key=_UNITS.index)
-    return pa.timestamp(unit, zones.pop() if len(zones) == 1 else "UTC")
 
 
 def _is_text(type_: pa.DataType) -> bool:

@@ -15,13 +15,11 @@ from numpy.typing import ArrayLike
 from cellworth.data.arguments import Labels, check_count, is_integer
 from cellworth.data.arrow import Coder, check_has_labels, decode_type, find_common_type
 from cellworth.data.blocks import label_array, preview
-from cellworth.data.io import Options
 from cellworth.data.table_files import (
     Address,
     ExaminedFile,
     TableFile,
     TextFormat,
-    can_read_as,
     examine_files,
     find_files,
     read_batches,
@@ -100,14 +98,14 @@ class ShardedTable:
     ) -> ShardedTable:
         """Find files, and read names and types of their columns.
 
-        Of Parquet files, only footers are read. Text files are read once, in pieces, because
-        their types depend on all cells.
+        Of Parquet files, only footers are read. Text files are read once, because their types
+        depend on all cells.
 
         The columns are those of all files, in order of appearance. A file may lack a column other
         than the target: its cells are missing values there, with a warning. Types may differ if
         one can hold the cells of all files: integers and floats of any width, strings and
         dictionaries, dates and timestamps of any unit, decimals. A cell that would be changed by
-        the cast raises ValueError when it is read.
+        the cast raises ValueError when it is read. Of CSV files, other types become strings.
 
         Parameters
         ----------
@@ -126,10 +124,10 @@ class ShardedTable:
             Number of shards. Row groups of all files are assigned in order, to shards of about the
             same number of rows. None means one shard per file; a file of more than 1,048,576 rows
             is divided into shards of at most that many rows, as far as its row groups allow. The
-            row groups of a text file are pieces of about 16 MB.
+            row groups of a CSV file are blocks of about 16 MB; a JSONL file is one row group.
         root : path, default=None
-            Folder below which names of folders such as ``year=2024`` are columns, with types as in
-            a CSV file. None means the folder itself, or the part of a pattern before its first
+            Folder below which names of folders such as ``year=2024`` are columns, integers
+            or else strings. None means the folder itself, or the part of a pattern before its first
             wildcard; of a file, its own folder.
         text : TextFormat, default=None
             Delimiter, encoding and the like of text files.
@@ -139,7 +137,7 @@ class ShardedTable:
         options = dict(storage_options or {})
         examined = examine_files(find_files(address, options, root), text or TextFormat(), options)
         files = tuple(each.file for each in examined)
-        schema = _find_common_schema(examined, target, columns, options)
+        schema = _find_common_schema(examined, target, columns)
         n_rows = sum(file.n_rows for file in files)
         if n_rows >= _TOO_MANY_ROWS:
             raise ValueError(
@@ -354,78 +352,54 @@ def _decode_dictionaries(schema: pa.Schema) -> pa.Schema:
 
 
 def _find_common_schema(
-    examined: list[ExaminedFile], target: str, columns: Sequence[str] | None, options: Options
+    examined: list[ExaminedFile], target: str, columns: Sequence[str] | None
 ) -> pa.Schema:
     """Return the columns of all files in order of appearance, with types that fit all."""
     import pyarrow as pa
 
-    names = list(dict.fromkeys(name for each in examined for name in each.types))
+    names = list(dict.fromkeys(name for each in examined for name in each.schema.names))
     wanted = _choose_columns(names, examined[0].file.address, target, columns)
+    types = {}
     for name in reversed(wanted):
-        _check_present(examined, name, is_target=name == target)
-    find = _find_csv_type if examined[0].file.kind == "csv" else _find_type
-    types = {
-        name: find([each for each in examined if name in each.types], name, options)
-        for name in wanted
-    }
+        having = [each for each in examined if name in each.schema.names]
+        if len(having) < len(examined):
+            _report_lacking(examined, name, is_target=name == target)
+        types[name] = _find_type(having, name)
     check_has_labels(types[target], target)
     return pa.schema([(name, types[name]) for name in wanted])
 
 
-def _check_present(examined: list[ExaminedFile], name: str, *, is_target: bool) -> None:
-    """Warn of files that lack a column, because a misspelled name examined the same."""
-    lacking = [each.file.address for each in examined if name not in each.types]
-    if lacking and is_target:
+def _report_lacking(examined: list[ExaminedFile], name: str, *, is_target: bool) -> None:
+    """Warn of files that lack a column, because a misspelled name looks the same."""
+    lacking = [each.file.address for each in examined if name not in each.schema.names]
+    if is_target:
         raise ValueError(
             f"all files must have the target {name!r}, got {lacking[0]} without it; add the "
             "column, or leave the file out."
         )
-    if lacking:
-        warnings.warn(
-            f"{len(lacking)} of {len(examined)} files lack the column {name!r}, such as "
-            f"{lacking[0]}; its cells there are read as missing values.",
-            stacklevel=4,
-        )
+    warnings.warn(
+        f"{len(lacking)} of {len(examined)} files lack the column {name!r}, such as "
+        f"{lacking[0]}; its cells there are read as missing values.",
+        stacklevel=4,
+    )
 
 
-def _find_type(examined: list[ExaminedFile], name: str, _options: Options) -> pa.DataType:
+def _find_type(having: list[ExaminedFile], name: str) -> pa.DataType:
     import pyarrow as pa
 
     common = pa.null()
-    for each in examined:
-        for type_ in each.types[name]:
-            both = find_common_type(common, type_)
-            if each.file.kind == "jsonl" and {str(common), str(type_)} == _JSON_STRINGS:
-                both = pa.string()
-            if both is None:
-                raise ValueError(
-                    f"{each.file.address} holds {type_} in column {name!r}, but files before it "
-                    f"hold {common}; write all files with the same types."
-                )
-            common = both
+    for file, schema in having:
+        type_ = schema.field(name).type
+        both = find_common_type(common, type_)
+        # Text tells nothing of types, and JSON has no dates: they are strings that look like one.
+        is_json = file.kind == "jsonl" and {str(common), str(type_)} == _JSON_STRINGS
+        if both is None and not is_json and file.kind != "csv":
+            raise ValueError(
+                f"{file.address} holds {type_} in column {name!r}, but files before it "
+                f"hold {common}; write all files with the same types."
+            )
+        common = pa.string() if both is None else both
     return common
-
-
-def _find_csv_type(examined: list[ExaminedFile], name: str, options: Options) -> pa.DataType:
-    """Return the type that a CSV file with the cells of all files would have.
-
-    Arrow tries types in order and takes the first that fits all cells.
-    """
-    import pyarrow as pa
-
-    order = [
-        pa.null(), pa.int64(), pa.bool_(), pa.date32(), pa.time32("s"), pa.timestamp("s"),
-        pa.timestamp("s", "UTC"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.float64(),
-        pa.string(),
-    ]  # fmt: skip
-    seen = {order.index(type_) for each in examined for type_ in each.types[name]}
-    numbers = {order.index(type_) for type_ in (pa.null(), pa.int64(), pa.float64())}
-    for type_ in order[max(seen) : -1]:
-        if len(seen - {0}) <= 1 or seen <= numbers:
-            return type_
-        if all(can_read_as(each.file, name, type_, options) for each in examined):
-            return type_
-    return order[-1]
 
 
 def _choose_columns(

@@ -8,6 +8,7 @@ import csv
 import gzip
 import hashlib
 import io
+import itertools
 import lzma
 import os
 import re
@@ -20,8 +21,6 @@ from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 from urllib.parse import unquote
-
-import numpy as np
 
 from cellworth.data.arrow import cast_cells, decode_type
 from cellworth.data.io import Options, is_address, open_filesystem
@@ -40,13 +39,14 @@ SUFFIXES: dict[str, Kind] = {
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # Rows that are decoded together: enough to be fast, few enough to be small.
 _BATCH = 2**16
-# Bytes of text that are parsed together; they are to a text file what row groups are to Parquet.
-_PIECE = 2**24
+# Bytes of CSV that are parsed together; they are to a text file what row groups are to Parquet.
+_BLOCK = 2**24
+# Bytes from which the delimiter and the decimal mark are found.
+_SAMPLE = 2**18
 _TAIL = 8
 _GZIP = b"\x1f\x8b"
-_BOM = b"\xef\xbb\xbf"
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
-_NEWLINE, _RETURN, _QUOTE = b'\n\r"'
+_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 # What tells tables with a log of their own, by a file below their folder.
 _LAKES = {
     r"_delta_log/": "Delta Lake",
@@ -63,11 +63,13 @@ class TextFormat:
     Parameters
     ----------
     delimiter : str, default=None
-        Character between cells; None means a tab in ``.tsv`` and ``.tab`` files, else a comma.
+        Character between cells; None means a comma, semicolon, tab or bar, found from the file.
     encoding : str, default="utf-8"
-        Encoding of the text, as Python names it.
-    decimal : str, default="."
-        Character before the decimals of a number.
+        Encoding of the text, as Python names it. UTF-16 with a byte order mark is found from the
+        file.
+    decimal : str, default=None
+        Character before the decimals of a number; None means a point or comma, found from the
+        file. The other one may group digits, as in ``1.234,5``.
     missing : sequence of str, default=()
         What marks a missing cell, besides an empty one.
     as_text : sequence of str, default=()
@@ -86,7 +88,7 @@ class TextFormat:
 
     delimiter: str | None = None
     encoding: str = "utf-8"
-    decimal: str = "."
+    decimal: str | None = None
     missing: Sequence[str] = ()
     as_text: Sequence[str] = ()
 
@@ -97,7 +99,7 @@ class TextFormat:
                 raise ValueError(
                     f"{name} must be one ASCII character, got {given!r}; give one such as ';'."
                 )
-        if self.delimiter == self.decimal:
+        if self.delimiter is not None and self.delimiter == self.decimal:
             raise ValueError(
                 f"delimiter and decimal must differ, got {self.decimal!r} for both; give the one "
                 "between cells as the delimiter."
@@ -110,6 +112,10 @@ class TextFormat:
                 "utf-8, latin-1 or utf-16."
             ) from error
 
+    def setting(self, name: str) -> str:
+        """Return how messages call a parameter."""
+        return f"{name}="
+
 
 @dataclass(frozen=True)
 class TableFile:
@@ -117,19 +123,19 @@ class TableFile:
 
     address: str
     kind: Kind
-    # Rows of each row group, or of each piece of a text file.
+    # Rows of each row group, or of each block of a CSV file; JSON lines are one group.
     group_rows: tuple[int, ...]
     # Of Parquet, the hash of the footer, which describes the content, and of the size; of a text
-    # file, the hash of the text.
+    # file, the hash of the file.
     digest: str
-    # Columns in the file; of JSON lines, in its first piece.
+    # Columns in the file.
     names: tuple[str, ...] = ()
     # Columns in the path of the file, with their cell.
     keys: tuple[tuple[str, Any], ...] = ()
-    # The rest is of text files: their format, where pieces end, and size and time of the last
-    # change, or what the store has in their place.
+    # The rest is of text files: their format, columns of numbers with grouped digits, and size and
+    # time of the last change, or what the store has in their place.
     text: TextFormat = TextFormat()
-    ends: tuple[int, ...] = ()
+    grouped: tuple[str, ...] = ()
     stamp: str = ""
 
     @property
@@ -143,9 +149,9 @@ class TableFile:
             with open_bytes(self.address, options) as file:
                 same = _hash_footer(file) == self.digest
         else:
-            # Another time may be that of a copy: then the text decides.
+            # Another time may be that of a copy: then the content decides.
             same = _read_stamp(self.address, options) == self.stamp
-            same = same or _hash_text(self, options) == self.digest
+            same = same or hash_file(self.address, options) == self.digest
         if not same:
             raise ValueError(
                 f"{self.address} was changed since this ShardedTable was created; create it again."
@@ -153,10 +159,10 @@ class TableFile:
 
 
 class ExaminedFile(NamedTuple):
-    """A file with the types of its columns: one of Parquet, several of pieces of text."""
+    """A file with the types of its columns."""
 
     file: TableFile
-    types: dict[str, list[pa.DataType]]
+    schema: pa.Schema
 
 
 class FoundFile(NamedTuple):
@@ -320,6 +326,8 @@ def examine_files(
     found: Sequence[FoundFile], text: TextFormat, options: Options
 ) -> list[ExaminedFile]:
     """Read the footers of Parquet files, and the whole of text files; no cells are kept."""
+    import pyarrow as pa
+
     examined = [
         _examine_parquet(each.address, options)
         if find_kind(each.address) == "parquet"
@@ -327,31 +335,37 @@ def examine_files(
         for each in found
     ]
     for name in found[0].keys:
-        cells = _read_keys(name, [each.keys[name] for each in found])
-        for number, (file, types) in enumerate(examined):
+        cells = _read_keys([each.keys[name] for each in found])
+        for number, (file, schema) in enumerate(examined):
             # Cells in the file are preferred to the key in its path.
-            if name not in types:
+            if name not in schema.names:
                 keys = (*file.keys, (name, cells[number].as_py()))
-                examined[number] = ExaminedFile(
-                    replace(file, keys=keys), types | {name: [cells.type]}
-                )
+                both = schema.append(pa.field(name, cells.type))
+                examined[number] = ExaminedFile(replace(file, keys=keys), both)
     return examined
 
 
-def _read_keys(name: str, texts: list[str]) -> pa.Array:
-    """Read the texts in paths as the cells of a CSV file are read."""
-    import pyarrow.csv as pc
+def _read_keys(texts: list[str]) -> pa.Array:
+    """Read the texts in paths as integers, or else as strings."""
+    import pyarrow as pa
 
-    written = io.StringIO()
-    # A second column keeps lines with an empty cell.
-    lines = [(name, "y"), *(("" if text == _NULL_KEY else text, "") for text in texts)]
-    csv.writer(written).writerows(lines)
-    parse = pc.ParseOptions(newlines_in_values=True)
-    convert = pc.ConvertOptions(null_values=[""], strings_can_be_null=True)
-    table = pc.read_csv(
-        io.BytesIO(written.getvalue().encode()), parse_options=parse, convert_options=convert
-    )
-    return table.column(0).combine_chunks()
+    cells = pa.array([None if text == _NULL_KEY else text for text in texts], pa.string())
+    try:
+        return cells.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return cells
+
+
+def check_names(names: Sequence[str], address: str) -> None:
+    """Check that each column has a name of its own."""
+    for position, name in enumerate(names):
+        if not name:
+            raise ValueError(
+                f"{address} has no name for column {position + 1}; give each column a name in the "
+                "first line."
+            )
+        if name in names[:position]:
+            raise ValueError(f"{address} has two columns called {name!r}; rename one of them.")
 
 
 def read_batches(
@@ -391,13 +405,10 @@ def _examine_parquet(address: str, options: Options) -> ExaminedFile:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         schema = parquet.schema_arrow
-        for name in schema.names:
-            if schema.names.count(name) > 1:
-                raise ValueError(f"column names must be unique, got {name!r} twice in {address}.")
-        types = {field.name: [field.type] for field in schema}
+        check_names(schema.names, address)
         names = tuple(schema.names)
         return ExaminedFile(
-            TableFile(address, "parquet", rows, _hash_footer(file), names=names), types
+            TableFile(address, "parquet", rows, _hash_footer(file), names=names), schema
         )
 
 
@@ -461,235 +472,305 @@ def _hash_footer(file: BinaryIO) -> str:
 
 
 def _examine_text(address: str, text: TextFormat, options: Options) -> ExaminedFile:
-    kind, stamp = find_kind(address), _read_stamp(address, options)
-    digest = hashlib.sha256()
-    file = TableFile(address, kind, (), "", text=text, stamp=stamp)
-    types: dict[str, list[pa.DataType]] = {}
-    with _open_text(address, text, options) as stream:
-        for piece in _cut_into_pieces(stream, file):
-            digest.update(piece)
-            table = _parse(file, piece, len(file.ends))
-            for field in table.schema:
-                seen = types.setdefault(field.name, [])
-                seen += [field.type] if field.type not in seen else []
-            end = (file.ends[-1] if file.ends else 0) + len(piece)
-            file = replace(
-                file,
-                names=file.names or tuple(table.column_names),
-                ends=(*file.ends, end),
-                group_rows=(*file.group_rows, table.num_rows),
-            )
-    if not file.ends:
-        raise ValueError(f"{address} must hold a table, got an empty file; give another file.")
-    return ExaminedFile(replace(file, digest=digest.hexdigest()), types)
+    file = _find_format(address, text, options)
+    file = replace(file, digest=hash_file(address, options), stamp=_read_stamp(address, options))
+    grouped: list[str] = []
+    if file.kind == "jsonl":
+        table = _read_json(file, None, options)
+        schema, rows = table.schema, [table.num_rows]
+    else:
+        try:
+            schema, rows, grouped = _scan_csv(file, None, options)
+        except ValueError:
+            # Arrow finds the types in the first block, and a later one may hold other cells.
+            schema = _read_csv(file, options).schema
+            schema, rows, grouped = _scan_csv(file, schema, options)
+    names = tuple(schema.names)
+    found = replace(file, names=names, group_rows=tuple(rows), grouped=tuple(grouped))
+    return ExaminedFile(found, _set_types(schema, grouped))
+
+
+def _scan_csv(
+    file: TableFile, schema: pa.Schema | None, options: Options
+) -> tuple[pa.Schema, list[int], list[str]]:
+    """Return the types of columns, the rows of each block, and columns with grouped digits."""
+    rows = []
+    with _open_csv(file, schema, options) as reader:
+        schema = _drop_nameless(reader.schema, file)
+        grouped = _list_candidates(schema, file)
+        for block in reader:
+            rows.append(block.num_rows)
+            grouped = [name for name in grouped if _is_grouped(block.column(name), file)]
+    return schema, rows, grouped
+
+
+def read_text(address: str, text: TextFormat, options: Options) -> pa.Table:
+    """Read a CSV or JSONL file at once."""
+    file = _find_format(address, text, options)
+    return _read_json(file, None, options) if file.kind == "jsonl" else _read_csv(file, options)
+
+
+def _read_csv(file: TableFile, options: Options) -> pa.Table:
+    import pyarrow.csv as pc
+
+    with _open_text(file, options) as source, _name_problem(file):
+        table = pc.read_csv(source, *_make_csv_options(file, None))
+        table = table.select(_drop_nameless(table.schema, file).names)
+        candidates = _list_candidates(table.schema, file)
+        grouped = [name for name in candidates if _is_grouped(table.column(name), file)]
+        return _ungroup(table, _set_types(table.schema, grouped), grouped, file)
 
 
 def _read_text(
     file: TableFile, groups: range, schema: pa.Schema, options: Options
 ) -> Iterator[pa.RecordBatch]:
-    starts = (0, *file.ends)
-    with _open_text(file.address, file.text, options) as stream:
-        stream.skip(starts[groups.start])
-        for number in groups:
-            piece = stream.read(starts[number + 1] - starts[number])
-            table = _parse(file, piece, number, schema)
+    import pyarrow as pa
+
+    if file.kind == "jsonl":
+        yield from _read_json(file, schema, options).to_batches(max_chunksize=_BATCH)
+        return
+    with _open_csv(file, schema, options) as reader:
+        for block in itertools.islice(reader, groups.start, groups.stop):
+            table = _ungroup(pa.Table.from_batches([block]), schema, file.grouped, file)
             yield from table.combine_chunks().to_batches(max_chunksize=_BATCH)
 
 
-def read_text_at_once(address: str, text: TextFormat, options: Options) -> pa.Table:
-    """Read a CSV or JSONL file at once."""
+@contextmanager
+def _open_csv(file: TableFile, schema: pa.Schema | None, options: Options) -> Iterator[Any]:
+    """Open a reader of the blocks of a file, with inferred types, or the columns of a schema."""
+    import pyarrow.csv as pc
+
+    with _open_text(file, options) as source, _name_problem(file):
+        yield pc.open_csv(source, *_make_csv_options(file, schema))
+
+
+def _make_csv_options(file: TableFile, schema: pa.Schema | None) -> tuple[Any, Any, Any]:
+    import pyarrow as pa
+    import pyarrow.csv as pc
+
+    text, types, only = file.text, dict.fromkeys(file.text.as_text, pa.string()), []
+    if schema is not None:
+        there = file.names or schema.names
+        types = {field.name: field.type for field in schema if field.name in there}
+        types |= dict.fromkeys([name for name in file.grouped if name in types], pa.string())
+        # Without a column, the number of rows would not be known.
+        only = list(types) or [file.names[0]]
+    return (
+        pc.ReadOptions(use_threads=False, block_size=_BLOCK),
+        pc.ParseOptions(delimiter=text.delimiter, newlines_in_values=True),
+        pc.ConvertOptions(
+            null_values=["", *text.missing],
+            strings_can_be_null=True,
+            column_types=types,
+            include_columns=only,
+            decimal_point=text.decimal,
+        ),
+    )
+
+
+def _read_json(file: TableFile, schema: pa.Schema | None, options: Options) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.json as pj
+
+    with _open_text(file, options) as source:
+        content = source.read().removeprefix(codecs.BOM_UTF8)
+    # Without a column, the number of rows would not be known.
+    others = "ignore" if schema else "infer"
+    parse = pj.ParseOptions(explicit_schema=schema or None, unexpected_field_behavior=others)
+    read = pj.ReadOptions(use_threads=False, block_size=len(content) + 1)
+    with _name_problem(file):
+        return pj.read_json(pa.BufferReader(content), read, parse)
+
+
+def _drop_nameless(schema: pa.Schema, file: TableFile) -> pa.Schema:
+    """Check names and text; drop the empty column behind a delimiter at the end of each line."""
+    import pyarrow as pa
+
+    if schema.names[-1] == "" and pa.types.is_null(schema.types[-1]):
+        schema = schema.remove(len(schema) - 1)
+    check_names(schema.names, file.address)
+    for field in schema:
+        if pa.types.is_binary(field.type):
+            raise _make_encoding_error(file, f"in column {field.name!r}")
+    return schema
+
+
+def _list_candidates(schema: pa.Schema, file: TableFile) -> list[str]:
+    import pyarrow as pa
+
+    texts = [field.name for field in schema if pa.types.is_string(field.type)]
+    return [name for name in texts if name not in file.text.as_text]
+
+
+def _is_grouped(cells: Any, file: TableFile) -> bool:
+    """Tell whether all cells are numbers, some of which would have grouped digits."""
+    import pyarrow.compute as pc
+
+    point, mark = (re.escape(one) for one in (file.text.decimal or ".", _find_mark(file)))
+    number = rf"^\s*[+-]?(\d{{1,3}}({mark}\d{{3}})*|\d+)({point}\d*)?\s*$"
+    return pc.all(pc.match_substring_regex(cells, number)).as_py() is not False
+
+
+def _find_mark(file: TableFile) -> str:
+    return "." if file.text.decimal == "," else ","
+
+
+def _ungroup(
+    table: pa.Table, schema: pa.Schema, grouped: Sequence[str], file: TableFile
+) -> pa.Table:
+    """Turn grouped digits into numbers, in columns that the schema has as such."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in grouped:
+        if name in schema.names and not pa.types.is_string(schema.field(name).type):
+            plain = pc.replace_substring(table[name], _find_mark(file), "")
+            plain = pc.replace_substring(pc.utf8_trim_whitespace(plain), file.text.decimal, ".")
+            position = table.column_names.index(name)
+            table = table.set_column(position, name, plain.cast(pa.float64()))
+    return table
+
+
+def _set_types(schema: pa.Schema, grouped: Sequence[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [field.with_type(pa.float64()) if field.name in grouped else field for field in schema]
+    )
+
+
+def _find_format(address: str, text: TextFormat, options: Options) -> TableFile:
+    """Find the encoding, the delimiter and the decimal mark of a text file from its beginning."""
     file = TableFile(address, find_kind(address), (), "", text=text)
-    with _open_text(address, text, options) as stream:
-        blocks = []
-        while block := stream.read(_PIECE):
-            _check_is_text(block, file)
-            blocks.append(block)
-    return _parse(file, b"".join(blocks), 0)
+    with _open_text(file, options, decoded=False) as source, _name_problem(file):
+        begin = source.read(_SAMPLE)
+    if begin.startswith(_GZIP):
+        raise ValueError(
+            f"{address} must be text, got a file compressed by gzip; rename it to end in .gz."
+        )
+    if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and text.encoding == "utf-8":
+        text = replace(text, encoding="utf-16")
+    sample = begin.decode(text.encoding, errors="replace").removeprefix("\ufeff")
+    if not sample.strip():
+        raise ValueError(f"{address} must hold a table, got an empty file; give another file.")
+    if "\0" in sample:
+        raise ValueError(
+            f"{address} must be {text.encoding} text, got null bytes; give "
+            f"{text.setting('encoding')}, such as utf-16."
+        )
+    if file.kind == "csv":
+        # The last line may be cut off.
+        whole = sample if len(begin) < _SAMPLE else sample.rpartition("\n")[0]
+        usual = DELIMITERS[_split_suffixes(address)[0]]
+        delimiter = text.delimiter or _find_delimiter(whole, usual)
+        header, *rows = _split_lines(whole, delimiter) or [[]]
+        _check_header(header, address)
+        decimal = text.decimal or _find_decimal(rows, delimiter, address, text)
+        text = replace(text, delimiter=delimiter, decimal=decimal)
+    return replace(file, text=text)
 
 
-def can_read_as(file: TableFile, name: str, type_: pa.DataType, options: Options) -> bool:
-    """Tell whether all cells of a column of a CSV file can be read as a type."""
+def _split_lines(sample: str, delimiter: str) -> list[list[str]]:
+    lines = csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
+    return [line for line in lines if line]
+
+
+def _find_delimiter(sample: str, usual: str) -> str:
+    """Return the delimiter by which most lines have as many cells as the header, and several."""
+
+    def rate(delimiter: str) -> tuple[bool, float, int]:
+        header, *rows = _split_lines(sample, delimiter) or [[]]
+        alike = sum(len(row) == len(header) for row in rows) / max(len(rows), 1)
+        return len(header) > 1, alike, len(header)
+
+    # Of equals, max takes the first.
+    return max([usual, ",", ";", "\t", "|"], key=rate)
+
+
+def _find_decimal(rows: list[list[str]], delimiter: str, address: str, text: TextFormat) -> str:
+    """Return the decimal mark of most numbers that have one."""
+    cells = [cell.strip() for row in rows for cell in row]
+    points = [c for c in cells if re.fullmatch(r"[+-]?(\d+|\d{1,3}(,\d{3})+)\.\d+", c)]
+    commas = [c for c in cells if re.fullmatch(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+", c)]
+    if delimiter == "," or len(points) >= len(commas):
+        return "."
+    if not points and all(re.fullmatch(r"[+-]?[1-9]\d{0,2},\d{3}", cell) for cell in commas):
+        raise ValueError(
+            f"{address} holds {commas[0]!r}, which is a decimal or a grouped number; give "
+            f"{text.setting('decimal')} as ',' or '.'."
+        )
+    return ","
+
+
+def _check_header(names: list[str], address: str) -> None:
+    """Check that the first line holds no numbers but counts such as 0, 1, 2 or years."""
+    numbers = [name.strip() for name in names if re.fullmatch(_NUMBER, name.strip())]
+    if not numbers:
+        return
+    counts = all(name.isdigit() for name in numbers) and (
+        numbers == sorted(set(numbers), key=int)
+        if len(numbers) > 1
+        else numbers[0] in {"0", "1"} or len(numbers[0]) == 4
+    )
+    if not counts:
+        raise ValueError(
+            f"{address} seems to have no header, because its first line holds {numbers[0]!r}; "
+            "put the names of the columns into the first line."
+        )
+
+
+@contextmanager
+def _name_problem(file: TableFile) -> Iterator[None]:
+    """Raise ValueError with the name of the file, and what may be set, if it does not parse."""
     import pyarrow as pa
 
-    if name not in file.names:
-        return True
-    schema = pa.schema([(name, type_)])
     try:
-        for _ in _read_text(file, range(len(file.ends)), schema, options):
-            pass
-    except ValueError:
-        return False
-    return True
-
-
-def _cut_into_pieces(stream: _TextStream, file: TableFile) -> Iterator[bytes]:
-    """Yield pieces of whole records."""
-    waiting = b""
-    is_csv, can_cut = file.kind == "csv", True
-    while block := stream.read(_PIECE):
-        waiting += block
-        _check_is_text(block, file)
-        end = _find_last_end(waiting, _get_delimiter(file)) if is_csv else waiting.rfind(b"\n") + 1
-        # A quote inside a plain cell makes ends uncertain, so the rest is one piece.
-        can_cut = can_cut and end is not None
-        # Empty lines alone are no piece: Arrow skips them.
-        if can_cut and end and waiting[:end].strip():
-            yield waiting[:end]
-            waiting = waiting[end:]
-    if waiting.strip():
-        yield waiting
-
-
-def _check_is_text(block: bytes, file: TableFile) -> None:
-    if block.startswith(_GZIP):
-        raise ValueError(
-            f"{file.address} must be text, got a file compressed by gzip; rename it to end in .gz."
-        )
-    if b"\0" in block:
-        raise ValueError(
-            f"{file.address} must be {file.text.encoding} text, got null bytes; name its "
-            "encoding, such as utf-16."
-        )
-
-
-def _find_last_end(text: bytes, delimiter: str) -> int | None:
-    """Return where the last whole record of CSV ends; None if a plain cell has a quote."""
-    cells = np.frombuffer(text, dtype=np.uint8)
-    quotes = np.flatnonzero(cells == _QUOTE)
-    opening = quotes[::2]
-    before = cells[opening[opening > 0] - 1]
-    if not np.isin(before, [_NEWLINE, _RETURN, _QUOTE, ord(delimiter)]).all():
-        return None
-    newlines = np.flatnonzero(cells == _NEWLINE)
-    outside = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
-    return int(outside[-1]) + 1 if len(outside) else 0
-
-
-def _get_delimiter(file: TableFile) -> str:
-    return file.text.delimiter or DELIMITERS.get(_split_suffixes(file.address)[0], ",")
-
-
-def _parse(file: TableFile, piece: bytes, number: int, schema: pa.Schema | None = None) -> pa.Table:
-    """Parse one piece: with inferred types, or only the columns of a schema."""
-    import pyarrow as pa
-
-    parse = _parse_csv if file.kind == "csv" else _parse_json
-    try:
-        table = parse(file, piece, number == 0, schema)
-        table.schema.names  # noqa: B018 (names that are not UTF-8 raise an error)
+        yield
     except UnicodeDecodeError as error:
         raise _make_encoding_error(file, str(error)) from error
     except pa.ArrowInvalid as error:
-        before = sum(file.group_rows[:number]) + (number > 0 and file.kind == "csv")
+        reason = format_read_error(error)
+        if "UTF8" in reason:
+            raise _make_encoding_error(file, reason) from error
+        settings = [file.text.setting(name) for name in ("delimiter", "decimal", "encoding")]
+        advice = "save it again"
+        if file.kind == "csv":
+            advice = f"give another {settings[0]}, {settings[1]} or {settings[2]}"
         raise ValueError(
-            f"{file.address} cannot be read ({format_read_error(error, before)}); fix it, or save "
-            "it again."
+            f"{file.address} cannot be read ({reason}); fix it, or {advice}."
         ) from error
-    for field in table.schema:
-        if pa.types.is_binary(field.type):
-            raise _make_encoding_error(file, f"in column {field.name!r}")
-    return table
 
 
 def _make_encoding_error(file: TableFile, where: str) -> ValueError:
     return ValueError(
-        f"{file.address} must be {file.text.encoding} text, got other bytes ({where}); name its "
-        "encoding, such as latin-1."
+        f"{file.address} must be {file.text.encoding} text, got other bytes ({where}); give "
+        f"{file.text.setting('encoding')}, such as latin-1."
     )
 
 
-def format_read_error(error: Exception, rows_before: int = 0) -> str:
-    """Return the message of a reader on one line, with rows counted from the begin of the file."""
+def format_read_error(error: Exception) -> str:
+    """Return the message of a reader on one line."""
     message = " ".join(str(error).split()).rstrip(".")
     if not message.isprintable() or "\N{REPLACEMENT CHARACTER}" in message:
         message = re.sub(r"(got \d+): .*", r"\1", message)
-    return re.sub(
-        r"(?<=[Rr]ow )(#?)(\d+)", lambda found: f"{found[1]}{int(found[2]) + rows_before}", message
-    )
-
-
-def _parse_csv(file: TableFile, piece: bytes, first: bool, schema: pa.Schema | None) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.csv as pc
-
-    text = file.text
-    types = dict.fromkeys(text.as_text, pa.string())
-    only: list[str] = []
-    if schema is not None:
-        there = set(file.names)
-        types = {field.name: field.type for field in schema if field.name in there}
-        # Without a column, the number of rows would not be known.
-        only = list(types) or [file.names[0]]
-    read = pc.ReadOptions(
-        column_names=None if first else file.names, use_threads=False, block_size=len(piece) + 1
-    )
-    parse = pc.ParseOptions(delimiter=_get_delimiter(file), newlines_in_values=True)
-    convert = pc.ConvertOptions(
-        null_values=["", *text.missing],
-        strings_can_be_null=True,
-        column_types=types,
-        include_columns=only,
-        decimal_point=text.decimal,
-    )
-    return pc.read_csv(pa.BufferReader(piece), read, parse, convert)
-
-
-def _parse_json(file: TableFile, piece: bytes, _first: bool, schema: pa.Schema | None) -> pa.Table:
-    import pyarrow as pa
-    import pyarrow.json as pj
-
-    # Without a column, the number of rows would not be known.
-    others = "ignore" if schema else "infer"
-    parse = pj.ParseOptions(explicit_schema=schema or None, unexpected_field_behavior=others)
-    read = pj.ReadOptions(use_threads=False, block_size=len(piece) + 1)
-    return pj.read_json(pa.BufferReader(piece), read, parse)
-
-
-class _TextStream:
-    """The text of a file in UTF-8, decompressed and without a byte order mark."""
-
-    def __init__(self, raw: Any, address: str, *, seekable: bool) -> None:
-        self._raw, self._address, self._seekable = raw, address, seekable
-        self._waiting = b""
-        begin = self.read(len(_BOM))
-        self._begin = len(_BOM) if begin == _BOM else 0
-        self._waiting = b"" if self._begin else begin
-
-    def read(self, n_bytes: int) -> bytes:
-        """Return this many bytes; fewer at the end."""
-        parts, self._waiting = [self._waiting], b""
-        missing = n_bytes - len(parts[0])
-        with _name_damage(self._address):
-            while missing > 0 and (part := self._raw.read(missing)):
-                parts.append(part)
-                missing -= len(part)
-        return b"".join(parts)
-
-    def skip(self, n_bytes: int) -> None:
-        """Skip this many bytes from the begin."""
-        if self._seekable:
-            self._raw.seek(self._begin + n_bytes)
-            self._waiting = b""
-            return
-        while n_bytes > 0:
-            n_bytes -= len(self.read(min(n_bytes, _PIECE))) or n_bytes
+    return message
 
 
 @contextmanager
-def _open_text(address: str, text: TextFormat, options: Options) -> Iterator[_TextStream]:
+def _open_text(file: TableFile, options: Options, *, decoded: bool = True) -> Iterator[Any]:
+    """Open the text of a file, decompressed, and in UTF-8."""
     import pyarrow as pa
 
-    packed = _split_suffixes(address)[1]
-    encoding = codecs.lookup(text.encoding).name
-    with ExitStack() as stack:
-        raw: Any = stack.enter_context(open_bytes(address, options))
-        with _name_damage(address):
-            if packed:
-                raw = stack.enter_context(_decompress(raw, packed, address))
-            if encoding != "utf-8":
-                source = raw if isinstance(raw, pa.NativeFile) else pa.PythonFile(raw, mode="r")
-                raw = pa.transcoding_input_stream(source, encoding, "utf-8")
-        yield _TextStream(raw, address, seekable=not packed and encoding == "utf-8")
+    packed = _split_suffixes(file.address)[1]
+    encoding = codecs.lookup(file.text.encoding).name
+    with ExitStack() as stack, _name_damage(file):
+        raw: Any = stack.enter_context(open_bytes(file.address, options))
+        if packed:
+            raw = stack.enter_context(_decompress(raw, packed, file.address))
+        if decoded and encoding != "utf-8":
+            source = raw if isinstance(raw, pa.NativeFile) else pa.PythonFile(raw, mode="r")
+            raw = pa.transcoding_input_stream(source, encoding, "utf-8")
+        yield raw
 
 
 def _decompress(raw: Any, packed: str, address: str) -> Any:
@@ -708,28 +789,20 @@ def _decompress(raw: Any, packed: str, address: str) -> Any:
 
 
 @contextmanager
-def _name_damage(address: str) -> Iterator[None]:
+def _name_damage(file: TableFile) -> Iterator[None]:
     """Raise ValueError with the name of the file for damaged or encrypted content."""
     try:
         yield
-    except UnicodeError as error:
-        raise ValueError(
-            f"{address} is not in the given encoding ({error}); name another one, such as latin-1."
-        ) from error
+    except ValueError as error:
+        if isinstance(error, UnicodeError):
+            raise _make_encoding_error(file, str(error)) from error
+        raise
     except (*_DAMAGED, RuntimeError, NotImplementedError, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise
         raise ValueError(
-            f"{address} cannot be decompressed ({error}); unpack it, or compress it again."
+            f"{file.address} cannot be decompressed ({error}); unpack it, or compress it again."
         ) from error
-
-
-def _hash_text(file: TableFile, options: Options) -> str:
-    digest = hashlib.sha256()
-    with _open_text(file.address, file.text, options) as stream:
-        for piece in _cut_into_pieces(stream, file):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 # Local files, and files elsewhere through fsspec.
@@ -748,6 +821,15 @@ def open_bytes(address: str, options: Options) -> Iterator[BinaryIO]:
         else:
             file = stack.enter_context(Path(address).open("rb"))
         yield file
+
+
+def hash_file(address: str, options: Options) -> str:
+    """Return the sha256 of a file."""
+    with open_bytes(address, options) as file:
+        digest = hashlib.sha256()
+        while block := file.read(_BLOCK):
+            digest.update(block)
+        return digest.hexdigest()
 
 
 def _read_stamp(address: str, options: Options) -> str:
