@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 45,
-    "cli": 2977,
+    "cli": 2976,
     "data": 3280,
     "diagnostics": 2347,
     "findings": 2194,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1746,
     "valuers": 3431,
 }
-MAX_CODE_LINES_IN_ALL = 32_469
+MAX_CODE_LINES_IN_ALL = 32_468
 
 
 def _repeated(names: list[str]) -> set[str]:

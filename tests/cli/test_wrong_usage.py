@@ -148,6 +148,7 @@ WRONG = {
     "explain {V} --row nosuch": "no row is called 'nosuch'",
     "explain {V} --column nosuch": "no column is called 'nosuch'",
     "report {V} -o {AT}/there.html": "--force",
+    "report {V} -o {AT}/x.pdf": "ends in .html",
     "report {AT}/empty": "holds no values",
     "check {V}": "no limit was given",
     "check {V} --max any=0": "--min-rows are for tables",

@@ -273,7 +273,7 @@ ENTRIES = {
     "ShardedValuation.save": lambda at, here: sharded(here).valuation_.save(at),
     "load": lambda at, here: load(at),
     "Valuation.save": lambda at, here: valued().save(at),
-    "report.save": lambda at, here: report.save(at, valued(), X, Y),
+    "report.save": lambda at, here: report.save(valued(), at, X, Y),
     "value_game.checkpoint": lambda at, here: value_game(
         TableGame([[0.0, 0.0], [0.0, 1.0]]), (1, 1), runtime=Runtime(checkpoint=at), random_state=0
     ),

@@ -61,23 +61,25 @@ def browser():
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    report.save(folder / "flowers.html", *flowers(), title="Flowers")
+    valuation, X, y = flowers()
+    report.save(valuation, folder / "flowers.html", X, y, title="Flowers")
     valuation, X, y, owners = hostile()
-    report.save(folder / "hostile.html", valuation, X, y, owners=owners)
-    report.save(folder / "quirks.html", *quirks(), k=150)
-    _, X, y = flowers()
+    report.save(valuation, folder / "hostile.html", X, y, owners=owners)
+    valuation, X, y = quirks()
+    report.save(valuation, folder / "quirks.html", X, y, k=150)
+    valuation, X, y = flowers()
     numbered, target = X.set_axis(np.arange(24) - 12), np.arange(24) - 12.5
     fitted = KNNValuer(n_neighbors=3).fit(numbered, target, cv=3)
-    report.save(folder / "targets.html", fitted.valuation_, numbered, target)
+    report.save(fitted.valuation_, folder / "targets.html", numbered, target)
     left = np.zeros(X.shape, dtype=bool)
     left[:12, 0] = True
     halves = Owners(X).assign("upper left", cells=left).assign("the rest", cells=~left)
-    report.save(folder / "halves.html", *flowers(), owners=halves)
+    report.save(valuation, folder / "halves.html", X, y, owners=halves)
     twins = X.set_axis(["twin"] * 24)
     fitted = KNNValuer(n_neighbors=3).fit(twins, y, cv=3)
-    report.save(folder / "twins.html", fitted.valuation_, twins, y)
+    report.save(fitted.valuation_, folder / "twins.html", twins, y)
     valuation, X, y, owners = hostile()
-    report.save(folder / "owners.html", valuation, X, y, owners=owners, cells=False)
+    report.save(valuation, folder / "owners.html", X, y, owners=owners, cells=False)
     payout = split_revenue(valuation, owners, amount="1000.00", policy=Policy(gate="warn"))
     report.write_payout(payout, folder / "payout.html", digest="0123456789abcdef" * 4)
     statement = payout.statement(owners.names[1])
@@ -90,7 +92,7 @@ def census_file(tmp_path_factory):
     needed(DATA.is_dir(), f"the data sets are not in {DATA}")
     path = tmp_path_factory.mktemp("reports") / "census.html"
     valuation, X, y, owners, rounds = census()
-    report.save(path, valuation, X, y, owners=owners, rounds=rounds, title="Census")
+    report.save(valuation, path, X, y, owners=owners, rounds=rounds, title="Census")
     return path
 
 

@@ -134,7 +134,8 @@ def test_a_page_without_cells_shows_none():
 def test_save_replaces_a_file(tmp_path):
     path = tmp_path / "report.html"
     path.write_text("old")
-    report.save(path, *flowers(), title="Flowers")
+    valuation, X, y = flowers()
+    report.save(valuation, path, X, y, title="Flowers")
     assert "<h1>Flowers</h1>" in path.read_text(encoding="utf-8")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 

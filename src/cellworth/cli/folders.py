@@ -34,7 +34,7 @@ _IN_PYTHON = {
     "explain": "explain_row(valuation, row) or explain_column(valuation, column)",
     "split": "split_revenue(valuation, owners, amount=...)",
     "merge": "valuation.merge(other, folder)",
-    "report": "report.save(path, valuation, None, cells=False)",
+    "report": "report.save(valuation, path, cells=False)",
 }
 
 

@@ -25,9 +25,7 @@ from cellworth.cli.folders import (
     RUN,
     VALUATION,
     Result,
-    check_jinja,
     check_list_file,
-    check_output_file,
     check_output_folder,
     find_sharded_run,
     get_folder_format,
@@ -185,18 +183,17 @@ def write_report(
     force: bool,
 ) -> None:
     """Write a report: the command ``report``."""
-    check_output_file(output, force=force)
-    check_jinja()
+    check_list_file(output, (".html",), force=force)
     options: dict[str, Any] = {"k": n_cells, "title": title, "cells": not no_cells}
     options["before"] = None if before is None else load(before)
     if is_sharded_result(folder) and table is None and val is None:
-        reports.save(output, load(folder), None, **options)
+        reports.save(load(folder), output, **options)
     else:
         result = Result.load(folder, table=table, val=val)
         loaded = result.loaded.in_memory()
         reports.save(
-            output,
             result.valuation,
+            output,
             loaded.data()["X"],
             loaded.y,
             owners=loaded.owners(),

@@ -44,9 +44,9 @@ _ROUNDING = 1e-12
 
 
 def save(
-    path: str | os.PathLike[str],
     valuation: Valuation,
-    X: TableLike | None,
+    path: str | os.PathLike[str],
+    X: TableLike | None = None,
     y: VectorLike | None = None,
     *,
     owners: Owners | None = None,
@@ -65,10 +65,10 @@ def save(
 
     Parameters
     ----------
+    valuation : Valuation
     path : path
         An existing file is replaced.
-    valuation : Valuation
-    X : data frame, array or None
+    X : data frame or array, default=None
         The table that was valued. None leaves out contents and suspicious cells.
     y : array of shape (n_rows,), default=None
         Its labels. Without them, cells are ranked by value and not by anomaly score.
@@ -102,7 +102,7 @@ def save(
     >>> X, y = [[1, 5], [2, 5], [8, 6], [9, 4]], ["small", "small", "large", "large"]
     >>> valuation = KNNValuer(n_neighbors=1).fit(X, y, cv=2).valuation_
     >>> with TemporaryDirectory() as folder:
-    ...     report.save(Path(folder) / "report.html", valuation, X, y)
+    ...     report.save(valuation, Path(folder) / "report.html", X, y)
     ...     print((Path(folder) / "report.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """

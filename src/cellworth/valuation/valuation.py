@@ -840,6 +840,6 @@ def _next_step(valuation: Valuation) -> str:
         return "sampling errors are large compared with the values; fit with a larger budget."
     return (
         "suspect_cells(X, y, valuation=valuation) lists cells that look wrong, explain_row("
-        "valuation, row) explains the value of a row, report.save(path, valuation, X, y) shows "
+        "valuation, row) explains the value of a row, report.save(valuation, path, X, y) shows "
         "everything."
     )
