@@ -27,8 +27,7 @@ y = y.copy()
 y[clinics == "clinic 3"] = rng.permutation(y[clinics == "clinic 3"])
 
 # %%
-# Twelve blocks have 2**4 * 2**3 coalitions: few enough for exact values. ``plan`` says how long
-# that takes, without starting it.
+# Twelve blocks have 2**4 * 2**3 coalitions: few enough for exact values.
 
 model = LGBMClassifier(
     n_estimators=10, num_leaves=7, min_child_samples=5, n_jobs=1, verbose=-1, random_state=0
@@ -38,12 +37,11 @@ valuer = ModelValuer(
 )
 data = {"X": X, "y": y, "X_val": X_val, "y_val": y_val}
 data |= {"row_groups": clinics, "column_groups": parts}
-print(valuer.plan(**data))
+valuation = valuer.fit(**data).valuation_
 
 # %%
 # What the clinic with the wrong labels measured hurts the model or adds nothing.
 
-valuation = valuer.fit(**data).valuation_
 plots.heatmap(valuation)
 
 # %%

@@ -23,11 +23,6 @@ data |= {"row_groups": np.arange(89) % 6, "column_groups": np.arange(13) % 5}
 shared = Runtime(cache=MemoryCache(), executor=Serial(), progress=False)
 
 # %%
-# ``plan`` times a few fits and estimates the cost.
-
-print(ModelValuer(GaussianNB(), runtime=shared, estimator="exact").plan(**data))
-
-# %%
 # A run reports its progress after every round, here twelve tasks.
 
 history = []

@@ -31,8 +31,7 @@ table = ShardedTable.from_files(folder, target="income")
 print(table)
 
 # %%
-# Sums, lists and single cells are read from the files of values when they are asked for. Before a
-# long run, ``valuer.plan`` says what it costs: time, memory, bytes on disk.
+# Sums, lists and single cells are read from the files of values when they are asked for.
 
 settings = {"n_neighbors": 5, "sampler": LeverageSampler(52), "n_passes": 2, "random_state": 0}
 valuer = ShardedKNNValuer(**settings, runtime=Runtime(progress=False))

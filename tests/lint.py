@@ -256,7 +256,7 @@ def _check_results() -> Iterator[str]:
 
 MAX_PARAMETERS = 12
 # Results have as many fields as they report; valuers make them, users read them.
-RESULTS = {"Valuation", "valuation.ShardedValuation", "valuers.ShardPlan"}
+RESULTS = {"Valuation", "valuation.ShardedValuation"}
 # Annotations: a name for a few strings.
 CHOICES = {"games.EmptyPolicy", "games.ErrorPolicy"}
 # A row or column label may have any type; an agreement passes the arguments of fit on.

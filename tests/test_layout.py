@@ -25,12 +25,12 @@ MAX_CODE_LINES = {
     "payouts": 3956,
     "plots": 1042,
     "report": 1203,
-    "runtime": 2670,
+    "runtime": 2706,
     "sampling": 1825,
     "valuation": 1746,
-    "valuers": 3431,
+    "valuers": 3052,
 }
-MAX_CODE_LINES_IN_ALL = 32_468
+MAX_CODE_LINES_IN_ALL = 32_125
 
 
 def _repeated(names: list[str]) -> set[str]:

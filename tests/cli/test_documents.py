@@ -25,6 +25,7 @@ def test_documents_have_the_listed_fields(home, tmp_path):
     runs = {
         "audit": ["audit", home.table, "--target", "label", "--id", "name"],
         "value": ["value", *home.asked, "-o", at / "v", "--checkpoint", at / "run"],
+        "forecast": ["value", *home.asked, "--dry-run"],
         "resume": ["resume", at / "run"],
         "info": ["info", home.values],
         "explain": ["explain", home.values, "--row", "p3"],

@@ -58,7 +58,7 @@ def test_a_folder_and_a_pattern_have_the_values_of_one_file(tmp_path, suffix):
             f"{address} has 24 rows x 3 columns and is read into memory; --s"
         )
         np.testing.assert_array_equal(read_values(home / "many"), read_values(home / "one"))
-    assert "is read into memory" in cellworth("plan", home / "parts", *ASKED).err
+    assert "is read into memory" in cellworth("value", home / "parts", *ASKED, "--dry-run").err
 
 
 @pytest.mark.slow
@@ -91,8 +91,6 @@ def test_values_in_shards_are_those_in_memory_with_ranks_in_bins(home):
 def test_a_numeric_target_is_valued_in_shards(home, tmp_path):
     asked = [home / "parts", "--target", "age", "--drop", "name", "--val", home / "val.csv"]
     asked += ["-k", "3", "--scoring", "neg_mean_squared_error"]
-    planned = cellworth("plan", *asked, "--shards")
-    assert (planned.code, "passes over the rows" in planned.out) == (0, True)
     assert "regression" in fine("value", *asked, "--shards", "-o", tmp_path / "shards")
     fine("value", *asked, "--no-shards", "-o", tmp_path / "memory")
     ours, theirs = (read_values(tmp_path / name) for name in ("shards", "memory"))
@@ -135,11 +133,11 @@ def test_stdin_is_kept_for_later_commands(tmp_path, kind):
     assert "reason" in fine("suspects", home / "v", "-k", "3")
 
 
-def test_a_plan_of_stdin_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_a_dry_run_of_stdin_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert pipe(TABLE.encode(), "plan", "-", *ASKED)[0] == 0
+    assert pipe(TABLE.encode(), "value", "-", *ASKED, "--dry-run")[0] == 0
     assert list(tmp_path.iterdir()) == []
-    code, told = pipe(b"", "plan", "-", *ASKED)
+    code, told = pipe(b"", "value", "-", *ASKED, "--dry-run")
     assert (code, "stdin is empty; pipe a table into it" in told) == (2, True)
 
 
@@ -203,8 +201,7 @@ def test_all_commands_work_over_shards(home, tmp_path):
     assert "bank" in fine("split", values, "--amount", "100.00", "-o", tmp_path / "bundle")
     assert "yes: files, split, data" in fine("verify", tmp_path / "bundle", "--values", values)
     asked = [home / "parts", *ASKED, "--val", home / "val.csv", "--shards"]
-    assert "in 3 shards" in fine("plan", *asked)
-    assert json.loads(fine("plan", *asked, "--json"))["shape"] == [24, 3]
+    assert "3 shards, 400 MB of memory per worker" in fine("value", *asked, "--dry-run")
 
 
 @pytest.mark.slow
@@ -266,7 +263,7 @@ def test_files_that_changed_are_told(tmp_path):
 )
 def test_options_that_shards_do_not_have_are_told(home, option, reported):
     asked = [home / "parts", "--target", "label", "--val", home / "val.csv", "--shards"]
-    done = cellworth("plan", *asked, *option)
+    done = cellworth("value", *asked, *option, "--dry-run")
     assert (done.code, reported in done.err) == (2, True)
 
 

@@ -324,16 +324,18 @@ def test_decimals_that_polars_cannot_hold_are_rejected(tmp_path, models, monkeyp
     assert "column 'wide' must be of a type that polars can hold, got decimal256(50, 2)" in done.err
 
 
-def test_a_plan_tells_the_cost_of_the_run(home):
-    found = json.loads(fine("plan", *home.asked, "--json"))
-    assert found["utilities"] == 24 * 7
-    assert found["seconds"] > 0
-    reported = fine("plan", *home.asked)
-    assert "24 x 3 blocks" in reported
-    assert "scored by neighbor agreement on 5-fold cross-validation over 24 rows" in reported
+def test_a_dry_run_says_what_would_be_run_and_writes_nothing(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = [*home.asked, "--dry-run", "--checkpoint", tmp_path / "run"]
+    found = json.loads(fine("value", *asked, "--json"))
+    assert (found["shape"], found["utilities"]) == ([24, 3], 24 * 7)
+    assert 0 < found["seconds"] < 1
+    reported = fine("value", *asked)
+    assert "24 x 3 cells, 24 validation rows, at most 168 utilities, about " in reported
     taken = {line["name"]: line["read_as"] for line in found["column_info"]}
     assert taken == {"age": "number", "town": "category", "debt": "number"}
     assert all(re.search(rf"^{name} +{kind} ", reported, re.M) for name, kind in taken.items())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_values_beside_the_request_of_another_table_are_rejected(home, tmp_path):

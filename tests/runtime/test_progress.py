@@ -5,6 +5,7 @@ import logging
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ import pytest
 import toy_shards
 from cellworth.runtime import DirectoryCheckpoint, MaxTasks, Serial, Threads, stopping
 from cellworth.runtime.engine import TaskPlanner, run
-from cellworth.runtime.stopping import ProgressReporter, format_seconds
+from cellworth.runtime.forecast import Forecast, format_seconds
+from cellworth.runtime.stopping import ProgressReporter
 from cellworth.runtime.workers import FuturePool, LostAnswer
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally, append_margins
@@ -165,6 +167,21 @@ def test_the_time_left_follows_from_the_tasks_of_this_session():
     assert state.done == 0.6
     # Ten tasks took this long, and forty are left.
     assert state.seconds_left == pytest.approx(4 * state.seconds)
+
+
+def test_a_long_run_counts_down_from_its_forecast(lines):
+    forecast = Forecast("values", (2, 2), 100, 120.0, n_cores=2, size="2 x 2 blocks")
+    before = stopping.Progress(25, 0.0, None)
+    told = ProgressReporter("values", shown=False, n_tasks=100, before=before, forecast=forecast)
+    with told:
+        assert 40.0 < told._take_snapshot().seconds_left <= 45.0
+    first = lines()[1]
+    assert first["event"] == "forecast"
+    assert first["message"].endswith("at most 100 utilities, about 1 min on 2 cores")
+    short = ProgressReporter(
+        "values", shown=False, n_tasks=100, forecast=replace(forecast, core_seconds=2.0)
+    )
+    assert short._take_snapshot().seconds_left is None
 
 
 def test_preparation_does_not_enter_the_time_left():

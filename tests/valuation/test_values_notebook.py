@@ -19,7 +19,6 @@ from cellworth.games import TableGame
 from cellworth.payouts import IntervalPlan, Verdict
 from cellworth.runtime import MaxTasks
 from cellworth.sampling.moments import WIDTH_95, Signs
-from cellworth.valuers import Plan
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 
@@ -197,14 +196,12 @@ def test_a_notebook_shows_the_report_in_a_frame_that_cannot_reach_the_notebook(v
 
 ROWS, LABELS = [[size, "abc"[size % 3]] for size in range(30)], ["small"] * 15 + ["large"] * 15
 SHARED = Owners(ROWS).assign("<ann>", columns="x0").assign("bob", rows=slice(3), columns="x1")
-PLAN = Plan("permutations", (30, 2), 40_000, 62, 0.002, limit=1000)
 
 
 @pytest.mark.parametrize(
     ("result", "texts"),
     [
         (SHARED, ["Owners of 30 x 2 cells", "<ann>", "30", "5.0%", "unassigned"]),
-        (PLAN, ["The run takes about 1.33 min", "40,000", "Beyond the limit of 1,000."]),
         (IntervalPlan("EUR", 8000.0, 4000.0, 100, 400), ["planned", "400", "4,000"]),
         (Verdict(("files",), "ann should get 75."), ["no: ann should get 75."]),
         (measure_interactions(TableGame([[0, 0], [0, 1], [0, 1], [0, 1]])), ["0, 1", "-1.0000"]),

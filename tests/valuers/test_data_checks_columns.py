@@ -209,14 +209,6 @@ def test_columns_are_kept_with_the_values_and_hold_no_cells(tmp_path):
         loaded["y"]
 
 
-def test_plan_tells_columns_before_a_fit():
-    X = pd.DataFrame({"x": shuffled() / 7, "n": shuffled() + 5})
-    assert KNNValuer(3).plan(X, LABELS).columns == infos(X)
-    model = ModelValuer(LogisticRegression(), estimator="exact")
-    plan = model.plan(X, LABELS, row_groups=np.arange(N) % 3)
-    assert plan.columns["n"].has("id-like")
-
-
 def test_wide_tables_are_summed_up_in_one_line():
     X = pd.DataFrame({f"f{j}": shuffled(seed=j) % 9 for j in range(70)} | {"a": 1, "b": 1})
     X["c"], X["d"] = 1, 1

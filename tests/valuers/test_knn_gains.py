@@ -345,10 +345,6 @@ def test_groups_of_a_column_have_equal_weights(ranking):
     most = int(labels.mean() > 0.5)
     shares = [np.mean(right[rows] == most) for rows in (slice(0, 20), slice(20, 27), slice(27, 30))]
     assert found.scores.majority == pytest.approx(np.mean(shares))
-    plan = KNNValuer(3, scoring=NeighborAgreement(balanced="x1"), **settings).plan(
-        table, labels, X_val=asked, y_val=right
-    )
-    assert plan.scores.majority == pytest.approx(np.mean(shares))
 
 
 def test_two_classes_need_class_weights_only():

@@ -283,7 +283,6 @@ def test_rows_within_a_radius_are_worth_in_shards_what_exact_ranks_say(folder, s
         assert getattr(found, name) == pytest.approx(getattr(whole, name), abs=1e-12)
     assert found.scores.accuracy == pytest.approx(whole.scores.accuracy, abs=1e-12)
     assert found.provenance.problem_spec["radius"] == 1.7
-    assert valuer(**settings).plan(table(folder), **given).core_seconds["passes over the rows"] > 0
 
 
 def test_what_shards_cannot_score_is_said(folder):
@@ -355,17 +354,12 @@ def resume_once(cut, given, checkpoint):
 
 
 @pytest.mark.slow
-def test_groups_of_rows_with_a_numeric_target_resume_and_are_planned(
-    numbers, tmp_path, monkeypatch
-):
+def test_groups_of_rows_with_a_numeric_target_resume(numbers, tmp_path, monkeypatch):
     cut, given = table(numbers, 3), MEASURED | {"row_groups": "count"}
     with small_rounds(monkeypatch):
         more = resume_once(cut, given, tmp_path / "run")
         whole = in_memory(n_passes=2).fit(X, NUMBERS, **given).valuation_
     same(more, whole)
-    plan = valuer().plan(cut, **given)
-    assert plan.core_seconds["passes over the rows"] > 0
-    assert plan.near_bytes > 0
 
 
 @pytest.mark.slow
@@ -412,7 +406,7 @@ def test_groups_of_rows_are_worth_what_they_are_in_memory(folder, row_groups, mo
 
 
 @pytest.mark.slow
-def test_groups_of_rows_resume_and_are_saved_and_planned(folder, tmp_path, monkeypatch):
+def test_groups_of_rows_resume_and_are_saved(folder, tmp_path, monkeypatch):
     cut, given = table(folder, 3), JUDGES | {"row_groups": "count"}
     with small_rounds(monkeypatch):
         more = resume_once(cut, given, tmp_path / "run")
@@ -423,8 +417,6 @@ def test_groups_of_rows_resume_and_are_saved_and_planned(folder, tmp_path, monke
     assert spec != valuer().problem_spec(cut, **JUDGES)
     with pytest.raises(ValueError, match="holds another run"):
         valuer(runtime=Runtime(checkpoint=tmp_path / "run")).fit(cut, **JUDGES)
-    planned = (valuer().plan(cut, **JUDGES | more) for more in (given, {}))
-    assert len({plan.disk_bytes < 10 * N_ROWS * 8 for plan in planned}) == 2
 
 
 def test_row_groups_must_be_a_column_of_the_table(folder):
@@ -688,13 +680,12 @@ def test_what_shards_do_without_is_refused(folder, given, settings, message):
         valuer(**settings).fit(table(folder), **{**JUDGES, **given})
 
 
-@pytest.mark.parametrize("asked", ["fit", "plan"])
-def test_files_that_were_changed_are_not_valued(asked, tmp_path):
+def test_files_that_were_changed_are_not_valued(tmp_path):
     X.assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
     before = table(tmp_path, 3)
     X[::-1].assign(label=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=1000)
     with pytest.raises(ValueError, match="was changed since this ShardedTable was created"):
-        getattr(valuer(), asked)(before, **JUDGES)
+        valuer().fit(before, **JUDGES)
 
 
 def labelled(folder, labels):

@@ -2,7 +2,6 @@ import time
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
 
 from cellworth import Runtime, value_game
 from cellworth.games import TableGame
@@ -249,12 +248,6 @@ def test_the_provenance_tells_what_was_known():
 def test_values_that_are_all_noise_come_with_a_warning():
     with pytest.warns(UserWarning, match="all differences between blocks are within noise"):
         assert np.ptp(run(300).values) < 1e-12
-
-
-# plans ----------------------------------------------------------------------------------------
-
-X, Y = load_iris(return_X_y=True)
-DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6}
 
 
 @pytest.mark.slow

@@ -46,6 +46,9 @@ def main(debug: bool) -> None:
 )
 @app.workers
 @click.option("-o", "--output", type=app.STORED, help="Folder of the result [TABLE.values].")
+@click.option(
+    "--dry-run", is_flag=True, help="Say what would be run and how long it takes; write nothing."
+)
 @app.force
 @app.json_output
 def value(**arguments: Any) -> None:
@@ -83,19 +86,6 @@ def resume(**arguments: Any) -> None:
     from cellworth.cli.runs import resume_run
 
     resume_run(**arguments)
-
-
-@main.command(epilog=app.example('cellworth plan adult.csv.gz --target income --missing "?"'))
-@app.asked_options
-@app.json_output
-def plan(**arguments: Any) -> None:
-    """Estimate the cost of cellworth value with the same options.
-
-    It runs on a few validation rows; a model of your own is trained a few times.
-    """
-    from cellworth.cli.runs import plan_run
-
-    plan_run(**arguments)
 
 
 @main.command(epilog=app.example("cellworth merge seed-0 seed-1 --into values"))

@@ -44,7 +44,8 @@ from cellworth.data.tables import table_lines, visible_text
 from cellworth.diagnostics.explain import explain_column, explain_row
 from cellworth.diagnostics.suspects import suspect_cells
 from cellworth.report.page import text_of
-from cellworth.runtime.stopping import format_seconds, read_progress
+from cellworth.runtime.forecast import format_seconds
+from cellworth.runtime.stopping import read_progress
 from cellworth.valuation import load
 from cellworth.valuation.valuation import Valuation
 

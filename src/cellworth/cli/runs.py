@@ -1,4 +1,4 @@
-"""Commands that run: value, resume, plan and warm-up, locally or on a cluster."""
+"""Commands that run: value, resume and warm-up, locally or on a cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -54,12 +54,12 @@ from cellworth.data.table_files import names_many
 from cellworth.report.sections import check_rounds, round_line
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Executor, Runtime
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.stopping import Progress
 from cellworth.valuation import load
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import ValueList
-from cellworth.valuers.plan import ShardPlan
 
 _SHOWN = 5
 _SECONDS_TO_ANSWER = 20
@@ -72,13 +72,23 @@ class Execution:
     checkpoint: AnyPath | None = None
     workers: int | str | None = None
 
+    @property
+    def n_jobs(self) -> int | None:
+        """Number of workers on this machine, if it is given."""
+        return self.workers if isinstance(self.workers, int) else None
+
     @contextmanager
-    def runtime(self, on_round: Callable[[Progress], object]) -> Iterator[Runtime]:
+    def runtime(
+        self,
+        on_round: Callable[[Progress], object] | None = None,
+        on_start: Callable[[Forecast], object] | None = None,
+    ) -> Iterator[Runtime]:
         """Yield the runtime of a valuer; leaving the context ends a connection to a cluster."""
         where = Runtime(
             checkpoint=self.checkpoint,
             progress=shows_progress(),
             on_round=on_round,
+            on_start=on_start,
         )
         with _connect(self) as executor:
             yield where if executor is None else replace(where, executor=executor)
@@ -89,11 +99,19 @@ def value_table(
     checkpoint: AnyPath | None,
     workers: int | str | None,
     force: bool,
+    dry_run: bool,
+    output: AnyPath | None,
     **asked: Any,
 ) -> None:
     """Value a table: the command ``value``."""
     execution = Execution(checkpoint, workers)
-    run_and_save("value", make_request(**asked), execution, force=force)
+    if dry_run:
+        with tempfile.TemporaryDirectory() as folder:
+            # A table from stdin is kept beside the output.
+            request = make_request(output=Path(folder, "values"), **asked)
+            _print_forecast(request, replace(execution, checkpoint=None))
+        return
+    run_and_save("value", make_request(output=output, **asked), execution, force=force)
 
 
 def resume_run(
@@ -125,45 +143,36 @@ def resume_run(
     run_and_save("resume", request, Execution(folder, workers), force=force)
 
 
-def plan_run(**asked: Any) -> None:
-    """Estimate the cost of a run: the command ``plan``."""
-    with tempfile.TemporaryDirectory() as folder:
-        loaded = LoadedRequest.from_request(make_request(output=Path(folder, "plan"), **asked))
-        _describe_source(loaded)
-        found = loaded.valuer().plan(**loaded.data())
-    if isinstance(found, ShardPlan):
-        _print_shard_plan(found)
-        return
-    document = {
-        "sampler": found.sampler,
-        "shape": found.shape,
-        "utilities": float(found.utilities),
-        "seconds": found.seconds,
-        "seconds_per_utility": found.seconds_per_utility,
-        "allowed": found.allowed,
-        "scoring": None if found.scores is None else found.scores.scoring,
-        "n_validation_rows": None if found.scores is None else found.scores.n_validation_rows,
-        "column_info": found.columns.to_plain(),
-    }
-    lines = [repr(found)]
-    if found.scores is not None:
-        lines.append(f"scored by {found.scores.name} on {found.scores.scored_on}")
-    print_result("plan", document, [*lines, "", repr(found.columns)])
+class _DryRunEndError(Exception):
+    """Raised instead of the first task of a dry run."""
 
 
-def _print_shard_plan(plan: ShardPlan) -> None:
+def _print_forecast(request: RunRequest, execution: Execution) -> None:
+    """Print what a run would do and about how long it takes."""
+    forecasts: list[Forecast] = []
+
+    def end(forecast: Forecast) -> None:
+        forecasts.append(forecast)
+        raise _DryRunEndError
+
+    loaded = LoadedRequest.from_request(request)
+    _describe_source(loaded)
+    with execution.runtime(on_start=end) as runtime, suppress(_DryRunEndError):
+        valuer = loaded.valuer(n_jobs=execution.n_jobs, runtime=runtime)
+        check_agreement(loaded, valuer)
+        _fit(valuer, loaded, execution)
+    (forecast,) = forecasts
     document = {
-        "sampler": "BinnedRanks",
-        "shape": plan.shape,
-        "utilities": float(plan.n_pairs),
-        "seconds": 3600 * plan.hours,
-        "seconds_per_utility": 3600 * plan.core_hours / plan.n_pairs,
-        "allowed": True,
-        "scoring": None,
-        "n_validation_rows": plan.n_queries,
-        "column_info": None,
+        "sampler": forecast.sampler,
+        "shape": forecast.shape,
+        "utilities": float(forecast.utilities),
+        "seconds": forecast.seconds,
+        "cores": forecast.n_cores,
+        "text": str(forecast),
+        "column_info": valuer.columns_.to_plain(),
     }
-    print_result("plan", document, [repr(plan)])
+    lines = [f"{forecast.sampler}: {forecast}", "", repr(valuer.columns_)]
+    print_result("forecast", document, lines)
 
 
 def _describe_source(loaded: LoadedRequest) -> None:
@@ -194,8 +203,7 @@ def run_and_save(command: str, request: RunRequest, execution: Execution, *, for
     _describe_source(loaded)
     rounds = check_rounds(request.rounds)
     with execution.runtime(lambda progress: _add_round(rounds, progress)) as runtime:
-        n_jobs = execution.workers if isinstance(execution.workers, int) else None
-        valuer = loaded.valuer(n_jobs=n_jobs, runtime=runtime)
+        valuer = loaded.valuer(n_jobs=execution.n_jobs, runtime=runtime)
         check_agreement(loaded, valuer)
         with _keep_request(request, execution):
             valuation = _fit(valuer, loaded, execution)

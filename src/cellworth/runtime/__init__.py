@@ -22,6 +22,7 @@ from cellworth.runtime.checkpoint import (
 )
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Executor, Processes, Runtime, Serial, Threads
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.stopping import (
     MaxSeconds,
@@ -42,6 +43,7 @@ __all__ = [
     "DirectoryCheckpoint",
     "Executor",
     "FileCache",
+    "Forecast",
     "LostWorkersError",
     "MaxSeconds",
     "MaxTasks",

@@ -47,8 +47,8 @@ _MAX_DEATHS = 4
 # Priority of tasks that others wait for.
 _FIRST = 1_000_000
 _ADVICE = (
-    "Give workers more memory (memory_limit=) or fewer threads each, or use smaller shards; plan() "
-    "reports the memory they need."
+    "Give workers more memory (memory_limit=) or fewer threads each, or use smaller shards; the "
+    "first line of a long run has the memory they need."
 )
 # Dask's event for a worker that was restarted because it exceeded its memory limit.
 _RESTARTED = "worker-restart-memory"

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol, Self
 from cellworth.data.io import Plain, n_bytes, pack, unpack
 from cellworth.runtime.checkpoint import Checkpoint, DirectoryCheckpoint, Loader, RunState
 from cellworth.runtime.executors import Executor, Serial, Threads
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.stopping import (
     PROGRESS,
     CheckpointLog,
@@ -344,12 +345,11 @@ def run(
     identity: Mapping[str, Any],
     title: str = "tasks",
     show_progress: bool = False,
-    seconds_per_task: float = 0.0,
     describe: Callable[[Progress], str] = count_tasks,
     share_done: Callable[[Progress], float] | None = None,
     errors_from: int | None = 2,
     on_round: Callable[[Progress], Any] | None = None,
-    intro: str = "",
+    forecast: Forecast | None = None,
 ) -> Outcome:
     """Run tasks 0, 1, 2, ... until the stopping rule is met, with the same result on any executor.
 
@@ -369,11 +369,10 @@ def run(
         before=progress,
         describe=describe,
         errors_from=errors_from,
-        seconds_per_task=seconds_per_task,
         where={"stop": stop, "executor": executor, "checkpoint": checkpoint},
         file=checkpoint.folder / PROGRESS if isinstance(checkpoint, DirectoryCheckpoint) else None,
         is_local=isinstance(executor, Serial | Threads),
-        intro=intro,
+        forecast=forecast,
     )
     pool = executor.start(work, title)
     folded = _fold_tasks(

@@ -49,6 +49,7 @@ from joblib.parallel import get_active_backend
 from cellworth.data.arguments import check_count, is_integer
 from cellworth.runtime.cache import Cache
 from cellworth.runtime.checkpoint import Checkpoint, DirectoryCheckpoint
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.stopping import Progress
 from cellworth.runtime.workers import (
     Failure,
@@ -423,6 +424,9 @@ class Runtime:
         line goes to stderr every 30 seconds instead, unless a log handler gets it.
     on_round : callable, default=None
         Called with a :class:`~cellworth.runtime.Progress` after every round, for trackers.
+    on_start : callable, default=None
+        Called with a :class:`~cellworth.runtime.Forecast` before the first task: what the run does
+        and about how long it takes. An exception that it raises ends the run before any work.
 
     See Also
     --------
@@ -445,6 +449,7 @@ class Runtime:
     cache: Cache | None = None
     progress: bool = True
     on_round: Callable[[Progress], object] | None = None
+    on_start: Callable[[Forecast], object] | None = None
 
     def __post_init__(self) -> None:
         _check_is_a(
@@ -458,8 +463,15 @@ class Runtime:
         _check_is_a(self.cache, Cache, "cache", "MemoryCache() or FileCache(path)")
         if not isinstance(self.progress, bool):
             raise TypeError(f"progress must be True or False, got {self.progress!r}.")
-        if self.on_round is not None and not callable(self.on_round):
-            raise TypeError(f"on_round must be a function of a Progress, got {self.on_round!r}.")
+        for name, argument in (("on_round", "Progress"), ("on_start", "Forecast")):
+            given = getattr(self, name)
+            if given is not None and not callable(given):
+                raise TypeError(f"{name} must be a function of a {argument}, got {given!r}.")
+
+    def announce(self, forecast: Forecast) -> None:
+        """Call ``on_start``, which may end the run."""
+        if self.on_start is not None:
+            self.on_start(forecast)
 
     def open_checkpoint(self) -> Checkpoint | None:
         """Return the checkpoint as an object; a path stands for a DirectoryCheckpoint."""
@@ -491,6 +503,11 @@ def check_runtime(runtime: Any, n_jobs: Any = None) -> Runtime:
             "there are; give one of them."
         )
     return runtime or Runtime()
+
+
+def count_cores(executor: Executor) -> int:
+    """Return the number of cores of this machine that an executor uses."""
+    return executor.n_workers if isinstance(executor, Threads | Processes) else 1
 
 
 def choose_thread_executor(n_jobs: int | None = None) -> Executor:

@@ -234,7 +234,7 @@ def _explain_memory(error: BaseException, n_ended: int) -> MemoryError:
     return MemoryError(
         f"Ray ended workers {n_ended} times because their node ran out of memory "
         f"({first_line}). Reserve memory for each task, as in Ray(memory=4 * 2**30), or use "
-        "smaller shards; plan() reports the memory they need."
+        "smaller shards; the first line of a long run has the memory they need."
     )
 
 

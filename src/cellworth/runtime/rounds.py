@@ -22,6 +22,7 @@ from typing import Any
 from cellworth.data.io import AnyPath
 from cellworth.runtime.checkpoint import DamagedFileError, RoundsCheckpoint, check_folder
 from cellworth.runtime.executors import Executor, Serial, Threads
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.shard_algorithm import (
     RoundResult,
     RunContext,
@@ -61,7 +62,7 @@ def run_rounds(
     on_round: Callable[[Progress], object] | None = None,
     title: str = "rounds over shards",
     show_progress: bool = False,
-    intro: str = "",
+    forecast: Forecast | None = None,
     n_cached: int | None = None,
 ) -> ShardRunResult:
     """Run rounds 0, 1, 2, ... over all shards; the result does not depend on the executor.
@@ -96,7 +97,7 @@ def run_rounds(
             where={"executor": executor, "checkpoint": checkpoint},
             file=checkpoint and checkpoint / PROGRESS,
             is_local=isinstance(executor, Serial | Threads),
-            intro=intro,
+            forecast=forecast,
         )
         cache = ShardCache(algorithm, rounds.states, n_cached)
         context = RunContext(

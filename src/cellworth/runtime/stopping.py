@@ -21,6 +21,7 @@ from tqdm import TqdmWarning
 
 from cellworth.data.arguments import is_integer
 from cellworth.data.io import AnyPath, read_json, write_atomically
+from cellworth.runtime.forecast import Forecast, format_seconds
 from cellworth.sampling.moments import Addition, Moments, Tally, widening
 
 # A budget of utilities also ends after this many lookups for each, known utilities included.
@@ -31,7 +32,6 @@ with warnings.catch_warnings():
     # In a notebook without widgets tqdm warns that it falls back to text.
     warnings.simplefilter("ignore", TqdmWarning)
     from tqdm.auto import tqdm
-YEAR: int = 31_557_600
 _SECONDS_BEFORE_BAR = 2.0
 _CELLS_AT_ONCE = 2**16
 _SECONDS_BETWEEN_UPDATES = 0.2
@@ -525,14 +525,6 @@ def _check_positive(rule: str, number: float, what: str) -> None:
         )
 
 
-def format_seconds(seconds: float) -> str:
-    """Return a duration in its largest unit: 35 s, 2.5 min, 3 h."""
-    for unit, length in (("years", YEAR), ("days", 86_400), ("h", 3600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.3g} {unit}"
-    return f"{seconds:.2g} s"
-
-
 def count_tasks(progress: Progress) -> str:
     """Return the number of finished tasks as text."""
     return f"{progress.tasks} tasks"
@@ -548,10 +540,10 @@ class ProgressReporter:
     Progress is a number of tasks out of ``n_tasks``, or a share that ``share_done`` computes.
     ``describe`` returns the text behind the bar. From ``errors_from`` tasks on, the largest
     standard error is reported. ``before`` is what earlier sessions have done. The first line shows
-    ``seconds_per_task``, if it is known, and ``where`` the run is executed and recorded. The latest
-    line is kept in ``file`` (see :func:`read_progress`). If tasks do not run in this process, which
-    would tell how long it compiles, the first tasks say nothing of the time left.
-    ``intro`` is shown before the first task.
+    ``where`` the run is executed and recorded. The latest line is kept in ``file`` (see
+    :func:`read_progress`). If tasks do not run in this process, which would tell how long it
+    compiles, the first tasks say nothing of the time left. ``forecast`` is shown before the first
+    task if the run is long, and is the time left until tasks have been timed.
     """
 
     def __init__(
@@ -564,16 +556,15 @@ class ProgressReporter:
         before: Progress | None = None,
         describe: Callable[[Progress], str] = count_tasks,
         errors_from: int | None = None,
-        seconds_per_task: float = 0.0,
         where: Mapping[str, object] | None = None,
         file: AnyPath | None = None,
         is_local: bool = True,
-        intro: str = "",
+        forecast: Forecast | None = None,
     ) -> None:
         self.n_tasks: int = n_tasks
-        self._intro = intro
+        self._forecast = forecast
         self._file, self._is_local = file, is_local
-        self._title, self._where, self._seconds_per_task = title, where or {}, seconds_per_task
+        self._title, self._where = title, where or {}
         self._share_done, self._describe = share_done or self._count_share, describe
         self._errors_from = math.inf if errors_from is None else errors_from
         self._error, self._limiter = math.inf, RateLimiter(_SHARE_OF_TIME)
@@ -589,14 +580,14 @@ class ProgressReporter:
         self._snapshot = self._take_snapshot()
         has_bar = shown and _is_interactive()
         self._prints = shown and not has_bar and sys.stderr is not None
-        slow = seconds_per_task >= _SECONDS_BEFORE_BAR
+        is_long = forecast is not None and forecast.is_long
         self._bar = tqdm(
             total=1.0,
             initial=self._share_before,
             desc=title,
             disable=not has_bar,
-            delay=0.0 if slow else _SECONDS_BEFORE_BAR,
-            postfix=f"a task takes about {seconds_per_task:.0f} s" if slow else None,
+            delay=0.0 if is_long else _SECONDS_BEFORE_BAR,
+            postfix=", ".join(self._snapshot.texts()) if is_long else None,
             bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}",
         )
 
@@ -632,12 +623,10 @@ class ProgressReporter:
         _reporters.append(self)
         where = {name: str(value) for name, value in self._where.items() if value is not None}
         texts = [f"{name} {value}" for name, value in where.items()]
-        if self._seconds_per_task > 0:
-            texts.append(f"about {format_seconds(self._seconds_per_task)} per task")
         self.log("start", ", ".join(["started", *texts]), **where)
         self._record("start")
-        if self._intro:
-            self.announce("plan", self._intro)
+        if self._forecast is not None and self._forecast.is_long:
+            self.announce("forecast", str(self._forecast))
         if self._before.tasks:
             found = f"resumed after {self._describe(self._before)} ({self._share_before:.0%})"
             self.log("resume", found, tasks=self._before.tasks, done=self._share_before)
@@ -733,7 +722,7 @@ class ProgressReporter:
     def _estimate_seconds_left(self, seconds: float, share: float) -> float | None:
         """Estimate the time left; workers that start and compile kernels do not enter it."""
         if share <= self._share_before:
-            return None
+            return self._expect_seconds_left(seconds)
         if self._first_done is None:
             self._first_done = seconds
         if seconds <= _FIRST_ANSWERS * self._first_done:
@@ -745,6 +734,12 @@ class ProgressReporter:
             return None
         working = max(seconds - self._seconds_setup, 0.0)
         return working * (1.0 - share) / (share - self._share_before)
+
+    def _expect_seconds_left(self, seconds: float) -> float | None:
+        """Return the time left before any task has been timed, if the run is a long one."""
+        if self._forecast is None or not self._forecast.is_long:
+            return None
+        return max(self._forecast.seconds * (1.0 - self._share_before) - seconds, 0.0) or None
 
 
 @dataclass(frozen=True)

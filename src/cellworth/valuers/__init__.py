@@ -5,7 +5,6 @@ from cellworth.valuers.data_checks import DataWarning
 from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuer import ModelValuer, value_game
 from cellworth.valuers.out_of_bag import OutOfBagValuer
-from cellworth.valuers.plan import Plan, ShardPlan
 from cellworth.valuers.sharded_knn_valuer import ShardedKNNValuer
 
 __all__ = [
@@ -14,9 +13,7 @@ __all__ = [
     "KNNValuer",
     "ModelValuer",
     "OutOfBagValuer",
-    "Plan",
     "RandomValuer",
-    "ShardPlan",
     "ShardedKNNValuer",
     "value_game",
 ]

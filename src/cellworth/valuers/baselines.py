@@ -32,7 +32,6 @@ from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.data_checks import describe_columns, guess_types, read_column_cells
 from cellworth.valuers.model_valuer import ModelValuer
-from cellworth.valuers.plan import Plan
 from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import check_stop, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer
@@ -208,10 +207,6 @@ class FlattenedValuer(ModelValuer):
 
     def _rule(self) -> StoppingRule:
         return MaxTasks(_TASKS_BY_DEFAULT) if self.stop is None else check_stop(self.stop)
-
-    def _plan(self, game: Any) -> Plan:
-        plan = Plan.of_run(_FLATTENED, game, BlockOrders(game.shape[0], seed=0), self._rule())
-        return replace(plan, shape=game.problem.blocks.shape)
 
     def _value(self, game: Any, blocks: Blocks, holdings: Holdings | None = None) -> Valuation:
         settings = self._settings()

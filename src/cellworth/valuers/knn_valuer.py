@@ -34,7 +34,9 @@ from cellworth.runtime.executors import (
     Executor,
     Runtime,
     choose_thread_executor,
+    count_cores,
 )
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.stopping import (
     MaxTasks,
     Progress,
@@ -54,8 +56,7 @@ from cellworth.sampling.semivalues import Semivalue, Shapley
 from cellworth.valuation.provenance import Provenance, Scores, Session
 from cellworth.valuation.valuation import Status, Valuation
 from cellworth.valuers.data_checks import DataAdvice
-from cellworth.valuers.plan import Plan, describe_time, plan_of_passes
-from cellworth.valuers.run import run_identity, scores_of_game, scores_of_queries
+from cellworth.valuers.run import run_identity, scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
 
@@ -304,40 +305,6 @@ class KNNValuer(TableValuer):
         effort = self._effort(game, self._settings(self.semivalue), with_label, n_validation)
         return self._problem_spec(game, with_label, effort.n_drawn)
 
-    def plan(
-        self,
-        X: TableLike,
-        y: VectorLike | None = None,
-        *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        cv: CrossValidation = 5,
-        groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        column_types: ColumnTypes | None = None,
-        value_labels: bool = False,
-        n_validation: NValidation = "auto",
-    ) -> Plan:
-        """Estimate what ``fit`` with these arguments would cost, by valuing a few validation rows.
-
-        A utility is one validation row with one coalition of columns.
-        """
-        game = self._game(
-            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
-        )
-        settings, with_label = (
-            self._settings(self.semivalue),
-            check_flag(value_labels, "value_labels"),
-        )
-        effort = self._effort(game, settings, with_label, n_validation)
-        tasks = self._tasks(game, settings, effort, with_label)
-        plan = plan_of_passes(tasks, effort.make_stop(len(tasks.schedule.parts)))
-        scores = scores_of_game(game, math.nan)
-        if scores is not None:
-            scores = replace(scores, scoring=game.score_name, n_validation_rows=effort.n_validation)
-        return replace(plan, scores=scores, columns=self._inspect_columns(game))
-
     def _advice(self, game: Any) -> DataAdvice:
         return make_knn_advice(self.scoring, game.column_types)
 
@@ -387,7 +354,7 @@ class KNNValuer(TableValuer):
             tasks_per_round=len(tasks.schedule.parts),
             describe=_Describe(tasks.schedule),
             share_done=ExpectedShare(tasks.schedule, effort),
-            intro=effort.introduce(game.shape, executor),
+            forecast=effort.forecast(tasks.schedule, game.shape, executor),
             errors_from=1 if tasks.schedule.draws else None,
         )
         return _valuation(blocks, tasks, outcome, problem_spec, method)
@@ -472,7 +439,8 @@ class Effort:
     n_given: int  # Validation rows that were given
     n_passes: int | None  # Most passes after the quick one; None if a rule alone ends the run
     stop: StoppingRule | None  # Rule that ends the run earlier
-    seconds: float  # Expected time of one core, of at most one pass after the quick one
+    quick_seconds: float  # Expected time of one core in the quick pass
+    pass_seconds: float  # Expected time of one core in each further pass
 
     @classmethod
     def resolve(
@@ -508,9 +476,11 @@ class Effort:
             if wanted == "auto":
                 n_draws = _count_draws(sampler, n_used)
                 n_passes = min(max(int(size.most_work / (per_pass * n_draws)), 1), _MAX_PASSES)
-        per_query = per_quick + per_pass * (n_passes != 0)
-        seconds = per_query * _count_draws(sampler, n_used) * _SECONDS_PER_WORK
-        return cls(sampler, quick, n_used, size.n_given, n_passes, stop, seconds)
+        seconds = _count_draws(sampler, n_used) * _SECONDS_PER_WORK
+        return cls(
+            sampler, quick, n_used, size.n_given, n_passes, stop, per_quick * seconds,
+            per_pass * seconds,
+        )  # fmt: skip
 
     @property
     def n_drawn(self) -> int | None:
@@ -534,16 +504,33 @@ class Effort:
         limit = MaxTasks(n_all * parts_per_pass)
         return limit if self.stop is None else limit | self.stop
 
-    def introduce(self, shape: tuple[int, int], executor: Executor) -> str:
-        """Return the first line of a long run: its size, its time, and how to ask for more."""
-        duration = describe_time(self.seconds, executor)
-        if not duration:
-            return ""
+    def forecast(
+        self, schedule: TaskSchedule, shape: tuple[int, int], executor: Executor
+    ) -> Forecast:
+        """Return the size and the expected time of a run."""
+        stop, n_queries = self.make_stop(len(schedule.parts)), schedule.queries.n_queries
+        quick, per_pass = schedule.n_quick_coalitions, schedule.n_coalitions
+        n_passes = stop.most_tasks / len(schedule.parts) - schedule.n_quick_passes
+        utilities = min(stop.most_utilities, n_queries * (quick + n_passes * per_pass))
+        n_expected = max((utilities / n_queries - quick) / per_pass, 0.0)
+        if stop.needs_errors:
+            # Sampling errors are mostly small after the first pass.
+            n_expected = min(n_expected, 1.0)
         some = self.n_validation < self.n_given
         used = f"{self.n_validation:,} of {self.n_given:,}" if some else f"{self.n_given:,}"
-        text = f"{shape[0]:,} x {shape[1]:,} cells, {used} validation rows, {duration}"
-        more = "n_validation=None uses all" if some else "stop=TargetPrecision(0.1) samples more"
-        return f"{text}; {more}" if some or isinstance(self.stop, TargetPrecision) else text
+        advice = "n_validation=None uses all" if some else ""
+        if not some and isinstance(self.stop, TargetPrecision):
+            advice = "stop=TargetPrecision(0.1) samples more"
+        return Forecast(
+            type(self.sampler).__name__,
+            shape,
+            utilities,
+            self.quick_seconds + n_expected * self.pass_seconds,
+            count_cores(executor),
+            stop.most_seconds,
+            size=f"{shape[0]:,} x {shape[1]:,} cells, {used} validation rows",
+            advice=advice,
+        )
 
 
 def _work_per_query(

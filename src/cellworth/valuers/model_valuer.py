@@ -33,8 +33,7 @@ from cellworth.valuers.exact_values import (
     WeightedUtilities,
     leave_one_out_moments,
 )
-from cellworth.valuers.plan import Plan
-from cellworth.valuers.run import Method, corners, scores_of_game, value_blocks
+from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
 
@@ -262,40 +261,6 @@ class ModelValuer(TableValuer):
                 FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
             )
         )
-
-    def plan(
-        self,
-        X: TableLike,
-        y: VectorLike,
-        *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        cv: CrossValidation = 5,
-        groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        sample_weight: VectorLike | None = None,
-    ) -> Plan:
-        """Estimate what ``fit`` with these arguments would cost, by timing a few utilities."""
-        game = self._game(
-            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
-        )
-        # A model that fails on the whole table would be timed failing.
-        corners(game, game.shape)
-        return replace(
-            self._plan(game),
-            scores=scores_of_game(game, math.nan),
-            columns=self._inspect_columns(game),
-        )
-
-    def _plan(self, game: Any) -> Plan:
-        method = _choose_methods(
-            game.blocks, self._settings(self.semivalue), self.estimator, self.stop, random_state=0
-        )[0]
-        plan = Plan.of_run(method.name, game, method.sampler, method.stop)
-        if math.isinf(method.exact_after):
-            return plan
-        return replace(plan, utilities=min(plan.utilities, n_utilities(game.shape)))
 
     def _value(self, game: Game, blocks: Blocks, holdings: Holdings | None = None) -> Valuation:
         return value_coalitions(

@@ -25,7 +25,8 @@ from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.cache import Cache, FileCache
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.engine import Outcome, Planner, Work
-from cellworth.runtime.executors import Executor, choose_process_executor
+from cellworth.runtime.executors import Executor, choose_process_executor, count_cores
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.stopping import MaxTasks, Progress, StoppingRule, count_tasks
 from cellworth.sampling.moments import (
     Addition,
@@ -51,7 +52,6 @@ from cellworth.valuation.provenance import (
     environment,
 )
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuers.plan import describe_time
 from cellworth.valuers.settings import Settings
 from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
 
@@ -128,7 +128,7 @@ class Corners:
     # h(N, M), h(N, 0), h(0, M) and h(0, 0), with deviations if the game knows them.
     utilities: tuple[float, ...]
     tally: Tally
-    # Time of the first.
+    # Seconds that the utility of the whole table took.
     seconds: float
 
     @property
@@ -216,10 +216,9 @@ def value_blocks(
         identity=identity,
         title=method.name,
         tasks_per_round=method.tasks_per_round,
-        seconds_per_task=ends.seconds * method.sampler.utilities_per_task,
         describe=method.describe,
         errors_from=method.errors_from if method.has_errors else None,
-        intro=_introduce(game, problem_spec, method, ends, executor),
+        forecast=_forecast(game, problem_spec, method, ends, executor),
     )
     added = outcome.contribution or _nothing(blocks.shape)
     exact = outcome.tasks >= method.exact_after
@@ -360,23 +359,29 @@ def _most_utilities(method: Method) -> float:
     return min(stop.most_utilities, stop.most_tasks * method.sampler.utilities_per_task)
 
 
-def _introduce(
+def _forecast(
     game: Game, problem_spec: dict[str, Any], method: Method, ends: Corners, executor: Executor
-) -> str:
-    """Return the first line of a long run: its size, its time, and how to ask for more or less."""
-    most = _most_utilities(method)
-    if math.isfinite(method.exact_after):
-        most = min(most, n_utilities(ends.shape))
-    duration = describe_time(ends.seconds * most, executor, method.stop.most_seconds)
-    if not duration or math.isinf(most):
-        return ""
+) -> Forecast:
+    """Return the size and the expected time of a run."""
     problem, unit = _problem(game), "utilities"
     if problem is not None:
         n_fits = max(len(problem.folds), 1) * problem_spec.get("n_repeats", 1)
         unit = "fits" if n_fits == 1 else f"utilities of {n_fits} fits each"
-    n_rows, n_columns = ends.shape if problem is None else problem.blocks.shape
-    text = f"{n_rows:,} x {n_columns:,} blocks, at most {int(most):,} {unit}, {duration}"
-    return f"{text}; {method.advice}" if method.advice else text
+    shape = ends.shape if problem is None else problem.blocks.shape
+    utilities = _most_utilities(method)
+    if math.isfinite(method.exact_after):
+        utilities = min(utilities, n_utilities(ends.shape))
+    return Forecast(
+        method.name,
+        shape,
+        utilities,
+        ends.seconds * utilities,
+        count_cores(executor),
+        method.stop.most_seconds,
+        size=f"{shape[0]:,} x {shape[1]:,} blocks",
+        unit=unit,
+        advice=method.advice,
+    )
 
 
 def _most_deviations(n_utilities: float) -> int:
@@ -482,8 +487,7 @@ def _warn(outcome: Outcome, tally: Tally) -> None:
     if outcome.contribution is None:
         warnings.warn(
             "the budget ended before the first task was done, so that only the total is known; "
-            "give more utilities or seconds (plan() estimates the cost of a task), or divide the "
-            "table into fewer blocks.",
+            "give more utilities or seconds, or divide the table into fewer blocks.",
             stacklevel=2,
         )
     if tally.failed:

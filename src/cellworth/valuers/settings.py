@@ -13,6 +13,7 @@ from cellworth.games.game import Game
 from cellworth.runtime.checkpoint import Checkpoint
 from cellworth.runtime.engine import Outcome, Planner, run
 from cellworth.runtime.executors import Executor, Runtime, check_runtime
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.stopping import Progress, StoppingRule
 from cellworth.sampling.semivalues import Semivalue, Shapley
 
@@ -61,18 +62,17 @@ class Settings:
         tasks_per_round: int,
         describe: Callable[[Progress], str],
         share_done: Callable[[Progress], float] | None = None,
-        seconds_per_task: float = 0.0,
         errors_from: int | None = 2,
-        intro: str = "",
+        forecast: Forecast,
     ) -> Outcome:
         """Run tasks as the settings say."""
         where = self.runtime
+        where.announce(forecast)
         return run(
             work, planner=planner, stop=stop, executor=executor, checkpoint=self.checkpoint,
             identity=identity, title=title, show_progress=where.progress,
-            tasks_per_round=tasks_per_round, describe=describe,
-            share_done=share_done, seconds_per_task=seconds_per_task, errors_from=errors_from,
-            on_round=where.on_round, intro=intro,
+            tasks_per_round=tasks_per_round, describe=describe, share_done=share_done,
+            errors_from=errors_from, on_round=where.on_round, forecast=forecast,
         )  # fmt: skip
 
 

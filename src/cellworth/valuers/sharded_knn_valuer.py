@@ -56,7 +56,8 @@ from cellworth.knn.shard_tasks import (
 )
 from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
-from cellworth.runtime.executors import Executor, Runtime, Serial, choose_thread_executor
+from cellworth.runtime.executors import Executor, Runtime, choose_thread_executor
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.runtime.stopping import Progress, StoppingRule
@@ -87,13 +88,15 @@ from cellworth.valuers.knn_valuer import (
     sum_by_owner,
     warn_if_interrupted,
 )
-from cellworth.valuers.plan import ShardPlan, first_rows, plan_of_shards
 from cellworth.valuers.run import scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_stop
 from cellworth.valuers.valuer import Valuer, check_owners
 
 # Work of a default run: about an hour on two cores.
 _MAX_WORK = 2**37
+# Memory of a process with all libraries, and of a pair of query and coalition in a round.
+_BYTES_OF_PROCESS = 4e8
+_BYTES_OF_PAIR = 2**14
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,6 +297,7 @@ class ShardedKNNValuer(Valuer):
         self._warn_of_data(run.game)
         problem_spec = self._problem_spec(run, data.value_labels)
         runtime = self._settings().runtime
+        runtime.announce(run.forecast())
         self.valuation_ = run.value(problem_spec, method, show_progress=runtime.progress)
         self.n_features_in_ = len(run.game.table.names)
         self.feature_names_in_ = run.game.table.names
@@ -317,46 +321,6 @@ class ShardedKNNValuer(Valuer):
             n_validation=n_validation,
         )  # fmt: skip
         return self._problem_spec(self._run(data), data.value_labels)
-
-    def plan(
-        self,
-        X: ShardedTable,
-        *,
-        X_val: TableLike,
-        y_val: VectorLike,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        column_types: ColumnTypes | None = None,
-        value_labels: bool = False,
-        n_validation: NValidation = "auto",
-    ) -> ShardPlan:
-        """Estimate core-hours, bytes between workers, memory and disk from the first rows.
-
-        Unless ``n_passes`` is given, the plan is that of one pass.
-        """
-        data = ShardedData(
-            X, X_val, y_val, row_groups, column_groups, column_types, value_labels,
-            n_validation=n_validation,
-        )  # fmt: skip
-        settings, executor = self._check(data)
-
-        def make_game() -> ShardedKNNGame:
-            few = replace(data, X=first_rows(X))
-            return self._game(few, Serial(), progress=False)
-
-        def make_schedule(game: ShardedKNNGame) -> tuple[TaskSchedule, int]:
-            schedule, _ = self._schedule(data, game, n_rows=X.shape[0], settings=settings)
-            return schedule, self.n_passes if self.n_passes and schedule.draws else 1
-
-        return plan_of_shards(
-            data.table,
-            make_game,
-            make_schedule,
-            bins=self._bins(),
-            semivalue=settings.row_semivalue,
-            executor=executor,
-            with_cells=data.row_groups is None,
-        )
 
     def _run(self, data: ShardedData) -> ShardedRun:
         settings, executor = self._check(data)
@@ -527,7 +491,7 @@ class ShardedRun:
                 checkpoint=self.folder and self.folder / "run",
                 title=f"{method['sampler']}, {self.game.table.n_shards} shards",
                 show_progress=show_progress,
-                intro=self.effort.introduce(self.game.shape, self.executor),
+                forecast=self.forecast(),
             )
             valuation = self._valuation(finished, home / "values", problem_spec, method)
         if self.folder is None and isinstance(home, Path):
@@ -540,6 +504,34 @@ class ShardedRun:
         n_done = valuation.provenance.sessions[0].tasks
         warn_if_interrupted(n_done, self.schedule, interrupted=finished.interrupted)
         return valuation
+
+    def forecast(self) -> Forecast:
+        """Return the size and the expected time of the run, with memory and disk in words."""
+        schedule, layout = self.schedule, self.game.layout
+        n_rows, n_columns = self.game.table.shape
+        of_row = n_columns * layout.dtype.itemsize + 8 * (layout.target_scale is not None)
+        n_pairs = schedule.queries.n_queries * schedule.n_coalitions / len(schedule.parts)
+        held = stored = written = 0
+        if not self.blocks.rows.grouped:
+            # A pass has sums and, for two draws, squares of their differences; the values of a
+            # round are kept by draw. The first pass also has sums and squares by stratum, from
+            # which the variances between queries follow. Of finished passes there are means and
+            # variances.
+            n_strata, n_draws = schedule.n_kept_strata, schedule(0).n_draws
+            several = self.stop.most_tasks > len(schedule.parts)
+            finished = 2 * several + n_strata
+            held = max(n_draws + (2 + n_draws) * n_strata, 2 * n_draws + finished)
+            stored = max(n_draws + 2 * n_strata, n_draws * several + finished, 2 + n_strata)
+            written = 2 + (n_strata > 0)
+        n_results, n_shards = schedule.n_results, self.game.table.n_shards
+        memory = _BYTES_OF_PROCESS + n_pairs * _BYTES_OF_PAIR
+        memory += math.ceil(n_rows / n_shards) * (of_row + 8 * n_results * held + 8)
+        # While a state is written, the one before it is still there.
+        disk = n_rows * (of_row + 16 * n_results * stored + 8 * (n_results + 1) * written)
+        known = self.effort.forecast(schedule, self.game.shape, self.executor)
+        shards = f"{n_shards:,} shard{'s' * (n_shards > 1)}"
+        needs = f"{_format_bytes(memory)} of memory per worker, {_format_bytes(disk)} of disk"
+        return replace(known, size=f"{known.size}, {shards}, {needs}")
 
     def _phases(self, folder: Path, *, show_progress: bool) -> KNNShardAlgorithm:
         game, n_rows = self.game, self.game.shape[0]
@@ -670,6 +662,13 @@ class ShardedRun:
     @property
     def _units(self) -> float:
         return get_units(self.game.layout.target_scale)
+
+
+def _format_bytes(count: float) -> str:
+    for unit, size in (("TB", 1e12), ("GB", 1e9)):
+        if count >= size:
+            return f"{count / size:,.3g} {unit}"
+    return f"{count / 1e6:.3g} MB"
 
 
 def _append_total(columns: NDArray[np.int64]) -> NDArray[np.int64]:
