@@ -6,7 +6,7 @@ import pytest
 
 from cellworth import Owners, ShardedKNNValuer, ShardedTable, load
 from cellworth.data.tables import AbsentTable
-from cellworth.knn import algorithms as shard_phases
+from cellworth.knn import shard_tasks
 from cellworth.payouts import Policy, check_owners, split_revenue
 from cellworth.valuation import sharded_valuation as stored_moments
 from cellworth.valuation import storage as value_files
@@ -202,7 +202,7 @@ def test_a_payout_of_shards_is_saved_with_its_files(tmp_path):
 
 @pytest.mark.slow
 def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_phases, "GROUP_ROWS", 4)
+    monkeypatch.setattr(shard_tasks, "GROUP_ROWS", 4)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(700, 3))
     y = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
