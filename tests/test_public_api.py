@@ -103,7 +103,6 @@ HEAVY = (
     "jinja2",
     "pandas",
     "polars",
-    "xarray",
     "numba",
     "ray",
 )

@@ -261,7 +261,6 @@ def test_what_does_not_fit_is_refused_and_the_rest_still_works(tmp_path, monkeyp
         lambda: other.moments.mean,
         lambda: other.to_frame(),
         lambda: other.to_frame(wide=True),
-        lambda: other.to_xarray(),
         lambda: other.iloc[:, 0],
         lambda: other.rows().values,
         lambda: other.lowest(50),

@@ -1,6 +1,5 @@
 import hashlib
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -139,18 +138,6 @@ def test_dates_can_be_looked_up():
     dated = value_game(GAME, Blocks.cut(days, ["a", "b", "c"]))
     for key in (days[2], np.datetime64("2026-01-03"), days[2].to_pydatetime()):
         assert dated.loc[key, "b"] == dated.values[2, 1]
-
-
-def test_to_xarray_is_labelled(estimate):
-    dataset = estimate.to_xarray()
-    assert float(dataset["value"].sel(row="b", column="sex")) == estimate.loc["b", "sex"]
-    assert dataset.attrs["status"] == "estimated"
-
-
-def test_to_xarray_says_what_to_install(estimate, monkeypatch):
-    monkeypatch.setitem(sys.modules, "xarray", None)
-    with pytest.raises(ImportError, match="pip install xarray"):
-        estimate.to_xarray()
 
 
 def test_the_summary_reads_well(exact, estimate):

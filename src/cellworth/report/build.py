@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.data.arguments import ColumnTypes, Labels, check_count
 from cellworth.data.io import hash_json, to_path, write_atomically
@@ -33,7 +32,7 @@ from cellworth.report.sections import (
     plain_provenance,
     public_provenance,
 )
-from cellworth.valuation.valuation import RowChunk, Valuation, name_of_score
+from cellworth.valuation.valuation import Valuation, name_of_score
 
 # An audit lists this many findings, this many unusual cells, and this many rows of each.
 _FINDINGS, _UNUSUAL, _ROWS = 500, 100, 10
@@ -193,7 +192,8 @@ def summarize(
     }
     if not cells:
         # The size of a large cell is about that cell; its power of ten is enough for the unit.
-        summary["figures"]["size"] = _power_of_ten(summary["figures"]["size"])
+        size = summary["figures"]["size"]
+        summary["figures"]["size"] = 10.0 ** math.floor(math.log10(size)) if size > 0 else 0.0
     else:
         listed, rows = list_cells(subject, k, column_types), list_rows(subject)
         wanted = [
@@ -336,21 +336,15 @@ def _describe_score(valuation: Valuation) -> dict[str, Any] | None:
 
 def _measure_large_cell(valuation: Valuation) -> float:
     """Return the size of a large cell, but not of the largest, which may be an outlier."""
-    step = -(-math.prod(valuation.shape) // MAX_CELLS)
-    some = np.concatenate([_take_every(step, chunk) for chunk in valuation.iter_rows()])
+    step, parts = -(-math.prod(valuation.shape) // MAX_CELLS), []
+    for chunk in valuation.iter_rows():
+        # Cells whose position in a list of all is a multiple of the step.
+        first = -chunk.rows.start * chunk.values.shape[1] % step
+        # A copy, because a view would keep the whole chunk alive.
+        parts.append(chunk.values.ravel()[first::step].copy())
+    some = np.concatenate(parts)
     sizes = np.abs(some[~np.isnan(some)])
     return float(np.quantile(sizes, QUANTILE)) if len(sizes) else 0.0
-
-
-def _take_every(step: int, chunk: RowChunk) -> NDArray[np.float64]:
-    """Return the values whose position in a list of all cells is a multiple of the step."""
-    first = -chunk.rows.start * chunk.values.shape[1] % step
-    # A copy, because a view would keep the whole chunk alive.
-    return chunk.values.ravel()[first::step].copy()
-
-
-def _power_of_ten(size: float) -> float:
-    return 10.0 ** math.floor(math.log10(size)) if size > 0 else 0.0
 
 
 def _hash_values(valuation: Valuation) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -81,8 +80,8 @@ def _pack(subject: Subject, owners: Owners | None, kept: Positions) -> dict[str,
         "row_ids": pack_json([text_of(row) for row in ids.tolist()]),
         "positions": pack(byte_planes(kept.astype(np.uint32))),
         "row_order": pack(byte_planes(np.argsort(in_rows, kind="stable").astype(np.uint32))),
-        "values": Decimals.from_numbers(values, _VALUE_DIGITS).to_plain(),
-        "error": _pack_errors(errors),
+        "values": _pack_decimals(values, _VALUE_DIGITS),
+        "error": _pack_decimals(errors, _ERROR_DIGITS) if (errors > 0).any() else None,
         "classes": subject.classes if labels is not None else [],
         "labels": None if labels is None else pack(byte_planes(labels[kept].astype(np.uint16))),
         "owners": None if owners is None else _pack_holdings(valuation, owners, kept),
@@ -101,13 +100,6 @@ def _read_figures(valuation: Valuation, kept: Positions) -> tuple[Floats, Floats
     return values, errors
 
 
-def _pack_errors(errors: Floats) -> dict[str, Any] | None:
-    """Return errors as codes; None if no error above 0 is known."""
-    if not (errors > 0).any():
-        return None
-    return Decimals.from_numbers(errors, _ERROR_DIGITS).to_plain()
-
-
 def _pack_holdings(valuation: Valuation, owners: Owners, kept: Positions) -> dict[str, Any]:
     holdings = owners.project(valuation.blocks)
     return {
@@ -124,8 +116,7 @@ def _pack_contents(subject: Subject, kept: Positions) -> dict[str, Any] | None:
         return None
     texts, codes = [], []
     for position in range(subject.valuation.shape[1]):
-        column = subject.column(position)
-        different, code = _encode_texts(column, kept)
+        different, code = _encode_texts(subject.column(position), kept)
         texts.append(different)
         codes.append(code)
     return {"texts": pack_json(texts), "codes": pack(byte_planes(np.concatenate(codes)))}
@@ -149,40 +140,27 @@ def _encode_texts(
     return list(known), codes
 
 
-@dataclass(frozen=True, eq=False)
-class Decimals:
-    """Numbers rounded to a few significant digits, each as a code of 16 bits.
+def encode_decimals(numbers: Floats, digits: int) -> tuple[NDArray[np.uint16], int]:
+    """Round numbers to at most three significant digits; return a code of 16 bits for each.
 
     A code is 1 + 2 * ((exponent - lowest) * n_mantissas + mantissa - first) + (1 if negative). The
     decoded number equals the rounded number exactly. The codes cover 36 decades of three digits;
-    smaller numbers become 0.
+    smaller numbers become 0. Also return ``lowest``, the smallest exponent of ten that has codes.
     """
+    first, n_mantissas = 10 ** (digits - 1), 9 * 10 ** (digits - 1)
+    known = np.isfinite(numbers)
+    sizes = np.where(known, np.abs(numbers), 0.0)
+    mantissas, exponents = _split_decimals(sizes, digits)
+    n_decades = (UNKNOWN - 1) // (2 * n_mantissas)
+    lowest = int(exponents[sizes > 0].max(initial=0)) - n_decades + 1
+    codes = 1 + 2 * ((exponents - lowest) * n_mantissas + mantissas - first) + (numbers < 0)
+    codes = np.where((sizes > 0) & (exponents >= lowest), codes, 0)
+    return np.where(known, codes, UNKNOWN).astype(np.uint16), lowest
 
-    codes: NDArray[np.uint16]
-    digits: int
-    # Smallest exponent of ten that has codes.
-    lowest: int
 
-    @classmethod
-    def from_numbers(cls, numbers: Floats, digits: int) -> Decimals:
-        """Round numbers to this many significant digits, at most three."""
-        first, n_mantissas = 10 ** (digits - 1), 9 * 10 ** (digits - 1)
-        known = np.isfinite(numbers)
-        sizes = np.where(known, np.abs(numbers), 0.0)
-        mantissas, exponents = _split_decimals(sizes, digits)
-        n_decades = (UNKNOWN - 1) // (2 * n_mantissas)
-        lowest = int(exponents[sizes > 0].max(initial=0)) - n_decades + 1
-        codes = 1 + 2 * ((exponents - lowest) * n_mantissas + mantissas - first) + (numbers < 0)
-        codes = np.where((sizes > 0) & (exponents >= lowest), codes, 0)
-        return cls(np.where(known, codes, UNKNOWN).astype(np.uint16), digits, lowest)
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return strings and numbers, for JSON."""
-        return {
-            "codes": pack(byte_planes(self.codes)),
-            "digits": self.digits,
-            "lowest": self.lowest,
-        }
+def _pack_decimals(numbers: Floats, digits: int) -> dict[str, Any]:
+    codes, lowest = encode_decimals(numbers, digits)
+    return {"codes": pack(byte_planes(codes)), "digits": digits, "lowest": lowest}
 
 
 def byte_planes(numbers: NDArray[Any]) -> bytes:

@@ -213,14 +213,13 @@ def _mark_safe(text: str) -> Any:
 
 def draw_column_bars(columns: Sequence[Mapping[str, Any]]) -> list[dict[str, float | None]]:
     """Return the bars of columns, with whiskers of 1.96 standard errors."""
-    return draw_bars([_add_interval(line) for line in columns])
-
-
-def _add_interval(line: Mapping[str, Any]) -> dict[str, float | None]:
-    value, reach = line["value"], WIDTH_95 * (line["error"] or 0.0)
-    if value is None or not reach:
-        return {"value": value, "low": None, "high": None}
-    return {"value": value, "low": value - reach, "high": value + reach}
+    lines = []
+    for line in columns:
+        value, reach = line["value"], WIDTH_95 * (line["error"] or 0.0)
+        known = value is not None and reach > 0
+        ends = (value - reach, value + reach) if known else (None, None)
+        lines.append({"value": value, "low": ends[0], "high": ends[1]})
+    return draw_bars(lines)
 
 
 def draw_bars(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float | None]]:
@@ -233,20 +232,20 @@ def draw_bars(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float | None
     def position(value: float) -> float:
         return round(_WIDTH * (value - low) / span, 2)
 
-    return [_draw_bar(line, position) for line in lines]
-
-
-def _draw_bar(line: Mapping[str, Any], position: Any) -> dict[str, float | None]:
-    zero = position(0.0)
-    value = zero if line["value"] is None else position(line["value"])
-    whisker = None not in (line["low"], line["high"])
-    return {
-        "zero": zero,
-        "start": min(zero, value),
-        "width": round(abs(value - zero), 2),
-        "low": position(line["low"]) if whisker else None,
-        "high": position(line["high"]) if whisker else None,
-    }
+    bars, zero = [], position(0.0)
+    for line in lines:
+        value = zero if line["value"] is None else position(line["value"])
+        whisker = None not in (line["low"], line["high"])
+        bars.append(
+            {
+                "zero": zero,
+                "start": min(zero, value),
+                "width": round(abs(value - zero), 2),
+                "low": position(line["low"]) if whisker else None,
+                "high": position(line["high"]) if whisker else None,
+            }
+        )
+    return bars
 
 
 def draw_score_bar(figures: Mapping[str, Any]) -> dict[str, float] | None:

@@ -23,7 +23,7 @@ from cellworth.payouts.payout import Payout
 from cellworth.plots.value_plots import match_columns
 from cellworth.report.page import cell_text, text_of
 from cellworth.runtime.stopping import Progress
-from cellworth.sampling.moments import Moments, combine_errors
+from cellworth.sampling.moments import combine_errors
 from cellworth.valuation.provenance import Provenance
 from cellworth.valuation.valuation import Valuation, name_of_score
 from cellworth.valuation.values import ValueList
@@ -210,16 +210,24 @@ def _number_rows(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
 
 def _list_lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
     valuation = subject.valuation
-    rows, columns, values, errors = _find_lowest_cells(valuation, k)
-    ids, names = valuation.blocks.rows.some_labels(rows).tolist(), valuation.column_labels.tolist()
+    blocks = valuation.list_blocks()
+    positions = blocks.lowest_positions(k)
+    lowest = blocks.part(positions)
     listed = []
-    for row, name, column, value, error in zip(rows, ids, columns, values, errors, strict=True):
+    for at, name, value, error in zip(
+        positions,
+        lowest.labels["row"].tolist(),
+        lowest.values,
+        _combine_errors(lowest),
+        strict=True,
+    ):
+        row, column = divmod(int(at), valuation.shape[1])
         cells = subject.column(column)
         listed.append(
             {
                 "row": text_of(name),
-                "position": int(row),
-                "column": text_of(names[column]),
+                "position": row,
+                "column": text_of(valuation.column_labels.tolist()[column]),
                 "cell": None if cells is None else cell_text(cells[row]),
                 "typical": None,
                 "anomaly_score": None,
@@ -230,22 +238,6 @@ def _list_lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
             }
         )
     return listed
-
-
-def _find_lowest_cells(valuation: Valuation, k: int) -> tuple[Positions, Positions, Floats, Floats]:
-    """Return rows, columns, values and errors of the k lowest blocks, ties in table order."""
-    n_columns = valuation.shape[1]
-    positions, values, errors = np.empty(0, dtype=np.intp), np.empty(0), np.empty(0)
-    for chunk in valuation.iter_rows():
-        start = chunk.rows.start * n_columns
-        positions = np.concatenate([positions, np.arange(start, start + chunk.values.size)])
-        values = np.concatenate([values, chunk.values.ravel()])
-        errors = np.concatenate([errors, chunk.errors.ravel()])
-        order = np.argsort(values, kind="stable")
-        order = order[~np.isnan(values[order])][:k]
-        positions, values, errors = positions[order], values[order], errors[order]
-    rows, columns = np.divmod(positions, n_columns)
-    return rows, columns, values, errors
 
 
 def list_rows(subject: Subject) -> list[dict[str, Any]]:
@@ -389,12 +381,18 @@ def round_line(progress: Progress) -> dict[str, Any]:
     >>> rounds[-1]["tasks"], rounds[-1]["total"]
     (64, 72.0)
     """
-    moments = progress.moments
+    moments, error, total = progress.moments, None, None
+    if moments is not None:
+        errors, values = moments.sampling_se[:-1, :-1], moments.values
+        known = errors[~np.isnan(errors)]
+        error = math.sqrt(float(np.mean(known**2))) if len(known) else None
+        # If no task covers all blocks, the sum of their values is used.
+        total = values[:-1, :-1].sum() if math.isnan(values[-1, -1]) else values[-1, -1]
     return {
         "tasks": int(progress.tasks),
         "seconds": float(progress.seconds),
-        "error": None if moments is None else _compute_rms_error(moments),
-        "total": None if moments is None else _get_total(moments),
+        "error": error,
+        "total": plain(total),
     }
 
 
@@ -409,20 +407,6 @@ def check_rounds(rounds: Iterable[Mapping[str, Any]] | None) -> list[dict[str, A
             )
         lines.append({key: line[key] for key in _KEYS})
     return lines
-
-
-def _compute_rms_error(moments: Moments) -> float | None:
-    errors = moments.sampling_se[:-1, :-1]
-    known = errors[~np.isnan(errors)]
-    return math.sqrt(float(np.mean(known**2))) if len(known) else None
-
-
-def _get_total(moments: Moments) -> float | None:
-    values = moments.values
-    total = float(values[-1, -1])
-    # If no task covers all blocks, the sum of their values is used.
-    total = float(values[:-1, :-1].sum()) if math.isnan(total) else total
-    return None if math.isnan(total) else total
 
 
 def plain_provenance(provenance: Provenance) -> dict[str, Any]:

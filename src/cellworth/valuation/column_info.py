@@ -269,7 +269,11 @@ class ColumnTable:
     def summary(self) -> str:
         """One line: the number of columns of each type, and the names of those with notes."""
         counts = Counter(column.read_as for column in self.columns)
-        parts = [_format_count(counts[kind], kind) for kind in get_args(ReadAs) if counts[kind]]
+        parts = []
+        for kind in get_args(ReadAs):
+            if count := counts[kind]:
+                single = count == 1 and kind in ("number", "category", "date", "duration")
+                parts.append(f"{count:,} {kind if single else _PLURALS[kind]}")
         named = [
             f"{len(names)} {note}: {list_first(names, _NAMES_SHOWN)}"
             for note in _NAMED
@@ -293,17 +297,7 @@ class ColumnTable:
         for entry in plain:
             if entry["read_as"] not in get_args(ReadAs):
                 raise ValueError(f"a column is read as {entry['read_as']!r}")
-            read.append(
-                ColumnInfo(
-                    str(entry["name"]),
-                    entry["read_as"],
-                    int(entry["missing"]),
-                    int(entry["distinct"]),
-                    bool(entry["at_least"]),
-                    str(entry["distance"]),
-                    tuple(map(str, entry["notes"])),
-                )
-            )
+            read.append(ColumnInfo(**{**entry, "notes": tuple(map(str, entry["notes"]))}))
         return cls(tuple(read))
 
     def __repr__(self) -> str:
@@ -328,8 +322,3 @@ class ColumnTable:
             "note": ["; ".join(column.notes) for column in shown],
         }
         return {name: texts for name, texts in parts.items() if any(texts)}
-
-
-def _format_count(count: int, kind: ReadAs) -> str:
-    single = count == 1 and kind in ("number", "category", "date", "duration")
-    return f"{count:,} {kind if single else _PLURALS[kind]}"

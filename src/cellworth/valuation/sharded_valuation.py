@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Labels, Positions, check_count
 from cellworth.data.blocks import Blocks, NumberedAxis
 from cellworth.data.io import AnyPath, Options, get_stamp, make_folder, to_path
-from cellworth.sampling.moments import Counts, Moments, Signs, widening
+from cellworth.sampling.moments import Counts, Moments, widening
 from cellworth.valuation.storage import (
     GROUP_ROWS,
     ValueFile,
@@ -416,7 +416,7 @@ class ShardedValuation(Valuation):
         else:
             self.moments.check_fits("the chosen values", n_rows)
             positions, other = np.arange(n_rows) * n_columns + range(n_columns)[position], "row"
-        found = self._all_blocks().part(positions)
+        found = self.list_blocks().part(positions)
         return replace(found, labels={other: found.labels[other]})
 
     def iter_rows(self, n_rows: int = 65_536) -> Iterator[RowChunk]:
@@ -439,21 +439,6 @@ class ShardedValuation(Valuation):
     def validation_se_only_for_sums(self) -> bool:
         """Whether validation errors are known of sums, but not of single cells."""
         return self.sums_validation is not None and not self.moments.with_validation
-
-    def sign_counts(self) -> Signs:
-        """Count the blocks with clearly negative, clearly positive and other values.
-
-        Both errors are used as far as they are known.
-        """
-        known = self._reads_sum_sq or self.moments.with_validation
-        if self.status != "exact" and not known:
-            return Signs(0, 0, 0, math.prod(self.shape))
-        return super().sign_counts()
-
-    def to_frame(self, *, wide: bool = False, backend: str | None = None) -> Any:
-        """Return a data frame in the caller's library, if all blocks may be held at once."""
-        self.moments.check_fits("values")
-        return super().to_frame(wide=wide, backend=backend)
 
     def merge(
         self, other: Valuation, folder: str | os.PathLike[str] | None = None
@@ -533,7 +518,8 @@ class ShardedValuation(Valuation):
         sum_sq = self.moments.add_up("sum_sq") if self._reads_sum_sq else 0.0
         return sum_sq / max(count * (count - 1.0), 1.0), self.moments.add_up("squares")
 
-    def _all_blocks(self) -> ValueList:
+    def list_blocks(self) -> ValueList:
+        """Return the value of each block, row by row."""
         return StoredList(self.moments, self.column_labels, self._errors_of, self.backend)
 
 

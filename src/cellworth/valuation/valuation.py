@@ -41,7 +41,6 @@ from cellworth.valuation.storage import write_folder
 from cellworth.valuation.values import (
     InlinePage,
     LabelIndexer,
-    PlotAccessor,
     ValueList,
     make_inline_page,
 )
@@ -320,16 +319,12 @@ class Valuation:
         return self._cross_section("column", position)
 
     def _cross_section(self, side: Literal["row", "column"], position: int) -> ValueList:
-        key = np.s_[position, :] if side == "row" else np.s_[:, position]
-        validation = self.validation_se
-        return ValueList(
-            {"column": self.column_labels} if side == "row" else {"row": self.row_labels},
-            self.values[key],
-            self.sampling_se[key],
-            self.counts[key],
-            self.backend,
-            None if validation is None else validation[key],
-        )
+        # The last row and column hold sums, so a negative position must not reach them.
+        if side == "row":
+            at = range(self.shape[0])[position]
+            return self._list({"column": self.column_labels}, np.s_[at, :-1])
+        at = range(self.shape[1])[position]
+        return self._list({"row": self.row_labels}, np.s_[:-1, at])
 
     def iter_rows(self, n_rows: int = 65_536) -> Iterator[RowChunk]:
         """Yield the values in order, ``n_rows`` rows at a time."""
@@ -370,14 +365,16 @@ class Valuation:
            1    0       1  -1.000
            2    1       0   1.000
         """
-        return self._all_blocks().lowest(k)
+        return self.list_blocks().lowest(k)
 
     def highest(self, k: int = 10) -> ValueList:
         """Return the k blocks of highest value, highest first."""
-        return self._all_blocks().highest(k)
+        return self.list_blocks().highest(k)
 
     def to_frame(self, *, wide: bool = False, backend: str | None = None) -> Any:
         """Return a data frame in the caller's library.
+
+        From pandas, ``set_index(["row", "column"]).to_xarray()`` leads to xarray.
 
         Parameters
         ----------
@@ -401,7 +398,7 @@ class Valuation:
         3    3  0.052  0.031
         """
         if not wide:
-            return self._all_blocks().to_frame(backend)
+            return self.list_blocks().to_frame(backend)
         names = [str(label) for label in self.column_labels.tolist()]
         row = "row"
         while row in names:
@@ -409,22 +406,6 @@ class Valuation:
         columns = {row: self.row_labels.tolist()}
         columns |= {name: self.values[:, j].tolist() for j, name in enumerate(names)}
         return frame(columns, backend or self.backend)
-
-    def to_xarray(self) -> Any:
-        """Return an xarray.Dataset with dimensions ``row`` and ``column``."""
-        try:
-            import xarray
-        except ImportError as error:
-            raise ImportError("to_xarray needs xarray; pip install xarray.") from error
-        dimensions = ("row", "column")
-        figures = {"value": self.values, "sampling_se": self.sampling_se, "count": self.counts}
-        if self.validation_se is not None:
-            figures["validation_se"] = self.validation_se
-        return xarray.Dataset(
-            {name: (dimensions, figure) for name, figure in figures.items()},
-            coords={"row": self.row_labels, "column": self.column_labels},
-            attrs={"total": self.total, "empty": self.empty, "status": self.status},
-        )
 
     def merge(self, other: Valuation) -> Valuation:
         """Merge two independent estimates of the same values into a better one.
@@ -455,14 +436,17 @@ class Valuation:
         if self.validation is not None:
             counts = int(self.moments.count.max()), int(other.moments.count.max())
             validation = merge_validation(self.validation, other.validation, counts)
+        owned = None
+        # Sums of shrunk values are not means of the sums of two runs.
+        if self.owned and other.owned and self.owned.keys == other.owned.keys and not self.shrink:
+            owned = self.owned.merge(other.owned)
         return replace(
             self,
             moments=moments,
             provenance=self.provenance.merge(other.provenance),
             status="interrupted" if interrupted else "estimated",
             validation=validation,
-            # Sums of shrunk values are not means of the sums of two runs.
-            owned=None if self.shrink else _merge_owners(self.owned, other.owned),
+            owned=owned,
         )
 
     def save(
@@ -501,27 +485,13 @@ class Valuation:
         } | ({} if self._hashed is None else {"held_out": self._hashed.to_plain()})
 
     def __repr__(self) -> str:
-        return "\n".join(_summary(self))
+        lines = [*_summarize(self).items()]
+        lines += [("failure", message) for message in self.provenance.tally.messages]
+        return "\n".join([_headline(self), *(f"  {name:<10}  {text}" for name, text in lines)])
 
     def _repr_html_(self) -> str:
         """Return a summary for notebooks: plain HTML without script."""
         return view(*_view(self))
-
-    @property
-    def plot(self) -> PlotAccessor:
-        """Plots of this valuation: ``plot.heatmap()``, ``beeswarm``, ``bar`` and ``scatter``.
-
-        Examples
-        --------
-        >>> from matplotlib.figure import Figure
-        >>> from cellworth import KNNValuer
-        >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-        >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
-        >>> ax = valuation.plot.heatmap(ax=Figure().subplots(), order="value")
-        >>> [tick.get_text() for tick in ax.get_xticklabels()]
-        ['x0', 'x1']
-        """
-        return PlotAccessor(self)
 
     def show(
         self, X: TableLike | None = None, y: VectorLike | None = None, *, height: int = 720
@@ -610,17 +580,17 @@ class Valuation:
         return float(noise), float(signal)
 
     def _list(self, labels: dict[str, Labels], part: Any) -> ValueList:
-        moments = self.moments
         return ValueList(
             labels,
             self._values[part].ravel(),
             self._errors[part].ravel(),
-            moments.count[part].ravel(),
+            self.moments.count[part].ravel(),
             self.backend,
             None if self.validation is None else self.validation[part].ravel(),
         )
 
-    def _all_blocks(self) -> ValueList:
+    def list_blocks(self) -> ValueList:
+        """Return the value of each block, row by row."""
         n_rows, n_columns = self.shape
         labels = {
             "row": np.repeat(self.row_labels, n_columns),
@@ -648,7 +618,18 @@ def check_mergeable(one: Valuation, other: Valuation) -> None:
             f"the two valuations must be of the same problem (they differ in "
             f"{', '.join(sorted(different))}); merge like with like."
         )
-    _check_methods(one.provenance.method, other.provenance.method)
+    methods = one.provenance.method, other.provenance.method
+    names = [method["name"] for method in methods]
+    if names[0] != names[1]:
+        raise ValueError(
+            f"the two valuations were estimated in different ways ({names[0]} and {names[1]}), "
+            "whose counts are not comparable; merge like with like."
+        )
+    if not methods[0].get("merges", True):
+        raise ValueError(
+            f"estimates by {names[0]} cannot be averaged; run one with a larger budget and a "
+            "cache, so that only new utilities are computed."
+        )
     totals = one.expected_total, other.expected_total
     if not all(map(math.isnan, totals)) and not math.isclose(*totals, rel_tol=1e-9, abs_tol=1e-12):
         raise ValueError(
@@ -661,19 +642,6 @@ def check_mergeable(one: Valuation, other: Valuation) -> None:
         raise ValueError(
             f"both valuations used seed {min(map(str, shared))} and so share their tasks; "
             "run one of them with another random_state."
-        )
-
-
-def _check_methods(one: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    if one["name"] != other["name"]:
-        raise ValueError(
-            f"the two valuations were estimated in different ways ({one['name']} and "
-            f"{other['name']}), whose counts are not comparable; merge like with like."
-        )
-    if not one.get("merges", True):
-        raise ValueError(
-            f"estimates by {one['name']} cannot be averaged; run one with a larger budget and a "
-            "cache, so that only new utilities are computed."
         )
 
 
@@ -717,21 +685,19 @@ def merge_validation(
     return merged
 
 
-def _merge_owners(one: OwnerSums | None, other: OwnerSums | None) -> OwnerSums | None:
-    if one is None or other is None or one.keys != other.keys:
-        return None
-    return one.merge(other)
-
-
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     copy = array.copy()
     copy.setflags(write=False)
     return copy
 
 
-def _summary(valuation: Valuation) -> Iterator[str]:
+def _headline(valuation: Valuation) -> str:
     n_rows, n_columns = valuation.shape
-    yield f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}"
+    return f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}"
+
+
+def _summarize(valuation: Valuation) -> dict[str, str]:
+    """Return what is printed, by name."""
     lines = {**_score_lines(valuation), "total": _total_line(valuation)}
     lines |= {"errors": valuation._describe_errors()}
     for name, listing in (("lowest", valuation.lowest(1)), ("highest", valuation.highest(1))):
@@ -743,9 +709,7 @@ def _summary(valuation: Valuation) -> Iterator[str]:
         "method": valuation.provenance.method["name"],
         "utilities": _utilities_line(valuation),
     }
-    yield from (f"  {name:<10}  {entries}" for name, entries in lines.items())
-    messages = valuation.provenance.tally.messages
-    yield from (f"  failure     {message}" for message in messages)
+    return lines
 
 
 def _score_lines(valuation: Valuation) -> dict[str, str]:
@@ -800,8 +764,8 @@ def _utilities_line(valuation: Valuation) -> str:
 
 def _view(valuation: Valuation) -> Iterator[str]:
     n_rows, n_columns = valuation.shape
-    yield heading(f"Valuation of {n_rows:,} x {n_columns:,} blocks, {valuation.status}")
-    yield paragraph(_score_sentence(valuation))
+    yield heading(_headline(valuation))
+    yield from (paragraph(f"{name}: {text}") for name, text in _summarize(valuation).items())
     lacking = f", {SAMPLING_ALONE}" if valuation.validation_se_only_for_sums else ""
     yield paragraph(f"{valuation.sign_counts()}{lacking}.")
     columns = valuation.columns()
@@ -816,20 +780,6 @@ def _view(valuation: Valuation) -> Iterator[str]:
 def _title(what: str, shown: int, total: int, order: str) -> str:
     left_out = f"; {shown:,} of {total:,} are shown" if shown < total else ""
     return f"{what}, {order}{left_out}."
-
-
-def _score_sentence(valuation: Valuation) -> str:
-    """Return sentences on the task and the score."""
-    total, scores = f"{valuation.total:.4g}", valuation.scores
-    if math.isnan(valuation.score):
-        return f"All blocks together are worth {total}."
-    scored = "" if scores is None else f"{scores.task.capitalize()}, {scores.scored_on}. "
-    beside = "" if scores is None else scores.sentence
-    return (
-        f"{scored}The whole table scores {format_score(valuation)}. The baseline, without any "
-        f"column, is {valuation.baseline:.4g}; all blocks together are worth {total}. "
-        f"{beside}"
-    ).strip()
 
 
 def _next_step(valuation: Valuation) -> str:

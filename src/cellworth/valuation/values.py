@@ -1,4 +1,4 @@
-"""Lists of values: selection by label, and what leads from values to plots and pages."""
+"""Lists of values: selection by label, and what leads from values to a page."""
 
 from __future__ import annotations
 
@@ -148,20 +148,19 @@ class ValueList:
         del columns["count"]
         if not self._has_errors():
             del columns["sampling_se"]
-        decimals = self._decimals()
+        # Four digits of the largest value.
+        largest = self._largest()
+        digits = _DIGITS_PRINTED - 1 - math.floor(math.log10(largest)) if largest > 0 else 1
+        decimals = max(digits, 0)
         for name in {"value", "sampling_se", "validation_se"} & set(columns):
-            columns[name] = [_round_number(number, decimals) for number in columns[name]]
+            # Adding 0.0 turns -0.0 into 0.0.
+            rounded = (round(number, decimals) + 0.0 for number in columns[name])
+            columns[name] = [f"{number:.{decimals}f}" for number in rounded]
         return columns
 
     def _left_out(self) -> list[str]:
         left = len(self) - _ROWS_PRINTED
         return [f"... and {left:,} more"] if left > 0 else []
-
-    def _decimals(self) -> int:
-        """Return the decimals that show four digits of the largest value."""
-        largest = self._largest()
-        digits = _DIGITS_PRINTED - 1 - math.floor(math.log10(largest)) if largest > 0 else 1
-        return max(digits, 0)
 
     def _first(self) -> ValueList:
         return self.part(np.arange(min(len(self), _ROWS_PRINTED)))
@@ -198,11 +197,6 @@ def check_number(k: Any) -> int:
             f"k must be an integer of at least 1, the number of values to list, got {k!r}."
         )
     return int(k)
-
-
-def _round_number(number: float, decimals: int) -> str:
-    # Adding 0.0 turns -0.0 into 0.0.
-    return f"{round(number, decimals) + 0.0:.{decimals}f}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,29 +265,6 @@ def _index_side(key: Any, length: int) -> NDArray[np.intp]:
     return np.where(array < 0, array + length, array).astype(np.intp)
 
 
-class PlotAccessor:
-    """The plots of one valuation, as methods: ``valuation.plot.heatmap()``."""
-
-    def __init__(self, valuation: Any) -> None:
-        self._valuation = valuation
-
-    def heatmap(self, **settings: Any) -> Any:
-        """Draw the value of every cell; settings are those of :func:`~cellworth.plots.heatmap`."""
-        return _above("plots").heatmap(self._valuation, **settings)
-
-    def beeswarm(self, **settings: Any) -> Any:
-        """Draw a point per cell; settings are those of :func:`~cellworth.plots.beeswarm`."""
-        return _above("plots").beeswarm(self._valuation, **settings)
-
-    def bar(self, **settings: Any) -> Any:
-        """Draw the values of columns; settings are those of :func:`~cellworth.plots.bar`."""
-        return _above("plots").bar(self._valuation.columns(), **settings)
-
-    def scatter(self, *given: Any, **settings: Any) -> Any:
-        """Draw the cells of a column; arguments are those of :func:`~cellworth.plots.scatter`."""
-        return _above("plots").scatter(self._valuation, *given, **settings)
-
-
 @dataclass(frozen=True)
 class InlinePage:
     """A page of HTML that notebooks show in a frame of its own."""
@@ -314,10 +285,6 @@ class InlinePage:
 
 def make_inline_page(valuation: Any, X: Any, y: Any, height: int) -> InlinePage:
     """Return the report of a valuation, for a notebook."""
-    report = _above("report")
+    # By name: a method may lead to a page, but values do not depend on it.
+    report = importlib.import_module("cellworth.report")
     return InlinePage(report.render(report.summarize(valuation, X, y)), height)
-
-
-def _above(package: str) -> Any:
-    # By name: a method may lead to a plot or a page, but values do not depend on either.
-    return importlib.import_module(f"cellworth.{package}")
