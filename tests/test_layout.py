@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 45,
     "cli": 2976,
-    "data": 3280,
+    "data": 3249,
     "diagnostics": 2347,
     "findings": 2194,
     "games": 1120,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1680,
     "valuers": 3052,
 }
-MAX_CODE_LINES_IN_ALL = 32_038
+MAX_CODE_LINES_IN_ALL = 32_001
 
 
 def _repeated(names: list[str]) -> set[str]:

@@ -18,18 +18,14 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels
 from cellworth.data.blocks import is_missing, label_array, preview
-from cellworth.data.io import is_address, write_atomically
+from cellworth.data.file_search import COMPRESSIONS, SUFFIXES, find_files, names_many
+from cellworth.data.io import is_address, to_path, write_atomically
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.table_files import (
-    COMPRESSIONS,
-    SUFFIXES,
     TextFormat,
     check_names,
     examine_files,
-    find_files,
     format_read_error,
-    names_many,
-    open_bytes,
     read_text,
 )
 from cellworth.data.tables import MAX_EXACT, Table, series_array
@@ -261,7 +257,7 @@ def _find_kind(path: str) -> str:
 
 def _read_binary(path: str, kind: str, text: TextFormat) -> Any:
     try:
-        with open_bytes(path, {}) as file:
+        with to_path(path, "table").open("rb") as file:
             if kind == "excel":
                 return _read_excel(file, path, text)
             if kind == "arrow":

@@ -34,11 +34,19 @@ from cellworth.cli.input_files import (
     read_column,
     read_input,
 )
-from cellworth.data.io import AnyPath, is_address, read_manifest, write_atomically
+from cellworth.data.file_search import names_many
+from cellworth.data.io import (
+    AnyPath,
+    hash_file,
+    is_address,
+    read_manifest,
+    to_path,
+    write_atomically,
+)
 from cellworth.data.owners import Owners, list_keys
 from cellworth.data.problem import read_target
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.table_files import TextFormat, hash_file, names_many
+from cellworth.data.table_files import TextFormat
 from cellworth.data.tables import Table
 from cellworth.knn.knn_game import check_scoring
 from cellworth.payouts.agreement import Agreement
@@ -182,7 +190,7 @@ class RunRequest:
         if names_many(address, {}) or (self.shards and address == self.table):
             return open_files(address, self.target, self._text_of_files).files_sha256()
         check_is_file(address)
-        return hash_file(address, {})
+        return hash_file(to_path(address, "table"))
 
     def read(self, address: str, like: Any = None) -> InputTable:
         """Read a file as the table is read; with the types of ``like``, if given."""

@@ -48,9 +48,9 @@ from cellworth.cli.request import (
     check_model_trusted,
     check_same_request,
 )
+from cellworth.data.file_search import names_many
 from cellworth.data.io import AnyPath, to_path
 from cellworth.data.owners import are_players
-from cellworth.data.table_files import names_many
 from cellworth.report.sections import check_rounds, round_line
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Executor, Runtime

@@ -211,6 +211,10 @@ class RemotePath:
         """Return the path of another file in the same folder."""
         return self.parent / name
 
+    def as_posix(self) -> str:
+        """Return the address."""
+        return self._address
+
     def absolute(self) -> RemotePath:
         """Return itself: an address does not depend on the working directory."""
         return self
@@ -248,6 +252,24 @@ class RemotePath:
                 return
         names = {each.rstrip("/").rpartition("/")[2] for each in found if each.rstrip("/") != path}
         yield from (self / name for name in sorted(names))
+
+    def find(self) -> list[str]:
+        """Return the addresses of all files below this folder."""
+        filesystem, path = self.open_filesystem()
+        with self._explain():
+            return [self._restore(found) for found in filesystem.find(path)]
+
+    def glob(self) -> list[tuple[RemotePath, bool]]:
+        """Return what matches this path as a pattern, and whether each match is a file."""
+        filesystem, path = self.open_filesystem()
+        with self._explain():
+            hits = filesystem.glob(path, detail=True)
+        return [(self._at(self._restore(hit)), hits[hit]["type"] == "file") for hit in hits]
+
+    def _restore(self, path: str) -> str:
+        """Return the address of a path in the same store."""
+        own = self.open_filesystem()[1].lstrip("/")
+        return self._address.removesuffix(own) + path.lstrip("/")
 
     def open(self, mode: str = "rb") -> BinaryIO:
         """Open the file for reading; it is seekable."""
@@ -287,7 +309,7 @@ class RemotePath:
         """Return the number of bytes of the file."""
         found = self._info()
         if found is None or found["type"] != "file":
-            raise FileNotFoundError(f"there is no file {self}.")
+            raise FileNotFoundError(f"there is no file {self}; give another address.")
         return int(found["size"])
 
     def stamp(self) -> str:
@@ -387,6 +409,15 @@ def get_stamp(path: AnyPath) -> str:
         return path.stamp()
     seen = path.stat()
     return f"{seen.st_mtime_ns} {seen.st_size}"
+
+
+def hash_file(path: AnyPath) -> str:
+    """Return the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(2**22):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 @contextmanager

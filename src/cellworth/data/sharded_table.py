@@ -15,13 +15,12 @@ from numpy.typing import ArrayLike
 from cellworth.data.arguments import Labels, check_count, is_integer
 from cellworth.data.arrow import Coder, check_has_labels, decode_type, find_common_type
 from cellworth.data.blocks import label_array, preview
+from cellworth.data.file_search import Address, find_files
 from cellworth.data.table_files import (
-    Address,
     ExaminedFile,
     TableFile,
     TextFormat,
     examine_files,
-    find_files,
     read_batches,
 )
 

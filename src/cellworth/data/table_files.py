@@ -1,4 +1,4 @@
-"""Files of a table: find them, examine each once, and read their rows in batches."""
+"""Files of a table: examine each once, and read their rows in batches."""
 
 from __future__ import annotations
 
@@ -14,29 +14,18 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from glob import glob
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from cellworth.data.arrow import cast_cells, decode_type
-from cellworth.data.io import Options, is_address, open_filesystem
+from cellworth.data.file_search import DELIMITERS, FoundFile, Kind, find_kind, split_suffixes
+from cellworth.data.io import Options, get_stamp, hash_file, is_address, to_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Address = str | os.PathLike[str]
-Kind = Literal["parquet", "csv", "jsonl"]
-DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-SUFFIXES: dict[str, Kind] = {
-    **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
-    **dict.fromkeys(DELIMITERS, "csv"),
-    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
-}
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # Rows that are decoded together: enough to be fast, few enough to be small.
 _BATCH = 2**16
 # Bytes of CSV that are parsed together; they are to a text file what row groups are to Parquet.
@@ -47,12 +36,6 @@ _TAIL = 8
 _GZIP = b"\x1f\x8b"
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 _NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-# What tells tables with a log of their own, by a file below their folder.
-_LAKES = {
-    r"_delta_log/": "Delta Lake",
-    r"metadata/[^/]*\.metadata\.json$": "Iceberg",
-    r"\.hoodie/": "Hudi",
-}
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
 
 
@@ -145,13 +128,14 @@ class TableFile:
 
     def check_unchanged(self, options: Options) -> None:
         """Raise ValueError if the file was changed since it was first examined."""
+        path = to_path(self.address, "address", options)
         if self.kind == "parquet":
-            with open_bytes(self.address, options) as file:
+            with path.open("rb") as file:
                 same = _hash_footer(file) == self.digest
         else:
             # Another time may be that of a copy: then the content decides.
-            same = _read_stamp(self.address, options) == self.stamp
-            same = same or hash_file(self.address, options) == self.digest
+            same = get_stamp(path) == self.stamp
+            same = same or hash_file(path) == self.digest
         if not same:
             raise ValueError(
                 f"{self.address} was changed since this ShardedTable was created; create it again."
@@ -163,163 +147,6 @@ class ExaminedFile(NamedTuple):
 
     file: TableFile
     schema: pa.Schema
-
-
-class FoundFile(NamedTuple):
-    """A file that was found, with the columns in its path, such as ``year=2024``."""
-
-    address: str
-    keys: dict[str, str]
-
-
-def find_files(
-    address: Address | Sequence[Address], options: Options, root: Address | None = None
-) -> list[FoundFile]:
-    """Return all files of a table, in order; they must be of one kind."""
-    listed = [os.fspath(each) for each in _list_addresses(address)]
-    found = [file for each in listed for file in _find_at(each, options, root)]
-    if not found:
-        raise ValueError("address must name at least one file or folder, got none.")
-    addresses = [file.address for file in found]
-    if len(set(addresses)) < len(addresses):
-        twice = next(one for one in addresses if addresses.count(one) > 1)
-        raise ValueError(f"{twice} is listed twice; give every file once.")
-    by_kind = {find_kind(one): one for one in reversed(addresses)}
-    if len(by_kind) > 1:
-        one, other, *_ = reversed(by_kind.values())
-        raise ValueError(
-            f"all files must be of one kind, got {one} and {other}; give a pattern that fits one "
-            f"kind, such as '*{''.join(_split_suffixes(one))}'."
-        )
-    for file in found:
-        if file.keys.keys() != found[0].keys.keys():
-            both = [one.keys.keys() for one in (file, found[0])]
-            key = min(both[0] ^ both[1])
-            has, lacks = (file, found[0]) if key in both[0] else (found[0], file)
-            raise ValueError(
-                f"all paths must have the same keys, got {key}= in {has.address}, but not in "
-                f"{lacks.address}; move the file, or give other files."
-            )
-    return found
-
-
-def find_kind(address: str) -> Kind:
-    """Return the kind of a file by its suffix; without a known one it is Parquet."""
-    return SUFFIXES.get(_split_suffixes(address)[0], "parquet")
-
-
-def _split_suffixes(address: str) -> tuple[str, str]:
-    """Return the suffix of the kind of a file, and that of its compression, if any."""
-    path = PurePosixPath(address.lower())
-    packed = path.suffix if path.suffix in COMPRESSIONS else ""
-    return PurePosixPath(path.stem if packed else path.name).suffix, packed
-
-
-def names_many(address: str, options: Options) -> bool:
-    """Tell whether an address is a folder or a pattern, and not one file."""
-    system, path = _open_system(address, options)
-    with _name_remote_errors(address):
-        if system.isdir(path):
-            return True
-        return any(mark in path for mark in "*?[") and not system.exists(path)
-
-
-def _list_addresses(address: Any) -> list[Address]:
-    if isinstance(address, str | os.PathLike):
-        return [address]
-    # Iterating over a table would yield its columns.
-    if isinstance(address, Mapping) or hasattr(address, "columns"):
-        listed: list[Any] = [None]
-    else:
-        listed = list(address) if isinstance(address, Iterable) else [address]
-    for each in listed:
-        if not isinstance(each, str | os.PathLike):
-            raise TypeError(
-                "address must be the path of a file or folder, or a flat list of such paths, got "
-                f"{type(address).__name__}."
-            )
-    return listed
-
-
-class _LocalFiles:
-    """The local file system, with the methods of fsspec that are used here."""
-
-    exists, isdir = staticmethod(os.path.exists), staticmethod(os.path.isdir)
-
-    def find(self, path: str) -> list[str]:
-        return [found.as_posix() for found in Path(path).rglob("*") if found.is_file()]
-
-    def glob(self, pattern: str, *, detail: bool) -> dict[str, dict[str, str]]:
-        hits = glob(pattern, recursive=detail)  # noqa: PTH207 (Path.glob skips no hidden files)
-        return {hit: {"type": "directory" if Path(hit).is_dir() else "file"} for hit in hits}
-
-    def unstrip_protocol(self, path: str) -> str:
-        return str(Path(path))
-
-
-def _find_at(address: str, options: Options, root: Address | None) -> list[FoundFile]:
-    system, path = _open_system(address, options)
-    with _name_remote_errors(address):
-        base, files = _list_files(system, path.rstrip("/") or path, address)
-    if root is not None:
-        base = _open_system(os.fspath(root), options)[1].rstrip("/")
-    found = []
-    for file in files:
-        if not file.startswith(f"{base}/") and base:
-            raise ValueError(f"root must be a folder above {file}, got {root}; give another one.")
-        folders = PurePosixPath(file[len(base) :]).parts[:-1]
-        pairs = [part.partition("=") for part in folders if "=" in part]
-        keys = {unquote(key): unquote(cell) for key, _, cell in pairs}
-        is_given = is_address(address) and file == path
-        found.append(FoundFile(address if is_given else system.unstrip_protocol(file), keys))
-    return found
-
-
-def _list_files(system: Any, path: str, address: str) -> tuple[str, list[str]]:
-    """Return the folder below which paths have keys, and the files."""
-    if not system.exists(path) and any(mark in path for mark in "*?["):
-        plain = re.split(r"[*?\[]", path)[0].rpartition("/")[0]
-        hits = system.glob(path, detail=True)
-        shown = [hit for hit in hits if not _is_hidden(hit, plain)]
-        files = [hit for hit in shown if hits[hit]["type"] == "file"]
-        # A pattern may name folders only, such as year=*.
-        folders = [] if files else sorted(shown)
-        files += [f"{each}/{name}" for each in folders for name in _list_below(system, each)]
-        if not files:
-            raise FileNotFoundError(f"no file fits the pattern {address}; give another pattern.")
-        return plain, sorted(files, key=lambda file: PurePosixPath(file).parts)
-    if system.isdir(path):
-        below = _list_below(system, path)
-        if not below:
-            raise FileNotFoundError(
-                f"{address} holds no .parquet, .csv or .jsonl file; give another folder, or a "
-                "pattern such as 'folder/part-*'."
-            )
-        return path, [f"{path}/{name}" for name in below]
-    if not system.exists(path):
-        raise FileNotFoundError(f"there is no file or folder {address}; give another address.")
-    return path.rpartition("/")[0], [path]
-
-
-def _list_below(system: Any, folder: str) -> list[str]:
-    """Return the files of a folder with a known suffix, sorted by path, without hidden ones."""
-    below = [found[len(folder) + 1 :] for found in system.find(folder)]
-    for name in below:
-        lake = next((lake for sign, lake in _LAKES.items() if re.match(sign, name)), None)
-        if lake is not None:
-            raise ValueError(
-                f"{folder} is a table of {lake}, whose log says which of its files count; list "
-                f"them with a reader of {lake}, and give the list with root=."
-            )
-    files = [name for name in below if _split_suffixes(name)[0] in SUFFIXES]
-    shown = [name for name in files if not _is_hidden(f"{folder}/{name}", folder)]
-    return sorted(shown, key=lambda name: PurePosixPath(name).parts)
-
-
-def _is_hidden(file: str, folder: str) -> bool:
-    """Tell whether a part of the path begins with a dot or, as in Spark, an underscore."""
-    parts = PurePosixPath(file[len(folder) :].lstrip("/")).parts
-    return any(part[0] == "." or (part[0] == "_" and "=" not in part) for part in parts)
 
 
 def examine_files(
@@ -401,7 +228,8 @@ def read_batches(
 
 
 def _examine_parquet(address: str, options: Options) -> ExaminedFile:
-    with open_bytes(address, options) as file, _open_parquet(file, address) as parquet:
+    path = to_path(address, "address", options)
+    with path.open("rb") as file, _open_parquet(file, address) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         schema = parquet.schema_arrow
@@ -419,7 +247,7 @@ def _read_parquet(
         # Arrow reads local files itself, without holding the GIL.
         source: Any = file.address
         if is_address(file.address):
-            source = stack.enter_context(open_bytes(file.address, options))
+            source = stack.enter_context(to_path(file.address, "address", options).open("rb"))
         parquet = stack.enter_context(_open_parquet(source, file.address, coded))
         parts = parquet.iter_batches(
             batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
@@ -473,7 +301,8 @@ def _hash_footer(file: BinaryIO) -> str:
 
 def _examine_text(address: str, text: TextFormat, options: Options) -> ExaminedFile:
     file = _find_format(address, text, options)
-    file = replace(file, digest=hash_file(address, options), stamp=_read_stamp(address, options))
+    path = to_path(address, "address", options)
+    file = replace(file, digest=hash_file(path), stamp=get_stamp(path))
     grouped: list[str] = []
     if file.kind == "jsonl":
         table = _read_json(file, None, options)
@@ -661,7 +490,7 @@ def _find_format(address: str, text: TextFormat, options: Options) -> TableFile:
     if file.kind == "csv":
         # The last line may be cut off.
         whole = sample if len(begin) < _SAMPLE else sample.rpartition("\n")[0]
-        usual = DELIMITERS[_split_suffixes(address)[0]]
+        usual = DELIMITERS[split_suffixes(address)[0]]
         delimiter = text.delimiter or _find_delimiter(whole, usual)
         header, *rows = _split_lines(whole, delimiter) or [[]]
         _check_header(header, address)
@@ -761,10 +590,10 @@ def _open_text(file: TableFile, options: Options, *, decoded: bool = True) -> It
     """Open the text of a file, decompressed, and in UTF-8."""
     import pyarrow as pa
 
-    packed = _split_suffixes(file.address)[1]
+    packed = split_suffixes(file.address)[1]
     encoding = codecs.lookup(file.text.encoding).name
     with ExitStack() as stack, _name_damage(file):
-        raw: Any = stack.enter_context(open_bytes(file.address, options))
+        raw: Any = stack.enter_context(to_path(file.address, "address", options).open("rb"))
         if packed:
             raw = stack.enter_context(_decompress(raw, packed, file.address))
         if decoded and encoding != "utf-8":
@@ -802,71 +631,4 @@ def _name_damage(file: TableFile) -> Iterator[None]:
             raise
         raise ValueError(
             f"{file.address} cannot be decompressed ({error}); unpack it, or compress it again."
-        ) from error
-
-
-# Local files, and files elsewhere through fsspec.
-
-
-@contextmanager
-def open_bytes(address: str, options: Options) -> Iterator[BinaryIO]:
-    """Open a file, here or elsewhere."""
-    with ExitStack() as stack:
-        if is_address(address):
-            system, path = _open_system(address, options)
-            with _name_remote_errors(address):
-                if not system.exists(path):
-                    raise FileNotFoundError(f"there is no file {address}; give another address.")
-                file = stack.enter_context(system.open(path, "rb"))
-        else:
-            file = stack.enter_context(Path(address).open("rb"))
-        yield file
-
-
-def hash_file(address: str, options: Options) -> str:
-    """Return the sha256 of a file."""
-    with open_bytes(address, options) as file:
-        digest = hashlib.sha256()
-        while block := file.read(_BLOCK):
-            digest.update(block)
-        return digest.hexdigest()
-
-
-def _read_stamp(address: str, options: Options) -> str:
-    """Return size and time of the last change, or what a store has in their place."""
-    if not is_address(address):
-        about = Path(address).stat()
-        return f"{about.st_size} {about.st_mtime_ns}"
-    system, path = _open_system(address, options)
-    with _name_remote_errors(address):
-        system.invalidate_cache()
-        return str(system.checksum(path))
-
-
-def _open_system(address: str, options: Options) -> tuple[Any, str]:
-    """Return the file system of an address, and the path in it."""
-    if not is_address(address):
-        # The reading process may have another working directory.
-        return _LocalFiles(), Path(address).absolute().as_posix()
-    return open_filesystem(address, options)
-
-
-@contextmanager
-def _name_remote_errors(address: str) -> Iterator[None]:
-    """Raise an error of a store, such as missing credentials, with the address."""
-    try:
-        yield
-    except (ValueError, FileNotFoundError):
-        raise
-    except Exception as error:
-        if not is_address(address):
-            raise
-        name = type(error).__name__
-        reason = " ".join(str(error).split()).rstrip(".") or name
-        if isinstance(error, ConnectionError | TimeoutError) or re.search("Connect|Timeout", name):
-            raise ConnectionError(
-                f"{address} cannot be reached ({reason}); check the network, and try again."
-            ) from error
-        raise PermissionError(
-            f"{address} cannot be read ({reason}); check the address and your credentials."
         ) from error

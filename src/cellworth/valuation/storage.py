@@ -24,6 +24,7 @@ from cellworth.data.blocks import Axis, Blocks
 from cellworth.data.io import (
     AnyPath,
     get_size,
+    hash_file,
     read_manifest,
     to_path,
     write_atomically,
@@ -297,15 +298,6 @@ def write_groups(
         n_bytes = Path(file.name).stat().st_size
         entry |= {"file": f"values-{number:05d}-{digest[:12]}.parquet"}
     return {**entry, "sha256": digest, "n_bytes": n_bytes, "first_row": int(first_row)}
-
-
-def hash_file(path: AnyPath) -> str:
-    """Return the SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(2**22):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def name_columns(part: str, columns: Sequence[int]) -> list[str]:

@@ -1,0 +1,174 @@
+"""Find the files of a table: in a folder, by a pattern or a list, here or in a store."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from glob import glob
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote
+
+from cellworth.data.io import AnyPath, Options, RemotePath, to_path
+
+Address = str | os.PathLike[str]
+Kind = Literal["parquet", "csv", "jsonl"]
+DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+SUFFIXES: dict[str, Kind] = {
+    **dict.fromkeys((".parquet", ".parq", ".pq"), "parquet"),
+    **dict.fromkeys(DELIMITERS, "csv"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
+}
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst", ".zip")
+# What tells tables with a log of their own, by a file below their folder.
+_LAKES = {
+    r"_delta_log/": "Delta Lake",
+    r"metadata/[^/]*\.metadata\.json$": "Iceberg",
+    r"\.hoodie/": "Hudi",
+}
+
+
+class FoundFile(NamedTuple):
+    """A file that was found, with the columns in its path, such as ``year=2024``."""
+
+    address: str
+    keys: dict[str, str]
+
+
+def find_files(
+    address: Address | Sequence[Address], options: Options, root: Address | None = None
+) -> list[FoundFile]:
+    """Return all files of a table, in order; they must be of one kind."""
+    listed = [os.fspath(each) for each in _list_addresses(address)]
+    found = [file for each in listed for file in _find_at(each, options, root)]
+    if not found:
+        raise ValueError("address must name at least one file or folder, got none.")
+    addresses = [file.address for file in found]
+    if len(set(addresses)) < len(addresses):
+        twice = next(one for one in addresses if addresses.count(one) > 1)
+        raise ValueError(f"{twice} is listed twice; give every file once.")
+    by_kind = {find_kind(one): one for one in reversed(addresses)}
+    if len(by_kind) > 1:
+        one, other, *_ = reversed(by_kind.values())
+        raise ValueError(
+            f"all files must be of one kind, got {one} and {other}; give a pattern that fits one "
+            f"kind, such as '*{''.join(split_suffixes(one))}'."
+        )
+    for file in found:
+        if file.keys.keys() != found[0].keys.keys():
+            both = [one.keys.keys() for one in (file, found[0])]
+            key = min(both[0] ^ both[1])
+            has, lacks = (file, found[0]) if key in both[0] else (found[0], file)
+            raise ValueError(
+                f"all paths must have the same keys, got {key}= in {has.address}, but not in "
+                f"{lacks.address}; move the file, or give other files."
+            )
+    return found
+
+
+def find_kind(address: str) -> Kind:
+    """Return the kind of a file by its suffix; without a known one it is Parquet."""
+    return SUFFIXES.get(split_suffixes(address)[0], "parquet")
+
+
+def split_suffixes(address: str) -> tuple[str, str]:
+    """Return the suffix of the kind of a file, and that of its compression, if any."""
+    path = PurePosixPath(address.lower())
+    packed = path.suffix if path.suffix in COMPRESSIONS else ""
+    return PurePosixPath(path.stem if packed else path.name).suffix, packed
+
+
+def names_many(address: str, options: Options) -> bool:
+    """Tell whether an address is a folder or a pattern, and not one file."""
+    path = to_path(address, "address", options)
+    return path.is_dir() or (any(mark in str(path) for mark in "*?[") and not path.exists())
+
+
+def _list_addresses(address: Any) -> list[Address]:
+    if isinstance(address, str | os.PathLike):
+        return [address]
+    # Iterating over a table would yield its columns.
+    if isinstance(address, Mapping) or hasattr(address, "columns"):
+        listed: list[Any] = [None]
+    else:
+        listed = list(address) if isinstance(address, Iterable) else [address]
+    for each in listed:
+        if not isinstance(each, str | os.PathLike):
+            raise TypeError(
+                "address must be the path of a file or folder, or a flat list of such paths, got "
+                f"{type(address).__name__}."
+            )
+    return listed
+
+
+def _find_at(address: str, options: Options, root: Address | None) -> list[FoundFile]:
+    # The reading process may have another working directory.
+    path = to_path(address, "address", options).absolute()
+    base, files = _list_files(path, address)
+    if root is not None:
+        base = to_path(root, "root", options).absolute().as_posix()
+    found = []
+    for file in files:
+        if not file.startswith(f"{base}/") and base:
+            raise ValueError(f"root must be a folder above {file}, got {root}; give another one.")
+        folders = PurePosixPath(file[len(base) :]).parts[:-1]
+        pairs = [part.partition("=") for part in folders if "=" in part]
+        found.append(FoundFile(file, {unquote(key): unquote(cell) for key, _, cell in pairs}))
+    return found
+
+
+def _list_files(path: AnyPath, address: str) -> tuple[str, list[str]]:
+    """Return the folder below which paths have keys, and the files."""
+    pattern = path.as_posix()
+    if path.is_dir():
+        below = _list_below(path)
+        if not below:
+            raise FileNotFoundError(
+                f"{address} holds no .parquet, .csv or .jsonl file; give another folder, or a "
+                "pattern such as 'folder/part-*'."
+            )
+        return pattern, below
+    if path.exists():
+        return pattern.rpartition("/")[0], [pattern]
+    if not any(mark in pattern for mark in "*?["):
+        raise FileNotFoundError(f"there is no file or folder {address}; give another address.")
+    plain = re.split(r"[*?\[]", pattern)[0].rpartition("/")[0]
+    if isinstance(path, RemotePath):
+        hits: Sequence[tuple[AnyPath, bool]] = path.glob()
+    else:
+        matches = [Path(hit) for hit in glob(pattern, recursive=True)]  # noqa: PTH207 (hidden files)
+        hits = [(hit, hit.is_file()) for hit in matches]
+    shown = [(hit, is_file) for hit, is_file in hits if not _is_hidden(hit.as_posix(), plain)]
+    files = [hit.as_posix() for hit, is_file in shown if is_file]
+    # A pattern may name folders only, such as year=*.
+    files = files or [file for hit, _ in shown for file in _list_below(hit)]
+    if not files:
+        raise FileNotFoundError(f"no file fits the pattern {address}; give another pattern.")
+    return plain, sorted(files, key=lambda file: PurePosixPath(file).parts)
+
+
+def _list_below(folder: AnyPath) -> list[str]:
+    """Return the files below a folder with a known suffix, sorted by path, without hidden ones."""
+    base = folder.as_posix()
+    if isinstance(folder, RemotePath):
+        found = folder.find()
+    else:
+        found = [path.as_posix() for path in folder.rglob("*") if path.is_file()]
+    for file in found:
+        signs = [sign for sign in _LAKES if re.match(sign, file[len(base) + 1 :])]
+        if signs:
+            lake = _LAKES[signs[0]]
+            raise ValueError(
+                f"{base} is a table of {lake}, whose log says which of its files count; list "
+                f"them with a reader of {lake}, and give the list with root=."
+            )
+    known = [file for file in found if split_suffixes(file)[0] in SUFFIXES]
+    shown = [file for file in known if not _is_hidden(file, base)]
+    return sorted(shown, key=lambda file: PurePosixPath(file).parts)
+
+
+def _is_hidden(file: str, folder: str) -> bool:
+    """Tell whether a part of the path begins with a dot or, as in Spark, an underscore."""
+    parts = PurePosixPath(file[len(folder) :].lstrip("/")).parts
+    return any(part[0] == "." or (part[0] == "_" and "=" not in part) for part in parts)
