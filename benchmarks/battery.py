@@ -81,12 +81,11 @@ SEMIVALUES = {
 }
 # Settings of our cases that are arguments of fit.
 OF_FIT = ("cv", "column_types", "value_labels")
-RUNTIME = ("executor", "checkpoint", "cache", "progress", "on_round")
+RUNTIME = ("executor", "checkpoint", "progress", "on_round")
 # Choices that are words.
 BY_VALUE, FROM_NEIGHBORS = "value", "neighbors"
 bins = cw.BinnedRanks
 max_tasks, max_utilities = cw.MaxTasks, cw.MaxUtilities
-memory_checkpoint = cw.MemoryCheckpoint
 score_cells = cw.anomaly_scores
 
 
@@ -697,14 +696,6 @@ for work_name, work in WORK.items():
 @in_folder("runs/monte carlo/whole")
 def _(folder: Path) -> Any:
     return arrays_of(monte_carlo(stop=max_tasks(9)))
-
-
-@in_folder("runs/monte carlo/resumed")
-def _(folder: Path) -> Any:
-    checkpoint = memory_checkpoint()
-    for n_tasks in (4, 9):
-        valuation = monte_carlo(stop=max_tasks(n_tasks), checkpoint=checkpoint)
-    return arrays_of(valuation)
 
 
 @in_folder("runs/monte carlo/resumed from a folder")

@@ -13,21 +13,20 @@ from sklearn.datasets import load_wine
 from sklearn.naive_bayes import GaussianNB
 
 from cellworth import ModelValuer, Runtime
-from cellworth.runtime import MaxUtilities, MemoryCache, Serial
+from cellworth.runtime import MaxUtilities, Serial
 from cellworth.sampling import Banzhaf, Shapley
 
 X, y = load_wine(return_X_y=True)
 data = {"X": X[::2], "y": y[::2], "X_val": X[1::2], "y_val": y[1::2]}
 data |= {"row_groups": np.arange(89) % 5, "column_groups": np.arange(13) % 4}
-# All runs share the fits that they have in common.
-shared = Runtime(cache=MemoryCache(), executor=Serial(), progress=False)
+runtime = Runtime(executor=Serial(), progress=False)
 semivalues = {"Shapley": Shapley(), "Banzhaf": Banzhaf()}
 
 # %%
 # Exact values of 20 blocks from all 512 coalitions. Only Shapley values add up.
 
 exact = {
-    name: ModelValuer(GaussianNB(), semivalue=semivalue, runtime=shared, estimator="exact")
+    name: ModelValuer(GaussianNB(), semivalue=semivalue, runtime=runtime, estimator="exact")
     .fit(**data)
     .valuation_
     for name, semivalue in semivalues.items()
@@ -49,7 +48,7 @@ for ax, (name, semivalue) in zip(panels, semivalues.items(), strict=True):
     runs = [
         ModelValuer(
             GaussianNB(), semivalue=semivalue, stop=MaxUtilities(200), random_state=seed,
-            runtime=shared,
+            runtime=runtime,
         ).fit(**data).valuation_.values.ravel()
         for seed in range(5)
     ]  # fmt: skip

@@ -14,13 +14,13 @@ from sklearn.datasets import load_wine
 from sklearn.naive_bayes import GaussianNB
 
 from cellworth import ModelValuer, Runtime, plots
-from cellworth.runtime import MaxTasks, MemoryCache, Serial
+from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import PlainPermutations
 
 X, y = load_wine(return_X_y=True)
 data = {"X": X[::2], "y": y[::2], "X_val": X[1::2], "y_val": y[1::2]}
 data |= {"row_groups": np.arange(89) % 6, "column_groups": np.arange(13) % 5}
-shared = Runtime(cache=MemoryCache(), executor=Serial(), progress=False)
+quiet = Runtime(executor=Serial(), progress=False)
 
 # %%
 # A run reports its progress after every round, here twelve tasks.
@@ -30,20 +30,19 @@ valuer = ModelValuer(
     GaussianNB(),
     stop=MaxTasks(160),
     random_state=0,
-    runtime=replace(shared, on_round=history.append),
+    runtime=replace(quiet, on_round=history.append),
 )
 valuation = valuer.fit(**data).valuation_
 print(valuation)
 plots.convergence(history)
 
 # %%
-# The same number of tasks with the random orders of the 2D-Shapley paper. The cache already has
-# most of the fits.
+# The same number of tasks with the random orders of the 2D-Shapley paper.
 
 paper = []
-valuer.set_params(
-    estimator=PlainPermutations(), runtime=replace(shared, on_round=paper.append)
-).fit(**data)
+valuer.set_params(estimator=PlainPermutations(), runtime=replace(quiet, on_round=paper.append)).fit(
+    **data
+)
 figure, axes = pyplot.subplots(1, 2, figsize=(9.0, 3.8), sharey=True, layout="constrained")
 for ax, rounds, title in zip(axes, (history, paper), ("antithetic", "plain"), strict=True):
     plots.convergence(rounds, ax=ax)
@@ -52,7 +51,7 @@ for ax, rounds, title in zip(axes, (history, paper), ("antithetic", "plain"), st
 # %%
 # Compare both estimates with the exact values, from the same cache.
 
-exact = ModelValuer(GaussianNB(), runtime=shared, estimator="exact").fit(**data).valuation_
+exact = ModelValuer(GaussianNB(), runtime=quiet, estimator="exact").fit(**data).valuation_
 for name, estimate in (("antithetic", valuation), ("plain", valuer.valuation_)):
     off = np.sqrt(np.mean((estimate.values - exact.values) ** 2))
     print(f"{name:10} permutations: RMSE {off:.4f}")

@@ -11,6 +11,7 @@ An interval is the value +- 1.96 times both errors together. Tasks have five val
 here, so that a run can stop after any of them; real tasks take about a quarter of a second.
 """
 
+import tempfile
 import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from sklearn.model_selection import check_cv
 
 from cellworth import KNNValuer, Owners, Runtime
 from cellworth.knn import tasks as questions
-from cellworth.runtime import MaxTasks, MemoryCheckpoint, Serial
+from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import ExhaustiveSampler, PermutationSampler
 from cellworth.sampling.moments import WIDTH_95, combine_errors
 from experiments.frame import Tables, log
@@ -129,11 +130,12 @@ def runs(setting, rng, table, val):
     X, y = table
     given = {"owners": owners_of(X), **val}
     seed = int(rng.integers(2**31)) if setting.sampled else None
-    valuer = setting.valuer(MemoryCheckpoint(), random_state=seed)
-    n_tasks = -(-setting.n_val // QUERIES_PER_TASK)
-    for n_done in sorted(rng.integers(1, n_tasks, N_STOPS).tolist()):
-        yield valuer.set_params(stop=MaxTasks(n_done)).fit(X, y, **given).valuation_
-    yield valuer.set_params(stop=None).fit(X, y, **given).valuation_
+    with tempfile.TemporaryDirectory() as folder:
+        valuer = setting.valuer(folder, random_state=seed)
+        n_tasks = -(-setting.n_val // QUERIES_PER_TASK)
+        for n_done in sorted(rng.integers(1, n_tasks, N_STOPS).tolist()):
+            yield valuer.set_params(stop=MaxTasks(n_done)).fit(X, y, **given).valuation_
+        yield valuer.set_params(stop=None).fit(X, y, **given).valuation_
 
 
 def measure_coverage(setting, n_repetitions, seed):

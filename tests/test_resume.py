@@ -21,7 +21,6 @@ from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.runtime import (
     MaxTasks,
     MaxUtilities,
-    MemoryCheckpoint,
     Processes,
     Ray,
     Serial,
@@ -147,8 +146,8 @@ def test_the_order_in_which_tasks_finish_leaves_no_trace(table_game):
     assert_same_bits(uneven, value_game(table_game, **run))
 
 
-def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game):
-    checkpoint = MemoryCheckpoint()
+def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game, tmp_path):
+    checkpoint = tmp_path / "run"
     for budget in (1, 2, 15, 16, 17, 40, 63):
         part = value_game(
             table_game,
@@ -162,7 +161,7 @@ def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game):
     assert_same_bits(part, whole)
 
 
-def test_a_resumed_run_pays_only_for_new_tasks(table_game):
+def test_a_resumed_run_pays_only_for_new_tasks(table_game, tmp_path):
     calls = []
 
     class Spy(TableGame):
@@ -171,7 +170,7 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game):
             return super().value(rows, columns)
 
     # Calls in other processes, which a run on a busy machine may choose, would not be seen.
-    runtime = Runtime(Serial(), checkpoint=MemoryCheckpoint())
+    runtime = Runtime(Serial(), checkpoint=tmp_path / "run")
     run = {"shape": (4, 3), "random_state": 5, "runtime": runtime}
     value_game(Spy(table_game.table), stop=MaxTasks(20), **run)
     calls.clear()
@@ -190,11 +189,11 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game):
     [{"random_state": 6}, {"shape": (3, 4), "game": TableGame(np.zeros((8, 16)))}],
     ids=["other seed", "other game"],
 )
-def test_a_journal_refuses_another_run(table_game, change):
+def test_a_journal_refuses_another_run(table_game, change, tmp_path):
     run = {"game": table_game, "shape": (4, 3), "stop": MaxTasks(2), "random_state": 5}
-    checkpoint = MemoryCheckpoint()
+    checkpoint = tmp_path / "run"
     value_game(**run, runtime=Runtime(checkpoint=checkpoint))
-    with pytest.raises(ValueError, match="the checkpoint holds another run"):
+    with pytest.raises(ValueError, match="holds another run"):
         value_game(**(run | change), runtime=Runtime(checkpoint=checkpoint))
 
 
@@ -210,10 +209,10 @@ class BrokenOff(TableGame):
         return super().value(rows, columns)
 
 
-def test_an_interrupted_run_keeps_its_finished_tasks(table_game):
+def test_an_interrupted_run_keeps_its_finished_tasks(table_game, tmp_path):
     BrokenOff.left = 90
     game = BrokenOff(table_game.table)
-    checkpoint = MemoryCheckpoint()
+    checkpoint = tmp_path / "run"
     run = {"shape": (4, 3), "stop": MaxTasks(30), "random_state": 5}
     with pytest.warns(UserWarning, match="status is 'interrupted'"):
         partial = value_game(game, **run, runtime=Runtime(checkpoint=checkpoint))
@@ -230,10 +229,10 @@ def test_a_run_broken_off_before_its_first_task_raises(table_game):
         value_game(BrokenOff(table_game.table), (4, 3), stop=MaxTasks(5), random_state=0)
 
 
-def test_interrupted_exact_values_are_not_passed_off_as_values(table_game):
+def test_interrupted_exact_values_are_not_passed_off_as_values(table_game, tmp_path):
     BrokenOff.left = 4 + 100
     game = BrokenOff(table_game.table)
-    checkpoint = MemoryCheckpoint()
+    checkpoint = tmp_path / "run"
     with (
         pytest.warns(UserWarning, match="status is 'interrupted'"),
         pytest.raises(KeyboardInterrupt, match="all coalitions"),
@@ -255,11 +254,11 @@ class Scaled:
         return self.utility(rows, columns)
 
 
-def test_a_journal_tells_games_apart_that_look_alike():
-    checkpoint = MemoryCheckpoint()
+def test_a_journal_tells_games_apart_that_look_alike(tmp_path):
+    checkpoint = tmp_path / "run"
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=checkpoint)}
     value_game(Scaled(1.0), stop=MaxTasks(5), **run)
-    with pytest.raises(ValueError, match="the checkpoint holds another run"):
+    with pytest.raises(ValueError, match="holds another run"):
         value_game(Scaled(7.0), stop=MaxTasks(9), **run)
 
 
@@ -274,12 +273,12 @@ class Tilted:
         return chances / chances.sum()
 
 
-def test_a_journal_tells_semivalues_apart_that_look_alike(table_game):
-    checkpoint = MemoryCheckpoint()
+def test_a_journal_tells_semivalues_apart_that_look_alike(table_game, tmp_path):
+    checkpoint = tmp_path / "run"
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=checkpoint)}
     value_game(table_game, stop=MaxTasks(5), semivalue=(Tilted(0.1), None), **run)
     value_game(table_game, stop=MaxTasks(6), semivalue=(Tilted(0.1), None), **run)
-    with pytest.raises(ValueError, match="the checkpoint holds another run"):
+    with pytest.raises(ValueError, match="holds another run"):
         value_game(table_game, stop=MaxTasks(9), semivalue=(Tilted(10.0), None), **run)
 
 
@@ -298,7 +297,7 @@ class Named:
 
 
 def test_a_game_with_a_cache_can_name_its_question_and_go_on(tmp_path):
-    game, checkpoint = Named(), MemoryCheckpoint()
+    game, checkpoint = Named(), tmp_path / "run"
     run = {"shape": (4, 3), "random_state": 5, "runtime": Runtime(checkpoint=checkpoint)}
     value_game(game, stop=MaxTasks(5), **run)
     longer = value_game(game, stop=MaxTasks(9), **run)

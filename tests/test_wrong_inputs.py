@@ -20,9 +20,6 @@ from cellworth.runtime import (
     MaxSeconds,
     MaxTasks,
     MaxUtilities,
-    MemoryCache,
-    MemoryCheckpoint,
-    StableRanking,
     TargetStandardError,
     Threads,
 )
@@ -391,14 +388,6 @@ MISTAKES = {
         lambda: monte_carlo(estimator=AntitheticPermutations(), semivalue=(Banzhaf(), None)),
         ["AntitheticPermutations estimates Shapley values, got Banzhaf()", "GaussianProcess()"],
     ),
-    "a path for a cache": (
-        lambda: monte_carlo(runtime=Runtime(cache="fits.sqlite")),
-        ["cache must be", "got 'fits.sqlite'", "FileCache(path)"],
-    ),
-    "a cache's class": (
-        lambda: fit_with(runtime=Runtime(cache=MemoryCache)),
-        ["cache must be", "got <class", "MemoryCache()"],
-    ),
     "no utilities": (lambda: MaxUtilities(0), ["MaxUtilities must be at least 1 utility", "got 0"]),
     "half a utility": (lambda: MaxUtilities(0.5), ["integer number of utilities", "got 0.5"]),
     "no repeats": (lambda: fit_with(n_repeats=0), ["n_repeats must be", "at least 1", "got 0"]),
@@ -464,11 +453,6 @@ MISTAKES = {
         lambda: TargetStandardError(0),
         ["TargetStandardError must be", "above 0", "got 0"],
     ),
-    "an impossible correlation": (
-        lambda: StableRanking(1.0),
-        ["StableRanking must be", "below 1", "got 1.0"],
-    ),
-    "a correlation in words": (lambda: StableRanking("high"), ["'high'", "such as 0.95"]),
     "no threads": (lambda: Threads(0), ["n_workers of Threads must be an integer", "got 0"]),
     "a number for an executor": (
         lambda: monte_carlo(runtime=Runtime(executor=2)),
@@ -483,12 +467,12 @@ MISTAKES = {
         ["on_round must be", "got 3", "a Progress"],
     ),
     "a checkpoint without a seed": (
-        lambda: monte_carlo(runtime=Runtime(checkpoint=MemoryCheckpoint())),
+        lambda: monte_carlo(runtime=Runtime(checkpoint="run")),
         ["random_state", "same tasks"],
     ),
     "a checkpoint with a random state": (
         lambda: monte_carlo(
-            runtime=Runtime(checkpoint=MemoryCheckpoint()),
+            runtime=Runtime(checkpoint="run"),
             random_state=np.random.RandomState(0),
         ),
         ["integer", "same tasks"],
@@ -682,7 +666,7 @@ MISTAKES = {
         ["stop must be a rule", "MaxTasks(200)", "got 100"],
     ),
     "a checkpoint of cells without a seed": (
-        lambda: value_flattened(runtime=Runtime(checkpoint=MemoryCheckpoint())),
+        lambda: value_flattened(runtime=Runtime(checkpoint="run")),
         ["random_state", "same tasks"],
     ),
     "trees with a validation set": (

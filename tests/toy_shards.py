@@ -98,7 +98,7 @@ class Toy:
     def summarize(self, reports, measures):
         largest = None
         if measures is not None:
-            largest = BlockErrors(10, max(each["largest"] for each in measures), 0.0, 0.0)
+            largest = BlockErrors(10, max(each["largest"] for each in measures), 0.0)
         return ShardSummary(Tally(new=len(reports)), largest)
 
     def write(self, rows, state, shard, folder):

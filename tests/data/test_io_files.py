@@ -28,7 +28,7 @@ from cellworth.data import datasets
 from cellworth.data.io import is_address, local_path, to_path, write_atomically
 from cellworth.games import TableGame
 from cellworth.payouts import Agreement, split_revenue, verify_bundle
-from cellworth.runtime import DirectoryCheckpoint, FileCache
+from cellworth.runtime import DirectoryCheckpoint
 
 
 def names(folder):
@@ -250,7 +250,6 @@ def merged_in_shards(here, address):
 LOCAL = {
     "Agreement.from_toml": lambda at, here: Agreement.from_toml(at),
     "Agreement.save": lambda at, here: agreement().save(at),
-    "FileCache": lambda at, here: FileCache(at),
     "Owners.from_toml": lambda at, here: Owners.from_toml(at, X),
     "Payout.save": lambda at, here: split_revenue(valued(), owners(), amount="1.00").save(at),
     "verify": lambda at, here: verify_bundle(at),

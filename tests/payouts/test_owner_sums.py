@@ -8,7 +8,7 @@ from cellworth import KNNValuer, Owners, Runtime, load
 from cellworth.payouts import Policy, split_revenue
 from cellworth.payouts.allocation import simulate_quotas
 from cellworth.payouts.policy import find_parties
-from cellworth.runtime import MemoryCheckpoint, Processes, Serial
+from cellworth.runtime import Processes, Serial
 from cellworth.sampling import PermutationSampler
 from cellworth.sampling.moments import append_pairs, draw_errors, widening
 from fit_settings import split_settings
@@ -64,11 +64,11 @@ def test_the_validation_error_of_an_owner_is_that_of_a_mean_over_queries():
 
 
 @pytest.mark.slow
-def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
+def test_sums_are_the_same_bits_on_processes_and_after_a_resume(tmp_path):
     settings = {"sampler": PermutationSampler(2), "random_state": 0}
     once = fitted(**settings, n_passes=3, runtime=Runtime(executor=Serial())).owners()
     elsewhere = fitted(**settings, n_passes=3, runtime=Runtime(executor=Processes(2))).owners()
-    checkpoint = MemoryCheckpoint()
+    checkpoint = tmp_path / "run"
     fitted(**settings, n_passes=1, runtime=Runtime(checkpoint=checkpoint))
     resumed = fitted(**settings, n_passes=3, runtime=Runtime(checkpoint=checkpoint)).owners()
     for other in (elsewhere, resumed):
@@ -76,8 +76,8 @@ def test_sums_are_the_same_bits_on_processes_and_after_a_resume():
         assert np.array_equal(other.sampling_se, once.sampling_se)
 
 
-def test_a_checkpoint_with_other_owners_is_another_run():
-    checkpoint = MemoryCheckpoint()
+def test_a_checkpoint_with_other_owners_is_another_run(tmp_path):
+    checkpoint = tmp_path / "run"
     fitted(
         sampler=PermutationSampler(2),
         n_passes=1,

@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, ModelValuer, Owners, Runtime, load
 from cellworth.payouts import Agreement, Policy, split_revenue, verify_bundle
-from cellworth.runtime import FileCache, MaxTasks, MemoryCache
+from cellworth.runtime import MaxTasks
 from cellworth.sampling import PermutationSampler
 from forging import rehashed
 
@@ -48,9 +48,7 @@ def paid(owners=OWNERS):
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     folder = tmp_path_factory.mktemp("payout") / "bundle"
-    cache = MemoryCache()
-    cache.add("game", {b"01": 0.5})
-    digest = paid().save(folder, utilities=cache)
+    digest = paid().save(folder)
     return folder, digest
 
 
@@ -383,42 +381,26 @@ def test_a_valuer_with_other_settings_is_named(bundle, settings, where):
     assert where in verify_bundle(bundle[0], data=DATA, valuer=valuer).difference
 
 
-def small_model_bundle(folder, cache):
+def small_model_bundle(folder):
     table, labels = DATA["X"][::6], DATA["y"][::6]
     owners = Owners(table).assign("ann", columns=NAMES[:2]).assign("bob", columns=NAMES[2:])
     data = DATA | {"X": table, "y": labels}
     valuer = ModelValuer(
         DecisionTreeClassifier(max_depth=2, random_state=0),
-        stop=MaxTasks(2), random_state=0, runtime=Runtime(cache=cache),
+        stop=MaxTasks(2), random_state=0,
     )  # fmt: skip
     valuation = valuer.fit(**data).valuation_
     split_revenue(
         valuation, owners, amount="10.00", policy=Policy(gate="off", negative="floor")
-    ).save(folder, utilities=cache)
+    ).save(folder)
     return data, valuer
 
 
 @pytest.mark.slow
-def test_the_log_of_utilities_is_computed_anew(tmp_path):
-    cache = FileCache(tmp_path / "cache.sqlite")
-    data, valuer = small_model_bundle(tmp_path / "a", cache)
+def test_a_replay_takes_nothing_from_a_checkpoint(tmp_path):
+    data, valuer = small_model_bundle(tmp_path / "a")
+    valuer = valuer.set_params(runtime=Runtime(checkpoint=tmp_path / "nowhere"))
     assert verify_bundle(tmp_path / "a", data=data, valuer=valuer).checked[-1] == "values"
-    file = tmp_path / "a" / "utilities.parquet"
-    log = pq.read_table(file).to_pydict()
-    log["utility"][0] += 0.01
-    pq.write_table(pa.table(log), file)
-    rehashed(tmp_path / "a")
-    assert "a utility is" in verify_bundle(tmp_path / "a", data=data, valuer=valuer).difference
-
-
-@pytest.mark.slow
-def test_a_replay_takes_nothing_from_a_cache(tmp_path):
-    data, valuer = small_model_bundle(tmp_path / "a", MemoryCache())
-    poisoned = MemoryCache()
-    for game, coalition, _ in valuer.runtime.cache.entries():
-        poisoned.add(game, {coalition: 99.0})
-    valuer = valuer.set_params(runtime=Runtime(cache=poisoned, checkpoint=tmp_path / "nowhere"))
-    assert verify_bundle(tmp_path / "a", data=data, valuer=valuer)
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -544,9 +526,6 @@ def test_wrong_arguments_get_one_sentence(bundle, copy, tmp_path):
         verify_bundle(bundle[0], data=DATA, valuer=KNNValuer)
     with pytest.raises(FileExistsError, match="folder must be new or empty"):
         paid().save(copy)
-    with pytest.raises(TypeError, match=r"utilities must be the FileCache .*, got 'log'"):
-        paid().save(tmp_path / "new", utilities="log")
-    assert not (tmp_path / "new").exists()
 
 
 def test_a_saved_bundle_can_be_read_with_ordinary_tools(bundle):

@@ -25,8 +25,6 @@ from cellworth.sampling import Banzhaf, LeverageSampler, PermutationSampler, Pla
 from cellworth.valuation import provenance
 from fit_settings import split_settings
 
-CACHE = "utilities.sqlite"
-
 RNG = np.random.default_rng(0)
 X = pd.DataFrame(RNG.normal(size=(40, 4)), columns=["a", "b", "c", "d"]).round(2)
 X["d"] = np.arange(40) % 3
@@ -279,9 +277,8 @@ def test_a_torn_checkpoint_is_refused_in_one_sentence_and_left_as_it_is(halfway,
         halfway.fit()
     sentence = the_sentence(error)
     assert all(word in sentence for word in words), sentence
-    after = {name: held for name, held in halfway.content.items() if not name.startswith(CACHE)}
-    assert after.items() <= harmed.items()
-    assert "trace" not in after
+    assert halfway.content.items() <= harmed.items()
+    assert "trace" not in halfway.content
     # What the sentence advises helps.
     if "delete it" in sentence:
         halfway.state.unlink()
@@ -400,8 +397,7 @@ def assert_another_run(halfway, **settings):
     sentence = the_sentence(error)
     assert "but here it is" in sentence
     assert "give a new checkpoint, or the data, settings, versions and random_state" in sentence
-    after = {name: held for name, held in halfway.content.items() if not name.startswith(CACHE)}
-    assert after.items() <= before.items()
+    assert halfway.content.items() <= before.items()
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -537,38 +533,3 @@ def test_a_folder_of_other_files_can_hold_a_checkpoint(tmp_path, kind):
     (tmp_path / "notes.txt").write_text("mine")
     RUNS[kind][0](tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-
-
-# Damage to the cache beside a run: only one whose pending answers were lost ever looks at it.
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", [truncate, lambda path: path.write_text("no database" * 999)])
-def test_a_damaged_cache_beside_the_run_is_done_without(tmp_path, damage, caplog):
-    reference = bits(monte_carlo(tmp_path).valuation_)
-    (tmp_path / "state.npz").unlink()
-    path = tmp_path / CACHE
-    damage(path)
-    assert bits(monte_carlo(tmp_path).valuation_) == reference
-    assert f"continuing without a cache: {path}" in caplog.text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_changed_bytes_in_the_cache_are_told_or_harmless(tmp_path, seed):
-    reference = bits(monte_carlo(tmp_path).valuation_)
-    # As if the process had been killed before it wrote any answer down, but for the cache.
-    (tmp_path / "state.npz").unlink()
-    path = tmp_path / CACHE
-    content = bytearray(path.read_bytes())
-    for position in np.random.default_rng(seed).integers(len(content), size=20):
-        content[position] ^= 0x08
-    path.write_bytes(content)
-    try:
-        valuation = monte_carlo(tmp_path).valuation_
-    except (ValueError, OSError) as error:
-        sentence = str(error)
-    else:
-        assert bits(valuation) == reference
-        return
-    assert str(path) in sentence
-    assert sentence.endswith(".")
-    assert "\n" not in sentence

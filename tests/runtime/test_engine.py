@@ -10,15 +10,15 @@ import pytest
 
 from cellworth.data.io import pack
 from cellworth.runtime import (
+    DirectoryCheckpoint,
     MaxSeconds,
     MaxTasks,
-    MemoryCheckpoint,
-    RunState,
     Serial,
     TargetStandardError,
     Threads,
     engine,
 )
+from cellworth.runtime.checkpoint import RunState
 from cellworth.runtime.engine import TaskPlanner, run
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally, append_margins
@@ -91,22 +91,24 @@ def test_a_stopped_run_starts_no_further_task(executor):
 
 
 @pytest.mark.parametrize(("n_tasks", "entries"), [(19, [8, 16, 19]), (16, [8, 16])])
-def test_the_checkpoint_is_written_after_every_round_and_at_the_end(n_tasks, entries, monkeypatch):
+def test_the_checkpoint_is_written_after_every_round_and_at_the_end(
+    n_tasks, entries, monkeypatch, tmp_path
+):
     # However long a write takes: that they keep to a share of the time is another matter.
     monkeypatch.setattr(engine, "_SHARE_OF_TIME", math.inf)
     written = []
 
-    class RecordingCheckpoint(MemoryCheckpoint):
+    class RecordingCheckpoint(DirectoryCheckpoint):
         def write_state(self, state):
             super().write_state(state)
             written.append(state.tasks)
 
-    start(MaxTasks(n_tasks), checkpoint=RecordingCheckpoint())
+    start(MaxTasks(n_tasks), checkpoint=RecordingCheckpoint(tmp_path / "run"))
     assert written == entries
 
 
-def test_a_resumed_run_starts_at_the_first_missing_task():
-    checkpoint = MemoryCheckpoint()
+def test_a_resumed_run_starts_at_the_first_missing_task(tmp_path):
+    checkpoint = DirectoryCheckpoint(tmp_path / "run")
     start(MaxTasks(11), checkpoint=checkpoint)
     begun = []
 
@@ -120,9 +122,9 @@ def test_a_resumed_run_starts_at_the_first_missing_task():
 
 
 @pytest.mark.parametrize("cut", [1, 8, 11, 12, 23])
-def test_a_run_in_parts_stops_at_the_task_at_which_a_run_in_one_stops(cut):
+def test_a_run_in_parts_stops_at_the_task_at_which_a_run_in_one_stops(cut, tmp_path):
     whole = start(TargetStandardError(0.2))
-    checkpoint = MemoryCheckpoint()
+    checkpoint = DirectoryCheckpoint(tmp_path / "run")
     start(MaxTasks(cut), checkpoint=checkpoint)
     assert start(TargetStandardError(0.2), checkpoint=checkpoint).tasks == whole.tasks > 23
 
@@ -137,33 +139,34 @@ def test_a_task_beyond_the_stop_may_fail(executor):
     assert start(TargetStandardError(0.2), fails_later, executor).tasks == whole.tasks
 
 
-def test_what_was_done_before_an_error_is_not_lost():
+def test_what_was_done_before_an_error_is_not_lost(tmp_path):
     def broken_later(task):
         return noise(task) if task < 11 else 1 / 0
 
-    checkpoint = MemoryCheckpoint()
+    checkpoint = DirectoryCheckpoint(tmp_path / "run")
     with pytest.raises(ZeroDivisionError):
         start(MaxTasks(20), broken_later, checkpoint=checkpoint)
     assert checkpoint.read_state().tasks == 11
 
 
-def test_time_of_earlier_sessions_counts_in_the_outcome_only():
-    checkpoint = MemoryCheckpoint()
+def test_time_of_earlier_sessions_counts_in_the_outcome_only(tmp_path):
+    checkpoint = DirectoryCheckpoint(tmp_path / "run")
+    checkpoint.open({"name": "this run"})
     checkpoint.write_state(RunState(3, 1000.0, pack(noise(0))))
     outcome = start(MaxTasks(5) | MaxSeconds(500), checkpoint=checkpoint)
     assert outcome.tasks == 5
     assert 1000.0 < outcome.seconds < 1100.0
 
 
-def test_a_run_that_is_long_enough_already_does_nothing():
-    checkpoint = MemoryCheckpoint()
+def test_a_run_that_is_long_enough_already_does_nothing(tmp_path):
+    checkpoint = DirectoryCheckpoint(tmp_path / "run")
     start(MaxTasks(9), checkpoint=checkpoint)
     outcome = start(MaxTasks(9), lambda task: 1 / 0, checkpoint=checkpoint)
     assert outcome.tasks == 9
 
 
-def test_a_checkpoint_of_another_run_is_refused():
-    checkpoint = MemoryCheckpoint()
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    checkpoint = DirectoryCheckpoint(tmp_path / "run")
     checkpoint.open({"name": "another run"})
     with pytest.raises(ValueError, match=r"its name is 'another run', but here it is 'this run'"):
         start(MaxTasks(5), checkpoint=checkpoint)
@@ -208,8 +211,8 @@ def test_rounds_are_told_to_those_who_ask():
         seen[0].tasks = 3
 
 
-def test_an_error_of_a_listener_ends_the_run_with_what_was_done():
-    checkpoint = MemoryCheckpoint()
+def test_an_error_of_a_listener_ends_the_run_with_what_was_done(tmp_path):
+    checkpoint = DirectoryCheckpoint(tmp_path / "run")
 
     def fail(progress):
         raise ZeroDivisionError("the tracker is down")

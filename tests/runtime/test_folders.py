@@ -13,10 +13,10 @@ from cellworth.runtime import (
     DirectoryCheckpoint,
     MaxTasks,
     MaxUtilities,
-    RunState,
     Serial,
     checkpoint,
 )
+from cellworth.runtime.checkpoint import RunState
 from cellworth.runtime.engine import TaskPlanner, run
 from cellworth.sampling import Moments, PermutationSampler
 from cellworth.sampling.moments import Contribution, Tally, append_margins

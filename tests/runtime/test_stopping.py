@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from cellworth.runtime import MaxSeconds, MaxTasks, Progress, StableRanking, TargetStandardError
+from cellworth.runtime import MaxSeconds, MaxTasks, Progress, TargetStandardError
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, append_margins
 
@@ -32,9 +32,7 @@ def test_tasks_and_seconds_count_linearly():
     assert MaxSeconds(6).share_done(half) == 0.5
 
 
-@pytest.mark.parametrize(
-    "rule", [MaxTasks(3), MaxSeconds(3), TargetStandardError(1), StableRanking()], ids=repr
-)
+@pytest.mark.parametrize("rule", [MaxTasks(3), MaxSeconds(3), TargetStandardError(1)], ids=repr)
 def test_nothing_is_done_at_the_start(rule):
     assert rule.share_done(START) == 0
 
@@ -77,33 +75,11 @@ def test_a_few_lucky_tasks_do_not_end_a_run():
     same = progress([np.ones((2, 2))] * 9)
     assert same.largest_standard_error == 0
     assert TargetStandardError(0.1).share_done(same) < 1
-    assert StableRanking().share_done(same) < 1
     enough = progress([np.ones((2, 2))] * 10)
     assert TargetStandardError(0.1).share_done(enough) >= 1
-    assert StableRanking().share_done(enough) >= 1
 
 
 def test_an_unvisited_block_is_never_good_enough():
     state = progress([[[1.0, np.nan]]] * 50)
     assert state.largest_standard_error == math.inf
     assert TargetStandardError(10).share_done(state) == 0
-    assert StableRanking().share_done(state) == 0
-
-
-def test_pure_noise_has_no_stable_ranking_however_long_the_run():
-    rng = np.random.default_rng(1)
-    state = progress([rng.normal(size=(5, 5)) for _ in range(2000)])
-    assert StableRanking(0.8).share_done(state) < 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_tasks", [20, 80, 320])
-def test_the_promised_correlation_is_that_of_a_second_run(n_tasks):
-    spread = 12.0
-    runs = [noisy(n_tasks, spread, seed).moments.values[:-1, :-1].ravel() for seed in range(60)]
-    found = np.mean([np.corrcoef(runs[k], runs[k + 1])[0, 1] for k in range(0, 60, 2)])
-    promised = []
-    for seed in range(60):
-        share = StableRanking(0.5).share_done(noisy(n_tasks, spread, seed))
-        promised.append(1 - 0.5 / share)
-    assert np.mean(promised) == pytest.approx(found, abs=0.12)

@@ -13,7 +13,7 @@ from cellworth.data import Blocks
 from cellworth.games.flattened import FlattenedGame
 from cellworth.games.game import utilities
 from cellworth.games.model import ModelGame
-from cellworth.runtime import MaxTasks, MemoryCheckpoint, TargetStandardError
+from cellworth.runtime import MaxTasks, TargetStandardError
 from cellworth.valuers import FlattenedValuer
 from cellworth.valuers.baselines import Arrivals, BlockOrder
 
@@ -75,8 +75,8 @@ def test_a_stopping_rule_ends_the_run():
     assert valuation.counts.max() < 500
 
 
-def test_a_journal_continues_the_run():
-    journal = MemoryCheckpoint()
+def test_a_journal_continues_the_run(tmp_path):
+    journal = tmp_path / "run"
     valuer(MaxTasks(5), runtime=Runtime(checkpoint=journal)).fit(**DATA)
     resumed = valuer(MaxTasks(9), runtime=Runtime(checkpoint=journal)).fit(**DATA)
     np.testing.assert_array_equal(resumed.values_, valuer(MaxTasks(9)).fit(**DATA).values_)

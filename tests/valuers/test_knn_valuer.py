@@ -27,7 +27,6 @@ from cellworth.knn.knn_game import KNNScoring
 from cellworth.knn.tasks import WeightedQueries, order_fairly
 from cellworth.runtime import (
     MaxTasks,
-    MemoryCheckpoint,
     Processes,
     Progress,
     Serial,
@@ -361,11 +360,11 @@ def test_processes_give_the_same_bits_too():
     assert here.moments.mean.tobytes() == there.moments.mean.tobytes()
 
 
-def test_a_run_in_parts_gives_the_same_bits(monkeypatch):
+def test_a_run_in_parts_gives_the_same_bits(monkeypatch, tmp_path):
     cut_small(monkeypatch)
     valuer = KNNValuer(sampler=LeverageSampler(24), n_passes=3, random_state=0)
     whole = fit(valuer, larger_problem())
-    journal = MemoryCheckpoint()
+    journal = tmp_path / "run"
     n_tasks = whole.provenance.sessions[0].tasks
     for stop in (n_tasks // 3, n_tasks // 2, n_tasks - 1, n_tasks):
         part = fit(
@@ -487,13 +486,15 @@ def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [3, None])
-def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(n_classes, monkeypatch):
+def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(
+    n_classes, monkeypatch, tmp_path
+):
     cut_small(monkeypatch)
     X, y, X_val, y_val = larger_problem()
     if n_classes is None:
         y, y_val = np.arange(60) * 0.37 % 1, np.arange(40) * 0.21 % 1
     owners = Owners(X).assign("ann", columns=["c0", "c1"]).assign("bob", columns="c2")
-    journal = MemoryCheckpoint()
+    journal = tmp_path / "run"
     valuer = KNNValuer(sampler=ExhaustiveSampler(), runtime=Runtime(checkpoint=journal))
     for n_tasks in (2, 7, 20):
         # The second and third go on where the one before ended.
@@ -798,7 +799,7 @@ def squares(a, b):
     return (a - b) ** 2
 
 
-def test_a_journal_tells_apart_how_columns_are_understood():
+def test_a_journal_tells_apart_how_columns_are_understood(tmp_path):
     rng = np.random.default_rng(0)
     X, y = pd.DataFrame({"a": rng.integers(0, 2, 40), "b": rng.normal(size=40)}), np.arange(40) % 2
     base = KNNValuer(sampler=PermutationSampler(1), n_passes=1, random_state=0)
@@ -808,7 +809,7 @@ def test_a_journal_tells_apart_how_columns_are_understood():
         valuer = clone(base).set_params(runtime=Runtime(checkpoint=checkpoint), **of_valuer)
         valuer.fit(X, y, cv=2, **of_fit)
 
-    for one, other in (
+    pairs = (
         ({"column_types": {"b": lambda p, q: abs(p - q)}}, {"column_types": {"b": squares}}),
         (
             {"column_types": {"b": lambda p, q: abs(p - q)}},
@@ -817,14 +818,14 @@ def test_a_journal_tells_apart_how_columns_are_understood():
         ({"scale": "std"}, {"scale": "robust"}),
         ({"ranking": BinnedRanks(5)}, {"ranking": None}),
         ({"value_labels": True}, {"value_labels": False}),
-    ):
-        journal = MemoryCheckpoint()
-        run(journal, **one)
-        with pytest.raises(ValueError, match="the checkpoint holds another run"):
-            run(journal, **other)
-    journal = MemoryCheckpoint()
+    )
+    for number, (one, other) in enumerate(pairs):
+        run(tmp_path / str(number), **one)
+        with pytest.raises(ValueError, match="holds another run"):
+            run(tmp_path / str(number), **other)
+    journal = tmp_path / "run"
     run(journal)
-    with pytest.raises(ValueError, match="the checkpoint holds another run"):
+    with pytest.raises(ValueError, match="holds another run"):
         run(journal, X.astype({"a": bool}))
 
 

@@ -15,7 +15,6 @@ from cellworth.runtime import (
     MaxSeconds,
     MaxTasks,
     MaxUtilities,
-    MemoryCheckpoint,
     Processes,
     Serial,
     TargetPrecision,
@@ -105,7 +104,7 @@ IMPOSSIBLE = {
         "estimates Shapley values",
     ),
     "a checkpoint without a seed": (
-        {"runtime": Runtime(checkpoint=MemoryCheckpoint())},
+        {"runtime": Runtime(checkpoint="run")},
         "random_state must be an integer",
     ),
 }
@@ -211,12 +210,12 @@ def test_leave_one_out_prints_no_total_that_it_does_not_reach():
     assert "errors      none from sampling;" in text
 
 
-def test_a_run_that_is_broken_off_keeps_the_rows_it_has_left_out_and_goes_on():
+def test_a_run_that_is_broken_off_keeps_the_rows_it_has_left_out_and_goes_on(tmp_path):
     def leave_one_out(game):
         return value_game(game, semivalue=LeaveOneOut(), runtime=Runtime(checkpoint=journal))
 
     table, journal = np.random.default_rng(0).normal(size=(16, 8)), None
-    truth, journal = leave_one_out(TableGame(table)).values, MemoryCheckpoint()
+    truth, journal = leave_one_out(TableGame(table)).values, tmp_path / "run"
     game = BrokenOff(table)
     corners, task = 4, 3 + 1
     BrokenOff.left = corners + 3 * task + 1

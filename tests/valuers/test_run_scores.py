@@ -26,7 +26,7 @@ from cellworth import (
 )
 from cellworth.games import TableGame
 from cellworth.knn import BinnedRanks, KNNGame
-from cellworth.runtime import MaxTasks, MemoryCheckpoint, Threads
+from cellworth.runtime import MaxTasks, Threads
 from cellworth.sampling import LeverageSampler, PermutationSampler
 from cellworth.valuers import FlattenedValuer
 
@@ -135,10 +135,10 @@ def test_an_interrupted_run_tells_of_the_rows_that_it_was_judged_on(monkeypatch)
     assert whole.scores.scored_on == "40 validation rows"
 
 
-def test_any_number_of_workers_and_a_resumed_run_tell_the_same_bits(monkeypatch):
+def test_any_number_of_workers_and_a_resumed_run_tell_the_same_bits(monkeypatch, tmp_path):
     small_tasks(monkeypatch)
     settings = {"sampler": PermutationSampler(1), "n_passes": 2, "random_state": 0}
-    given, journal = problem(n_classes=3), MemoryCheckpoint()
+    given, journal = problem(n_classes=3), tmp_path / "run"
     whole = fitted(given, **settings)
     assert fitted(given, runtime=Runtime(executor=Threads(3)), **settings).scores == whole.scores
     with pytest.warns(UserWarning, match="interrupted"):

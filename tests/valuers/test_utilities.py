@@ -9,8 +9,6 @@ from cellworth.runtime import (
     MaxSeconds,
     MaxTasks,
     MaxUtilities,
-    MemoryCache,
-    MemoryCheckpoint,
     Processes,
     Serial,
     TargetStandardError,
@@ -66,19 +64,10 @@ def test_what_a_budget_buys_does_not_depend_on_workers(executor):
     assert shared.provenance.tally == alone.provenance.tally
 
 
-def test_what_a_budget_buys_does_not_depend_on_a_cache():
-    cache = MemoryCache()
-    value_game(GAME, stop=MaxTasks(3), random_state=7, runtime=Runtime(cache=cache))
-    alone, helped = run(600), run(600, runtime=Runtime(cache=cache))
-    np.testing.assert_array_equal(helped.values, alone.values)
-    assert helped.provenance.tally.new == alone.provenance.tally.new
-    assert helped.provenance.tally.reused > alone.provenance.tally.reused
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
-def test_a_run_in_parts_ends_where_a_run_in_one_would(estimator):
-    journal = MemoryCheckpoint()
+def test_a_run_in_parts_ends_where_a_run_in_one_would(estimator, tmp_path):
+    journal = tmp_path / "run"
     for budget in (120, 250, 400):
         parts = run(budget, estimator, runtime=Runtime(checkpoint=journal))
     whole = run(400, estimator)
@@ -171,8 +160,8 @@ def test_an_interrupted_run_keeps_the_estimates_of_its_first_tasks():
     assert seen.sampling_se.min() > 0
 
 
-def test_a_checkpoint_that_was_begun_with_less_goes_on_with_its_tasks():
-    journal = MemoryCheckpoint()
+def test_a_checkpoint_that_was_begun_with_less_goes_on_with_its_tasks(tmp_path):
+    journal = tmp_path / "run"
     short = run(90, game=SMALL, runtime=Runtime(checkpoint=journal))
     longer = run(200, game=SMALL, runtime=Runtime(checkpoint=journal))
     assert longer.status == "estimated"
@@ -209,16 +198,17 @@ def test_a_deadline_is_met_within_about_one_utility(executor):
 
 
 @pytest.mark.slow
-def test_what_was_computed_before_a_deadline_is_kept():
-    cache, game = MemoryCache(), Slow(GAME.table)
-    with pytest.warns(UserWarning, match="the budget ended"):
-        value_game(game, stop=MaxSeconds(0.5), random_state=0, runtime=Runtime(cache=cache))
-    kept = len(cache)
-    assert kept > 10
+def test_what_was_computed_before_a_deadline_is_kept(tmp_path):
+    game, runtime = Slow(GAME.table), Runtime(Serial(), tmp_path)
     Slow.asked = 0
-    again = value_game(game, stop=MaxTasks(1), random_state=0, runtime=Runtime(cache=cache))
-    assert Slow.asked == 4 + again.provenance.tally.utilities - again.provenance.tally.reused - 4
-    assert Slow.asked <= 2 * 9 * 7 - kept + 8
+    with pytest.warns(UserWarning, match="the budget ended"):
+        value_game(game, stop=MaxSeconds(0.5), random_state=0, runtime=runtime)
+    n_kept, Slow.asked = Slow.asked - 4, 0
+    assert n_kept > 6
+    value_game(game, stop=MaxTasks(1), random_state=0, runtime=runtime)
+    alone, Slow.asked = Slow.asked, 0
+    value_game(game, stop=MaxTasks(1), random_state=0, runtime=Runtime(Serial()))
+    assert alone == Slow.asked - n_kept
 
 
 def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_late():

@@ -11,7 +11,7 @@ from sklearn.naive_bayes import GaussianNB
 from cellworth import ModelValuer, Owners, Runtime, value_game
 from cellworth.games import ModelGame, TableGame
 from cellworth.payouts import Policy, split_revenue
-from cellworth.runtime import FileCache, MaxTasks, MaxUtilities, MemoryCache, Processes, Serial
+from cellworth.runtime import MaxTasks, MaxUtilities, Processes, Serial
 from cellworth.sampling import (
     AntitheticPermutations,
     Banzhaf,
@@ -307,14 +307,7 @@ def test_validation_errors_are_the_same_bits_however_a_run_is_made(tmp_path):
     whole = run(runtime=Runtime(executor=Serial())).validation
     run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()), stop=MaxTasks(13))
     resumed = run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()))
-    cache = FileCache(tmp_path / "utilities.sqlite")
-    ModelValuer(
-        GaussianNB(), runtime=Runtime(executor=Serial(), cache=cache), estimator="exact"
-    ).fit(**DATA)
-    cached = run(runtime=Runtime(executor=Serial(), cache=cache))
-    assert cached.provenance.tally.reused > whole.size
-    for other in (resumed, cached):
-        np.testing.assert_array_equal(other.validation, whole)
+    np.testing.assert_array_equal(resumed.validation, whole)
 
 
 @pytest.mark.slow
@@ -322,19 +315,6 @@ def test_validation_errors_are_the_same_bits_in_processes():
     np.testing.assert_array_equal(
         run(runtime=Runtime(executor=Processes(2))).validation,
         run(runtime=Runtime(executor=Serial())).validation,
-    )
-
-
-def test_a_cache_that_keeps_floats_alone_is_asked_in_vain():
-    class Floats(MemoryCache):
-        def find(self, game, coalitions):
-            return {c: float(found) for c, found in super().find(game, coalitions).items()}
-
-    cache = Floats()
-    run(runtime=Runtime(executor=Serial(), cache=cache))
-    again = run(runtime=Runtime(executor=Serial(), cache=cache))
-    np.testing.assert_array_equal(
-        again.validation, run(runtime=Runtime(executor=Serial())).validation
     )
 
 

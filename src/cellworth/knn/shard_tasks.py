@@ -291,14 +291,10 @@ class KNNShardAlgorithm:
         if "values" not in state:
             return {"count": 0}
         passes, means = self._passes(state), state["values"][:-1]
-        center = float(means.mean())
         squares = (passes.variance / passes.n_passes**2)[:-1]
         return {
             "count": passes.n_parts + 1,
             "n": means.size,
-            "mean": center,
-            # Line by line, because a shard's values take most of the memory.
-            "deviations": sum(float(np.sum((line - center) ** 2)) for line in means),
             "largest": math.sqrt(float(squares.max())),
             "squares": float(squares.sum()),
             "validation": passes.mean_square_validation_se(means.shape) * means.size,
@@ -313,15 +309,10 @@ class KNNShardAlgorithm:
         if not measures or not measures[0]["count"]:
             return ShardSummary(tally, None)
         count, n_cells = measures[0]["count"], sum(each["n"] for each in measures)
-        center = sum(each["n"] * each["mean"] for each in measures) / n_cells
-        deviations = sum(
-            each["deviations"] + each["n"] * (each["mean"] - center) ** 2 for each in measures
-        )
         errors = BlockErrors(
             count,
             max(each["largest"] for each in measures) * float(widening(count)),
             sum(each["squares"] for each in measures) / n_cells,
-            deviations / n_cells,
             sum(each["validation"] for each in measures) / n_cells,
         )
         return ShardSummary(tally, errors)

@@ -38,7 +38,6 @@ _HOLDINGS = "holdings.json"
 _ROWS = "holdings.parquet"
 PAYOUT = "payout.json"
 AGREEMENT = "agreement.toml"
-UTILITIES = "utilities.parquet"
 # What every owner may see, with the root of the tree over all owners' parts.
 PUBLIC = "public.json"
 _SALT_BYTES = 32
@@ -60,10 +59,8 @@ def write_bundle(
     labels: Mapping[str, int],
     payout: Mapping[str, Any],
     agreement: str | None,
-    utilities: Any,
 ) -> str:
     """Write a payout, its valuation, holdings and agreement; return the digest."""
-    log = None if utilities is None else _list_utilities(utilities)
     path = local_path(folder, "folder")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"folder must be new or empty, got {path}; give another one.")
@@ -78,8 +75,6 @@ def write_bundle(
     _write(path / PUBLIC, encode_json(public))
     if agreement is not None:
         _write(path / AGREEMENT, agreement.encode())
-    if log is not None:
-        _write(path / UTILITIES, _encode_parquet(log))
     _write(path / MANIFEST, make_manifest(hash_files(path)))
     return compute_digest(path)
 
@@ -360,18 +355,6 @@ def _check_holdings(holdings: Holdings, labels: Any, valuation: Valuation) -> No
 
 def _are_below(codes: Codes, most: int) -> bool:
     return bool(codes.size and codes.min() >= 0 and codes.max() < most)
-
-
-def _list_utilities(utilities: Any) -> dict[str, Any]:
-    """Return utilities by coalition, in the order of the cache."""
-    if not callable(getattr(utilities, "entries", None)):
-        raise TypeError(
-            "utilities must be the FileCache or MemoryCache of the valuer, got "
-            f"{shorten(repr(utilities))}."
-        )
-    entries = list(utilities.entries())
-    names = ("game", "coalition", "utility")
-    return {name: [entry[position] for entry in entries] for position, name in enumerate(names)}
 
 
 def _encode_parquet(columns: Mapping[str, Any]) -> bytes:

@@ -70,7 +70,6 @@ from cellworth.payouts.policy import (
     join_names,
     parse_money,
 )
-from cellworth.runtime.cache import FileCache
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation, format_score, name_of_score
@@ -429,7 +428,6 @@ class Payout:
         self,
         folder: str | os.PathLike[str],
         *,
-        utilities: FileCache | None = None,
         time: datetime | None = None,
     ) -> str:
         """Write a bundle that ``verify_bundle`` can replay, and return its digest.
@@ -438,8 +436,6 @@ class Payout:
         ----------
         folder : path
             Must be new or empty.
-        utilities : FileCache, default=None
-            Utilities of a model valuation, saved with the bundle.
         time : datetime with time zone, default=None
             Time of the bundle, which must not precede its agreement or the bundle before; None
             means now.
@@ -456,7 +452,6 @@ class Payout:
             labels=self.ownership.share_of_labels(),
             payout=self._to_plain(_check_time(time)),
             agreement=self.agreement,
-            utilities=utilities,
         )
 
     def _to_plain(self, time: datetime) -> dict[str, Any]:

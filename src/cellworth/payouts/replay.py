@@ -29,7 +29,6 @@ from cellworth.payouts.bundle import (
     MANIFEST,
     PAYOUT,
     PUBLIC,
-    UTILITIES,
     VALUATION,
     DifferenceError,
     check_equal,
@@ -49,11 +48,9 @@ from cellworth.payouts.copies import count_copies, share_copies
 from cellworth.payouts.fraud_checks import LEAKED, NOT_CHECKED, TOO_GOOD, check_owners
 from cellworth.payouts.owner_players import read_players, restore_players
 from cellworth.payouts.policy import Policy, add_label_owner, check_carried, parse_money, shorten
-from cellworth.runtime.cache import MemoryCache
 from cellworth.runtime.executors import Runtime
 from cellworth.valuation import load
 from cellworth.valuation.sharded_valuation import ShardedValuation
-from cellworth.valuation.storage import read_parquet
 from cellworth.valuation.valuation import Valuation
 
 # Another processor may sum in another order.
@@ -258,12 +255,9 @@ def _iter_steps(
             _compare_findings(owners, valuation, data.get("X_val"), saved["findings"])
     yield "data"
     if valuer is not None:
-        again, utilities = _recompute(valuer, data, owners, valuation)
+        again = _recompute(valuer, data, owners, valuation)
         _compare_values(valuation, again)
         _compare_errors(valuation, again, holdings)
-        with _ReportDamage("the utilities"):
-            if (path / UTILITIES).exists():
-                _compare_utilities(path / UTILITIES, utilities)
         yield "values"
 
 
@@ -475,17 +469,18 @@ def _compare_agreed_owners(
 
 def _recompute(
     valuer: Any, data: Mapping[str, Any], owners: Owners, valuation: Valuation
-) -> tuple[Valuation, MemoryCache]:
-    """Recompute all values without a cache or a checkpoint."""
+) -> Valuation:
+    """Recompute all values without a checkpoint."""
     from sklearn.base import clone
 
-    fresh, utilities = clone(valuer), MemoryCache()
+    fresh = clone(valuer)
     if hasattr(fresh, "runtime"):
         runtime = fresh.runtime or Runtime()
-        runtime = replace(runtime, cache=utilities, checkpoint=None)
+        runtime = replace(runtime, checkpoint=None)
         fresh.set_params(runtime=runtime)
     more = {} if valuation.owned is None else {"owners": owners}
-    return fresh.fit(**data, **more).valuation_, utilities
+    valuation_again: Valuation = fresh.fit(**data, **more).valuation_
+    return valuation_again
 
 
 def _get_settings(valuation: Valuation) -> dict[str, Any]:
@@ -551,17 +546,3 @@ def _compare_error_arrays(now: Floats | None, then: Floats | None, what: str) ->
         check_equal(now is None, then is None, f"whether {what} are unknown")
     elif not np.allclose(now, then, rtol=_CLOSE_ERROR, atol=1e-12, equal_nan=True):
         check_equal(now.tolist(), then.tolist(), what)
-
-
-def _compare_utilities(file: Path, utilities: MemoryCache) -> None:
-    """Check that each recomputed utility is in the log."""
-    log = read_parquet(file).to_pydict()
-    lines = zip(log["game"], log["coalition"], strict=True)
-    logged = dict(zip(lines, log["utility"], strict=True))
-    # The log may hold more: other runs may have used the same cache.
-    for game, coalition, utility in utilities.entries():
-        then = logged.get((game, coalition))
-        if then is None or not math.isclose(utility, then, rel_tol=_CLOSE, abs_tol=1e-12):
-            raise DifferenceError(
-                f"a utility is {utility!r} when it is recomputed, but {then!r} in the log."
-            )

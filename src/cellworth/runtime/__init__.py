@@ -1,4 +1,4 @@
-"""Where and how a run is executed: executors, stopping rules, checkpoints and caches.
+"""Where and how a run is executed: executors, stopping rules and checkpoints.
 
 Nothing here knows any game or any table.
 
@@ -13,13 +13,7 @@ Examples
 array([[3.]])
 """
 
-from cellworth.runtime.cache import Cache, FileCache, MemoryCache
-from cellworth.runtime.checkpoint import (
-    Checkpoint,
-    DirectoryCheckpoint,
-    MemoryCheckpoint,
-    RunState,
-)
+from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.executors import Executor, Processes, Runtime, Serial, Threads
 from cellworth.runtime.forecast import Forecast
@@ -29,7 +23,6 @@ from cellworth.runtime.stopping import (
     MaxTasks,
     MaxUtilities,
     Progress,
-    StableRanking,
     StoppingRule,
     TargetPrecision,
     TargetStandardError,
@@ -37,26 +30,19 @@ from cellworth.runtime.stopping import (
 from cellworth.runtime.workers import LostWorkersError
 
 __all__ = [
-    "Cache",
-    "Checkpoint",
     "Dask",
     "DirectoryCheckpoint",
     "Executor",
-    "FileCache",
     "Forecast",
     "LostWorkersError",
     "MaxSeconds",
     "MaxTasks",
     "MaxUtilities",
-    "MemoryCache",
-    "MemoryCheckpoint",
     "Processes",
     "Progress",
     "Ray",
-    "RunState",
     "Runtime",
     "Serial",
-    "StableRanking",
     "StoppingRule",
     "TargetPrecision",
     "TargetStandardError",

@@ -1,4 +1,4 @@
-"""Checkpoint: stores a run in memory, in a folder or in an object store, to be resumed later."""
+"""Checkpoints: a run in a folder or in an object store, to be resumed later."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -76,18 +76,6 @@ class RunState:
     content : dict
         Their contributions, folded in order.
 
-    See Also
-    --------
-    Checkpoint
-
-    Examples
-    --------
-    >>> from cellworth.runtime import MemoryCheckpoint, RunState
-    >>> checkpoint = MemoryCheckpoint()
-    >>> checkpoint.open({"seed": 0})
-    >>> checkpoint.write_state(RunState(tasks=10, seconds=2.5, content={}))
-    >>> checkpoint.read_state().tasks
-    10
     """
 
     tasks: int
@@ -95,101 +83,8 @@ class RunState:
     content: Plain
 
 
-@runtime_checkable
-class Checkpoint(Protocol):
-    """Stores one run: its latest state, and answers of tasks that the state does not contain.
-
-    See Also
-    --------
-    DirectoryCheckpoint, MemoryCheckpoint
-
-    Examples
-    --------
-    >>> from cellworth.runtime import Checkpoint, MemoryCheckpoint
-    >>> isinstance(MemoryCheckpoint(), Checkpoint)
-    True
-    """
-
-    # Whether it stores answers, or the state alone.
-    stores_answers: ClassVar[bool]
-
-    def open(self, identity: Mapping[str, Any]) -> None:
-        """Open the checkpoint for the run identified by ``identity``."""
-
-    def read_state(self) -> RunState | None:
-        """Return the latest state, or None for a new run."""
-
-    def write_state(self, state: RunState) -> None:
-        """Replace the state, and drop the answers that it contains."""
-
-    def answers(self) -> Iterable[tuple[int, Loader]]:
-        """Return task numbers with loaders of their answers."""
-
-    def write_answer(self, task: int, answer: Plain) -> Loader | None:
-        """Store an answer until a state contains it; return a loader if it left memory."""
-
-    def flush(self) -> None:
-        """Write all pending answers."""
-
-
 class AnotherRunError(ValueError):
     """A checkpoint of another run."""
-
-
-class MemoryCheckpoint:
-    """A checkpoint in memory, for one Python session.
-
-    Pass the same checkpoint to a second run with more budget: it computes only the new tasks.
-
-    See Also
-    --------
-    DirectoryCheckpoint
-
-    Examples
-    --------
-    >>> from cellworth.runtime import MaxTasks, MemoryCheckpoint
-    >>> from cellworth import Runtime, value_game
-    >>> from cellworth.games import TableGame
-    >>> game, checkpoint = TableGame([[0.0, 0.0], [0.0, 1.0]]), MemoryCheckpoint()
-    >>> run = {"random_state": 0, "runtime": Runtime(checkpoint=checkpoint)}
-    >>> short = value_game(game, (1, 1), stop=MaxTasks(16), **run)
-    >>> value_game(game, (1, 1), stop=MaxTasks(64), **run).provenance.sessions
-    (Session(seed=0, tasks=64),)
-    """
-
-    stores_answers: ClassVar[bool] = False
-
-    def __init__(self) -> None:
-        self._identity: Mapping[str, Any] | None = None
-        self._state: RunState | None = None
-
-    def open(self, identity: Mapping[str, Any]) -> None:
-        """Open the checkpoint for the run identified by ``identity``."""
-        if self._identity is not None:
-            check_same_run(self._identity, identity, "the checkpoint")
-        self._identity = identity
-
-    def read_state(self) -> RunState | None:
-        """Return the latest state, or None for a new run."""
-        return self._state
-
-    def write_state(self, state: RunState) -> None:
-        """Replace the state."""
-        self._state = state
-
-    def answers(self) -> Iterable[tuple[int, Loader]]:
-        """Return nothing: answers outside the state are not stored."""
-        return ()
-
-    def write_answer(self, task: int, answer: Plain) -> Loader | None:
-        """Do nothing."""
-
-    def flush(self) -> None:
-        """Do nothing: a state is stored at once."""
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> MemoryCheckpoint:
-        """Return itself: a cloned valuer shares it, as it would share a folder."""
-        return self
 
 
 def check_same_run(kept: Mapping[str, Any], asked: Mapping[str, Any], where: str) -> None:
@@ -318,7 +213,7 @@ class DirectoryCheckpoint:
 
     See Also
     --------
-    MemoryCheckpoint
+    cellworth.Runtime
 
     Examples
     --------
@@ -335,8 +230,6 @@ class DirectoryCheckpoint:
     >>> value_game(game, (1, 1), stop=MaxTasks(64), **run).provenance.sessions
     (Session(seed=0, tasks=64),)
     """
-
-    stores_answers: ClassVar[bool] = True
 
     def __init__(
         self, folder: str | os.PathLike[str], storage_options: Options | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from cellworth.data.io import Plain, n_bytes, pack, unpack
-from cellworth.runtime.checkpoint import Checkpoint, DirectoryCheckpoint, Loader, RunState
+from cellworth.runtime.checkpoint import DirectoryCheckpoint, Loader, RunState
 from cellworth.runtime.executors import Executor, Serial, Threads
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.stopping import (
@@ -159,7 +159,7 @@ class CheckpointWriter:
     """Read a checkpoint at the start of a session and write to it until the end."""
 
     def __init__(
-        self, checkpoint: Checkpoint | None, planner: Planner, identity: Mapping[str, Any]
+        self, checkpoint: DirectoryCheckpoint | None, planner: Planner, identity: Mapping[str, Any]
     ) -> None:
         self._checkpoint, self._planner = checkpoint, planner
         self.seconds_before: float = 0.0
@@ -177,8 +177,8 @@ class CheckpointWriter:
 
     @property
     def writes_answers(self) -> bool:
-        """Whether there is a checkpoint that stores single answers."""
-        return self._checkpoint is not None and self._checkpoint.stores_answers
+        """Whether there is a checkpoint."""
+        return self._checkpoint is not None
 
     def write_answer(self, request: Any, answer: Any) -> Any:
         """Write an answer; return it, or a LazyAnswer that reads it back."""
@@ -341,7 +341,7 @@ def run(
     stop: StoppingRule,
     executor: Executor,
     tasks_per_round: int,
-    checkpoint: Checkpoint | None = None,
+    checkpoint: DirectoryCheckpoint | None = None,
     identity: Mapping[str, Any],
     title: str = "tasks",
     show_progress: bool = False,
@@ -370,7 +370,7 @@ def run(
         describe=describe,
         errors_from=errors_from,
         where={"stop": stop, "executor": executor, "checkpoint": checkpoint},
-        file=checkpoint.folder / PROGRESS if isinstance(checkpoint, DirectoryCheckpoint) else None,
+        file=None if checkpoint is None else checkpoint.folder / PROGRESS,
         is_local=isinstance(executor, Serial | Threads),
         forecast=forecast,
     )

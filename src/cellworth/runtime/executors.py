@@ -47,8 +47,7 @@ from joblib.externals.loky.process_executor import ShutdownExecutorError
 from joblib.parallel import get_active_backend
 
 from cellworth.data.arguments import check_count, is_integer
-from cellworth.runtime.cache import Cache
-from cellworth.runtime.checkpoint import Checkpoint, DirectoryCheckpoint
+from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.stopping import Progress
 from cellworth.runtime.workers import (
@@ -411,14 +410,11 @@ class Runtime:
         ``Ray()``. None means what ``joblib.parallel_config`` says. Without such a configuration,
         KNN valuers use threads on all cores, and valuers that train models use processes if the
         run takes more than some seconds.
-    checkpoint : path or Checkpoint, default=None
+    checkpoint : path or DirectoryCheckpoint, default=None
         Folder in which the run is recorded, or the address of one in an object store, such as
         ``"s3://bucket/run1"``. The next ``fit`` resumes a run that was killed or stopped by its
         budget. For a :class:`~cellworth.ShardedTable` it is a folder that all workers share, and
         it also holds the prepared rows and the result.
-    cache : Cache, default=None
-        Utilities of earlier runs: ``MemoryCache()`` or ``FileCache(path)``. Utilities in the cache
-        are not computed again, and new ones are added. KNN and out-of-bag valuers do not use it.
     progress : bool, default=True
         Whether runs longer than two seconds show a progress bar. Without a terminal or notebook, a
         line goes to stderr every 30 seconds instead, unless a log handler gets it.
@@ -432,7 +428,6 @@ class Runtime:
     --------
     cellworth.runtime.Processes
     cellworth.runtime.DirectoryCheckpoint
-    cellworth.runtime.FileCache
 
     Examples
     --------
@@ -445,8 +440,7 @@ class Runtime:
     """
 
     executor: Executor | None = None
-    checkpoint: str | os.PathLike[str] | Checkpoint | None = None
-    cache: Cache | None = None
+    checkpoint: str | os.PathLike[str] | DirectoryCheckpoint | None = None
     progress: bool = True
     on_round: Callable[[Progress], object] | None = None
     on_start: Callable[[Forecast], object] | None = None
@@ -458,9 +452,8 @@ class Runtime:
             "executor",
             "Serial(), Threads(2), Processes(2), Dask(client) or Ray()",
         )
-        if not isinstance(self.checkpoint, str | os.PathLike):
-            _check_is_a(self.checkpoint, Checkpoint, "checkpoint", 'a folder such as "run1/"')
-        _check_is_a(self.cache, Cache, "cache", "MemoryCache() or FileCache(path)")
+        folder = (str, os.PathLike, DirectoryCheckpoint)
+        _check_is_a(self.checkpoint, folder, "checkpoint", 'a folder such as "run1/"')
         if not isinstance(self.progress, bool):
             raise TypeError(f"progress must be True or False, got {self.progress!r}.")
         for name, argument in (("on_round", "Progress"), ("on_start", "Forecast")):
@@ -473,7 +466,7 @@ class Runtime:
         if self.on_start is not None:
             self.on_start(forecast)
 
-    def open_checkpoint(self) -> Checkpoint | None:
+    def open_checkpoint(self) -> DirectoryCheckpoint | None:
         """Return the checkpoint as an object; a path stands for a DirectoryCheckpoint."""
         if isinstance(self.checkpoint, str | os.PathLike):
             return DirectoryCheckpoint(self.checkpoint)
@@ -484,8 +477,8 @@ class Runtime:
         return self
 
 
-def _check_is_a(given: Any, protocol: type, name: str, examples: str) -> None:
-    if given is not None and (isinstance(given, type) or not isinstance(given, protocol)):
+def _check_is_a(given: Any, kind: Any, name: str, examples: str) -> None:
+    if given is not None and (isinstance(given, type) or not isinstance(given, kind)):
         raise TypeError(f"{name} must be {examples}, got {given!r}.")
 
 

@@ -49,7 +49,7 @@ _reporters: list[ProgressReporter] = []
 
 @dataclass(frozen=True)
 class BlockErrors:
-    """Statistics of the values of all blocks and of their errors."""
+    """Statistics of the errors of all blocks."""
 
     # The fewest observations of a block.
     fewest: int
@@ -57,8 +57,6 @@ class BlockErrors:
     largest: float
     # Mean of the squared standard errors.
     mean_square: float
-    # Variance of the values across blocks.
-    variance: float
     # Mean of the squared validation errors; NaN if they are not known.
     validation: float = math.nan
     # Share of the finished tasks that they include.
@@ -68,7 +66,7 @@ class BlockErrors:
     def of(cls, moments: Moments, validation: float = math.nan, share: float = 1.0) -> BlockErrors:
         """Compute the statistics of moments with sums of rows and columns."""
         n_rows, n_columns = (size - 1 for size in moments.mean.shape)
-        fewest, largest, squares, seen = math.inf, 0.0, 0.0, Moments.of(np.full(1, np.nan))
+        fewest, largest, squares = math.inf, 0.0, 0.0
         # Some rows at a time: the moments of all blocks may be most of the memory.
         step = max(_CELLS_AT_ONCE // n_columns, 1)
         for start in range(0, n_rows, step):
@@ -79,15 +77,11 @@ class BlockErrors:
             # A maximum with NaN is NaN.
             largest = float(np.maximum(largest, (errors * widening(some.count)).max()))
             squares += float((errors**2).sum())
-            center = np.full(1, some.values.mean())
-            deviations = np.full(1, np.sum((some.values - center) ** 2))
-            seen = seen.merge(Moments(np.full(1, errors.size), center, deviations))
         n_blocks = n_rows * n_columns
         return cls(
             int(fewest),
             math.inf if math.isnan(largest) else largest,
             squares / n_blocks,
-            float(seen.sum_sq[0]) / n_blocks,
             validation,
             share,
         )
@@ -398,7 +392,7 @@ class TargetPrecision(StoppingRule):
 
     See Also
     --------
-    TargetStandardError, StableRanking
+    TargetStandardError
 
     Examples
     --------
@@ -420,58 +414,6 @@ class TargetPrecision(StoppingRule):
         noise = errors.mean_square * errors.share
         return _limit_by_observations(
             errors, self.share**2 * max(errors.validation, 0.0) / noise if noise else 1.0
-        )
-
-
-@dataclass(frozen=True)
-class StableRanking(StoppingRule):
-    """Stop when another run of the same length would rank the blocks almost equally.
-
-    The rule estimates the correlation between the values of this run and those of an independent
-    run: 1 minus the share of noise (mean squared standard error) in the variance across blocks. It
-    does not compare the run with its own recent past, because both share most of their tasks.
-
-    If all blocks have equal values, there is no ranking and noise keeps the rule from being met.
-    Combine it with another rule, as in ``StableRanking(0.95) | MaxTasks(5000)``.
-
-    Parameters
-    ----------
-    correlation : float, default=0.95
-        Correlation to reach, between 0 and 1.
-
-    See Also
-    --------
-    TargetPrecision, TargetStandardError
-
-    Examples
-    --------
-    >>> from cellworth import Runtime, value_game
-    >>> from cellworth.games import TableGame
-    >>> from cellworth.runtime import MaxTasks, StableRanking
-    >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
-    >>> rule = StableRanking(0.99) | MaxTasks(500)
-    >>> one, other = (value_game(game, (3, 3), stop=rule, random_state=seed) for seed in (0, 1))
-    >>> bool(np.corrcoef(one.values.ravel(), other.values.ravel())[0, 1] > 0.99)
-    True
-    """
-
-    correlation: float = 0.95
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.correlation, float) or not 0 < self.correlation < 1:
-            raise ValueError(
-                f"correlation of StableRanking must be above 0 and below 1, got "
-                f"{self.correlation!r}; give a number such as 0.95."
-            )
-
-    def share_done(self, progress: Progress) -> float:
-        """Return the share of the expected tasks; noise falls with the number of tasks."""
-        errors = progress.errors
-        if errors is None:
-            return 0.0
-        noise = errors.mean_square
-        return _limit_by_observations(
-            errors, (1.0 - self.correlation) * errors.variance / noise if noise else 1.0
         )
 
 

@@ -189,10 +189,9 @@ class Tally:
     messages : tuple of str
         The first few reasons of failure.
     new : int
-        Number of distinct utilities with rows and columns. Each takes one model fit, done in this
-        run or found in a cache.
+        Number of distinct utilities with rows and columns. Each takes one model fit.
     reused : int
-        How often a utility was known from earlier in the run or from a cache.
+        How often a utility was known from earlier in the run.
     """
 
     utilities: int = 0
@@ -545,7 +544,7 @@ class UtilityLog:
         lengths = {0 if each is None else len(each) for task in deviations for each in task}
         if 0 in lengths:
             return
-        # Runs with other budgets may have left fewer deviations in the cache that they share.
+        # A session with another budget may have kept fewer deviations.
         n_deviations = _count_pooled(min(lengths), most)
         at_once = max(_NUMBERS_AT_ONCE // sum(map(len, deviations)), 8)
         for start in range(0, n_deviations, at_once):

@@ -144,7 +144,7 @@ class FlattenedValuer(ModelValuer):
     n_jobs : int, default=None
         Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Where and how the run is executed: executor, checkpoint, cache, progress.
+        Where and how the run is executed: executor, checkpoint, progress.
     error : {"fallback", "raise"}, default="fallback"
         What happens if a fit fails: a constant predictor replaces it, or the run ends.
     n_repeats : int, default=1

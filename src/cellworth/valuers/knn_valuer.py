@@ -142,7 +142,7 @@ class KNNValuer(TableValuer):
     n_jobs : int, default=None
         Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Where and how the run is executed: executor, checkpoint, cache, progress.
+        Where and how the run is executed: executor, checkpoint, progress.
 
     Attributes
     ----------

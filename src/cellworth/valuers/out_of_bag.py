@@ -289,7 +289,7 @@ class OutOfBagValuer(TableValuer):
     n_jobs : int, default=None
         Workers of the default executor, -1 for all cores; see :class:`~cellworth.Runtime`.
     runtime : Runtime, default=None
-        Where and how the run is executed: executor, checkpoint, cache, progress.
+        Where and how the run is executed: executor, checkpoint, progress.
 
     Attributes
     ----------

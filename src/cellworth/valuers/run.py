@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -17,13 +16,11 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import describe, hash_json
+from cellworth.data.io import describe
 from cellworth.data.problem import Problem
 from cellworth.games.game import EmptyPolicy, Game, compute_detailed_utilities
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights
 from cellworth.knn.tasks import TaskSchedule
-from cellworth.runtime.cache import Cache, FileCache
-from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.engine import Outcome, Planner, Work
 from cellworth.runtime.executors import Executor, choose_process_executor, count_cores
 from cellworth.runtime.forecast import Forecast
@@ -44,7 +41,6 @@ from cellworth.sampling.passes import PassSums
 from cellworth.sampling.samplers import FiniteSampler, TaskSampler, n_utilities
 from cellworth.sampling.shrinkage import MomentsWithErrors, compute_share_errors
 from cellworth.valuation.provenance import (
-    ALGORITHM_VERSION,
     Provenance,
     Scores,
     Session,
@@ -56,7 +52,6 @@ from cellworth.valuers.settings import Settings
 from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
 
 # Utilities of a game, beside the checkpoint of a run.
-CACHE_FILE = "utilities.sqlite"
 # Memory for the deviations of all utilities; beyond it, validation rows are grouped.
 MAX_BYTES_OF_DEVIATIONS = 2**28
 _BYTES_PER_DEVIATION = 4
@@ -202,10 +197,7 @@ def value_blocks(
         "total": f"{ends.total:.9g}",
     }
     identity = run_identity(problem_spec, game, settings_of_tasks)
-    if settings.checkpoint is not None:
-        # Before a cache is created beside it.
-        settings.checkpoint.open(identity)
-    planner, work = _make_planner(game, problem_spec, method, settings, ends)
+    planner, work = _make_planner(game, method, ends)
     seconds = min(ends.seconds * _most_utilities(method), method.stop.most_seconds)
     executor = settings.runtime.executor or choose_process_executor(work, seconds, settings.n_jobs)
     outcome = settings.run(
@@ -325,30 +317,20 @@ def run_identity(
 
 
 def _make_planner(
-    game: Game, problem_spec: dict[str, Any], method: Method, settings: Settings, ends: Corners
+    game: Game, method: Method, ends: Corners
 ) -> tuple[Planner, Callable[[Any], Any]]:
     """Return the planner of a run and the task function of its workers."""
     if method.make_estimate is None:
         if method.answer is None or method.planner is None:
             raise ValueError(f"the method {method.name!r} has no estimate and no planner.")
         return method.planner, Work(method.sampler, method.answer)
-    name, known = "", ends.known
-    cache = settings.runtime.cache
-    if cache is None:
-        cache = _cache_beside(settings, problem_spec)
-    if cache is not None:
-        name = _cache_name(game, problem_spec, ends.shape)
-        _check_same_game(cache, name, known)
-        cache.add(name, {coalition: each.kept for coalition, each in known.items()})
     most_deviations = _most_deviations(_most_utilities(method))
     planner = UtilityPlanner(
         method.sampler,
         method.make_estimate(ends),
         method.stop,
-        cache=cache,
-        game=name,
         seconds=ends.seconds,
-        known=known,
+        known=ends.known,
     )
     return planner, Lookup(game, ends.shape, most_deviations)
 
@@ -388,53 +370,6 @@ def _most_deviations(n_utilities: float) -> int:
     """Return the number of deviations of each utility that fit into memory."""
     known = min(n_utilities, _UTILITIES_WITHOUT_END)
     return int(max(MAX_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * known), 1))
-
-
-def _cache_beside(settings: Settings, problem_spec: dict[str, Any]) -> Cache | None:
-    """Return a cache in the folder of the checkpoint, for other runs of the same game."""
-    # Some games cannot be identified.
-    if (
-        not isinstance(settings.checkpoint, DirectoryCheckpoint)
-        or not isinstance(settings.checkpoint.folder, Path)
-        or problem_spec.get("content", "") is None
-    ):
-        return None
-    cache = FileCache(settings.checkpoint.folder / CACHE_FILE)
-    try:
-        cache.find("", [])
-    except (OSError, ValueError) as error:
-        # Some shared folders cannot lock a database, and it may be damaged. The run does not need
-        # it.
-        _log.warning("continuing without a cache: %s", error, extra={"event": "no_cache"})
-        return None
-    return cache
-
-
-def _check_same_game(cache: Cache, name: str, known: dict[bytes, Known]) -> None:
-    """Compare new utilities with those in the cache: games with equal settings may differ."""
-    for coalition, stored in cache.find(name, known).items():
-        fresh = known[coalition].utility
-        if not math.isclose(stored, fresh, rel_tol=1e-9, abs_tol=1e-12):
-            raise ValueError(
-                f"the cache holds {stored:.9g} for a utility that is now {fresh:.9g}: the model or "
-                "the scoring is random, or has changed in a way that its parameters do not show; "
-                "use a new cache, or set the model's random_state."
-            )
-
-
-def _cache_name(game: Game, problem_spec: dict[str, Any], shape: tuple[int, int]) -> str:
-    """Return the hash of everything that the utilities of a game depend on, code included."""
-    # Utilities do not depend on semivalues.
-    weighing = ("row_semivalue", "column_semivalue")
-    game_spec = {name: problem_spec[name] for name in problem_spec if name not in weighing}
-    if game_spec.get("content", "") is None:
-        raise ValueError(
-            f"a {type(game).__name__} cannot be distinguished from others of its type, so no cache "
-            "can keep its utilities; give it a method problem_spec() -> dict that returns "
-            "everything they depend on."
-        )
-    code = [code_sha256(part) for part in _parts(game)]
-    return hash_json(game_spec, list(shape), _types(game), code, ALGORITHM_VERSION)
 
 
 def _parts(game: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from cellworth.data.arguments import RandomState, check_random_state, is_integer
 from cellworth.data.io import content_hash, describe
 from cellworth.games.game import Game
-from cellworth.runtime.checkpoint import Checkpoint
+from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.engine import Outcome, Planner, run
 from cellworth.runtime.executors import Executor, Runtime, check_runtime
 from cellworth.runtime.forecast import Forecast
@@ -29,7 +29,7 @@ class Settings:
     column_semivalue: Semivalue
     n_jobs: int | None
     runtime: Runtime
-    checkpoint: Checkpoint | None
+    checkpoint: DirectoryCheckpoint | None
 
     @classmethod
     def of(cls, semivalue: Any = None, *, n_jobs: Any = None, runtime: Any = None) -> Settings:

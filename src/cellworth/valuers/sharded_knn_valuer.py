@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -719,10 +718,6 @@ def _check_folder(checkpoint: Any) -> AnyPath | None:
         return None
     if isinstance(checkpoint, DirectoryCheckpoint):
         checkpoint = checkpoint.folder
-    if not isinstance(checkpoint, str | os.PathLike):
-        raise TypeError(
-            f"checkpoint must be the path of a folder for a sharded table, got {checkpoint!r}."
-        )
     # Workers elsewhere may have another working directory.
     folder = to_path(checkpoint, "checkpoint").absolute()
     if folder.is_file():

@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Mask
 from cellworth.data.io import Plain, add_prefix, pack, remove_prefix, unpack
 from cellworth.games.game import FailedUtility, Game, compute_utility
-from cellworth.runtime.cache import Cache
 from cellworth.runtime.checkpoint import Loader
 from cellworth.runtime.engine import Ready
 from cellworth.runtime.stopping import LOOKUPS_PER_UTILITY, StoppingRule
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.moments import (
-    DetailedUtility,
     Deviations,
     Estimate,
     Tally,
@@ -45,16 +43,9 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, utility: float) -> Known:
-        """Convert a utility of a game or a cache."""
+        """Convert a utility of a game."""
         message = utility.message if isinstance(utility, FailedUtility) else None
         return cls(float(utility), message, getattr(utility, "deviations", None))
-
-    @property
-    def kept(self) -> float:
-        """The utility as a cache stores it."""
-        if self.deviations is None:
-            return self.utility
-        return DetailedUtility(self.utility, self.deviations)
 
 
 # Utilities in the order of the request; fewer if the deadline came first.
@@ -108,10 +99,9 @@ class UtilityPlanner:
 
     A utility is not requested again while another task waits for it: tasks are folded in order, so
     that the answer is there when it is needed. Which utilities a run uses, and so where its budget
-    ends, does not depend on a cache or on the number of workers. The limits of ``stop`` on
-    utilities and seconds hold within a task. The cache stores utilities under ``game``, the hash of
-    the game. A utility takes about ``seconds``. ``known`` are the utilities of full and empty
-    coalitions.
+    ends, does not depend on the number of workers. The limits of ``stop`` on utilities and seconds
+    hold within a task. A utility takes about ``seconds``. ``known`` are the utilities of full and
+    empty coalitions.
     """
 
     keeps_deadlines: ClassVar[bool] = True
@@ -122,8 +112,6 @@ class UtilityPlanner:
         estimate: Estimate,
         stop: StoppingRule,
         *,
-        cache: Cache | None = None,
-        game: str = "",
         seconds: float = 0.0,
         known: Mapping[bytes, Known],
     ) -> None:
@@ -131,10 +119,7 @@ class UtilityPlanner:
         self._estimate = estimate
         self._most_utilities = stop.most_utilities
         self._deadline = time.time() + stop.most_seconds
-        self._cache, self._game = cache, game
         self._known = dict(known)
-        # A cache may hold utilities of this game without their deviations.
-        self._detailed = all(each.deviations is not None for each in known.values())
         self._met = set(self._known)
         self._kept: dict[bytes, Known] = {}
         self._open: dict[int, _OpenTask] = {}
@@ -182,10 +167,6 @@ class UtilityPlanner:
         open_task = self._open[request.task]
         found = dict(zip(request.coalitions, answer, strict=False))
         self._known |= found
-        if self._cache is not None and found:
-            # The next run tries failed utilities again: the model may have been fixed.
-            sound = {c: known.kept for c, known in found.items() if known.message is None}
-            self._cache.add(self._game, sound)
         # Tasks are folded in order: after an incomplete one, none can be.
         self._came_short |= len(found) < len(request.coalitions)
         self._ended |= self._came_short
@@ -253,7 +234,10 @@ class UtilityPlanner:
         task = self._sampler(number)
         pairs = list(task)
         coalitions = _coalitions(pairs)
-        missing = self._missing(coalitions)
+        # Neither known nor requested.
+        missing = [
+            c for c in dict.fromkeys(coalitions) if c not in self._known and c not in self._met
+        ]
         tally = self._count_utilities(pairs, coalitions, n_missing=len(missing))
         self._tally = self._tally.merge(tally)
         spent = max(self._tally.new, self._tally.utilities / LOOKUPS_PER_UTILITY)
@@ -265,20 +249,6 @@ class UtilityPlanner:
         }
         self._known |= kept
         return task, coalitions, tally, [c for c in missing if c not in kept]
-
-    def _missing(self, coalitions: list[bytes]) -> list[bytes]:
-        """Return the coalitions that are neither known nor requested."""
-        distinct = dict.fromkeys(coalitions)
-        fresh = [c for c in distinct if c not in self._known and c not in self._met]
-        if self._cache is None or not fresh:
-            return fresh
-        # Utilities that this run computed before it was interrupted do not count as reused.
-        stored = self._cache.find(self._game, [c for c in fresh if c not in self._kept])
-        found = {coalition: Known.of(utility) for coalition, utility in stored.items()}
-        if self._detailed:
-            found = {c: known for c, known in found.items() if known.deviations is not None}
-        self._known |= found
-        return [coalition for coalition in fresh if coalition not in found]
 
     def _count_utilities(self, pairs: Pairs, coalitions: list[bytes], n_missing: int) -> Tally:
         new = {
@@ -323,7 +293,7 @@ def _stack(deviations: list[Deviations | None]) -> Deviations:
     known = [each for each in deviations if each is not None]
     if len(known) < len(deviations) or not known:
         return np.zeros((len(deviations), 0), dtype=np.float32)
-    # A cache may hold more of them than this run keeps.
+    # The corners have more of them than other utilities of a large run.
     least = min(map(len, known))
     return np.array([pool_deviations(each, least) for each in known])
 
