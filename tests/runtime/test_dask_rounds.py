@@ -186,7 +186,7 @@ def started(request):
         ("processes", "accumulate"),
         pytest.param("processes", "count", marks=pytest.mark.nightly),
         pytest.param("ray", "count", marks=pytest.mark.nightly),
-        ("ray", "accumulate"),
+        pytest.param("ray", "accumulate", marks=pytest.mark.nightly),
     ],
 )
 def test_killed_workers_leave_no_trace(executor, doing, started, truth, tmp_path):

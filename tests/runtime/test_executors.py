@@ -66,7 +66,7 @@ class TestDask(ExecutorConformance):
         return Dask(self.client)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("ray_cluster")
 class TestRay(ExecutorConformance):
     def executor(self):

@@ -64,7 +64,8 @@ class Watched(Toy):
     [
         *product([Serial()], [1, 7]),
         *product([Threads(2)], [4, 16]),
-        *product([Processes(2), Ray()], [7]),
+        (Processes(2), 7),
+        pytest.param(Ray(), 7, marks=pytest.mark.nightly),
     ],
     ids=str,
 )
