@@ -222,7 +222,7 @@ def test_another_name_is_rejected(capsys):
     assert "detection\n" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_authors_sort_is_a_sort():
     numbers = np.random.default_rng(0).integers(0, 9, 200).astype(float)
     order = paper_outliers.introsort(numbers)
@@ -259,7 +259,7 @@ def test_estimators_of_the_race_are_exact_for_a_sum_of_blocks(name):
     assert len(game.seen) <= 90
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", estimators_race.OTHERS)
 def test_estimators_of_the_race_approach_the_exact_values(name, monkeypatch):
     monkeypatch.setattr(race_estimators, "_MAX_DRAWS", 60)
@@ -291,7 +291,6 @@ def test_an_estimator_of_the_race_pays_once_for_each_coalition_and_nothing_for_e
     assert len(game.seen) == 3
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @with_data
 def test_the_published_values_are_reproduced():
@@ -364,7 +363,7 @@ def test_removed_cells_come_from_those_left_in_their_column():
     assert drawn[2, 1] in {10.0, 20.0}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_compiled_tree_predicts_as_that_of_scikit_learn():
     rng = np.random.default_rng(0)
     train, X = Rows(rng.random((60, 1)), rng.integers(0, 3, 60)), rng.random((200, 1))
@@ -375,7 +374,7 @@ def test_the_compiled_tree_predicts_as_that_of_scikit_learn():
     np.testing.assert_array_equal(tree_games.predict(several, several.X), train.y)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_orders_of_cells_add_up_to_what_the_table_adds():
     rng = np.random.default_rng(1)
     train, scored = (Rows(rng.random((n, 1)), rng.integers(0, 2, n)) for n in (8, 50))
@@ -388,7 +387,7 @@ def test_orders_of_cells_add_up_to_what_the_table_adds():
         np.testing.assert_allclose(values.sum(axis=(1, 2)), full - most_frequent)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_values_of_all_subsets_are_shapley_values():
     rng = np.random.default_rng(2)
     of_subsets = rng.random((8, 5))

@@ -77,13 +77,13 @@ def error_against_the_paper(name, sampler):
     return time_to_accuracy.mean_squared_error(given, sampler, exact, 20) / target
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [LeverageSampler, QuadratureSampler])
 def test_wine_needs_an_eighteenth_of_the_papers_sorts(kind):
     assert error_against_the_paper("wine 106 x 13", kind(500 * 13 // 18)) < 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @with_data
 @pytest.mark.parametrize("kind", [LeverageSampler, QuadratureSampler])
 def test_the_authors_split_needs_a_fortieth_of_the_papers_sorts(kind):
@@ -95,7 +95,6 @@ def compare_with_bare(*given):
     return ours / bare
 
 
-@pytest.mark.slow
 @pytest.mark.alone
 @with_data
 def test_exact_ranking_takes_a_few_times_as_long_as_a_bare_engine():
@@ -104,7 +103,7 @@ def test_exact_ranking_takes_a_few_times_as_long_as_a_bare_engine():
         assert measure_until(limit, lambda given=given: compare_with_bare(*given)) < limit
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @with_data
 def test_rank_bins_agree_with_exact_ranking_on_the_census():
     census, _ = bare_engine.agreement(DATA, n_queries=60)
@@ -135,14 +134,14 @@ def left_unexplained(game, estimator, budget):
     return np.median([np.mean((each - exact) ** 2) for each in runs]) / np.var(exact)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")  # Some budgets are below one task.
 @pytest.mark.parametrize("budget", [50, 100, 200, 400, 800])
 def test_a_short_run_is_no_worse_than_equal_shares(wine_game, budget):
     assert left_unexplained(wine_game, None, budget) <= 1 + 1e-12
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore")
 def test_a_gaussian_process_needs_far_fewer_fits_than_permutations(wine_game):
     process = left_unexplained(wine_game, GaussianProcess(), 500)
@@ -151,7 +150,6 @@ def test_a_gaussian_process_needs_far_fewer_fits_than_permutations(wine_game):
     assert left_unexplained(wine_game, PlainPermutations(), 500) > 1
 
 
-@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("job", "executor", "most"),
@@ -169,7 +167,6 @@ def test_the_machinery_costs_little_beside_the_work(job, executor, most):
     assert measure_until(most, compare) < most
 
 
-@pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_large_answers_do_not_pile_up(with_checkpoint, tmp_path):
@@ -190,7 +187,6 @@ def sort_nanoseconds():
 
 
 @pytest.mark.alone
-@pytest.mark.slow
 def test_shards_are_valued_fast_and_in_little_memory():
     def measure():
         found = scale.measure_shards(200_000, 16, limit=2.0)
@@ -214,7 +210,6 @@ def test_pieces_are_timed_against_do_fixed_work(monkeypatch):
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 def test_all_pieces_of_the_speed_comparison_run(capsys):
     assert set(compare.measure(list(compare.PIECES), turns=1)) == set(compare.PIECES)
     assert capsys.readouterr().err == ""
@@ -235,7 +230,7 @@ def test_a_slower_piece_is_named_and_a_new_one_is_not_compared(capsys):
     assert lines[3].split() == ["new", "-", "9.00"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_commits_are_compared_in_processes_of_their_own():
     ours, theirs = compare.measure_both("HEAD", ["PermutationSampler"], rounds=1, turns=2)
     assert 0.3 < ours["PermutationSampler"] / theirs["PermutationSampler"] < 3

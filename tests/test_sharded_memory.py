@@ -71,7 +71,6 @@ def shard(number):
     return rng.normal(1.0, 2.0, size=shape) / N_ROWS, rng.random(shape) / N_ROWS**2
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 def test_forty_million_values_are_read_within_less_than_they_take(tmp_path):

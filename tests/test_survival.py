@@ -119,7 +119,6 @@ def drive():
 
 
 VALUERS = ["knn", "monte carlo"]
-slow = pytest.mark.slow
 nightly = pytest.mark.nightly
 ONE_OFTEN = ["knn", *rarely("monte carlo")]
 
@@ -137,7 +136,7 @@ ONE_OFTEN = ["knn", *rarely("monte carlo")]
         pytest.param(("processes", 1, 2), marks=nightly),
         ("processes", 2, 2),
         pytest.param(("dask", 1, 2), marks=nightly),
-        ("dask", 2, 2),
+        pytest.param(("dask", 2, 2), marks=nightly),
         pytest.param(("ray", 2, 0), marks=nightly),
         pytest.param(("ray", 2, 2), marks=nightly),
     ],
@@ -180,7 +179,7 @@ def test_all_workers_of_a_cluster_may_die_at_once(valuer, executor, uninterrupte
     ],
     ids=str,
 )
-@pytest.mark.parametrize("valuer", VALUERS)
+@pytest.mark.parametrize("valuer", ONE_OFTEN)
 def test_a_killed_process_leaves_no_trace(valuer, cell, drive, uninterrupted, tmp_path):
     bits, n_starts = uninterrupted(valuer, N_TASKS)
     killed = []
@@ -217,9 +216,9 @@ def most_lost(valuer, name):
     return n_requests if valuer == "knn" else n_requests * survivor.MAX_FITS_PER_REQUEST + 1
 
 
-@slow
-@pytest.mark.parametrize("n_kills", [5, *rarely(10)])
-@pytest.mark.parametrize("valuer", ONE_OFTEN)
+@nightly
+@pytest.mark.parametrize("n_kills", [5, 10])
+@pytest.mark.parametrize("valuer", VALUERS)
 def test_kills_cost_no_more_than_what_was_in_flight(
     valuer, n_kills, drive, uninterrupted, tmp_path
 ):
@@ -255,19 +254,15 @@ SIGNALS = {
 }
 
 
-@slow
 @pytest.mark.parametrize(
     ("name", "sent"),
     [
         ("threads", "SIGINT"),
-        ("dask", "SIGINT"),
         ("serial", "SIGTERM"),
-        ("processes", "SIGTERM"),
         ("processes", "Ctrl-C in a terminal"),
-        ("dask", "Ctrl-C in a terminal"),
-        *rarely(*product(["serial", "processes", "ray"], ["SIGINT"])),
-        *rarely(("dask", "SIGTERM")),
-        *rarely(*product(["threads", "ray"], ["Ctrl-C in a terminal"])),
+        *rarely(*product(["serial", "processes", "dask", "ray"], ["SIGINT"])),
+        *rarely(*product(["processes", "dask"], ["SIGTERM"])),
+        *rarely(*product(["threads", "dask", "ray"], ["Ctrl-C in a terminal"])),
     ],
 )
 def test_a_signal_ends_a_run_cleanly(name, sent, drive, uninterrupted, tmp_path):
@@ -304,11 +299,9 @@ SECONDS_TO_SETTLE = 0.1
     ("name", "rule"),
     [
         *product(["serial"], RULES),
-        ("threads", "TargetStandardError"),
         ("processes", "MaxTasks"),
-        ("dask", "MaxSeconds"),
-        *rarely(*product(["threads", "ray"], ["MaxTasks", "MaxSeconds"])),
-        *rarely(("processes", "MaxSeconds"), ("dask", "MaxTasks")),
+        *rarely(("threads", "TargetStandardError"), ("processes", "MaxSeconds")),
+        *rarely(*product(["threads", "dask", "ray"], ["MaxTasks", "MaxSeconds"])),
     ],
 )
 def test_nothing_begins_after_a_rule_has_ended_a_run(name, rule, executor, tmp_path):

@@ -40,7 +40,6 @@ def some_lines(name, n):
 
 # The recorded session in the documentation goes the same way each time.
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.skipif(not (DATA / "adult_train.csv.gz").exists(), reason="needs shared/data")
 def test_adult_from_a_file_to_money_and_back(tmp_path):
     (tmp_path / "owners.toml").write_text(OWNERS)

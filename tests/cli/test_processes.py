@@ -137,7 +137,6 @@ def test_bash_completes_commands_and_options(tmp_path):
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 def test_a_process_that_ends_at_once_does_so_in_peace(home):
     # Threads that Arrow leaves behind aborted 1 in 3 of these.
     code = f"from cellworth.valuation.storage import read_folder; read_folder({str(home.values)!r})"

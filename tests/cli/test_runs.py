@@ -95,7 +95,6 @@ def test_a_ray_cluster_that_does_not_answer_is_named(asked, tmp_path, monkeypatc
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_ray_cluster_gives_the_same_bits(asked, tmp_path):
     import ray

@@ -5,6 +5,7 @@ import signal
 import time
 from collections import Counter
 from contextlib import ExitStack, nullcontext
+from itertools import product
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from cellworth.runtime import (
 )
 from cellworth.runtime.shard_algorithm import ShardCache
 from killing import Driver, Killer, Log, kill_in_mid_task, still_there
+from matrices import rarely
 from toy_shards import Broken, Deadly, Elsewhere, Outgrown, Toy
 
 distributed = pytest.importorskip("distributed")
@@ -52,11 +54,7 @@ def cluster():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_shards", "n_workers"),
-    [(1, 2), (16, 2)]
-    + [
-        pytest.param(*each, marks=pytest.mark.nightly)
-        for each in [(1, 1), (4, 1), (7, 1), (16, 1), (4, 2), (7, 2)]
-    ],
+    [(1, 2), (16, 2), *rarely((1, 1), (4, 1), (7, 1), (16, 1), (4, 2), (7, 2))],
 )
 def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster, truth, tmp_path):
     executor = Dask(cluster(n_workers))
@@ -182,11 +180,9 @@ def started(request):
     ("executor", "doing"),
     [
         ("dask", "count"),
-        pytest.param("dask", "accumulate", marks=pytest.mark.nightly),
         ("processes", "accumulate"),
-        pytest.param("processes", "count", marks=pytest.mark.nightly),
-        pytest.param("ray", "count", marks=pytest.mark.nightly),
-        pytest.param("ray", "accumulate", marks=pytest.mark.nightly),
+        *rarely(("dask", "accumulate"), ("processes", "count")),
+        *rarely(*product(["ray"], ["count", "accumulate"])),
     ],
 )
 def test_killed_workers_leave_no_trace(executor, doing, started, truth, tmp_path):
@@ -206,8 +202,8 @@ def test_killed_workers_leave_no_trace(executor, doing, started, truth, tmp_path
     assert log.n_starts_of("count") <= N_ROUNDS * N_SHARDS + 2 * 3 * N_SHARDS
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("doing", [pytest.param("count", marks=pytest.mark.nightly), "accumulate"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("doing", ["count", "accumulate"])
 def test_all_workers_may_die_at_once(doing, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy = Toy(N_SHARDS, log=str(log.path), seconds=2 * SECONDS)
@@ -277,15 +273,11 @@ def driven(folder, executor):
     ("executor", "then", "doing"),
     [
         ("serial", "threads", "count"),
-        pytest.param("serial", "threads", "accumulate", marks=pytest.mark.nightly),
-        pytest.param("threads", "dask", "count", marks=pytest.mark.nightly),
-        ("threads", "dask", "accumulate"),
-        pytest.param("dask", "serial", "count", marks=pytest.mark.nightly),
+        *rarely(("serial", "threads", "accumulate"), ("threads", "dask", "count")),
         ("dask", "serial", "accumulate"),
-        pytest.param("processes", "ray", "count", marks=pytest.mark.nightly),
-        pytest.param("processes", "ray", "accumulate", marks=pytest.mark.nightly),
-        pytest.param("ray", "processes", "count", marks=pytest.mark.nightly),
-        pytest.param("ray", "processes", "accumulate", marks=pytest.mark.nightly),
+        *rarely(("threads", "dask", "accumulate"), ("dask", "serial", "count")),
+        *rarely(*product(["processes"], ["ray"], ["count", "accumulate"])),
+        *rarely(*product(["ray"], ["processes"], ["count", "accumulate"])),
     ],
 )
 def test_a_killed_driver_leaves_no_trace(executor, then, doing, *, started, truth, tmp_path):
@@ -311,13 +303,13 @@ def test_a_killed_driver_leaves_no_trace(executor, then, doing, *, started, trut
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("executor", "sent"), [("threads", signal.SIGTERM), ("dask", signal.SIGINT)]
+    ("executor", "sent"), [("threads", signal.SIGTERM), *rarely(("dask", signal.SIGINT))]
 )
 def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path):
     with driven(tmp_path, executor) as driver:
         driver.wait_for_starts(2 * N_SHARDS, doing="accumulate")
         driver.process.send_signal(sent)
-        assert driver.process.wait(30) == 0, driver.errors()
+        assert driver.process.wait(60) == 0, driver.errors()
         ended = driver.ended()
     assert ended["interrupted"]
     assert ended["digest"] == toy_shards.digest(truth(ended["rounds"]))

@@ -142,7 +142,6 @@ def eat(request):
 
 
 @pytest.mark.alone
-@pytest.mark.slow
 def test_work_that_outgrows_the_workers_memory_ends_with_the_limit():
     distributed = pytest.importorskip("distributed")
     dask = pytest.importorskip("dask")
@@ -483,7 +482,6 @@ def lines_of_ray(script, *given):
     return done.stdout
 
 
-@pytest.mark.slow
 @pytest.mark.nightly
 def test_ray_tells_of_missing_workers_and_of_a_lost_cluster():
     printed = lines_of_ray(RAY, "alone")
@@ -493,7 +491,6 @@ def test_ray_tells_of_missing_workers_and_of_a_lost_cluster():
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 def test_ray_tells_of_workers_that_outgrow_their_node():
     printed = lines_of_ray(RAY, "outgrown")
     assert re.search(

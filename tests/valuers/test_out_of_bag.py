@@ -244,7 +244,6 @@ def test_more_trees_go_on_where_fewer_ended():
 
 
 @pytest.mark.nightly
-@pytest.mark.slow
 def test_standard_errors_tell_how_runs_differ():
     runs = [
         OutOfBagValuer(n_trees=200, random_state=seed).fit(WINE, CULTIVAR) for seed in range(20)
