@@ -186,7 +186,9 @@ def compare_groups(data: Path, seed: int) -> list[Row]:
     lines, coarse = [], None
     for n_rows, n_columns in CUTS:
         groups = np.arange(48) * n_rows // 48, np.arange(6) * n_columns // 6
-        values = value_game(TreeGame(*given, *groups), (n_rows, n_columns), runtime=QUIET).values
+        values = value_game(
+            TreeGame(*given, *groups), (n_rows, n_columns), estimator="exact", runtime=QUIET
+        ).values
         quarters = values.reshape(2, n_rows // 2, 2, n_columns // 2).sum(axis=(1, 3))
         coarse = quarters if coarse is None else coarse
         lines.append(

@@ -89,7 +89,7 @@ def measure(split: Split) -> list[Row]:
     utilities = tabulate(split, cuts)
     lines = []
     for k, (scoring, of_neighbors) in enumerate(SCORINGS.items()):
-        exact = value_game(TableGame(utilities[k]), runtime=QUIET).values
+        exact = value_game(TableGame(utilities[k]), estimator="exact", runtime=QUIET).values
         cells = KNNValuer(
             N_NEIGHBORS, scoring=of_neighbors, n_passes=2, random_state=0, runtime=QUIET
         ).fit(*train, X_val=validation.X, y_val=validation.y)

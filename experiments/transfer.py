@@ -103,7 +103,8 @@ def value_exactly(model: Any, given: dict[str, Any], *samples: Table) -> list[An
         game.value(members(rows, SHAPE[0]), members(columns, SHAPE[1]))
         # Several constant predictors may stand for the empty coalition.
         utilities[rows, columns] = np.mean(seen, axis=0)
-    return [value_game(TableGame(each), runtime=QUIET) for each in np.moveaxis(utilities, 2, 0)]
+    games = map(TableGame, np.moveaxis(utilities, 2, 0))
+    return [value_game(game, estimator="exact", runtime=QUIET) for game in games]
 
 
 def members(number: int, n_players: int) -> Any:

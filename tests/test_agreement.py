@@ -42,7 +42,7 @@ def scores(request):
         fewest = FEWEST[request.param]
         shape = tuple(rng.integers(fewest, 5, size=2).tolist())
         game = TableGame(rng.normal(size=(1 << shape[0], 1 << shape[1])))
-        exact = value_game(game, shape)
+        exact = value_game(game, shape, estimator="exact")
         run = {"estimator": request.param, "stop": MaxTasks(TASKS), "random_state": seed}
         estimate = value_game(game, shape, **run)
         collected["blocks"].append(
@@ -96,7 +96,7 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
 
     game = TableGame.from_game(Product(), shape)
     pair = {"semivalue": (rows, columns)}
-    exact = value_game(game, shape, **pair)
+    exact = value_game(game, shape, estimator="exact", **pair)
     # Large coalitions leave few outside, so that a block is seen seldom.
     rare = sum(isinstance(side, LeaveOneOut) or side == Beta(1, 16) for side in (rows, columns))
     tasks = 400 * 5**rare
@@ -118,7 +118,7 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
 def test_leave_one_out_is_right_as_soon_as_a_block_is_seen():
     game = TableGame(np.random.default_rng(5).normal(size=(8, 16)))
     pair = {"semivalue": LeaveOneOut()}
-    exact = value_game(game, (3, 4), **pair)
+    exact = value_game(game, (3, 4), estimator="exact", **pair)
     estimate = value_game(game, (3, 4), **pair, stop=MaxTasks(20), random_state=1)
     seen = estimate.counts > 0
     assert seen.any()

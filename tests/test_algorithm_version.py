@@ -118,7 +118,7 @@ def estimates():
     quiet = {"runtime": Runtime(Serial(), progress=False)}
     for name, semivalue in SEMIVALUES.items():
         both = {"semivalue": semivalue, **quiet}
-        yield f"{name}, exact", value_game(game(), **both)
+        yield f"{name}, exact", value_game(game(), estimator="exact", **both)
         run = {"stop": MaxTasks(6), "random_state": 2}
         yield f"{name}, sampled", value_game(game(), **run, **both)
     for name, estimator in ESTIMATORS.items():

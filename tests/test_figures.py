@@ -125,7 +125,7 @@ def wine_game():
 
 def left_unexplained(game, estimator, budget):
     """Median over seeds of the squared error, as a share of that of equal shares."""
-    exact = value_game(game).values
+    exact = value_game(game, estimator="exact").values
     given = {"estimator": estimator, "stop": MaxUtilities(budget)}
     runs = [
         value_game(game, random_state=seed, runtime=Runtime(progress=False), **given).values

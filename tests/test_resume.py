@@ -237,9 +237,9 @@ def test_interrupted_exact_values_are_not_passed_off_as_values(table_game, tmp_p
         pytest.warns(UserWarning, match="status is 'interrupted'"),
         pytest.raises(KeyboardInterrupt, match="all coalitions"),
     ):
-        value_game(game, (4, 3), runtime=Runtime(checkpoint=checkpoint))
+        value_game(game, (4, 3), estimator="exact", runtime=Runtime(checkpoint=checkpoint))
     assert_same_bits(
-        value_game(game, (4, 3), runtime=Runtime(checkpoint=checkpoint)),
+        value_game(game, (4, 3), estimator="exact", runtime=Runtime(checkpoint=checkpoint)),
         value_game(table_game, (4, 3)),
     )
 
@@ -450,9 +450,8 @@ def test_tasks_of_an_exact_run_are_done_side_by_side():
             return float(rows.sum() * columns.sum())
 
     # 128 pairs are two tasks; each of their utilities waits for one of the other task.
-    assert np.allclose(
-        value_game(Meeting(), (4, 3), runtime=Runtime(executor=Threads(2))).values, 1.0
-    )
+    runtime = Runtime(executor=Threads(2))
+    assert np.allclose(value_game(Meeting(), (4, 3), estimator="exact", runtime=runtime).values, 1)
 
 
 NEIGHBOURS = """

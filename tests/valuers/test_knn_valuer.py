@@ -129,7 +129,7 @@ def test_scorings_and_empty_policies_are_those_of_brute_force(scoring, empty):
 def test_eight_rows_and_five_columns_are_valued_as_by_brute_force(n_classes, n_neighbors):
     problem = small_problem(3, n_rows=8, n_columns=5, n_classes=n_classes)
     game = KNNGame(*problem, n_neighbors=n_neighbors)
-    truth = value_game(game, semivalue=(Banzhaf(), None)).values
+    truth = value_game(game, semivalue=(Banzhaf(), None), estimator="exact").values
     values = fit(KNNValuer(n_neighbors, semivalue=(Banzhaf(), None)), problem).values
     np.testing.assert_allclose(values, truth, atol=1e-12)
 
@@ -181,7 +181,7 @@ def test_a_semivalue_of_the_users_own_is_valued_as_by_brute_force():
     X, y, _, _ = small_problem(11)
     game = KNNGame(X, y, n_neighbors=2, cv=3)
     table = utilities(game)
-    truth = value_game(game, semivalue=(Loners(), None)).values
+    truth = value_game(game, semivalue=(Loners(), None), estimator="exact").values
     valuer = KNNValuer(2, semivalue=(Loners(), None)).fit(X, y, cv=3)
     assert table.shape == (64, 8)
     np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)

@@ -34,7 +34,8 @@ class WeightedUtilities:
         added = reduce(Moments.merge, map(self._weigh, tasks, utilities))
         # Parts of the sum differ between tasks, but the sum of all of them is not random.
         marginals = 1 << (tasks[0].rows.shape[1] + tasks[0].columns.shape[1] - 2)
-        count = np.full_like(added.count, marginals)
+        # Deviations that are not known have no observation.
+        count = np.where(added.count > 0, marginals, 0)
         return replace(added, count=count, sum_sq=np.zeros_like(added.sum_sq))
 
     def _weigh(self, pairs: CoalitionPairs, utilities: Floats) -> Moments:
