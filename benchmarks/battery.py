@@ -104,8 +104,6 @@ def settings_for(settings: Mapping[str, Any]) -> dict[str, Any]:
 def new_valuer(name: str, settings: Mapping[str, Any]) -> Any:
     """Return a valuer that shows no progress and runs serially unless set otherwise."""
     given = settings_for(settings)
-    if name == "RandomValuer":
-        del given["runtime"]
     return getattr(cw, name)(**given)
 
 
@@ -500,16 +498,6 @@ case(
         semivalue=cw.LeaveOneOut(),
     ),
 )
-case(
-    "flattened/blocks",
-    lambda: fit("FlattenedValuer", BLOCKS, model=tree(), stop=max_tasks(8), random_state=3),
-)
-case(
-    "flattened/cv",
-    lambda: fit(
-        "FlattenedValuer", BLOCKS_CV, model=tree(), stop=max_tasks(4), random_state=3, cv=2
-    ),
-)
 for contrast in (False, True):
     case(
         f"out of bag/contrast {contrast}",
@@ -531,7 +519,6 @@ case(
         random_state=0,
     ),
 )
-case("random", lambda: fit("RandomValuer", MIXED_CV, random_state=5))
 
 
 def block_owners() -> Any:

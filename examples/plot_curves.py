@@ -2,7 +2,7 @@
 Compare methods by removal and by detection
 ===========================================
 
-This example compares four rankings of the cells of one table. Which ranking finds the cells that
+This example compares three rankings of the cells of one table. Which ranking finds the cells that
 a model needs? And which one finds cells that were altered on purpose?
 """
 
@@ -15,7 +15,6 @@ from sklearn.naive_bayes import GaussianNB
 
 from cellworth import KNNValuer, OutOfBagValuer, Runtime, plots
 from cellworth.diagnostics import anomaly_scores, removal_curve
-from cellworth.valuers import RandomValuer
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 X, X_rest, y, y_rest = train_test_split(X, y, train_size=90, stratify=y, random_state=0)
@@ -29,7 +28,6 @@ quiet = {"runtime": Runtime(progress=False)}
 valuers = {
     "2D-KNN": KNNValuer(5, **quiet),
     "2D-OOB": OutOfBagValuer(n_trees=200, random_state=0, **quiet),
-    "random": RandomValuer(random_state=0),
 }
 model = GaussianNB()
 

@@ -42,8 +42,6 @@ from cellworth.sampling import (
 from cellworth.sampling.estimators import choose_estimator
 from cellworth.sampling.semivalues import coalition_weights
 from cellworth.valuation.provenance import ALGORITHM_VERSION
-from cellworth.valuers import RandomValuer
-from cellworth.valuers.baselines import BlockOrders
 from cellworth.valuers.out_of_bag import Bags
 from fit_settings import split_settings
 
@@ -89,7 +87,6 @@ def draws():
         found = [bag for task in range(bags.n_tasks) for bag in bags(task)]
         arrays = [part for bag in found for part in (bag.rows, bag.columns, np.array(bag.seed))]
         yield f"bags of {n_rows} rows", arrays
-    yield "orders of blocks", [BlockOrders(12, seed=1)(task).order for task in range(4)]
 
 
 def coalitions_of(estimator, semivalues):
@@ -183,7 +180,6 @@ def neighbors(folder):
         of_valuer, of_fit = split_settings(settings)
         valuer = ShardedKNNValuer(**quiet | {"ranking": BinnedRanks(4)} | of_valuer)
         yield f"knn over shards, {name}", valuer.fit(shards, **given, **of_fit).valuation_
-    yield "random", RandomValuer(random_state=4).fit(X, y).valuation_
 
 
 def figures(folder):

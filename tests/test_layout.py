@@ -20,7 +20,7 @@ MAX_CODE_LINES = {
     "data": 3249,
     "diagnostics": 2347,
     "findings": 2194,
-    "games": 1120,
+    "games": 1080,
     "knn": 4625,
     "payouts": 3928,
     "plots": 1042,
@@ -28,9 +28,9 @@ MAX_CODE_LINES = {
     "runtime": 2507,
     "sampling": 1825,
     "valuation": 1674,
-    "valuers": 2980,
+    "valuers": 2874,
 }
-MAX_CODE_LINES_IN_ALL = 31_694
+MAX_CODE_LINES_IN_ALL = 31_548
 
 
 def _repeated(names: list[str]) -> set[str]:

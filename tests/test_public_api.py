@@ -24,7 +24,6 @@ from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Runtime, Valuation
 from cellworth.cli.commands import main
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import LeaveOneOut, PermutationSampler
-from cellworth.valuers import FlattenedValuer, RandomValuer
 
 DOOR = sorted(cellworth.__all__)
 PUBLIC = words.public_things()
@@ -294,10 +293,6 @@ class TwoFoldModelValuer(TwoFolds, ModelValuer):
     pass
 
 
-class TwoFoldFlattenedValuer(TwoFolds, FlattenedValuer):
-    pass
-
-
 def nightly(valuer):
     return pytest.param(valuer, marks=pytest.mark.nightly)
 
@@ -305,11 +300,9 @@ def nightly(valuer):
 VALUERS = [
     TwoFoldKNNValuer(n_neighbors=2, n_passes=2, runtime=Runtime(executor=Serial())),
     OutOfBagValuer(n_trees=3),
-    RandomValuer(),
     nightly(OutOfBagValuer(DummyRegressor(), n_trees=3)),
     nightly(TwoFoldModelValuer(DummyRegressor(), stop=MaxTasks(1))),
     nightly(TwoFoldModelValuer(DummyRegressor(), semivalue=LeaveOneOut())),
-    nightly(TwoFoldFlattenedValuer(DummyRegressor(), stop=MaxTasks(1))),
 ]
 
 

@@ -28,7 +28,7 @@ from cellworth.runtime import (
 )
 from cellworth.sampling import GaussianProcess, LeaveOneOut, PermutationSampler
 from cellworth.sampling.samplers import PermutationTasks
-from cellworth.valuers import FlattenedValuer, utilities
+from cellworth.valuers import utilities
 from cellworth.valuers.out_of_bag import OutOfBagScores
 
 EXECUTORS = [
@@ -107,9 +107,6 @@ def test_exact_values_are_the_same_bits_everywhere(wine, exact_reference, execut
 
 BASELINES = {
     "leave one out": lambda **given: ModelValuer(MODELS["tree"], **given, semivalue=LeaveOneOut()),
-    "flattened": lambda **given: FlattenedValuer(
-        MODELS["tree"], stop=MaxTasks(9), random_state=3, **given
-    ),
     "out of bag": lambda **given: OutOfBagValuer(n_trees=95, random_state=3, **given),
     "out of bag, contrast": lambda **given: OutOfBagValuer(
         n_trees=95, random_state=3, contrast=True, **given

@@ -35,7 +35,6 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
-from cellworth.valuers import FlattenedValuer, RandomValuer
 
 X = pd.DataFrame({"age": [20.0, 30.0, 40.0, 50.0], "pay": [1.0, 2.0, 3.0, 4.0]})
 Y = np.array(["no", "no", "yes", "yes"])
@@ -59,10 +58,6 @@ def fit_with(**settings):
 
 def monte_carlo(**settings):
     return ModelValuer(DecisionTreeClassifier(), **settings).fit(**GOOD)
-
-
-def value_flattened(model=None, **settings):
-    return FlattenedValuer(model or DecisionTreeClassifier(), **settings).fit(**GOOD)
 
 
 def out_of_bag(X=X, y=Y, fit=None, **settings):
@@ -651,24 +646,6 @@ MISTAKES = {
         ).fit(**GOOD),
         ["executor must be", "got 2", "Threads(2)"],
     ),
-    "cells without a model": (
-        lambda: FlattenedValuer().fit(X, Y),
-        ["got None", "DecisionTreeClassifier()"],
-    ),
-    "cells that the model refuses": (
-        lambda: FlattenedValuer(DecisionTreeClassifier()).fit(
-            **(GOOD | {"X": X.assign(pay="high"), "X_val": X.assign(pay="high")})
-        ),
-        ["whole table", "could not convert", "Pipeline"],
-    ),
-    "orders of cells until 100": (
-        lambda: value_flattened(stop=100),
-        ["stop must be a rule", "MaxTasks(200)", "got 100"],
-    ),
-    "a checkpoint of cells without a seed": (
-        lambda: value_flattened(runtime=Runtime(checkpoint="run")),
-        ["random_state", "same tasks"],
-    ),
     "trees with a validation set": (
         lambda: out_of_bag(fit={"X_val": X, "y_val": Y}),
         ["X_val and y_val must be None here", "leave them out"],
@@ -727,12 +704,6 @@ MISTAKES = {
     "infinite cells for trees": (
         lambda: out_of_bag(X.assign(pay=np.inf)),
         ["column 'pay' must be finite", "replace it"],
-    ),
-    "random values without a table": (lambda: RandomValuer().fit(None, Y), ["NoneType"]),
-    "random values without labels": (lambda: RandomValuer().fit(X, None), ["y is None"]),
-    "random values by a word": (
-        lambda: RandomValuer(random_state="x").fit(X, Y),
-        ["'x'", "integer"],
     ),
     # results
     "no lines to list": (

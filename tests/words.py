@@ -117,7 +117,7 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     ("benchmarks/battery.py", "|seal"),
     # An adjective: the value of a game as a DetailedUtility.
     ("games/model.py", "detailed_"),
-    ("games/flattened.py", "detailed_"),
+    ("experiments/baselines.py", "detailed_"),
     ("payouts/owner_players.py", "detailed_"),
     ("experiments/model_coverage.py", "detailed_"),
 )

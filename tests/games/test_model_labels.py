@@ -9,7 +9,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import ModelValuer, value_game
 from cellworth.games import ModelGame
-from cellworth.games.flattened import FlattenedGame
 from cellworth.sampling import Banzhaf, Shapley
 from enumeration import block_values
 
@@ -61,8 +60,3 @@ def test_without_labels_as_players_nothing_changes():
     valuer = ModelValuer(DecisionTreeClassifier(random_state=0))
     spec = valuer.problem_spec(X, X[:, 0] > 0, X_val=X_VAL, y_val=X_VAL[:, 0] > 0)
     assert "value_labels" not in spec
-
-
-def test_single_blocks_have_no_labels_as_players():
-    with pytest.raises(ValueError, match="has no labels as players"):
-        FlattenedGame(make_game("classes").with_labels())

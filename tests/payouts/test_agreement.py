@@ -16,7 +16,6 @@ from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Owners, Runtime
 from cellworth.payouts import Agreement, Policy, split_revenue, verify_bundle
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import LeaveOneOut, PermutationSampler
-from cellworth.valuers import FlattenedValuer, RandomValuer
 from fit_settings import split_settings
 
 X, y = load_wine(return_X_y=True, as_frame=True)
@@ -224,7 +223,6 @@ def test_holdings_of_every_shape_survive_the_file(tmp_path):
 
 
 SMALL = {name: part[:12] if name in ("X", "y") else part for name, part in DATA.items()}
-NO_VALIDATION = {"X": SMALL["X"], "y": SMALL["y"]}
 TREE = DecisionTreeClassifier(max_depth=2, random_state=0)
 VALUERS = [
     (KNNValuer(3, random_state=0), DATA),
@@ -238,9 +236,7 @@ VALUERS = [
         SMALL | {"row_groups": [0, 1, 2] * 4, "sample_weight": range(12)},
     ),
     (ModelValuer(TREE, semivalue=LeaveOneOut()), SMALL),
-    (FlattenedValuer(TREE, stop=MaxTasks(1), random_state=0), SMALL),
     (OutOfBagValuer(random_state=0, n_trees=20), {"X": X, "y": y}),
-    (RandomValuer(random_state=0), NO_VALIDATION),
 ]
 
 

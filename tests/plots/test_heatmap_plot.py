@@ -13,7 +13,6 @@ from cellworth import KNNValuer, Owners, plots
 from cellworth.plots import heatmap_plot
 from cellworth.plots.figure_style import ZERO, diverging
 from cellworth.plots.heatmap_plot import MIXED, ValueGrid, find_borders, find_largest_rectangles
-from cellworth.valuers import RandomValuer
 from drawing import assert_readable, draw, normal, tick_names, valuation_of
 
 TO = "\N{EN DASH}"
@@ -253,8 +252,7 @@ def test_the_last_bin_may_have_fewer_rows_and_the_axis_says_how_many_others_have
 
 @pytest.mark.nightly
 def test_32_561_rows_are_drawn_within_seconds():
-    X = np.zeros((32_561, 14))
-    valuation = RandomValuer(random_state=0).fit(X, np.arange(32_561) % 2).valuation_
+    valuation = valuation_of(normal(32_561, 14))
     began = time.process_time()
     ax = plots.heatmap(valuation)
     assert_readable(ax)

@@ -13,7 +13,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import DataWarning, KNNValuer, ModelValuer, OutOfBagValuer, load
 from cellworth.valuation.column_info import ColumnTable, notes_on_values
-from cellworth.valuers import RandomValuer
 from cellworth.valuers.valuer import FitData
 from fit_settings import split_settings
 
@@ -182,7 +181,6 @@ def test_all_libraries_tell_the_same():
         ModelValuer(LogisticRegression(), estimator="exact"),
         OutOfBagValuer(n_trees=5, random_state=0),
         OutOfBagValuer(DecisionTreeClassifier(), n_trees=5, random_state=0),
-        RandomValuer(random_state=0),
     ],
 )
 def test_every_valuer_tells_its_columns(valuer):

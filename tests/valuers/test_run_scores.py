@@ -28,7 +28,6 @@ from cellworth.games import TableGame
 from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.runtime import MaxTasks, Threads
 from cellworth.sampling import LeverageSampler, PermutationSampler
-from cellworth.valuers import FlattenedValuer
 
 BALANCED = "balanced_neighbor_agreement"
 
@@ -183,8 +182,8 @@ def test_models_are_told_of_with_their_own_score():
     assert valuation.scores.majority == pytest.approx(valuation.baseline)
     assert valuation.scores.scored_on == "40 validation rows"
     X, y = given["X"], given["y"]
-    flat = FlattenedValuer(tree, scoring="balanced_accuracy", stop=MaxTasks(1))
-    folds = flat.fit(X, y, cv=3, **groups).valuation_.scores
+    balanced = ModelValuer(tree, scoring="balanced_accuracy", estimator="exact")
+    folds = balanced.fit(X, y, cv=3, **groups).valuation_.scores
     scores = cross_val_score(DummyClassifier(), X, y, cv=3, scoring="balanced_accuracy")
     assert folds.majority == pytest.approx(scores.mean())
     assert folds.scored_on == "3-fold cross-validation over 120 rows"

@@ -22,7 +22,6 @@ from cellworth.sampling import (
     PlainPermutations,
 )
 from cellworth.sampling.moments import append_margins, pool_deviations, widening
-from cellworth.valuers import FlattenedValuer
 
 WINE = load_wine()
 ORDER = np.random.default_rng(0).permutation(178)
@@ -269,7 +268,7 @@ def test_estimates_have_the_validation_errors_of_exact_values(estimator, semival
     assert np.abs(sums - 1).max() < 0.2
 
 
-def test_baselines_have_validation_errors():
+def test_leave_one_out_values_have_validation_errors():
     left_out = (
         ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), semivalue=LeaveOneOut())
         .fit(**DATA)
@@ -277,11 +276,6 @@ def test_baselines_have_validation_errors():
     )
     assert (left_out.validation_se >= 0).all()
     assert left_out.validation_se.any()
-    rule = MaxTasks(8)
-    flat = FlattenedValuer(
-        GaussianNB(), stop=rule, random_state=0, runtime=Runtime(executor=Serial())
-    )
-    assert (flat.fit(**DATA).valuation_.validation_se > 0).all()
 
 
 def test_short_runs_shrink_validation_errors_as_they_shrink_values():

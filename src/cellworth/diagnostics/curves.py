@@ -29,8 +29,8 @@ from cellworth.diagnostics.held_out import (
 )
 from cellworth.diagnostics.repair import clear_cells, draw_cells, find_known_cells
 from cellworth.games.fitting import set_seeds
-from cellworth.games.flattened import TableFiller
 from cellworth.games.model import ModelGame, check_model
+from cellworth.games.table_filler import TableFiller
 from cellworth.runtime.stopping import ProgressReporter
 from cellworth.sampling.moments import student_width
 from cellworth.valuation.valuation import Valuation

@@ -28,10 +28,10 @@ from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike, View, frame
 from cellworth.diagnostics.interactions import PairInteractions, measure_interactions
-from cellworth.games.flattened import TableFiller
 from cellworth.games.game import Game
 from cellworth.games.model import FoldScore, ModelGame
 from cellworth.games.scoring import MAX_GROUPS
+from cellworth.games.table_filler import TableFiller
 from cellworth.knn.distances import Distances
 from cellworth.knn.exact import find_targets
 from cellworth.knn.knn_game import KNNGame, stratify_queries

@@ -6,9 +6,9 @@ that names fit.
 Examples
 --------
 >>> from matplotlib.figure import Figure
->>> from cellworth.valuers import RandomValuer
->>> from cellworth import plots
->>> valuer = RandomValuer(random_state=0).fit([[0.0, 5.0], [1.0, 4.0]], ["no", "yes"])
+>>> from cellworth import KNNValuer, plots
+>>> X, y = [[0.0, 5.0], [1.0, 4.0]], ["no", "yes"]
+>>> valuer = KNNValuer(1).fit(X, y, X_val=X, y_val=y)
 >>> left, right = Figure(layout="constrained").subplots(1, 2)
 >>> plots.heatmap(valuer.valuation_, ax=left) is left
 True

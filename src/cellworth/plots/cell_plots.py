@@ -86,11 +86,9 @@ def beeswarm(
     --------
     >>> from matplotlib.figure import Figure
     >>> from cellworth.plots import beeswarm
-    >>> from cellworth.valuers import RandomValuer
-    >>> X = [[0.0, "red"], [1.0, "blue"], [3.0, "red"]]
-    >>> valuation = RandomValuer(random_state=0).fit(X, ["no", "yes", "no"]).valuation_
-    >>> valuation.columns().values.round(2)
-    array([1.31, 1.06])
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, "red"], [1.0, "blue"], [3.0, "red"]], ["no", "yes", "no"]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
     >>> ax = beeswarm(valuation, X=X, ax=Figure().subplots())
     >>> [tick.get_text() for tick in ax.get_yticklabels()]
     ['x0', 'x1']
@@ -159,9 +157,9 @@ def scatter(
     --------
     >>> from matplotlib.figure import Figure
     >>> from cellworth.plots import scatter
-    >>> from cellworth.valuers import RandomValuer
-    >>> X = [[0.0, "red"], [1.0, "blue"], [3.0, "red"]]
-    >>> valuation = RandomValuer(random_state=0).fit(X, ["no", "yes", "no"]).valuation_
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, "red"], [1.0, "blue"], [3.0, "red"]], ["no", "yes", "no"]
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
     >>> ax = scatter(valuation, X, "x1", color="x0", ax=Figure().subplots())
     >>> [tick.get_text() for tick in ax.get_xticklabels()]
     ['red', 'blue']

@@ -110,8 +110,9 @@ def heatmap(
     --------
     >>> from matplotlib.figure import Figure
     >>> from cellworth.plots import heatmap
-    >>> from cellworth.valuers import RandomValuer
-    >>> valuer = RandomValuer(random_state=0).fit([[0.0, 5.0], [1.0, 4.0]], ["no", "yes"])
+    >>> from cellworth import KNNValuer
+    >>> X, y = [[0.0, 5.0], [1.0, 4.0]], ["no", "yes"]
+    >>> valuer = KNNValuer(1).fit(X, y, X_val=X, y_val=y)
     >>> ax = heatmap(valuer.valuation_, ax=Figure().subplots())
     >>> [tick.get_text() for tick in ax.get_xticklabels()]
     ['x0', 'x1']

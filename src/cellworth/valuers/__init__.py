@@ -1,6 +1,5 @@
 """Valuers: fit(X, y) computes the value of every block."""
 
-from cellworth.valuers.baselines import FlattenedValuer, RandomValuer
 from cellworth.valuers.data_checks import DataWarning
 from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuer import ModelValuer, value_game
@@ -9,11 +8,9 @@ from cellworth.valuers.sharded_knn_valuer import ShardedKNNValuer
 
 __all__ = [
     "DataWarning",
-    "FlattenedValuer",
     "KNNValuer",
     "ModelValuer",
     "OutOfBagValuer",
-    "RandomValuer",
     "ShardedKNNValuer",
     "value_game",
 ]

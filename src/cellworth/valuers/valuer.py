@@ -163,7 +163,7 @@ class TableValuer(Valuer):
         y : array-like of shape (n_rows,)
             Labels.
         X_val, y_val, groups : default=None
-            For the common signature: OutOfBagValuer rejects them, RandomValuer ignores them.
+            For the common signature: OutOfBagValuer rejects them.
         row_groups : array-like, mapping or str, default=None
             One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
             groups (it then does not play). None: every row for itself.
