@@ -83,7 +83,6 @@ SEMIVALUES = {
 OF_FIT = ("cv", "column_types", "value_labels")
 RUNTIME = ("executor", "checkpoint", "progress", "on_round")
 # Choices that are words.
-BY_VALUE, FROM_NEIGHBORS = "value", "neighbors"
 bins = cw.BinnedRanks
 max_tasks, max_utilities = cw.MaxTasks, cw.MaxUtilities
 score_cells = cw.anomaly_scores
@@ -180,12 +179,7 @@ def split(valuation: Any, owners: Any, *, amount: str, **policy: Any) -> Any:
     return cw.split_revenue(valuation, owners, amount=amount, policy=cw.Policy(**policy))
 
 
-def suspects(X: Any, y: Any, valuation: Any = None, **given: Any) -> Any:
-    """Return the most suspicious cells."""
-    return cw.suspect_cells(X, y, valuation=valuation, **given).to_frame()
-
-
-repair, verify = cw.repair_cells, cw.verify_bundle
+verify = cw.verify_bundle
 
 
 def compare_models(*args: Any, **given: Any) -> dict[str, Any]:
@@ -709,23 +703,6 @@ def dirty() -> tuple[pd.DataFrame, np.ndarray]:
     return X, wrong
 
 
-@in_folder("diagnostics/suspects")
-def _(folder: Path) -> Any:
-    return of_frame(suspects(dirty()[0], Y_MIXED, k=12))
-
-
-@in_folder("diagnostics/suspects with values")
-def _(folder: Path) -> Any:
-    X, _wrong = dirty()
-    return of_frame(suspects(X, Y_MIXED, knn(MIXED | {"X": X}), k=12))
-
-
-@in_folder("diagnostics/suspects by value")
-def _(folder: Path) -> Any:
-    X, _wrong = dirty()
-    return of_frame(suspects(X, Y_MIXED, knn(MIXED | {"X": X}), k=12, by=BY_VALUE))
-
-
 @in_folder("diagnostics/anomaly scores")
 def _(folder: Path) -> Any:
     return {
@@ -752,17 +729,6 @@ def _(folder: Path) -> Any:
         tree(), X_WIDE, Y_WIDE, X_repaired=repaired, X_test=X_WIDE_VAL,
         y_test=Y_WIDE_VAL, n_repeats=3, progress=False,
     )  # fmt: skip
-
-
-@in_folder("diagnostics/repair")
-def _(folder: Path) -> Any:
-    X, wrong = dirty()
-    ways = ("missing", "draw", FROM_NEIGHBORS)
-    return {
-        f"{n} {part}": content
-        for n, how in enumerate(ways)
-        for part, content in of_frame(repair(X, wrong, how=how)).items()
-    }
 
 
 @in_folder("diagnostics/explain row")
@@ -879,8 +845,6 @@ VALUE = ["--target", "label", "--id", "name"]
 COMMANDS: dict[str, list[str]] = {
     "value": ["value", "table.csv", *VALUE, "-o", "again"],
     "value val": ["value", "table.csv", *VALUE, "--val", "val.csv", "-k", "3", "-o", "val"],
-    "suspects": ["suspects", "values", "-k", "5"],
-    "suspects by value": ["suspects", "values", "-k", "5", "--by", BY_VALUE],
     "explain row": ["explain", "values", "--row", "p3"],
     "explain column": ["explain", "values", "--column", "age"],
     "check": ["check", "values", "--min-total", "0.1"],

@@ -142,11 +142,11 @@ def audit():
     return lambda: find(given["X"], given["y"])
 
 
-def suspects():
-    from cellworth import suspect_cells
+def anomalies():
+    from cellworth.diagnostics import anomaly_scores
 
     given = table(150, 6)
-    return lambda: suspect_cells(given["X"], given["y"], k=20)
+    return lambda: anomaly_scores(given["X"], given["y"])
 
 
 def payout():
@@ -213,7 +213,7 @@ PIECES: dict[str, Callable[[], Callable[[], object]]] = {
     "ModelValuer, exact": exact_valuer,
     "OutOfBagValuer": out_of_bag,
     "audit": audit,
-    "suspect_cells": suspects,
+    "anomaly_scores": anomalies,
     "split_revenue": payout,
     "save": save,
     "load": load,

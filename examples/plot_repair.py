@@ -1,9 +1,9 @@
 """
-Find wrong cells, repair them and measure the effect
-====================================================
+Find wrong cells, correct them and measure the effect
+=====================================================
 
 In this census table some ages are reversed: 71 instead of 17. Which cells need checking? And does
-fixing them matter? Untouched rows give the answer.
+correcting them matter? Untouched rows give the answer.
 """
 
 import numpy as np
@@ -12,9 +12,9 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 
-from cellworth import KNNValuer, Runtime, suspect_cells
+from cellworth import KNNValuer, Runtime, audit
 from cellworth.data import load_adult
-from cellworth.diagnostics import anomaly_scores, compare_models, repair_cells
+from cellworth.diagnostics import anomaly_scores, compare_models
 
 people, income = load_adult("train", backend="pandas")
 # Duplicate people must not be in both the training and the test set.
@@ -33,8 +33,8 @@ wrong.loc[young, "age"] = [int(str(age)[::-1]) for age in X.loc[young, "age"]]
 print(wrong.loc[young, "age"].tolist())
 
 # %%
-# Each suspect comes with a reason and with its value for a nearest-neighbor model, validated on
-# 200 rows of the other half.
+# An audit lists what is probably wrong, with the value of the cells for a nearest-neighbor model,
+# validated on 200 rows of the other half, and what is unusual.
 
 validation = {"X_val": X_test[:200], "y_val": y_test[:200]}
 valuer = KNNValuer(
@@ -44,7 +44,7 @@ valuer = KNNValuer(
     runtime=Runtime(progress=False),
 )
 valuation = valuer.fit(wrong, y, **validation).valuation_
-suspect_cells(wrong, y, valuation=valuation, k=5)
+audit(wrong, y, valuation=valuation)
 
 # %%
 # How many cells must be checked? The anomaly score needs few. Values are not made for this: they
@@ -52,19 +52,22 @@ suspect_cells(wrong, y, valuation=valuation, k=5)
 
 typos = np.zeros(X.shape, dtype=bool)
 typos[X.index.isin(young), X.columns.get_loc("age")] = True
-for name, score in {"anomaly score": anomaly_scores(wrong, y), "value": -valuation.values}.items():
+scores = {"anomaly score": anomaly_scores(wrong, y), "value": -valuation.values}
+for name, score in scores.items():
     found = typos.ravel()[np.argsort(-score, axis=None)].cumsum()
     print(f"{name}: {np.searchsorted(found, 8) + 1} of {typos.size:,} cells to find 8 of 10")
 
 # %%
-# A person checks the ages among the first hundred suspects and corrects the wrong ones. Nothing
+# A person checks the hundred cells of highest anomaly score and corrects the wrong ages. Nothing
 # else changes. Then a model is trained on both tables and scored on held-out rows, other than the
 # validation rows.
 
-looked_at = suspect_cells(wrong, y, valuation=valuation, k=100).to_frame()
-ages = looked_at[(looked_at["column"] == "age") & looked_at["row"].isin(young)]
-print(f"{len(ages)} of the 10 are among the first hundred")
-corrected = repair_cells(wrong, ages, how="values", values=X.loc[ages["row"], "age"].tolist())
+checked = np.zeros(typos.size, dtype=bool)
+checked[np.argsort(-scores["anomaly score"], axis=None)[:100]] = True
+right = X.index[(typos & checked.reshape(typos.shape)).any(axis=1)]
+print(f"{len(right)} of the 10 are among the first hundred")
+corrected = wrong.copy()
+corrected.loc[right, "age"] = X.loc[right, "age"]
 model = make_pipeline(
     make_column_transformer(
         (

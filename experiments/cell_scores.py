@@ -26,6 +26,25 @@ def class_z(X: np.ndarray, y: np.ndarray) -> np.ndarray:
     return scores
 
 
+def standardize_values(values: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return the distance of values from the median of their column and class.
+
+    The unit is the standard deviation there. Columns and classes differ in their effect on a model;
+    these values show which cells are low for their column and class.
+    """
+    relative = np.full(values.shape, np.nan)
+    # Differences below this are rounding.
+    noise = 1e-12 * np.abs(values[~np.isnan(values)]).max(initial=0.0)
+    for label in np.unique(y):
+        rows = np.flatnonzero(y == label)
+        for position, column in enumerate(values[rows].T):
+            known = ~np.isnan(column)
+            if known.any():
+                above, deviation = column[known] - np.median(column[known]), np.std(column[known])
+                relative[rows[known], position] = above / deviation if deviation > noise else 0.0
+    return relative
+
+
 def ecod(X: np.ndarray) -> np.ndarray:
     """Return the term of ECOD of each column, the larger tail."""
     return np.maximum(*_tails(X))

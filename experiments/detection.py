@@ -41,11 +41,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
 from cellworth.diagnostics import anomaly_scores
-from cellworth.diagnostics.cells import standardize_values
 from cellworth.runtime import Serial
 from cellworth.sampling import LeverageSampler
 from experiments import tables
-from experiments.cell_scores import class_z, copod, ddc, ecod
+from experiments.cell_scores import class_z, copod, ddc, ecod, standardize_values
 from experiments.frame import Row, Tables, compute_part, log, means, sign_tests
 
 QUICK = {"seeds": range(1), "sets": ("wine",), "trees": 20, "rows": 60, "errors": ("A",)}
@@ -149,7 +148,7 @@ def scores(given: Case, values: tuple[int, int] | None, seed: int) -> dict[str, 
     """
     X, y = given.X, given.y
     return {
-        "anomaly score (suspect_cells)": anomaly_scores(X, y),
+        "anomaly score": anomaly_scores(X, y),
         **(value_scores(given, *values, seed) if values else {}),
         "class-conditional |z|": class_z(X, y),
         "ECOD per column": ecod(X),

@@ -210,7 +210,7 @@ def check_typos(tables: Tables) -> list[Row]:
             "80% of 15 reversed ages are found within 1,800 cells, 1-D values take 4 times as many",
             f"of 39,000 cells: 2D-KNN {inspect('2D-KNN values')}, row values "
             f"{inspect('row values of 2D-KNN')}, 2D-OOB {inspect('2D-OOB, 200 trees')}, anomaly "
-            f"score {inspect('anomaly score (suspect_cells)')}",
+            f"score {inspect('anomaly score')}",
             "not",
             "likely because one wrong age changes little in which rows are nearest; the "
             "paper does not say how many rows it values",

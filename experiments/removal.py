@@ -32,7 +32,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, Runtime
-from cellworth.diagnostics import repair_cells
 from cellworth.runtime import Serial
 from cellworth.sampling import LeverageSampler
 from experiments.frame import Row, Tables, compute_part, log, means, sign_tests
@@ -150,10 +149,15 @@ def all_improvements(split: Split, seed: int) -> list[Row]:
 
 def remove_cells(X: pd.DataFrame, mask: np.ndarray, fill: str, seed: int) -> pd.DataFrame:
     """Replace cells by draws from those of their column that are kept, or by their mean."""
-    if fill == "draw":
-        return repair_cells(X, mask, how="draw", random_state=seed)
-    kept = X.mask(mask)
-    return kept.fillna(kept.mean())
+    if fill == "mean":
+        kept = X.mask(mask)
+        return kept.fillna(kept.mean())
+    uniforms, cells = np.random.default_rng(seed).random(X.shape), X.to_numpy().copy()
+    for position in np.flatnonzero(mask.any(axis=0)):
+        removed = mask[:, position]
+        pool = cells[~removed, position]
+        cells[removed, position] = pool[(uniforms[removed, position] * len(pool)).astype(int)]
+    return pd.DataFrame(cells, X.index, X.columns)
 
 
 def all_leaks(split: Split, seed: int) -> list[Row]:

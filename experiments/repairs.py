@@ -17,14 +17,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cellworth.diagnostics import repair_cells
+from cellworth.data.tables import Table as RawTable
+from cellworth.knn.distances import Distances
 from experiments.detection import figures
 from experiments.frame import Row, Tables, means
-from experiments.removal import MODELS, Split, measure_all, split_rows, value_split
+from experiments.removal import (
+    MODELS,
+    Split,
+    measure_all,
+    remove_cells,
+    split_rows,
+    value_split,
+)
 from experiments.tables import HELD_OUT, Table, load
 
 QUICK = {"seeds": range(1), "sets": ("wine",)}
 SHARES = (0.02, 0.05, 0.15)
+N_NEIGHBORS = 10
 
 
 def run(
@@ -60,8 +69,8 @@ def measure_share(share: float, train: Table, validation: Table, test: Table, se
     looked_at = looked_at.reshape(values.shape)
     tables = {
         "by hand": spoilt.where(~(looked_at & wrong), train.X),
-        "neighbors": repair_cells(spoilt, looked_at, how="neighbors"),
-        "draw": repair_cells(spoilt, looked_at, how="draw", random_state=seed),
+        "neighbors": fill_from_neighbors(spoilt, looked_at),
+        "draw": remove_cells(spoilt, looked_at, "draw", seed),
         "all true again": train.X,
     }
     before = score(split, spoilt)
@@ -80,6 +89,32 @@ def with_wrong_cells(train: Table, share: float, seed: int) -> tuple[np.ndarray,
     others = np.array([rng.choice(np.flatnonzero(train.y != label)) for label in train.y])
     spoilt = train.X.where(~chosen.reshape(shape), train.X.iloc[others].set_axis(train.X.index))
     return (spoilt != train.X).to_numpy(), spoilt
+
+
+def fill_from_neighbors(X: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
+    """Fill numbers with the median of the ten nearest rows by the other columns.
+
+    The filled cells count as missing for distances, and no other cell is filled with them.
+    """
+    cleared = X.mask(mask)
+    asked = np.flatnonzero(mask.any(axis=1))
+    table, queries = (
+        RawTable.from_data(part, called="X") for part in (cleared, cleared.iloc[asked])
+    )
+    distances = Distances.of(table, [queries])
+    cells = X.to_numpy().copy()
+    for query, row in enumerate(asked):
+        by_column = distances.measure(0, query)
+        for position in np.flatnonzero(mask[row]):
+            rows = np.flatnonzero(~mask[:, position])
+            away = (by_column.sum(axis=0) - by_column[position])[rows]
+            near = away <= np.sort(away)[:N_NEIGHBORS][-1]
+            rows, away = rows[near], away[near]
+            # Of equal numbers, the nearer first; of two middle numbers, the one of the nearer row.
+            order = np.lexsort((away, X.to_numpy()[rows, position]))
+            middle = order[[(len(order) - 1) // 2, len(order) // 2]]
+            cells[row, position] = X.to_numpy()[rows[middle[np.argmin(away[middle])]], position]
+    return pd.DataFrame(cells, X.index, X.columns)
 
 
 def score(split: Split, X: pd.DataFrame) -> float:

@@ -22,9 +22,8 @@ import pandas as pd
 
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
 from cellworth.diagnostics import anomaly_scores
-from cellworth.diagnostics.cells import standardize_values
 from experiments import tables
-from experiments.cell_scores import class_z, ecod
+from experiments.cell_scores import class_z, ecod, standardize_values
 from experiments.frame import Tables, log, means
 
 QUICK = {"seeds": range(1), "rows": 300, "all_rows": 0, "trees": 5}
@@ -79,7 +78,7 @@ def detectors(X: pd.DataFrame, y: np.ndarray, seed: int) -> dict[str, np.ndarray
     numeric = np.array([pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes])
     numbers = X.loc[:, numeric].to_numpy(dtype=float)
     simple = {"class-conditional |z|": class_z(numbers, y), "ECOD per column": ecod(numbers)}
-    scores = {"anomaly score (suspect_cells)": anomaly_scores(X, y)}
+    scores = {"anomaly score": anomaly_scores(X, y)}
     for name, score in simple.items():
         scores[name] = np.zeros(X.shape)
         scores[name][:, numeric] = score

@@ -15,22 +15,22 @@ PACKAGE = ROOT / "src" / "cellworth"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
-    "cellworth": 45,
-    "cli": 2976,
+    "cellworth": 44,
+    "cli": 2916,
     "data": 3249,
-    "diagnostics": 2347,
-    "findings": 2194,
+    "diagnostics": 1868,
+    "findings": 2192,
     "games": 1080,
     "knn": 4625,
-    "payouts": 3928,
+    "payouts": 3920,
     "plots": 1042,
-    "report": 1182,
+    "report": 1118,
     "runtime": 2507,
     "sampling": 1825,
     "valuation": 1674,
     "valuers": 2874,
 }
-MAX_CODE_LINES_IN_ALL = 31_548
+MAX_CODE_LINES_IN_ALL = 30_934
 
 
 def _repeated(names: list[str]) -> set[str]:

@@ -65,7 +65,6 @@ def test_the_door_has_these_names():
         "report",
         "runtime",
         "sampling",
-        "suspect_cells",
         "value_game",
     ]
 
@@ -207,7 +206,7 @@ RANDOM_STATES = {
 }
 
 
-def draw_with(path, random_state, folder):  # noqa: PLR0911 (one for each kind of name)
+def draw_with(path, random_state, folder):
     """Call a public name with a random_state and return what it computed."""
     thing, tree = PUBLIC[path], DecisionTreeClassifier(random_state=0)
     X, y = np.arange(60.0).reshape(12, 5) % 7, [0, 1] * 6
@@ -215,8 +214,6 @@ def draw_with(path, random_state, folder):  # noqa: PLR0911 (one for each kind o
     if path == "value_game":
         game = games.TableGame(np.arange(16.0).reshape(4, 4))
         return thing(game, (2, 2), stop=MaxTasks(4), random_state=random_state)
-    if path == "diagnostics.repair_cells":
-        return thing(X, [(0, "x0")], how="draw", random_state=random_state)
     if path == "diagnostics.compare_models":
         return thing(
             tree, X, y, X_repaired=X + 0.5, X_test=X_test, y_test=y_test, random_state=random_state

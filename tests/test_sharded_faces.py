@@ -13,11 +13,11 @@ from cellworth import (
     Runtime,
     ShardedKNNValuer,
     ShardedTable,
+    audit,
     explain_column,
     explain_row,
     load,
     report,
-    suspect_cells,
 )
 from cellworth.cli.commands import main
 from cellworth.knn import shard_tasks
@@ -66,17 +66,19 @@ def test_rows_and_columns_are_explained_alike(both):
     assert repr(explain_column(both[0], "c2")) == repr(explain_column(both[1], "c2"))
 
 
-def test_suspicious_cells_of_a_table_in_memory_have_their_worth(both):
+def test_findings_in_a_table_in_memory_have_their_worth(both):
     import pandas as pd
 
     rng = np.random.default_rng(1)
     X, y = pd.DataFrame(rng.normal(size=(50, 4)), columns=called()), np.arange(50) % 2
-    one, other = (suspect_cells(X, y, valuation=v, k=5).to_frame() for v in both)
+    X.loc[3, "c1"] = 999.0
+    one, other = (audit(X, y, valuation=v).cells() for v in both)
+    assert len(one) > 0
     pd.testing.assert_frame_equal(one, other)
     told = [report.summarize(v, X, y, k=5)["cells"] for v in both]
     assert told[0] == told[1]
     with pytest.raises(ValueError, match="rows"):
-        suspect_cells(X[:20], y[:20], valuation=both[1], k=5)
+        audit(X[:20], y[:20], valuation=both[1])
 
 
 def test_a_heat_map_has_the_same_bins(both):
@@ -110,7 +112,6 @@ def test_check_holds_values_in_shards_against_limits(both, tmp_path):
 @pytest.mark.parametrize(
     ("command", "function"),
     [
-        ("suspects {V}", "valuation.lowest(k) and table.take(rows)"),
         ("explain {V} --row 3", "explain_row(valuation, row)"),
         ("merge {V} {V} -o {V}-both", "valuation.merge(other, folder)"),
         ("split {V} --amount 10 --owners {V}.toml", "split_revenue(valuation, owners, amount=...)"),

@@ -22,7 +22,6 @@ _MODULES = {
     "explain_column": "diagnostics",
     "explain_row": "diagnostics",
     "load": "valuation",
-    "suspect_cells": "diagnostics",
     "value_game": "valuers",
 }
 _SUBPACKAGES = (

@@ -12,7 +12,6 @@ from cellworth.data import Owners as Owners
 from cellworth.data import ShardedTable as ShardedTable
 from cellworth.diagnostics import explain_column as explain_column
 from cellworth.diagnostics import explain_row as explain_row
-from cellworth.diagnostics import suspect_cells as suspect_cells
 from cellworth.findings import audit as audit
 from cellworth.runtime import Runtime as Runtime
 from cellworth.valuation import Valuation as Valuation
@@ -49,6 +48,5 @@ __all__ = [
     "report",
     "runtime",
     "sampling",
-    "suspect_cells",
     "value_game",
 ]

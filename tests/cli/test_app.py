@@ -1,12 +1,11 @@
 """What goes wrong becomes a sentence; what is printed fits a terminal."""
 
-import sys
 import warnings
 
 import click
 import pytest
 
-from cellworth.cli.app import Program, cut_to_terminal, log_options, note, share, shows_progress
+from cellworth.cli.app import Program, log_options, note, share, shows_progress
 from cellworth.runtime import LostWorkersError
 from shell import invoked
 
@@ -95,19 +94,6 @@ def test_a_warning_is_one_line_and_comes_once():
 @pytest.mark.parametrize("text", ["1%", "0.01", ".01", "1e-2", "1E0 %"])
 def test_a_share_is_written_in_many_ways(text):
     assert share(text) == 0.01
-
-
-class Terminal:
-    def isatty(self):
-        return True
-
-
-def test_lines_are_cut_to_a_terminal_and_whole_elsewhere(monkeypatch):
-    lines = ["short", "a line that is too long"]
-    assert list(cut_to_terminal(lines)) == lines
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setenv("COLUMNS", "10")
-    assert cut_to_terminal(lines) == ["short", "a line th…"]
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -1,7 +1,5 @@
 """Lists, explanations and limits are those of the library."""
 
-import csv
-import io
 import json
 import re
 import subprocess
@@ -12,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cellworth import explain_row, load, suspect_cells
+from cellworth import audit, explain_row, load
 from cellworth.cli.input_files import read_input
 from shell import cellworth, fine
 
@@ -22,30 +20,19 @@ def read(home):
     return read_input(home.table, target="label", row_id="name")
 
 
-def test_suspects_are_those_of_the_library(home, read):
-    valuation = load(home.values)
-    again = suspect_cells(read.X, read.y, valuation=valuation, k=7).to_frame("pyarrow").to_pylist()
-    found = json.loads(fine("suspects", home.values, "-k", 7, "--json"))["cells"]
-    assert found == again
-    text = fine("suspects", home.values, "-k", 7)
-    assert [line.split()[1] for line in text.strip().split("\n")[1:]] == [c["row"] for c in again]
-    assert again[0]["reason"] in text
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet", "json"])
-def test_suspects_are_written_to_a_file(home, tmp_path, ending):
-    path = tmp_path / f"suspects.{ending}"
-    assert fine("suspects", home.values, "-k", 5, "-o", path) == ""
-    readers = {
-        "csv": lambda: list(csv.DictReader(io.StringIO(path.read_text()))),
-        "parquet": lambda: pq.read_table(path).to_pylist(),
-        "json": lambda: json.loads(path.read_text()),
-    }
-    lines = readers[ending]()
-    assert len(lines) == 5
-    assert set(lines[0]) >= {"rank", "row", "column", "cell", "typical", "anomaly_score", "value"}
-    assert cellworth("suspects", home.values, "-o", path).code == 2
-    fine("suspects", home.values, "-o", path, "--force")
+def test_an_audit_lists_cells_with_their_values(home, tmp_path):
+    table, values, path = (tmp_path / name for name in ("t.csv", "v", "cells.parquet"))
+    table.write_text(re.sub("(?m)^(p[12],[^,]*),[^,]*", r"\1,n/a", home.table.read_text()))
+    asked = [table, "--target", "label", "--id", "name"]
+    fine("value", *asked, "-o", values)
+    assert fine("audit", *asked, "--values", values, "-o", path) == ""
+    read = read_input(table, target="label", row_id="name")
+    found = audit(read.X, read.y, valuation=load(values))
+    assert pq.read_table(path).to_pylist() == found.cells("pyarrow").to_pylist()
+    assert {line["row"] for line in pq.read_table(path).to_pylist()} >= {"p1", "p2"}
+    assert "the cells are worth" in fine("audit", *asked, "--values", values)
+    other = cellworth("audit", *asked[:3], "--values", values)
+    assert "X must have the 24 rows of the valuation" in other.err
 
 
 def test_a_row_is_explained_as_the_library_does(home, read):
@@ -80,16 +67,6 @@ def test_a_report_is_one_page(home, tmp_path):
     assert "What changed" in path.read_text(encoding="utf-8")
     fine("report", home.values, "-o", path, "--no-cells", "--force")
     assert path.read_text(encoding="utf-8") != page
-
-
-def test_a_report_ranks_cells_as_suspects_does(home, tmp_path):
-    fine("value", *home.asked, "--categorical", "age", "-o", tmp_path / "v")
-    fine("report", tmp_path / "v", "-k", "50", "-o", tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    data = re.search(r'id="data">(.*?)</script>', page)[1]
-    listed = [(line["row"], line["column"]) for line in json.loads(data)["listed"]["worst"]]
-    asked = json.loads(fine("suspects", tmp_path / "v", "-k", "50", "--json"))
-    assert listed == [(str(line["row"]), line["column"]) for line in asked["cells"]]
 
 
 @pytest.mark.slow
@@ -152,8 +129,8 @@ def test_rows_are_asked_for_as_they_are_written(tmp_path, ids, asked):
     fine("value", *given, "--id", "id", "--val", tmp_path / "t.parquet", "-o", tmp_path / "v")
     for text in asked:
         assert " is worth " in fine("explain", tmp_path / "v", "--row", text)
-    cells = json.loads(fine("suspects", tmp_path / "v", "--by", "value", "--json"))["cells"]
-    fine("explain", tmp_path / "v", "--row", str(cells[0]["row"]))
+    lowest = json.loads(fine("info", tmp_path / "v", "--json"))["values"]["lowest"]
+    fine("explain", tmp_path / "v", "--row", str(lowest[0]["row"]))
 
 
 def test_rows_of_one_name_cannot_be_distinguished(tmp_path):

@@ -146,7 +146,7 @@ def test_owners_are_players_from_the_draft_to_the_verdict(table, tmp_path):
     assert load(values).shape == (3, 1)
     fine("split", values, "--amount", "100.00", "-o", bundle)
     assert fine("verify", bundle, "--values", values).endswith("data, values agree\n")
-    done = cellworth("suspects", values)
+    done = cellworth("explain", values, "--row", "1")
     assert (done.code, "holds values of owners, not of cells" in done.err) == (2, True), done.err
 
 

@@ -118,11 +118,11 @@ def test_the_request_lies_beside_the_values_and_may_move_with_the_table(home, tm
 def test_a_table_that_changed_since_is_rejected(home, tmp_path):
     other = tmp_path / "people.csv"
     other.write_text(TABLE.replace("p3,", "p33,"))
-    done = cellworth("suspects", home.values, "--table", other)
+    done = cellworth("explain", home.values, "--row", "p1", "--table", other)
     assert done.code == 2
     assert "sha256 differs" in done.err
     other.write_text(TABLE)
-    fine("suspects", home.values, "--table", other)
+    fine("explain", home.values, "--row", "p1", "--table", other)
 
 
 def test_numbers_that_are_names_are_categories(home, tmp_path):
@@ -201,7 +201,7 @@ def test_dates_that_a_model_was_given_are_known_again(models):
     (models / "t.csv").write_text("\n".join(["age,day,label", *rows, ""]))
     asked = ["t.csv", "--target", "label", "--val", 2, "--stop", "fits=300", "--workers", 1]
     fine("value", *asked, "--model", "mymodels:aged", "-o", "v")
-    assert "age" in fine("suspects", "v")
+    assert "age" in fine("explain", "v", "--row", "3")
     fine("report", "v")
 
 
@@ -350,7 +350,6 @@ def test_values_beside_the_request_of_another_table_are_rejected(home, tmp_path)
         (home.values / "request.json").read_text().replace("../", f"{home.folder}/")
     )
     for command in (
-        ["suspects"],
         ["explain", "--row", "p3"],
         ["report", "-o", tmp_path / "r.html"],
     ):
@@ -373,11 +372,11 @@ def test_a_kill_while_values_are_replaced_leaves_none_beside_an_old_request(
     with monkeypatch.context() as patch:
         patch.setattr(torn, killed)
         cellworth("value", *home.asked, "--val", 4, "-o", tmp_path / "v", "--force")
-    done = cellworth("suspects", tmp_path / "v")
+    done = cellworth("explain", tmp_path / "v", "--row", "p3")
     assert done.code == 2
     assert "value the table again with --force" in done.err
     fine("value", *home.asked, "--val", 4, "-o", tmp_path / "v", "--force")
-    fine("suspects", tmp_path / "v")
+    fine("explain", tmp_path / "v", "--row", "p3")
 
 
 def test_a_path_that_cannot_be_written_to_is_rejected_before_anything_is_read(
@@ -403,11 +402,11 @@ def test_a_request_leads_to_its_table_through_links(home, tmp_path):
     (tmp_path / "people.csv").write_text(TABLE)
     asked = [tmp_path / "people.csv", *home.asked[1:]]
     fine("value", *asked, "-o", tmp_path / "link" / "v")
-    fine("suspects", tmp_path / "link" / "v")
-    fine("suspects", deep / "v")
+    fine("explain", tmp_path / "link" / "v", "--row", "p3")
+    fine("explain", deep / "v", "--row", "p3")
     fine("value", tmp_path / "link" / ".." / ".." / "people.csv", *home.asked[1:], "-o",
          tmp_path / "w")  # fmt: skip
-    fine("suspects", tmp_path / "w")
+    fine("explain", tmp_path / "w", "--row", "p3")
 
 
 @pytest.mark.parametrize(
@@ -422,6 +421,6 @@ def test_a_request_of_other_types_is_rejected(home, tmp_path, name, given):
     shutil.copytree(home.values, tmp_path / "v")
     path = tmp_path / "v" / "request.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: given}))
-    done = cellworth("suspects", tmp_path / "v")
+    done = cellworth("explain", tmp_path / "v", "--row", "p3")
     assert done.code == 2
     assert f"was changed ({name} is {json.dumps(given)})" in done.err

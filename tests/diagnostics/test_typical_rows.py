@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from cellworth.data.tables import Table
-from cellworth.diagnostics import features, suspects
+from cellworth.diagnostics import features, typical_rows
 from cellworth.diagnostics.anomaly import Evidence
-from cellworth.diagnostics.suspects import NO_ROW, find_typical_rows
+from cellworth.diagnostics.typical_rows import NO_ROW, find_typical_rows, name_evidence
 
 
 def evidence_of(X, y):
@@ -33,7 +33,7 @@ def like_rows(evidence, row, column):
 def test_typical_is_the_middle_number_or_the_most_frequent_level_of_like_rows(
     monkeypatch, cells, rows
 ):
-    monkeypatch.setattr(suspects, "_CELLS_AT_ONCE", cells)
+    monkeypatch.setattr(typical_rows, "_CELLS_AT_ONCE", cells)
     monkeypatch.setattr(features, "_ROWS_AT_ONCE", rows)
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"n": rng.integers(0, 20, 60), "c": rng.choice(list("abc"), 60), "m": 0.0})
@@ -82,3 +82,12 @@ def test_a_row_alone_in_its_class_has_no_similar_rows():
         0,
         NO_ROW,
     ]
+
+
+def test_the_clearest_evidence_is_named():
+    assert name_evidence(1, 5, 100, 20.0) == "the rarest of 100"
+    assert name_evidence(7, 30, 1_000, 20.0) == "among the 7 rarest of 1,000"
+    assert name_evidence(5, 1, 100, 20.0) == "it fits its row worse than the other 99"
+    assert name_evidence(30, 7, 1_000, 20.0) == "among the 7 of 1,000 that fit their rows worst"
+    rarer = "20 times rarer in similar rows than in its column"
+    assert name_evidence(200, 300, 1_000, 20.4) == rarer

@@ -142,6 +142,14 @@ def test_findings_tell_what_their_cells_are_worth():
     (code, *_) = find(found, "missing code")
     rows, columns = code.cells(found.table)
     assert code.value == pytest.approx(valuation.values[rows, columns].sum())
+    cells = found.cells()
+    at = X.index.get_indexer(cells["row"]), X.columns.get_indexer(cells["column"])
+    of_cells = cells["column"].notna()
+    worth = np.where(of_cells, valuation.values[at], valuation.values[at[0]].sum(axis=1))
+    np.testing.assert_allclose(cells["value"], worth)
+    ordered = cells.groupby("finding")["value"].apply(lambda part: part.is_monotonic_increasing)
+    assert ordered.all()
+    assert "value" not in audit(X, y, quick=True).cells().columns
     assert "worth" in repr(found)
 
 

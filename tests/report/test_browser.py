@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 
 from cellworth import KNNValuer, Owners, report
-from cellworth.diagnostics import repair_cells
 from cellworth.payouts import Policy, split_revenue
 from cellworth.report.page import visible
 from report_tables import DATA, census, flowers, hostile, quirks
@@ -249,16 +248,17 @@ def test_a_pixel_of_many_rows_shows_the_cell_furthest_from_zero(open_page, censu
 def test_tables_sort_by_a_click_on_their_heads(open_page, files):
     valuation = flowers()[0]
     page = open_page(files / "flowers.html")
-    page.click("#worst >> text=Value")
+    page.click("#lowest-cells >> text=Value")
     values = page.eval_on_selector_all(
-        "#worst tbody tr", "rows => rows.map(r => PAGE.listed.worst[r.dataset.index].value)"
+        "#lowest-cells tbody tr",
+        "rows => rows.map(r => PAGE.listed['lowest-cells'][r.dataset.index].value)",
     )
     expected = [float(f"{value:.2e}") for value in np.sort(valuation.values, axis=None)]
     assert [float(value) for value in values] == expected
-    assert page.locator("#worst th[aria-sort=ascending]").inner_text() == "Value"
+    assert page.locator("#lowest-cells th[aria-sort=ascending]").inner_text() == "Value"
 
 
-def texts_in(page, column, table="#worst"):
+def texts_in(page, column, table="#lowest-cells"):
     """What a column of a list says, from top to bottom."""
     return page.eval_on_selector_all(
         f"{table} tbody tr", f"rows => rows.map((row) => row.cells[{column}].textContent.trim())"
@@ -272,12 +272,11 @@ def classed(text):
     return (0, float(text)) if is_number(text) else (1, 0.0)
 
 
-@pytest.mark.parametrize(("head", "column"), [("Content", 3), ("Expected", 4)])
-def test_contents_sort_as_numbers_then_text_then_missing_values(open_page, files, head, column):
+def test_contents_sort_as_numbers_then_text_then_missing_values(open_page, files):
     page = open_page(files / "quirks.html")
     for sign in (1, -1):
-        page.click(f"#worst >> text={head}")
-        keys = [classed(text) for text in texts_in(page, column)]
+        page.click("#lowest-cells >> text=Content")
+        keys = [classed(text) for text in texts_in(page, 3)]
         assert {kind for kind, _ in keys} == {0, 1, 2}
         assert sum(number < 0 for kind, number in keys if kind == 0) > 5
         assert keys == sorted(keys, key=lambda key: (key[0], sign * key[1]))
@@ -293,60 +292,11 @@ def test_ids_and_targets_that_are_numbers_sort_by_their_size(open_page, files):
     assert targets == {str(i - 12): str(i - 12.5) for i in range(24)}
     page.click("#lowest-rows >> text=Target")
     assert texts_in(page, 1, "#lowest-rows") == [str(i - 12.5) for i in range(24)]
-    for table, column in (("#lowest-rows", 0), ("#worst", 1)):
+    for table, column in (("#lowest-rows", 0), ("#lowest-cells", 1)):
         page.click(f"{table} thead >> text=Row")
         ids = [int(text) for text in texts_in(page, column, table)]
         assert ids == sorted(ids)
         assert ids[0] < 0
-
-
-@pytest.mark.parametrize("width", [400, 700, 1000, 1200, 1280, 1600])
-def test_reasons_have_room_and_end_within_the_screen(open_page, files, width):
-    for name in ("quirks.html", "hostile.html"):
-        page = open_page(files / name)
-        page.set_viewport_size({"width": width, "height": 900})
-        page.click("text=Show all")
-        boxes = page.eval_on_selector_all(
-            "#worst td.why",
-            """all => all.map((why) => {
-                const text = document.createRange();
-                text.selectNodeContents(why);
-                const box = text.getBoundingClientRect();
-                const room = why.closest('.scroll').getBoundingClientRect();
-                return [why.getBoundingClientRect().width, box.right - room.right, box.height];
-            })""",
-        )
-        assert min(wide for wide, _, _ in boxes) > min(0.55 * width, 500)
-        assert max(beyond for _, beyond, _ in boxes) <= 1
-        assert max(high for _, _, high in boxes) < (300 if width == 400 else 160)
-
-
-def test_a_name_from_right_to_left_does_not_turn_its_sentence(open_page, files):
-    page = open_page(files / "quirks.html")
-    page.click("text=Show all")
-    name = "\u05de\u05d7\u05d9\u05e8"
-    line = page.locator("#worst tbody tr", has=page.locator("td", has_text=name)).first
-    why = line.locator("td.why")
-    text = why.inner_text()
-    assert text.startswith(f"{name} is ")
-    assert "\ufffd" not in text
-    begins, ends = (
-        why.evaluate(
-            """(why, at) => {
-                const last = document.createRange();
-                const nodes = document.createTreeWalker(why, NodeFilter.SHOW_TEXT);
-                const texts = [];
-                while (nodes.nextNode()) texts.push(nodes.currentNode);
-                const node = at === 'first' ? texts[0] : texts.at(-1);
-                last.setStart(node, at === 'first' ? 0 : node.length - 1);
-                last.setEnd(node, node.length);
-                return last.getBoundingClientRect().left - why.getBoundingClientRect().left;
-            }""",
-            at,
-        )
-        for at in ("first", "last")
-    )
-    assert begins < 20 < ends
 
 
 def test_missing_values_differ_from_empty_text_in_the_heat_map(open_page, files):
@@ -434,7 +384,7 @@ def test_the_wheel_scrolls_the_page_and_with_ctrl_zooms(open_page, files):
 
 def test_a_cell_that_is_filtered_away_is_no_longer_described(open_page, files):
     page = open_page(files / "flowers.html")
-    page.click("#worst tbody tr:nth-child(1) .find")
+    page.click("#lowest-cells tbody tr:nth-child(1) .find")
     row = page.inner_text("#chosen dd >> nth=0")
     assert page.inner_text("#status").startswith(f"row {row}")
     page.fill("#only-rows", row)
@@ -460,7 +410,7 @@ def test_a_cell_of_another_owner_is_no_longer_described(open_page, files):
 
 def test_undoing_a_mark_keeps_a_note_that_was_written_since(open_page, files):
     page = open_page(files / "flowers.html")
-    mark = page.locator("#worst tbody tr:nth-child(2) select.mark")
+    mark = page.locator("#lowest-cells tbody tr:nth-child(2) select.mark")
     mark.select_option("wrong")
     mark.select_option("right")
     page.fill("#marked input", "asked the gardener")
@@ -476,13 +426,17 @@ def test_undoing_a_mark_keeps_a_note_that_was_written_since(open_page, files):
 def test_rows_that_share_an_id_have_marks_of_their_own(open_page, files):
     page = open_page(files / "twins.html")
     page.select_option("#row-order", "table")
-    positions = page.evaluate("PAGE.listed.worst.map((line) => [line.position, line.column])")
-    page.select_option("#worst tbody tr:nth-child(1) select.mark", "wrong")
-    marked = page.eval_on_selector_all("#worst select.mark", "all => all.map((s) => s.value)")
+    positions = page.evaluate(
+        "PAGE.listed['lowest-cells'].map((line) => [line.position, line.column])"
+    )
+    page.select_option("#lowest-cells tbody tr:nth-child(1) select.mark", "wrong")
+    marked = page.eval_on_selector_all(
+        "#lowest-cells select.mark", "all => all.map((s) => s.value)"
+    )
     assert marked == ["wrong"] + [""] * (len(positions) - 1)
     twin = next(i for i, (_, column) in enumerate(positions) if i and column == positions[0][1])
     page.click("text=Show all")
-    page.click(f"#worst tbody tr:nth-child({twin + 1}) .find")
+    page.click(f"#lowest-cells tbody tr:nth-child({twin + 1}) .find")
     assert page.evaluate("map.cells.positions[map.rows[map.cursor.y]]") == positions[twin][0]
     page.keyboard.press("3")
     assert page.inner_text("#marks-count") == "2 cells marked: 1 wrong, 1 right."
@@ -506,13 +460,13 @@ def test_the_script_shows_hidden_characters_as_the_page_itself_does(open_page, f
 
 def test_marks_survive_a_reload(open_page, files):
     page = open_page(files / "flowers.html")
-    page.select_option("#worst tbody tr:nth-child(2) select.mark", "right")
+    page.select_option("#lowest-cells tbody tr:nth-child(2) select.mark", "right")
     page.fill("#marked input", "asked the gardener")
     page.reload()
     page.wait_for_selector("html[data-map=ready]")
     assert page.inner_text("#marks-count") == "1 cell marked: 1 right."
     assert page.input_value("#marked input") == "asked the gardener"
-    assert page.input_value("#worst tbody tr:nth-child(2) select.mark") == "right"
+    assert page.input_value("#lowest-cells tbody tr:nth-child(2) select.mark") == "right"
 
 
 def exported(page):
@@ -521,18 +475,17 @@ def exported(page):
     return Path(waiting.value.path()).read_bytes().decode("utf-8-sig")
 
 
-def test_exported_marks_can_be_repaired(open_page, files):
+def test_exported_marks_name_cells_of_the_table(open_page, files):
     _, X, _ = flowers()
     page = open_page(files / "flowers.html")
-    page.select_option("#worst tbody tr:nth-child(1) select.mark", "wrong")
-    page.select_option("#worst tbody tr:nth-child(2) select.mark", "right")
-    page.click("#worst tbody tr:nth-child(3) .find")
+    page.select_option("#lowest-cells tbody tr:nth-child(1) select.mark", "wrong")
+    page.select_option("#lowest-cells tbody tr:nth-child(2) select.mark", "right")
+    page.click("#lowest-cells tbody tr:nth-child(3) .find")
     page.click("#chosen >> text=wrong")
     cells = pd.read_csv(io.StringIO(exported(page)), dtype={"row": str})
     assert cells["mark"].tolist() == ["wrong", "right", "wrong"]
-    repaired = repair_cells(X, cells[cells["mark"] == "wrong"], how="missing")
-    changed = repaired.isna() & ~X.isna()
-    assert changed.to_numpy().sum() == 2
+    listed = [(line.row, line.column) for line in cells.itertuples()]
+    assert all(row in X.index and column in X.columns for row, column in listed)
 
 
 def test_the_lines_on_the_page_read_marks_of_ids_and_names_like_formulas(
@@ -547,21 +500,20 @@ def test_the_lines_on_the_page_read_marks_of_ids_and_names_like_formulas(
         page.keyboard.press("ArrowDown")
     (tmp_path / "marks.csv").write_text(exported(page), encoding="utf-8")
     lines = page.locator("#marks .help code").all_inner_texts()
-    here = {"pandas": pd, "repair_cells": repair_cells, "X": X}
-    for line in lines[:-1]:
+    here = {"pandas": pd, "X": X.copy()}
+    for line in lines:
         exec(line.replace("marks.csv", str(tmp_path / "marks.csv")), here)  # noqa: S102 (the page's own)
-    repaired = eval(lines[-1], here)  # noqa: S307 (the page's own)
-    emptied = repaired.isna() & ~X.isna()
+    emptied = here["X"].isna() & ~X.isna()
     assert emptied["=sum"].tolist() == [True] * 5 + [False] * 25
     assert emptied.to_numpy().sum() == 5
 
 
 def test_marks_from_the_list_and_from_the_heat_map_are_the_same(open_page, files):
     page = open_page(files / "quirks.html")
-    page.select_option("#worst tbody tr:nth-child(1) select.mark", "wrong")
+    page.select_option("#lowest-cells tbody tr:nth-child(1) select.mark", "wrong")
     from_list = exported(page)
-    page.select_option("#worst tbody tr:nth-child(1) select.mark", "")
-    page.click("#worst tbody tr:nth-child(1) .find")
+    page.select_option("#lowest-cells tbody tr:nth-child(1) select.mark", "")
+    page.click("#lowest-cells tbody tr:nth-child(1) .find")
     page.keyboard.press("2")
     assert exported(page) == from_list
 
@@ -569,7 +521,7 @@ def test_marks_from_the_list_and_from_the_heat_map_are_the_same(open_page, files
 def test_exported_text_is_quoted_and_runs_in_no_spreadsheet(open_page, files):
     page = open_page(files / "hostile.html")
     page.click("text=Show all")
-    for select in page.locator("#worst select.mark").all():
+    for select in page.locator("#lowest-cells select.mark").all():
         select.select_option("wrong")
     text = exported(page)
     lines = list(csv.reader(io.StringIO(text, newline="")))
@@ -608,7 +560,7 @@ def test_axe_finds_nothing_serious(open_page, files, scheme, width):
     source = needed(AXE and Path(AXE).read_text(encoding="utf-8"), "AXE names no axe.min.js")
     page = open_page(files / "flowers.html", color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 900})
-    page.click("#worst tbody tr:nth-child(1) .find")
+    page.click("#lowest-cells tbody tr:nth-child(1) .find")
     page.keyboard.press("2")
     page.click("text=As JSON")
     page.evaluate(source)
@@ -674,7 +626,7 @@ def test_paper_has_the_first_lines_and_no_buttons(open_page, files):
     assert page.evaluate(middle) < 100
     page.emulate_media(media="print")
     page.wait_for_function(f"() => {middle} > 200")
-    lines = page.locator("#worst tbody tr")
+    lines = page.locator("#lowest-cells tbody tr")
     assert lines.count() == 72
     assert lines.nth(24).is_visible()
     assert not lines.nth(25).is_visible()

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_wine
 
-from cellworth import KNNValuer, Owners, report, suspect_cells, value_game
+from cellworth import KNNValuer, Owners, report, value_game
 from cellworth.data.tables import draw_bars, html_table
 from cellworth.diagnostics import measure_interactions
 from cellworth.games import TableGame
@@ -66,7 +66,7 @@ def test_a_valuation_shows_totals_columns_lowest_blocks_and_a_next_step(valuatio
     )
     assert all(name in page.texts for name in X.columns[:5])
     assert page.elements.count("tr") == (5 + 1) + (10 + 1)
-    assert "suspect_cells" in page.texts[-1]
+    assert "audit(X, y" in page.texts[-1]
 
 
 def test_the_view_is_plain_elements_without_script(valuation):
@@ -180,7 +180,6 @@ SHARED = Owners(ROWS).assign("<ann>", columns="x0").assign("bob", rows=slice(3),
         (IntervalPlan("EUR", 8000.0, 4000.0, 100, 400), ["planned", "400", "4,000"]),
         (Verdict(("files",), "ann should get 75."), ["no: ann should get 75."]),
         (measure_interactions(TableGame([[0, 0], [0, 1], [0, 1], [0, 1]])), ["0, 1", "-1.0000"]),
-        (suspect_cells(ROWS, LABELS, k=25), ["anomaly_score", "... and 5 more, in to_frame()"]),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -188,17 +187,6 @@ def test_every_result_has_a_view_of_plain_elements(result, texts):
     page = Page(result._repr_html_())
     assert set(page.elements) <= PLAIN
     assert set(texts) <= set(page.texts)
-
-
-def test_a_view_and_the_text_of_suspects_have_whole_reasons():
-    suspects = suspect_cells(ROWS, LABELS, k=25)
-    texts = Page(suspects._repr_html_()).texts
-    lines = repr(suspects).split("\n")
-    for reason, line in zip(suspects["reason"][:20], lines[1:], strict=False):
-        assert reason in texts
-        assert line.endswith(reason)
-    assert "..." in lines[-1]
-    assert len(lines) == 22
 
 
 def test_numbers_with_separators_and_percent_signs_are_on_the_right():

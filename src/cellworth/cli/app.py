@@ -622,14 +622,6 @@ def shorten_path(path: AnyPath) -> str:
     return str(path)
 
 
-def cut_to_terminal(lines: Iterable[str]) -> Iterable[str]:
-    """Cut lines to the width of a terminal; a file or a pipe gets whole lines."""
-    if not sys.stdout.isatty():
-        return lines
-    width = shutil.get_terminal_size().columns
-    return [line if len(line) <= width else line[: width - 1] + "…" for line in lines]
-
-
 def wrap_to_terminal(lines: Iterable[str]) -> Iterable[str]:
     """Wrap lines at the width of a terminal; a file or a pipe gets whole lines."""
     if not sys.stdout.isatty():

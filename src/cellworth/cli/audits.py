@@ -75,7 +75,9 @@ class AuditRequest:
     protected: tuple[str, ...]
     quick: bool
 
-    def run(self, *, quick: bool = False) -> tuple[Audit, Any, int]:
+    def run(
+        self, *, quick: bool = False, valuation: Valuation | None = None
+    ) -> tuple[Audit, Any, int]:
         """Read the tables and audit the first one.
 
         Returns the audit, the labels and the number of rows of the reference.
@@ -98,6 +100,7 @@ class AuditRequest:
         found = audit(
             X, y, X_val=X_val, y_val=y_val, reference=X_ref if y_ref is None else (X_ref, y_ref),
             false_alarms=self.false_alarms, protected=self.protected, quick=quick or self.quick,
+            valuation=valuation,
         )  # fmt: skip
         return found, y, 0 if X_ref is None else X_ref.shape[0]
 
@@ -144,10 +147,12 @@ class Limits:
                 )
 
 
-def audit_table(request: AuditRequest, *, output: AnyPath | None, force: bool) -> None:
+def audit_table(
+    request: AuditRequest, *, values: AnyPath | None, output: AnyPath | None, force: bool
+) -> None:
     """Find out what is wrong with a table: the command ``audit``."""
     check_list_file(output, (".html", *LIST_FORMATS), force=force)
-    found, _, _ = request.run()
+    found, _, _ = request.run(valuation=None if values is None else load(values))
     if output is not None:
         _write_findings(output, found, title=f"Audit of {request.title}")
         count = "1 finding is" if len(found) == 1 else f"{len(found):,} findings are"
@@ -221,7 +226,9 @@ def _write_findings(path: AnyPath, found: Audit, *, title: str) -> None:
     if path.suffix == ".html":
         reports.write_audit(found, path, title=title)
     else:
-        write_list(path, found.to_frame("pyarrow"), jsonable(found.to_dict()))
+        # With values, the cells are what a reader goes through.
+        listed = found.to_frame if found.values is None else found.cells
+        write_list(path, listed("pyarrow"), jsonable(found.to_dict()))
 
 
 # Tables

@@ -10,10 +10,7 @@ import click
 from cellworth.cli import app
 from cellworth.cli.app import EXIT_CODES, Program
 
-_EXAMPLE = (
-    "cellworth value adult.csv.gz --target income -o values",
-    "cellworth suspects values -k 20",
-)
+_EXAMPLE = ("cellworth value adult.csv.gz --target income -o values",)
 
 _DAY = click.DateTime(["%Y-%m-%d"])
 
@@ -121,14 +118,21 @@ def info(**arguments: Any) -> None:
     epilog=app.example(
         "cellworth audit adult.csv.gz --target income --protected race --protected sex",
         "cellworth audit new.csv --target income --reference old.csv -o audit.html",
+        "cellworth audit new.csv --target income --values values -o cells.csv",
     )
 )
 @click.argument("table")
 @app.audit_options
+@click.option(
+    "--values",
+    type=app.STORED,
+    help="Folder of the values of TABLE; findings tell what their cells are worth, and a .csv or "
+    ".parquet file lists cells.",
+)
 @click.option("-o", "--output", type=app.STORED, help="File: .html, .csv, .parquet or .json.")
 @app.force
 @app.json_output
-def audit(output: Any, force: bool, **asked: Any) -> None:
+def audit(values: Any, output: Any, force: bool, **asked: Any) -> None:
     """Find out what is wrong with TABLE.
 
     It looks for missing codes, formats, spellings, copies, leaks and more. TABLE is a file, a
@@ -136,38 +140,13 @@ def audit(output: Any, force: bool, **asked: Any) -> None:
     is a string and may become a finding, unless --missing names it.
 
     The findings go to stdout, worst first; -o writes a file: one line per finding, or with .json or
-    .html also their rows. The page shows contents of cells. In a .csv file, text that a spreadsheet
-    would run as a formula gets a leading apostrophe.
+    .html also their rows. With --values, .csv and .parquet files have one line per cell, with its
+    value. The page shows contents of cells. In a .csv file, text that a
+    spreadsheet would run as a formula gets a leading apostrophe.
     """
     from cellworth.cli.audits import AuditRequest, audit_table
 
-    audit_table(AuditRequest(**asked), output=output, force=force)
-
-
-@main.command(epilog=app.example("cellworth suspects values -k 20 -o suspects.csv"))
-@click.argument("folder", type=app.STORED)
-@click.option(
-    "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
-    help="How many cells to list.",
-)  # fmt: skip
-@click.option(
-    "--by", type=click.Choice(["anomaly_score", "value"]), default="anomaly_score",
-    show_default=True,
-    help="Rank by how unlikely a cell is, or by how low its value is.",
-)  # fmt: skip
-@app.files_moved
-@click.option("-o", "--output", type=app.STORED, help="File: .csv, .parquet or .json.")
-@app.force
-@app.json_output
-def suspects(**arguments: Any) -> None:
-    """List the cells that most deserve a check.
-
-    The list goes to stdout, cut to the width of a terminal; -o writes a file. In a .csv file, text
-    that a spreadsheet would run as a formula gets a leading apostrophe.
-    """
-    from cellworth.cli.inspection import list_suspects
-
-    list_suspects(**arguments)
+    audit_table(AuditRequest(**asked), values=values, output=output, force=force)
 
 
 @main.command(epilog=app.example("cellworth explain values --row 7"))

@@ -30,7 +30,6 @@ LIST_FORMATS = (".csv", ".parquet", ".json")
 RUN = "run"
 # What to call in Python in place of a command, for a sharded table.
 _IN_PYTHON = {
-    "suspects": "valuation.lowest(k) and table.take(rows) show cells to look at",
     "explain": "explain_row(valuation, row) or explain_column(valuation, column)",
     "split": "split_revenue(valuation, owners, amount=...)",
     "merge": "valuation.merge(other, folder)",

@@ -1,4 +1,4 @@
-"""Look at a result: info, suspects, explain, report and merge."""
+"""Look at a result: info, explain, report and merge."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import click
 
 from cellworth import report as reports
 from cellworth.cli.app import (
-    cut_to_terminal,
-    note,
     print_result,
     shorten_path,
-    wants_json,
 )
 from cellworth.cli.folders import (
     BUNDLE,
     CHECKPOINT,
-    LIST_FORMATS,
     RUN,
     VALUATION,
     Result,
@@ -33,16 +29,13 @@ from cellworth.cli.folders import (
     make_resume_line,
     read_folder_manifest,
     save_result,
-    write_list,
 )
 from cellworth.cli.request import FILE, KNN, RunRequest
 from cellworth.cli.runs import list_values, summarize_valuation
 from cellworth.data.blocks import Axis, preview
-from cellworth.data.io import AnyPath, get_size, jsonable
+from cellworth.data.io import AnyPath, get_size
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import table_lines, visible_text
 from cellworth.diagnostics.explain import explain_column, explain_row
-from cellworth.diagnostics.suspects import suspect_cells
 from cellworth.report.page import text_of
 from cellworth.runtime.forecast import format_seconds
 from cellworth.runtime.stopping import read_progress
@@ -95,38 +88,6 @@ def show_folder(folder: AnyPath) -> None:
         document["progress"] = progress = _read_progress(run)
         lines += _describe_progress(manifest, progress)
     print_result("info", document, [*lines, *_format_settings(settings)])
-
-
-def list_suspects(
-    *,
-    folder: AnyPath,
-    n_cells: int,
-    by: Literal["anomaly_score", "value"],
-    table: str | None,
-    val: str | None,
-    output: AnyPath | None,
-    force: bool,
-) -> None:
-    """List suspicious cells: the command ``suspects``."""
-    check_list_file(output, LIST_FORMATS, force=force)
-    result = Result.load(folder, table=table, val=val)
-    loaded = result.loaded.in_memory()
-    found = suspect_cells(
-        loaded.data()["X"],
-        loaded.y,
-        valuation=result.valuation,
-        k=n_cells,
-        by=by,
-        column_types=loaded.column_types,
-    ).to_frame("pyarrow")
-    cells = [_make_suspect(line) for line in found.to_pylist()]
-    if output is not None:
-        write_list(output, found, cells)
-        note(f"{len(cells)} cells are in {shorten_path(output.absolute())}.")
-        if not wants_json():
-            return
-    document = {"by": by, "cells": cells}
-    print_result("suspects", document, cut_to_terminal(_format_suspects(cells)))
 
 
 def explain_value(
@@ -199,7 +160,6 @@ def write_report(
             loaded.y,
             owners=loaded.owners(),
             rounds=result.request.rounds,
-            column_types=loaded.column_types,
             **options,
         )
     document = {
@@ -287,26 +247,3 @@ def _find_label(axis: Axis, given: str, what: str) -> Any:
             "without one."
         )
     return found[0]
-
-
-def _make_suspect(line: Mapping[str, Any]) -> dict[str, Any]:
-    errors = {name: line.get(name) for name in ("value", "sampling_se", "validation_se")}
-    rest = {name: line[name] for name in line if name not in ("reason", *errors)}
-    cell: dict[str, Any] = jsonable(rest | errors | {"reason": line["reason"]})
-    return cell
-
-
-def _format_suspects(cells: list[dict[str, Any]]) -> list[str]:
-    columns: dict[str, list[Any]] = {
-        name: [visible_text(_format_entry(cell[name])) for cell in cells]
-        for name in ("rank", "row", "column", "cell", "typical", "anomaly_score", "value")
-    }
-    lines = table_lines(columns)
-    reasons = ["reason", *(visible_text(cell["reason"]) for cell in cells)]
-    return [f"{line}  {reason}" for line, reason in zip(lines, reasons, strict=True)]
-
-
-def _format_entry(entry: Any) -> str:
-    if entry is None:
-        return ""
-    return f"{entry:.4g}" if isinstance(entry, float) else str(entry)

@@ -1,4 +1,4 @@
-"""Diagnostics: which cells to check, why rows help or hurt, and what changing cells does.
+"""Diagnostics: how unlikely cells are, why rows help or hurt, and what changing cells does.
 
 Examples
 --------
@@ -13,21 +13,16 @@ from cellworth.diagnostics.comparison import Comparison, compare_models
 from cellworth.diagnostics.curves import RemovalCurve, removal_curve
 from cellworth.diagnostics.explain import Explanation, explain_column, explain_row
 from cellworth.diagnostics.interactions import PairInteractions, measure_interactions
-from cellworth.diagnostics.repair import repair_cells
-from cellworth.diagnostics.suspects import Suspects, suspect_cells
 
 __all__ = [
     "Comparison",
     "Explanation",
     "PairInteractions",
     "RemovalCurve",
-    "Suspects",
     "anomaly_scores",
     "compare_models",
     "explain_column",
     "explain_row",
     "measure_interactions",
     "removal_curve",
-    "repair_cells",
-    "suspect_cells",
 ]

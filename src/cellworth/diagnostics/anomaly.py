@@ -94,7 +94,7 @@ def anomaly_scores(
 
     See Also
     --------
-    cellworth.suspect_cells : The most suspicious cells, with reasons.
+    cellworth.audit : What is wrong with a table; its unusual cells have high scores.
 
     References
     ----------
@@ -172,16 +172,6 @@ class Evidence:
     def scores(self) -> Floats:
         """Anomaly scores: high where a cell is rare, fits badly or is far from others."""
         return self.quick_scores + score_distances(self.distances) + score_ratios(self.log_ratios)
-
-    def nearest(self, row: int, column: int) -> int | None:
-        """Return the row with the nearest number, for an isolated cell; else None."""
-        numbers = self.columns[column].numbers
-        if numbers is None or self.isolation[row, column] <= APART:
-            return None
-        # Halves, because the difference of the largest numbers overflows.
-        away = np.abs(numbers / 2 - numbers[row] / 2)
-        away[row] = np.nan
-        return int(np.nanargmin(away))
 
 
 def _score_fits(features: Features, columns: list[FeatureColumn]) -> list[Floats]:

@@ -233,7 +233,7 @@ def compare_models(
 
     See Also
     --------
-    repair_cells, removal_curve
+    cellworth.audit, removal_curve
 
     Notes
     -----

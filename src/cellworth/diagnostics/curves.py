@@ -21,13 +21,13 @@ from cellworth.data.arguments import (
 )
 from cellworth.data.tables import Table, TableLike, VectorLike, View, frame
 from cellworth.diagnostics.cells import read_cell_scores
+from cellworth.diagnostics.changed_cells import clear_cells, draw_cells, find_known_cells
 from cellworth.diagnostics.held_out import (
     check_held_out_rows,
     describe_cause,
     make_held_out_game,
     name_scoring,
 )
-from cellworth.diagnostics.repair import clear_cells, draw_cells, find_known_cells
 from cellworth.games.fitting import set_seeds
 from cellworth.games.model import ModelGame, check_model
 from cellworth.games.table_filler import TableFiller

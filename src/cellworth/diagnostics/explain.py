@@ -25,10 +25,10 @@ from cellworth.diagnostics.cells import (
     check_cells,
     check_rows,
     check_valuation,
+    format_cell,
     object_array,
     read_cells,
 )
-from cellworth.diagnostics.suspects import format_cell
 from cellworth.knn.distances import Distances
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import ValueList

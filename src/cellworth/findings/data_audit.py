@@ -25,15 +25,8 @@ from cellworth.data.tables import (
     paragraph,
     view,
 )
-from cellworth.diagnostics.cells import (
-    CellValues,
-    NamedCells,
-    check_cells,
-    check_valuation,
-    object_array,
-    read_cells,
-)
-from cellworth.diagnostics.repair import copy_native, set_cells
+from cellworth.diagnostics.cells import check_cells, object_array, read_cell_values, read_cells
+from cellworth.diagnostics.changed_cells import copy_native, set_cells
 from cellworth.findings.differences import find_differences
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.label_checks import find_wrong_labels
@@ -100,7 +93,8 @@ def audit(
         Columns whose contents are never called wrong because they are rare, such as ``["race",
         "sex"]``. Missing codes, formats and spelling variants of them are still found.
     valuation : Valuation, default=None
-        Values of the cells of X; findings then tell what their cells are worth to the model.
+        Values of the cells of X. Findings then tell what their cells are worth to the model, and
+        :meth:`Audit.cells` lists the cells of a finding from the lowest value to the highest.
     quick : bool, default=False
         Whether to leave out single odd cells and wrong labels, which take most of the time.
 
@@ -127,7 +121,8 @@ def audit(
     Unusual, and may well be right (audit.unusual):
           Row 0: x0 is 20 where rows like it have about 40; among the 2 rarest of 40.
           Row 39: x0 is 59 where rows like it have about 39; among the 3 rarest of 40.
-          Row 1: x0 is 21 where rows like it have about 41; among the 2 worst of 40 fits to a row.
+          Row 1: x0 is 21 where rows like it have about 41; among the 2 of 40 that fit their rows
+          worst.
     """
     table = Table.from_data(X, called="X")
     shielded = _check_protected(protected, table)
@@ -135,7 +130,11 @@ def audit(
     target, classes = (
         (np.zeros(len(table.row_ids)), np.zeros(1)) if y is None else (read_target(y, table))
     )
-    listed = [each for each in _merge_codes(_check_cells(columns)) if _is_allowed(each, shielded)]
+    listed = [
+        finding
+        for finding in _merge_codes(_check_cells(columns))
+        if finding.kind not in _BY_RARITY or not shielded.intersection(finding.columns)
+    ]
     found = mark_cells(listed, table, most_false=_SURE)
     features = [read_without(column, found[:, j]) for j, column in enumerate(columns)]
     scores, odd_cells, known = np.zeros(table.shape), [], None
@@ -164,26 +163,22 @@ def audit(
             known = known if len(used) == len(columns) else None
             codes = np.searchsorted(classes, target)
             listed += find_wrong_labels(used, codes, classes, features=known)
-    probable, unusual = _divide([*listed, *odd_cells])
+    probable, unusual = list[Finding](), list[Finding]()
+    for finding in (*listed, *odd_cells):
+        (unusual if finding.false_rate > _CLASSES[-1] else probable).append(finding)
     differences = []
     if reference is not None:
         differences = find_differences(table, y, reference, false_alarms)
+    values = None
     if valuation is not None:
-        values = _read_values(table, valuation)
+        values = read_cell_values(valuation, table)
+        check_cells(valuation, table)
         differences, probable, unusual = (
             list(_add_values(e, table, values)) for e in (differences, probable, unusual)
         )
     unusual.sort(key=lambda finding: finding.false_rate)
     findings = (*differences, *_sort_findings(probable))
-    return Audit(table, findings, tuple(unusual), scores, n_differences=len(differences))
-
-
-def _divide(findings: Iterable[Finding]) -> tuple[list[Finding], list[Finding]]:
-    """Divide findings into those that are probably wrong and the others."""
-    sides: tuple[list[Finding], list[Finding]] = ([], [])
-    for finding in findings:
-        sides[finding.false_rate > _CLASSES[-1]].append(finding)
-    return sides
+    return Audit(table, findings, tuple(unusual), scores, len(differences), values)
 
 
 def _check_protected(protected: Sequence[str], table: Table) -> frozenset[str]:
@@ -194,16 +189,6 @@ def _check_protected(protected: Sequence[str], table: Table) -> frozenset[str]:
             f"{preview(names)}."
         )
     return frozenset(map(str, protected))
-
-
-def _is_allowed(finding: Finding, protected: frozenset[str]) -> bool:
-    return finding.kind not in _BY_RARITY or not protected.intersection(finding.columns)
-
-
-def _read_values(table: Table, valuation: Valuation) -> Floats:
-    check_valuation(valuation)
-    check_cells(valuation, table)
-    return CellValues.of(valuation, table).all()
 
 
 def _add_values(findings: Iterable[Finding], table: Table, values: Floats) -> Iterator[Finding]:
@@ -281,6 +266,8 @@ class Audit:
         How little single cells fit their row and label.
     n_differences : int, default=0
         How many findings, the first ones, are differences from the reference.
+    values : array of shape (n_rows, n_columns), default=None
+        Values of the cells, if a valuation was given.
 
     See Also
     --------
@@ -300,6 +287,7 @@ class Audit:
     unusual: tuple[Finding, ...]
     scores: Floats
     n_differences: int = 0
+    values: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.findings)
@@ -399,16 +387,17 @@ class Audit:
         data frame or array
             As X came, also where X has no value for a content.
         """
-        chosen = list(self._choose_safe() if which is None else which)
+        numbers = self._choose_safe() if which is None else which
+        chosen = [self._get(number) for number in numbers]
         table = self.table
-        for number in chosen:
-            finding = self._get(number)
+        for finding in chosen:
             if finding.action.kind in ("set missing", "replace"):
-                table = _replace_cells(table, finding)
-        dropped = [self._get(number) for number in chosen]
-        rows = [f.rows for f in dropped if f.action.kind == "drop rows"]
-        names = {n for f in dropped if f.action.kind == "drop columns" for n in f.columns}
-        keep_rows = np.setdiff1d(np.arange(table.shape[0]), np.concatenate([*rows, []]))
+                rows, columns = finding.cells(table)
+                new = _list_replacements(finding, read_cells(table, rows, columns))
+                table = set_cells(table, rows, columns, new)
+        dropped = [f.rows for f in chosen if f.action.kind == "drop rows"]
+        names = {n for f in chosen if f.action.kind == "drop columns" for n in f.columns}
+        keep_rows = np.setdiff1d(np.arange(table.shape[0]), np.concatenate([*dropped, []]))
         keep = np.array([j for j, n in enumerate(table.names.tolist()) if str(n) not in names])
         if len(keep_rows) == table.shape[0] and len(keep) == table.shape[1]:
             return copy_native(table)
@@ -460,24 +449,30 @@ class Audit:
             The position of the finding, the row id, the column, the cell, and what :meth:`fix`
             replaces it with: nothing if it becomes missing, or if a person must decide. They are
             strings except in pandas. A finding about whole rows has one line per row, no column.
+            With a valuation, there is also the ``value`` of the cell or row, and the cells of a
+            finding are in order of their values, lowest first.
         """
         table, lines = self.table, list[tuple[Any, ...]]()
+        of_cells = np.full(table.shape, np.nan) if self.values is None else self.values
         for number, finding in enumerate(self.findings):
             if finding.kind in _OF_ROWS:
-                lines += [
-                    (number, row, *[None] * 3) for row in table.row_ids[finding.rows].tolist()
-                ]
-                continue
-            rows, columns = finding.cells(table)
-            ids, names = table.row_ids[rows].tolist(), map(str, table.names[columns].tolist())
-            cells = read_cells(table, rows, columns)
-            new = _list_replacements(finding, cells)
-            lines += zip([number] * len(rows), ids, names, cells, new, strict=True)
+                rows, values = finding.rows, of_cells[finding.rows].sum(axis=1)
+                columns = cells = new = [None] * len(rows)
+            else:
+                rows, positions = finding.cells(table)
+                columns = table.names[positions].astype(str).tolist()
+                values = of_cells[rows, positions]
+                cells = read_cells(table, rows, positions)
+                new = _list_replacements(finding, cells)
+            numbers, ids = [number] * len(rows), table.row_ids[rows].tolist()
+            found = list(zip(numbers, ids, columns, cells, new, values.tolist(), strict=True))
+            # NaN is last, and the order stays as it is among equal values.
+            lines += [found[i] for i in np.argsort(values, kind="stable")]
+        names = ["finding", "row", "column", "cell", "new", "value"]
+        if self.values is None:
+            names.remove("value")
+        listed: dict[str, Any] = {name: [line[j] for line in lines] for j, name in enumerate(names)}
         library = backend or table.backend or default_backend()
-        listed: dict[str, Any] = {
-            name: [line[position] for line in lines]
-            for position, name in enumerate(("finding", "row", "column", "cell", "new"))
-        }
         for name in ("cell", "new"):
             # Other libraries have one type per column.
             texts = [None if cell is None else str(cell) for cell in listed[name]]
@@ -535,13 +530,6 @@ def _name_rows(audit: Audit, finding: Finding) -> str:
     rows = list(dict.fromkeys(finding.rows.tolist()))
     ids = [str(row) for row in audit.table.row_ids[rows].tolist()] if rows else []
     return f"Row{'s'[: len(rows) > 1]} {list_first(ids, _ROWS_SHOWN)}" if rows else ""
-
-
-def _replace_cells(table: Table, finding: Finding) -> Table:
-    """Return the table with the contents that the action of a finding names."""
-    rows, columns = finding.cells(table)
-    values = _list_replacements(finding, read_cells(table, rows, columns))
-    return set_cells(table, NamedCells(rows, columns), values)
 
 
 def _list_replacements(finding: Finding, cells: Sequence[Any]) -> list[Any]:

@@ -11,16 +11,9 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.tables import Table
 from cellworth.diagnostics.anomaly import Evidence
-from cellworth.diagnostics.cells import read_cells
+from cellworth.diagnostics.cells import fit_words, format_cell, read_cells, shorten
 from cellworth.diagnostics.features import FeatureColumn, Features, find_ties
-from cellworth.diagnostics.suspects import (
-    NO_ROW,
-    find_typical_rows,
-    fit_words,
-    format_cell,
-    name_evidence,
-    shorten,
-)
+from cellworth.diagnostics.typical_rows import NO_ROW, find_typical_rows, name_evidence
 from cellworth.findings.finding import Action, Finding
 from cellworth.findings.levels import ColumnLevels
 

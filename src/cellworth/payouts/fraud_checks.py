@@ -14,8 +14,8 @@ from cellworth.data.arguments import Floats, Mask, Model, Positions, Scoring
 from cellworth.data.owners import Owners, are_players
 from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike
 from cellworth.diagnostics.cells import check_valuation
+from cellworth.diagnostics.changed_cells import take_cells
 from cellworth.diagnostics.comparison import Comparison, compare_models
-from cellworth.diagnostics.repair import repair_cells
 from cellworth.payouts.allocation import (
     OwnerValues,
     check_owners_type,
@@ -649,9 +649,7 @@ def compare_without_each_owner(
     for name in owners.names:
         mine = owners.cells_of(name)
         if mine.any():
-            shuffled = repair_cells(
-                table.native, mine, how="values", values=_shuffle_cells(table, mine)
-            )
+            shuffled = _shuffle_cells(table, mine).native
             yield (
                 name,
                 compare_models(
@@ -661,23 +659,15 @@ def compare_without_each_owner(
             )  # fmt: skip
 
 
-def _shuffle_cells(table: Table, mine: Mask) -> list[Any]:
-    """Return the marked cells, row by row, permuted within their columns."""
+def _shuffle_cells(table: Table, mine: Mask) -> Table:
+    """Permute the marked cells within their columns."""
     # The same draw for the same cells, for any other owners.
     rng = np.random.default_rng(0)
-    values = np.empty(mine.shape, dtype=object)
-    for position in np.flatnonzero(mine.any(axis=0)).tolist():
+    origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
+    for position in np.flatnonzero(mine.any(axis=0)):
         rows = np.flatnonzero(mine[:, position])
-        cells = _list_cells(table, position)
-        for row, source in zip(rows.tolist(), rng.permutation(rows).tolist(), strict=True):
-            values[row, position] = cells[source]
-    return list(values[mine])
-
-
-def _list_cells(table: Table, position: int) -> list[Any]:
-    if isinstance(table.data, np.ndarray):
-        return list(table.data[:, position].tolist())
-    return list(table.data[:, position].to_list())
+        origins[rows, position] = rng.permutation(rows)
+    return take_cells(table, origins)
 
 
 def find_copied_columns(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.data.arguments import ColumnTypes, Labels, check_count
+from cellworth.data.arguments import Labels, check_count
 from cellworth.data.io import hash_json, to_path, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
@@ -52,7 +52,6 @@ def save(
     payout: Payout | None = None,
     rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
-    column_types: ColumnTypes | None = None,
     title: str | None = None,
     cells: bool = True,
     before: Valuation | None = None,
@@ -68,9 +67,9 @@ def save(
     path : path
         An existing file is replaced.
     X : data frame or array, default=None
-        The table that was valued. None leaves out contents and suspicious cells.
+        The table that was valued. None leaves out contents.
     y : array of shape (n_rows,), default=None
-        Its labels. Without them, cells are ranked by value and not by anomaly score.
+        Its labels.
     owners : Owners, default=None
         Owners of the cells.
     payout : Payout, default=None
@@ -78,10 +77,7 @@ def save(
     rounds : list of dict, default=None
         How the run converged: what :func:`~cellworth.report.round_line` returns for each Progress.
     k : int, default=100
-        Number of cells to list.
-    column_types : mapping, default=None
-        Column types for :func:`~cellworth.suspect_cells`, such as ``{"postcode": "categorical"}``,
-        if the type of a column is misleading.
+        Number of cells of lowest value to list.
     title : str, default=None
     cells : bool, default=True
         False leaves out single rows and cells, and hashes of the data, from which contents could
@@ -114,7 +110,6 @@ def save(
         payout=payout,
         rounds=rounds,
         k=k,
-        column_types=column_types,
         title=title,
         cells=cells,
         before=before,
@@ -132,7 +127,6 @@ def summarize(
     payout: Payout | None = None,
     rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
-    column_types: ColumnTypes | None = None,
     title: str | None = None,
     cells: bool = True,
     before: Valuation | None = None,
@@ -141,7 +135,7 @@ def summarize(
 
     Parameters
     ----------
-    valuation, X, y, owners, payout, rounds, k, column_types, title, cells, before
+    valuation, X, y, owners, payout, rounds, k, title, cells, before
         As in :func:`~cellworth.report.save`.
 
     Returns
@@ -195,11 +189,9 @@ def summarize(
         size = summary["figures"]["size"]
         summary["figures"]["size"] = 10.0 ** math.floor(math.log10(size)) if size > 0 else 0.0
     else:
-        listed, rows = list_cells(subject, k, column_types), list_rows(subject)
-        wanted = [
-            line["position"] for line in (*listed["cells"], *rows) if line["position"] is not None
-        ]
-        heatmap = pack_cells(subject, owners, np.array(wanted, dtype=np.intp))
+        listed, rows = list_cells(subject, k), list_rows(subject)
+        wanted = np.array([line["position"] for line in (*listed, *rows)], dtype=np.intp)
+        heatmap = pack_cells(subject, owners, wanted)
         summary |= {"cells": listed, "rows": rows, "heatmap": heatmap}
         summary["values_hash"] = _hash_values(valuation)
         summary["provenance"] = plain_provenance(valuation.provenance)

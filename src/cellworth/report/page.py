@@ -19,7 +19,7 @@ import numpy as np
 
 from cellworth.data.blocks import is_missing
 from cellworth.data.tables import visible_text
-from cellworth.diagnostics.suspects import format_timestamp, shorten
+from cellworth.diagnostics.cells import format_timestamp, shorten
 from cellworth.plots.figure_style import with_minus
 from cellworth.sampling.moments import WIDTH_95
 
@@ -35,7 +35,6 @@ _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "tr
 _NEARLY_ZERO = Decimal("0.0005")
 _MAX_NUMBER, _MAX_TEXT = 9, 80
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
-_ISOLATED = re.compile("\u2068([^\u2069]*)\u2069")
 
 
 def render(summary: Mapping[str, Any]) -> str:
@@ -149,7 +148,7 @@ def _list_cells(summary: Mapping[str, Any]) -> dict[str, Any]:
     if summary["cells"] is None:
         return {}
     has_errors = summary["heatmap"]["error"] is not None
-    lists = {"worst": summary["cells"]["cells"], "lowest-rows": summary["rows"]}
+    lists = {"lowest-cells": summary["cells"], "lowest-rows": summary["rows"]}
     return {
         name: [_make_mark(line, has_errors=has_errors) for line in lines]
         for name, lines in lists.items()
@@ -199,8 +198,7 @@ def _make_environment() -> Any:
     )
     environment.filters |= {"number": number, "percentage": percentage, "timestamp": timestamp}
     environment.filters |= {"shorten": shorten, "sort_value": sort_value}
-    environment.filters |= {"split_isolates": split_isolates, "start_upper": start_upper}
-    environment.filters["fixed"] = format_fixed
+    environment.filters |= {"start_upper": start_upper, "fixed": format_fixed}
     return environment
 
 
@@ -335,12 +333,6 @@ def sort_value(text: str | None) -> str | None:
     if not text:
         return ""
     return text if _NUMBER.fullmatch(text) else None
-
-
-def split_isolates(text: str) -> list[tuple[str, bool]]:
-    """Split text at Unicode isolates; return each part and whether it was isolated."""
-    parts = _ISOLATED.split(text)
-    return [(part, position % 2 == 1) for position, part in enumerate(parts) if part]
 
 
 def start_upper(sentence: str) -> str:

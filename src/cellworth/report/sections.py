@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import ColumnTypes, Floats, Positions
-from cellworth.data.blocks import LABEL, NumberedAxis
+from cellworth.data.arguments import Floats, Positions
+from cellworth.data.blocks import LABEL
 from cellworth.data.io import jsonable
 from cellworth.data.owners import Owners
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike
-from cellworth.diagnostics.cells import CellValues, check_cells, check_valuation, drop_group_column
-from cellworth.diagnostics.suspects import suspect_cells
+from cellworth.diagnostics.cells import (
+    check_cells,
+    check_valuation,
+    drop_group_column,
+    match_blocks,
+)
 from cellworth.payouts.payout import Payout
 from cellworth.plots.value_plots import match_columns
 from cellworth.report.page import cell_text, text_of
@@ -66,8 +70,7 @@ class Subject:
                 raise ValueError("y must be None without X; pass X as well, or neither.")
             return cls(valuation, None, None, [])
         table = drop_group_column(Table.from_data(X, called="X"), valuation)
-        # Checks rows and columns.
-        CellValues.of(valuation, table)
+        match_blocks(valuation, table)
         check_cells(valuation, table)
         if y is None:
             return cls(valuation, table, None, [])
@@ -147,68 +150,8 @@ def list_changes(before: Valuation, after: Valuation) -> dict[str, Any]:
     }
 
 
-def list_cells(subject: Subject, k: int, column_types: ColumnTypes | None = None) -> dict[str, Any]:
-    """List the cells of highest anomaly score, or without labels those of lowest value."""
-    if subject.target is not None and subject.table is not None:
-        found = _list_suspects(subject, subject.table, subject.target, k, column_types)
-        return {"ranked_by": "anomaly_score", "cells": found, "groups": _group_cells(found)}
-    return {"ranked_by": "value", "cells": _list_lowest(subject, k), "groups": []}
-
-
-def _group_cells(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Group suspects by their column and by what is unusual, that of the worst cell first."""
-    groups: dict[tuple[str, str], list[int]] = {}
-    for position, line in enumerate(lines):
-        groups.setdefault((line["column"], line["kind"]), []).append(position)
-    return [
-        {
-            "column": column,
-            "kind": kind,
-            "cells": positions,
-            "reason": lines[positions[0]]["reason"],
-        }
-        for (column, kind), positions in groups.items()
-    ]
-
-
-def _list_suspects(
-    subject: Subject,
-    table: Table,
-    target: NDArray[Any],
-    k: int,
-    column_types: ColumnTypes | None,
-) -> list[dict[str, Any]]:
-    valuation, table = _number_rows(subject.valuation, table)
-    suspects = suspect_cells(table, target, valuation=valuation, k=k, column_types=column_types)
-    ids = subject.valuation.blocks.rows.ids.tolist()
-    return [
-        {
-            "row": text_of(ids[line["row"]]),
-            "position": int(line["row"]) if subject.of_cells else None,
-            "column": text_of(line["column"]),
-            "cell": cell_text(line["cell"]),
-            "typical": cell_text(line["typical"]),
-            "anomaly_score": plain(line["anomaly_score"]),
-            "value": plain(line["value"]),
-            "error": plain(combine_errors(line["sampling_se"], line.get("validation_se"))),
-            "reason": line["reason"],
-            "kind": kind,
-        }
-        for line, kind in zip(suspects, suspects.short_reasons, strict=True)
-    ]
-
-
-def _number_rows(valuation: Valuation, table: Table) -> tuple[Valuation, Table]:
-    """Return both with row numbers for row ids, because several rows may share an id."""
-    positions = np.arange(table.shape[0])
-    rows = valuation.blocks.rows
-    if not isinstance(rows, NumberedAxis):
-        rows = replace(rows, ids=positions)
-    blocks = replace(valuation.blocks, rows=rows)
-    return replace(valuation, blocks=blocks), replace(table, row_ids=positions)
-
-
-def _list_lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
+def list_cells(subject: Subject, k: int) -> list[dict[str, Any]]:
+    """List the k cells of lowest value."""
     valuation = subject.valuation
     blocks = valuation.list_blocks()
     positions = blocks.lowest_positions(k)
@@ -229,12 +172,8 @@ def _list_lowest(subject: Subject, k: int) -> list[dict[str, Any]]:
                 "position": row,
                 "column": text_of(valuation.column_labels.tolist()[column]),
                 "cell": None if cells is None else cell_text(cells[row]),
-                "typical": None,
-                "anomaly_score": None,
                 "value": plain(value),
                 "error": plain(error),
-                "reason": None,
-                "kind": None,
             }
         )
     return listed

@@ -789,7 +789,7 @@ def _next_step(valuation: Valuation) -> str:
     if noise > signal / 4:
         return "sampling errors are large compared with the values; fit with a larger budget."
     return (
-        "suspect_cells(X, y, valuation=valuation) lists cells that look wrong, explain_row("
+        "audit(X, y, valuation=valuation) lists what is wrong with the table, explain_row("
         "valuation, row) explains the value of a row, report.save(valuation, path, X, y) shows "
         "everything."
     )

@@ -153,7 +153,7 @@ class KNNValuer(TableValuer):
 
     See Also
     --------
-    ShardedKNNValuer, ModelValuer, explain_row, suspect_cells
+    ShardedKNNValuer, ModelValuer, explain_row, audit
 
     Notes
     -----

@@ -82,7 +82,6 @@ marks.remember();
 const show = (position, column) => map && map.showCell(position, column);
 document.querySelectorAll("table.sortable").forEach(makeSortable);
 for (const [id, listed] of Object.entries(PAGE.listed)) wireList(document.getElementById(id), listed, show);
-if (document.getElementById("groups")) wireGroups(document.getElementById("groups"), document.getElementById("worst"));
 document.querySelectorAll("table.foldable").forEach(makeFoldable);
 if (document.getElementById("marked")) {
   marks.listeners.push(listMarks);

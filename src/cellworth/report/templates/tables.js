@@ -49,21 +49,6 @@ function makeFoldable(table) {
   table.parentElement.after(button);
 }
 
-/* The number of cells in a group: a click lists only these, another lists all. */
-function wireGroups(groups, table) {
-  const buttons = [...groups.querySelectorAll(".choose")];
-  for (const button of buttons) {
-    button.addEventListener("click", () => {
-      const chosen = button.getAttribute("aria-pressed") === "false";
-      for (const one of buttons) one.setAttribute("aria-pressed", String(chosen && one === button));
-      const wanted = new Set(button.dataset.cells.split(" "));
-      for (const row of table.tBodies[0].rows) row.hidden = chosen && !wanted.has(row.dataset.index);
-      table.classList.toggle("chosen", chosen);
-      if (chosen) table.scrollIntoView({ block: "nearest" });
-    });
-  }
-}
-
 /* Lists of cells and rows to look at: a mark beside each cell, a way to the heat map. */
 function wireList(table, listed, show) {
   for (const row of table.tBodies[0].rows) {

@@ -1,0 +1,105 @@
+"""Cells: their values in a valuation of the same table, and their contents in sentences."""
+
+from datetime import date, datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from cellworth import KNNValuer, audit, value_game
+from cellworth.data import Blocks
+from cellworth.data.tables import Table
+from cellworth.diagnostics.cells import (
+    drop_group_column,
+    fit_words,
+    format_cell,
+    read_cell_values,
+    shorten,
+)
+from cellworth.games import TableGame
+from cellworth.runtime import MaxTasks
+
+ROWS = [f"p{i}" for i in range(12)]
+X = pd.DataFrame(
+    np.random.default_rng(0).normal(size=(12, 3)), columns=["age", "job", "pay"], index=ROWS
+)
+Y = np.arange(12) % 2
+
+
+@pytest.fixture(scope="module")
+def valuation():
+    return KNNValuer(random_state=0).fit(X, Y, cv=3).valuation_
+
+
+def read(valuation, table):
+    return read_cell_values(valuation, Table.from_data(table, called="X"))
+
+
+def test_values_are_matched_by_column_name_and_read_chunk_by_chunk(valuation, monkeypatch):
+    np.testing.assert_array_equal(read(valuation, X), valuation.values)
+    original = valuation.iter_rows
+    monkeypatch.setattr(type(valuation), "iter_rows", lambda self: original(5))
+    swapped = read(valuation, X[["pay", "age", "job"]])
+    np.testing.assert_array_equal(swapped, valuation.values[:, [2, 0, 1]])
+
+
+def test_a_cell_of_a_group_has_the_value_of_its_block():
+    rows, columns = np.tile([0, 1, 2], 4), {"who": ["age", "job"], "p": ["pay"]}
+    blocks = Blocks.cut(X.index, X.columns, row_groups=rows, column_groups=columns)
+    game = TableGame(np.random.default_rng(1).normal(size=(8, 4)))
+    valuation = value_game(game, blocks, stop=MaxTasks(9), random_state=0)
+    np.testing.assert_array_equal(read(valuation, X), valuation.values[rows][:, [0, 0, 1]])
+
+
+def test_the_values_of_labels_are_left_out():
+    numbered = X.set_axis([1, 2, 3], axis=1)
+    valuation = KNNValuer(random_state=0).fit(numbered, Y, cv=3, value_labels=True).valuation_
+    np.testing.assert_array_equal(read(valuation, numbered), valuation.values[:, :3])
+
+
+def test_the_column_that_named_groups_of_rows_is_left_out():
+    grouped = X.assign(team=[f"team {i % 4}" for i in range(12)])
+    valuation = KNNValuer().fit(grouped, Y, cv=3, row_groups="team").valuation_
+    table = Table.from_data(grouped, called="X")
+    assert drop_group_column(table, valuation).names.tolist() == ["age", "job", "pay"]
+    other = Table.from_data(grouped.assign(team="other"), called="X")
+    assert drop_group_column(other, valuation) is other
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda X: X.iloc[::-1], r"X must have the 12 rows .*, got 12 \('p11', 'p10', 'p9', ...\)"),
+        (lambda X: X.drop(columns="job"), "columns of the valuation, got no column 'job'"),
+        (lambda X: X.assign(sex="f"), "columns of the valuation, got a column 'sex'"),
+        (lambda X: X.assign(age=X["age"] + 1), "X must have the cells of the table that was"),
+    ],
+)
+def test_a_table_that_was_not_valued_is_rejected(valuation, change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        audit(change(X), Y, valuation=valuation, quick=True)
+
+
+def test_what_is_no_valuation_gets_a_sentence():
+    with pytest.raises(TypeError, match="valuation must be a Valuation, got KNNValuer; pass the"):
+        audit(X, Y, valuation=KNNValuer(), quick=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [(1987, "1987"), (12345, "12,345"), (12345.5, "12,345.5"), (1234567.8, "1,234,568"),
+     (-2e6, "-2,000,000"), (0.1234567, "0.123457"), (1e20, "1e+20"), (10**16, f"{10**16:,}"),
+     (True, "True"), (None, "a missing value"), (datetime(2020, 1, 2), "2020-01-02"),
+     (datetime(2020, 1, 2, 10, 30), "2020-01-02 10:30:00"), (date(2020, 1, 2), "2020-01-02"),
+     ("red", "'red'"), ("wide " * 1000, f"'{('wide ' * 12)[:59]}…'"),
+     ("\u05de\u05d7", "\u2068'\u05de\u05d7'\u2069")],
+)  # fmt: skip
+def test_contents_are_short_and_keep_their_direction(content, text):
+    assert format_cell(content) == text
+
+
+def test_sentences_have_at_most_25_words():
+    content = " ".join(["street"] * 40)
+    sentence = fit_words(lambda words: f"{shorten(content, words)} is {shorten(content, words)}.")
+    assert len(sentence.split()) <= 25
+    assert sentence.count("street") > 10
