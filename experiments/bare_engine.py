@@ -11,6 +11,7 @@ compared with those by exact ranking.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +21,9 @@ from threadpoolctl import threadpool_limits
 
 from cellworth import KNNValuer, Runtime
 from cellworth.knn import BinnedRanks, KNNGame
-from cellworth.knn.binned import QueryBatch
 from cellworth.knn.exact import Query, SortedRows
 from cellworth.knn.memory_tasks import QueryTasks
-from cellworth.knn.tasks import TaskSchedule, WeightedQueries
+from cellworth.knn.tasks import FoldQueries, TaskSchedule, WeightedQueries
 from cellworth.sampling import PermutationSampler, Shapley
 from experiments.frame import Row, Tables, log
 from experiments.tables import find
@@ -96,12 +96,12 @@ class Ranked:
         (self.plan,) = tasks._batch_coalitions(0)
         self.ranked = SortedRows(self.training, [self.plan])
         self.cells = np.zeros((game.shape[1], len(game.labels)))
-        self.without_columns = tasks._without_columns(self.training)
+        self.tasks, self.known = tasks, {}
 
     def rank(self, position, order):
         columns, label = self.game.distances.queries[0], self.game.query_labels[0][position]
-        query = Query.of(columns, self.training.scales, position, float(label))
-        nothing, _ = self.without_columns(query)
+        query = Query.from_row(columns, self.training.scales, position, float(label))
+        nothing, _ = self.tasks._without_columns(self.training, query, self.known)
         keys = self.ranked.add(
             query,
             self.plan,
@@ -120,19 +120,15 @@ class Binned:
     def __init__(self, game, ranking):
         tasks = query_tasks(game, ranking)
         self.ranker, self.shard = tasks._ranker(0)
-        self.queries, self.coalitions = (
-            tasks.schedule.queries,
-            tasks.schedule.draw_coalitions(0),
-        )
+        self.schedule, self.task = tasks.schedule, replace(tasks(0), n_draws=1)
         self.cells = np.zeros((game.shape[1], len(game.labels)), dtype=np.int64)
         self.kept = np.empty(self.cells.shape, dtype=np.uint16)
 
     def rank(self, position, order):
-        query = self.queries.query(self.ranker.scales, 0, position)
-        batch = QueryBatch.of([query], [order], [0], [1.0], self.coalitions, is_class=True)
-        prepared = self.ranker.prepare(batch, self.coalitions, empty="prior", with_label=False)
+        piece = FoldQueries(0, np.array([position]))
+        prepared = self.schedule.prepare(piece, self.task, iter([order]), self.ranker)
         summary = self.ranker.count(0, self.shard, prepared, keep=self.kept)
-        values = self.ranker.finalize(batch, summary)
+        values = self.ranker.finalize(prepared.batch, summary)
         self.ranker.accumulate(
             self.shard, prepared, values.far, values.near[0], into=self.cells, kept=summary.kept
         )

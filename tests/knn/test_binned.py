@@ -201,7 +201,7 @@ def shards(game, parts):
     """Divide rows into shards by position."""
     found = []
     for positions in parts:
-        shard = Shard.of(game.distances.rows.take(positions), game.labels[positions], 2)
+        shard = Shard.by_class(game.distances.rows.take(positions), game.labels[positions], 2)
         found.append(replace(shard, positions=positions[shard.positions]))
     return found
 

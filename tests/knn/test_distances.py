@@ -241,7 +241,7 @@ def mixed():
 
 def kernel_distances(distances, members, query, way):
     """Return a kernel's distances over coalitions of columns."""
-    cells = Query.of(distances.queries[0], distances.scales, query, 0.0)[:3]
+    cells = Query.from_row(distances.queries[0], distances.scales, query, 0.0)[:3]
     rows, scales, players = distances.rows, distances.scales, distances.scales.positions
     payload = np.zeros(rows.numbers.shape[1], dtype=np.int64)
     keys = np.empty((len(members), len(payload)), dtype=np.int64)

@@ -57,19 +57,19 @@ def test_single_chances_equal_the_published_recursions(n_neighbors):
         ],
     }
     for semivalue, singles in expected.items():
-        chances = RankChances.of(semivalue, 30, 30, n_neighbors)
+        chances = RankChances.from_semivalue(semivalue, 30, 30, n_neighbors)
         np.testing.assert_allclose(chances.single[1:], singles, atol=1e-13)
 
 
 def test_single_chances_are_exact_for_many_rows():
-    chances = RankChances.of(Shapley(), 200_000, 200_000, 5)
+    chances = RankChances.from_semivalue(Shapley(), 200_000, 200_000, 5)
     np.testing.assert_allclose(chances.single[5:], 1 / np.arange(5, 200_001), rtol=1e-12)
 
 
 def test_chances_do_not_depend_on_rows_outside_the_fold():
     for semivalue in (Shapley(), Banzhaf(), Beta(2, 1), LeaveOneOut()):
-        fold = RankChances.of(semivalue, 50, 30, 4)
-        full = RankChances.of(semivalue, 30, 30, 4)
+        fold = RankChances.from_semivalue(semivalue, 50, 30, 4)
+        full = RankChances.from_semivalue(semivalue, 30, 30, 4)
         np.testing.assert_allclose(fold.single, full.single, atol=1e-13)
         np.testing.assert_allclose(fold.pair, full.pair, atol=1e-13)
 
@@ -86,7 +86,7 @@ def test_sums_of_chances_at_far_ranks_need_no_table(n_neighbors):
 
 
 def test_chances_at_ranks_equal_the_table():
-    table = RankChances.of(Shapley(), 500, 400, 7)
+    table = RankChances.from_semivalue(Shapley(), 500, 400, 7)
     ranks = np.arange(401)
     for ours, theirs in zip(ShapleyChances(7).at(ranks), table.at(ranks), strict=True):
         np.testing.assert_allclose(ours[1:], theirs[1:], rtol=1e-12)
@@ -97,7 +97,7 @@ def test_chances_at_ranks_equal_the_table():
 @pytest.mark.parametrize("n_neighbors", [1, 2, 7])
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(2, 1)], ids=repr)
 def test_differences_of_running_sums_are_sums_over_pairs(semivalue, n_neighbors):
-    table = RankChances.of(semivalue, 500, 400, n_neighbors)
+    table = RankChances.from_semivalue(semivalue, 500, 400, n_neighbors)
     ends = np.array([0, 1, 2, 6, 7, 8, 30, 31, 33, 200, 400])
     chances = choose_chances(semivalue, 500, 400, n_neighbors)
     single, running, pair, pairs, fronts = chances.pairs_at(ends)
@@ -125,7 +125,7 @@ def test_few_weights_are_those_of_the_sampler(sampler, semivalue, with_label):
     drawn = sampler.draw(6, semivalue, np.random.default_rng(0))
     drawn = drawn.with_last_player() if with_label else drawn
     weights = np.vstack([drawn.weights, drawn.nothing])
-    plan = CoalitionBatches.of(drawn.members, weights, 20_000)
+    plan = CoalitionBatches.divide(drawn.members, weights, 20_000)
     assert len(plan.few) > 1
     found, first = np.zeros_like(weights), 0
     for firsts, results, own, others, which in plan.few:
@@ -171,7 +171,7 @@ def test_tied_rows_have_the_mean_value_over_all_of_their_orders(sizes, seed):
     n_rows, shift = sum(sizes), 6
     matches, rows = rng.integers(0, 2, n_rows), rng.permutation(n_rows)
     distances = np.repeat(np.arange(len(sizes)), sizes)
-    chances = RankChances.of(Shapley(), n_rows, n_rows, 2)
+    chances = RankChances.from_semivalue(Shapley(), n_rows, n_rows, 2)
     keys = np.sort((distances << shift) + 2 * rows + matches)
     found = np.empty((1, n_rows))
     kernels.class_values(keys[np.newaxis], shift, chances.single, chances.running, found)

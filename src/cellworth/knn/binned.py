@@ -15,7 +15,6 @@ from cellworth.data.arguments import Codes, Floats, Integers, Positions, check_c
 from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import (
     Chances,
-    Query,
     RadiusVotes,
     chance_of_right_vote,
     choose_chances,
@@ -63,7 +62,7 @@ class DrawnCoalitions:
     few: bool
 
     @classmethod
-    def of(cls, draws: Sequence[tuple[Coalitions, Floats]]) -> DrawnCoalitions:
+    def concatenate(cls, draws: Sequence[tuple[Coalitions, Floats]]) -> DrawnCoalitions:
         """Concatenate draws; the last line of their weights is for the empty coalition."""
         members = [coalitions.members for coalitions, _ in draws]
         steps = [find_fewest_steps(each) for each in members]
@@ -92,30 +91,6 @@ class QueryBatch(NamedTuple):
     pair_starts: Integers  # (n_queries + 1,): first pair of each query
     weights: Floats  # (n_queries,): weight of each query
 
-    @classmethod
-    def of(
-        cls,
-        queries: Sequence[Query],
-        orders: Sequence[Integers],
-        draws: Sequence[int],
-        weights: Sequence[float],
-        drawn: DrawnCoalitions,
-        *,
-        is_class: bool,
-    ) -> QueryBatch:
-        """Combine queries into arrays."""
-        lengths = np.diff(drawn.steps.starts)[list(draws)]
-        return cls(
-            np.array([query.numbers for query in queries]),
-            np.array([query.categories for query in queries]),
-            np.array([query.lines for query in queries]),
-            np.array([query.label for query in queries], dtype=np.int64 if is_class else float),
-            np.array(orders, dtype=np.int64),
-            np.array(draws, dtype=np.int64),
-            np.concatenate([[0], np.cumsum(lengths)]),
-            np.array(weights, dtype=np.float64),
-        )
-
     @property
     def n_pairs(self) -> int:
         """Number of pairs of all queries."""
@@ -136,7 +111,7 @@ class TargetScale:
     squares: float
 
     @classmethod
-    def of(cls, rows: NumberSummary, low: float, high: float) -> TargetScale:
+    def from_summary(cls, rows: NumberSummary, low: float, high: float) -> TargetScale:
         """Choose the step for training rows, and validation rows between these ends as well."""
         reach = max(rows.ends[1], high) - min(rows.ends[0], low)
         center, step = rows.mean(), math.ldexp(1.0, math.frexp(reach)[1] - TARGET_BITS)
@@ -168,22 +143,22 @@ class Shard:
     targets: Floats | None = None  # (n_rows,): numeric targets in steps of TargetScale
 
     @classmethod
-    def of(cls, rows: Columns, labels: NDArray[Any], n_classes: int) -> Shard:
+    def by_class(cls, rows: Columns, labels: NDArray[Any], n_classes: int) -> Shard:
         """Sort the rows of a table by the codes of their classes."""
-        positions = np.argsort(labels, kind="stable").astype(np.int64)
-        starts = np.searchsorted(labels[positions], np.arange(n_classes + 1))
-        return cls(rows.take(positions), starts.astype(np.int64), positions)
-
-    @classmethod
-    def of_targets(cls, rows: Columns, targets: Floats) -> Shard:
-        """Return the rows of a table with a numeric target."""
-        n_rows = len(targets)
-        return cls(rows, np.array([0, n_rows]), np.arange(n_rows), targets)
+        positions, starts = sort_by_class(labels, n_classes)
+        return cls(rows.take(positions), starts, positions)
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.positions)
+
+
+def sort_by_class(labels: NDArray[Any], n_classes: int) -> tuple[Integers, Integers]:
+    """Return the positions of rows sorted by the codes of their classes, and each class's start."""
+    positions = np.argsort(labels, kind="stable").astype(np.int64)
+    starts = np.searchsorted(labels[positions], np.arange(n_classes + 1))
+    return positions, starts.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -378,7 +353,7 @@ class Ranker:
     radius: RadiusVotes | None = None  # If rows within a distance vote: bins are inside and outside
 
     @classmethod
-    def of(
+    def from_sample(
         cls,
         scales: ColumnScales,
         players: Integers,
@@ -588,7 +563,7 @@ class Ranker:
         chances: Any,
         found: tuple[Floats, Floats],
     ) -> tuple[float, float]:
-        """Do the same for a numeric target."""
+        """Value near and far rows of one pair for a numeric target; return sum and utility."""
         from cellworth.knn import binned_kernels as bin_kernels
 
         step = cast(TargetScale, self.target_scale).step
@@ -757,7 +732,7 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
     Summaries count matches and mismatches, which suffices for two classes. The result is None for
     more classes, and NaN for a numeric target.
     """
-    from cellworth.knn import kernels as vote_kernels
+    from cellworth.knn import binned_kernels as bin_kernels
 
     if ranker.target_scale is not None:
         return np.full(len(batch.labels), np.nan)
@@ -772,7 +747,7 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
         lists = (each.rows[slice(*each.starts[pair : pair + 2])] for each in summary.near.values())
         near = np.sort(np.concatenate(list(lists)))
         surely, tied = np.zeros((2, 2), dtype=np.int64)
-        positions = vote_kernels.count_binned_votes(
+        positions = bin_kernels.count_binned_votes(
             summary.counts[pair].astype(np.int64), near, ranker.n_neighbors, surely, tied
         )
         chances[query] = chance_of_right_vote(surely, tied, positions, 1)
@@ -780,7 +755,10 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
 
 
 def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floats:
-    """Return the same probabilities from a shard that has all rows, for any number of classes."""
+    """Return the probability that the vote is correct, from a shard that has all rows.
+
+    Unlike :func:`count_votes_in_summary`, it serves any number of classes.
+    """
     from cellworth.knn import kernels
 
     scales, n_rows = ranker.scales, shard.n_rows

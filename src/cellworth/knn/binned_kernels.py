@@ -5,7 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from cellworth.knn.kernels import EVERYTHING, NOTHING, kernel, variance_of_draw
+from cellworth.knn.kernels import (
+    EVERYTHING,
+    NOTHING,
+    kernel,
+    measure_categories,
+    variance_of_draw,
+)
 from cellworth.sampling.passes import TARGET_BITS
 
 # Number of steps into which distances beyond the nearest rows are rounded.
@@ -441,7 +447,7 @@ def _measure_column(rows, scales, batch, query, j, sign, first, line):
         return
     j -= n_numbers
     if j < n_categories:
-        _measure_categories(
+        measure_categories(
             rows.categories[j, first:end], batch.categories[query, j],
             sign * scales.category_weights[j], sign * scales.category_missing[j], line,
         )  # fmt: skip
@@ -461,17 +467,6 @@ def _measure_numbers(cells, here, weight, missing, farthest, sign, line):
         distance = distance if distance < farthest else farthest
         distance = distance if difference == difference else missing  # noqa: PLR0124 (NaN)
         line[i] += sign * distance
-
-
-@kernel
-def _measure_categories(cells, here, mismatch, missing, line):
-    if here < 0:
-        for i in range(cells.shape[0]):
-            line[i] += missing
-        return
-    for i in range(cells.shape[0]):
-        distance = mismatch if cells[i] != here else 0.0
-        line[i] += missing if cells[i] < 0 else distance
 
 
 @kernel
@@ -779,26 +774,48 @@ def value_ties(begin, end, matches, chances, farther):
 
 
 @kernel
-def nearest_matches(counts, near, n_neighbors):
-    """Return the number of matches among the K nearest rows, as a mean over orders of ties."""
-    left, found = n_neighbors, 0.0
-    begin = 0
+def count_binned_votes(counts, near, n_neighbors, surely, tied):
+    """Count the votes of mismatches and matches; return how many tied rows vote.
+
+    Parameters
+    ----------
+    counts : (2, n_bins) int64, mismatches and matches by bin; rows of a bin tie
+    near : (n_near,) int64, twice the distance, plus 1 for a match, of the nearest rows, sorted
+    surely, tied : (2,) int64
+        Output: rows that certainly vote, and rows that tie for the remaining votes.
+    """
+    left, begin = n_neighbors, 0
     while begin < near.shape[0] and left > 0:
         end, matches = begin, 0
         while end < near.shape[0] and near[end] >> 1 == near[begin] >> 1:
             matches += near[end] & 1
             end += 1
-        taken = min(left, end - begin)
-        found += taken * matches / (end - begin)
-        left -= taken
+        into = surely if end - begin <= left else tied
+        into[0] += end - begin - matches
+        into[1] += matches
+        if end - begin > left:
+            return left
+        left -= end - begin
         begin = end
     for b in range(counts.shape[1]):
-        tied = counts[0, b] + counts[1, b]
-        taken = min(left, tied)
-        if taken > 0:
-            found += taken * counts[1, b] / tied
-            left -= taken
-    return found
+        rows = counts[0, b] + counts[1, b]
+        into = surely if rows <= left else tied
+        if left > 0:
+            into[0] += counts[0, b]
+            into[1] += counts[1, b]
+            if rows > left:
+                return left
+            left -= rows
+    return 0
+
+
+@kernel
+def nearest_matches(counts, near, n_neighbors):
+    """Return the number of matches among the K nearest rows, as a mean over orders of ties."""
+    surely, tied = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    left = count_binned_votes(counts, near, n_neighbors, surely, tied)
+    shared = left * tied[1] / (tied[0] + tied[1]) if left > 0 else 0.0
+    return surely[1] + shared
 
 
 @kernel

@@ -122,7 +122,10 @@ def read_column(
     dtypes = [side.dtype(position) for side in sides]
     guess = kind or infer_column_type(dtypes, cells, name)
     if guess == "categorical":
-        return _read_categorical(position, [list_cells(side, name) for side in cells])
+        numbered: dict[Any, int] = {}
+        codes = [encode_cells(numbered, list_cells(side, name)) for side in cells]
+        counts = np.bincount(codes[0][codes[0] != MISSING])
+        return categorical_column(position, codes, counts.tolist())
     check_time_zones(set().union(*map(find_time_zones, dtypes, cells)), name)
     numbers, known = to_comparable_floats(cells, name)
     return numeric_column(position, numbers, NumberSummary.from_cells(known), scale, name)
@@ -254,15 +257,12 @@ def _unbox(cells: NDArray[Any]) -> NDArray[Any]:
     known = [cell for cell in listed if cell is not None]
     if any(isinstance(cell, datetime.datetime) and cell.tzinfo for cell in known):
         # NumPy has no time zones, so times are converted to UTC.
-        return np.array([None if cell is None else _to_utc(cell) for cell in listed], "M8[us]")
+        in_utc = [cell and cell.astimezone(datetime.UTC).replace(tzinfo=None) for cell in listed]
+        return np.array(in_utc, "M8[us]")
     for kind, dtype in ((datetime.date, "M8[us]"), (datetime.timedelta, "m8[us]")):
         if any(isinstance(cell, kind) for cell in known):
             return np.array(listed, dtype=dtype)
     return np.array([np.nan if cell is None else float(cell) for cell in listed])
-
-
-def _to_utc(time: datetime.datetime) -> datetime.datetime:
-    return time.astimezone(datetime.UTC).replace(tzinfo=None)
 
 
 def _microseconds(times: NDArray[Any]) -> NDArray[np.int64]:
@@ -340,13 +340,6 @@ def _between_quantiles(numbers: NumberSummary) -> float:
         if above > below:
             return (above - below) / of_normal
     return 0.0
-
-
-def _read_categorical(position: int, sides: list[list[Any]]) -> CategoricalColumn:
-    numbers: dict[Any, int] = {}
-    codes = [encode_cells(numbers, cells) for cells in sides]
-    known = codes[0][codes[0] != MISSING]
-    return categorical_column(position, codes, np.bincount(known).tolist())
 
 
 def encode_cells(numbers: dict[Any, int], cells: list[Any]) -> Codes:

@@ -51,7 +51,9 @@ class RankChances:
     pushed: Floats
 
     @classmethod
-    def of(cls, semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> RankChances:
+    def from_semivalue(
+        cls, semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int
+    ) -> RankChances:
         """Compute the probabilities for n_rows training rows among n_players row players."""
         ranks = np.arange(n_rows + 1)
         # If K rows in front are in the coalition, one more in front pushes this row out.
@@ -131,7 +133,7 @@ class Query(NamedTuple):
     label: float  # Code of its class, or its target minus the mean target of all training rows
 
     @classmethod
-    def of(cls, columns: Columns, scales: ColumnScales, position: int, label: float) -> Query:
+    def from_row(cls, columns: Columns, scales: ColumnScales, position: int, label: float) -> Query:
         """Return one row of a query table."""
         lines = scales.starts + columns.coded[:, position] * scales.widths
         numbers = np.ascontiguousarray(columns.numbers[:, position])
@@ -183,10 +185,6 @@ class TrainingRows:
         return sort_by_player(self.players)
 
     @cached_property
-    def _shifted_positions(self) -> Integers:
-        return (np.arange(self.n_rows, dtype=np.int64) << 1) + _MIN_NORMAL_BITS
-
-    @cached_property
     def _targets(self) -> Floats:
         return find_targets(self.labels, self.class_targets)
 
@@ -197,7 +195,7 @@ class TrainingRows:
 
     def payload(self, query: Query) -> Integers:
         """Return the low bits of the sort keys, with one bit that all keys have in common."""
-        positions = self._shifted_positions
+        positions = (np.arange(self.n_rows, dtype=np.int64) << 1) + _MIN_NORMAL_BITS
         return positions | (self.labels == query.label) if self.is_class else positions
 
     def row_values(self, keys: Integers, query: Query, out: Floats) -> None:
@@ -236,11 +234,19 @@ class TrainingRows:
 
     def utility(self, keys: Integers, query: Query) -> float:
         """Compute the utility of all rows from one line of sorted keys."""
+        from cellworth.knn import kernels
+
         if not self.has_votes:
-            return -self._error(keys, query)
-        if self.gains is None:
-            return self._count_votes(keys, query).share(query, self.n_neighbors)
-        return self._mean_gain(keys, query)
+            return -sum(
+                float(kernels.nearest_error(keys, self.shift, targets, asked, self.n_neighbors))
+                for targets, asked in self._compare(query)
+            )
+        if self.gains is not None:
+            return self._mean_gain(keys, query)
+        surely, tied, n_left = self._count_votes(keys, query)
+        right = int(query.label)
+        # The mean share of right votes, over all orders of ties.
+        return float(surely[right] + tied[right] * n_left / tied.sum()) / self.n_neighbors
 
     def find_chance(self, keys: Integers, query: Query) -> float:
         """Compute the probability that the vote is correct; NaN for a number."""
@@ -252,27 +258,26 @@ class TrainingRows:
         """Return the utility without rows: no row votes, and the prediction is the mean."""
         return 0.0 if self.has_votes else -sum(asked**2 for _, asked in self._compare(query))
 
-    def _error(self, keys: Integers, query: Query) -> float:
-        from cellworth.knn import kernels
-
-        return sum(
-            float(kernels.nearest_error(keys, self.shift, targets, asked, self.n_neighbors))
-            for targets, asked in self._compare(query)
-        )
-
     def _mean_gain(self, keys: Integers, query: Query) -> float:
         """Return the mean gain of the rows that vote, over all orders of ties."""
         gains = self._sort_gains(keys, query)
         if self.radius is not None:
             inside = self._find_inside(keys, self.radius)
             return float((gains * inside).sum() / max(inside.sum(), 1))
-        distances, n_nearest = keys >> self.shift, min(self.n_neighbors, self.n_rows)
-        begin, end = (
-            int(np.searchsorted(distances, distances[n_nearest - 1], side))
-            for side in ("left", "right")
-        )
-        tied = gains[begin:end].mean() * (n_nearest - begin)
-        return float(gains[:begin].sum() + tied) / self.n_votes
+        begin, end, n_left = self._find_voters(keys)
+        earned = float(gains[:begin].sum() + gains[begin:end].mean() * n_left)
+        return earned / (self.n_neighbors if self.voter_terms is None else begin + n_left)
+
+    def _find_voters(self, keys: Integers) -> tuple[int, int, int]:
+        """Return where tied rows begin and end among sorted keys, and how many of them vote.
+
+        All rows in front of them vote.
+        """
+        n_nearest = min(self.n_neighbors, self.n_rows)
+        farthest = keys[n_nearest - 1] >> self.shift
+        ends = np.array([farthest, farthest + 1]) << self.shift
+        begin, end = np.searchsorted(keys, ends).tolist()
+        return begin, end, n_nearest - begin
 
     def _sort_gains(self, keys: Integers, query: Query) -> Floats:
         """Return what the votes of rows earn, in the order of keys."""
@@ -289,12 +294,6 @@ class TrainingRows:
     def _find_distances(self, keys: Integers) -> Integers:
         return (keys - _MIN_NORMAL_BITS) >> self.shift
 
-    @property
-    def n_votes(self) -> int:
-        """Divisor of the utility."""
-        few = self.voter_terms is not None
-        return min(self.n_neighbors, self.n_rows) if few else self.n_neighbors
-
     def without_columns(self, query: Query) -> tuple[Floats, float]:
         """Return the values of rows, and their utility, without columns: all rows tie."""
         keys = self.payload(query)
@@ -302,19 +301,17 @@ class TrainingRows:
         self.row_values(keys[None, :], query, values)
         return values[0], self.utility(keys, query)
 
-    def _count_votes(self, keys: Integers, query: Query) -> _Votes:
-        from cellworth.knn import kernels
-
+    def _count_votes(self, keys: Integers, query: Query) -> tuple[Integers, Integers, int]:
+        """Count the votes of the nearest rows, as in :func:`chance_of_right_vote`."""
+        if self.radius is None:
+            begin, end, n_left = self._find_voters(keys)
+        else:
+            begin = end = int(self._find_inside(keys, self.radius).sum())
+            n_left = 0
+        classes = self.labels[self._positions(keys[:end])].astype(np.int64)
         n_classes = max(self.n_classes, int(query.label) + 1)
-        surely, tied = np.zeros((2, n_classes), dtype=np.int64)
-        if self.radius is not None:
-            near = self._positions(keys)[self._find_inside(keys, self.radius)]
-            np.add.at(surely, self.labels[near].astype(np.int64), 1)
-            return _Votes(surely, tied, 0)
-        positions = kernels.count_sorted_votes(
-            keys, self.shift, self.labels, self.n_neighbors, surely, tied
-        )
-        return _Votes(surely, tied, positions)
+        surely, tied = (np.bincount(c, minlength=n_classes) for c in np.split(classes, [begin]))
+        return surely, tied, n_left
 
 
 def find_targets(labels: Floats, class_targets: Floats | None) -> Floats:
@@ -341,19 +338,6 @@ def find_voter_terms(
     shares = chances / (sizes + 1)
     own = float(shares.sum() - chances.sum() / n_neighbors)
     return own, float(shares[1:].sum()) / max(n_rows - 1, 1)
-
-
-class _Votes(NamedTuple):
-    """Votes of the nearest rows, as in :func:`chance_of_right_vote`."""
-
-    surely: Integers
-    tied: Integers
-    positions: int
-
-    def share(self, query: Query, n_neighbors: int) -> float:
-        """Return the mean share of right votes, over all orders of ties."""
-        surely, tied, right = self.surely.tolist(), self.tied.tolist(), int(query.label)
-        return float(surely[right] + tied[right] * self.positions / sum(tied)) / n_neighbors
 
 
 def sort_by_player(players: Integers) -> tuple[Integers, Integers]:
@@ -398,7 +382,7 @@ class FewWeights(NamedTuple):
     others: Integers  # To what the other weight belongs: kernels.NOTHING or PREVIOUS
 
     @classmethod
-    def of(cls, weights: Floats) -> FewWeights:
+    def from_weights(cls, weights: Floats) -> FewWeights:
         """Find the weights that are not 0; the last line is for the empty coalition."""
         entries: list[list[tuple[int, float, float, int]]] = [[] for _ in weights[:-1]]
         coalitions: list[list[int]] = [[] for _ in weights.T]
@@ -446,13 +430,8 @@ class CoalitionBatches:
     few: tuple[FewArrays, ...] = ()
     needs_everything: bool = False  # Whether steps of these batches start at the full coalition
 
-    @property
-    def most_at_once(self) -> int:
-        """Number of coalitions in the largest batch."""
-        return max(len(steps[0]) for _, steps in self.batches)
-
     @classmethod
-    def of(cls, members: Mask, weights: Floats, n_rows: int) -> CoalitionBatches:
+    def divide(cls, members: Mask, weights: Floats, n_rows: int) -> CoalitionBatches:
         """Divide coalitions into batches for tables of n_rows rows."""
         n_coalitions, n_results = len(members), weights.shape[1]
         if np.count_nonzero(weights) > _FEW_PER_COALITION * n_coalitions + n_results:
@@ -461,7 +440,7 @@ class CoalitionBatches:
             return cls(weights, tuple(zip(batches, steps, strict=True)))
         batches = _divide(n_coalitions, max(_FEW_KEYS_AT_ONCE // n_rows, 1))
         bases, firsts, toggles = find_fewest_steps(members)
-        few, steps = FewWeights.of(weights), []
+        few, steps = FewWeights.from_weights(weights), []
         for batch in batches:
             mine = firsts[batch.start : batch.stop + 1]
             steps.append((bases[batch], mine - mine[0], toggles[mine[0] : mine[-1]]))
@@ -509,7 +488,9 @@ class SortedRows:
     """Computes values for one query after the other, with its own buffers."""
 
     def __init__(self, training: TrainingRows, plans: Sequence[CoalitionBatches]) -> None:
-        shape = max(plan.most_at_once for plan in plans), training.n_rows
+        # Coalitions of the largest batch, and rows.
+        sizes = [len(steps[0]) for plan in plans for _, steps in plan.batches]
+        shape = max(sizes), training.n_rows
         self._training = training
         self._payloads: dict[float, Integers] = {}
         self._keys = np.empty(shape, dtype=np.int64)
@@ -627,7 +608,7 @@ def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbor
     """Return probabilities by rank for n_rows training rows among n_players row players."""
     if isinstance(semivalue, Shapley):
         return ShapleyChances(n_neighbors)
-    return RankChances.of(semivalue, n_players, n_rows, n_neighbors)
+    return RankChances.from_semivalue(semivalue, n_players, n_rows, n_neighbors)
 
 
 @dataclass(frozen=True, eq=False)

@@ -216,7 +216,7 @@ def _measure_column(rows, query, scales, j, shift, leaves, first, end, line):
     j -= n_numbers
     if j < n_categories:
         mismatch, missing = scales.category_weights[j] << shift, scales.category_missing[j] << shift
-        _measure_categories(
+        measure_categories(
             rows.categories[j, first:end], query[1][j], (mismatch ^ leaves) - leaves,
             (missing ^ leaves) - leaves, line,
         )  # fmt: skip
@@ -238,13 +238,16 @@ def _measure_numbers(cells, here, weight, missing, farthest, shift, leaves, line
 
 
 @kernel
-def _measure_categories(cells, here, mismatch, missing, line):
+def measure_categories(cells, here, mismatch, missing, line):
+    """Add the distances of categories to one of them, which may be missing, to a line."""
     if here < 0:
         for i in range(cells.shape[0]):
             line[i] += missing
         return
+    # An integer or a float, as the distances are.
+    nothing = mismatch - mismatch
     for i in range(cells.shape[0]):
-        distance = mismatch if cells[i] != here else np.int64(0)
+        distance = mismatch if cells[i] != here else nothing
         line[i] += missing if cells[i] < 0 else distance
 
 
@@ -608,72 +611,6 @@ def _observe_line(line, squared_weight, first, second):
 def _fill(line, value):
     for i in range(line.shape[0]):
         line[i] = value
-
-
-@kernel
-def count_sorted_votes(keys, shift, labels, n_neighbors, surely, tied):
-    """Count the votes of the nearest rows by class; return how many tied rows vote.
-
-    Parameters
-    ----------
-    keys : (n_rows,) int64
-        Sorted keys of TrainingRows: distance, row, and whether the label matches.
-    shift : int, number of bits below the distance
-    labels : (n_rows,) float64, codes of classes
-    surely, tied : (n_classes,) int64
-        Output: rows that certainly vote, and rows that tie for the remaining votes.
-    """
-    n_nearest = min(n_neighbors, keys.shape[0])
-    farthest = keys[n_nearest - 1] >> shift
-    below = (np.int64(1) << shift) - 1
-    positions = n_nearest
-    for i in range(keys.shape[0]):
-        distance = keys[i] >> shift
-        if distance > farthest:
-            break
-        label = np.int64(labels[(keys[i] & below) >> 1])
-        if distance < farthest:
-            surely[label] += 1
-            positions -= 1
-        else:
-            tied[label] += 1
-    return positions
-
-
-@kernel
-def count_binned_votes(counts, near, n_neighbors, surely, tied):
-    """Count the votes of mismatches and matches; return how many tied rows vote.
-
-    Parameters
-    ----------
-    counts : (2, n_bins) int64, mismatches and matches by bin; rows of a bin tie
-    near : (n_near,) int64, twice the distance, plus 1 for a match, of the nearest rows, sorted
-    surely, tied : (2,) int64
-        Output: rows that certainly vote, and rows that tie for the remaining votes.
-    """
-    left, begin = n_neighbors, 0
-    while begin < near.shape[0] and left > 0:
-        end, matches = begin, 0
-        while end < near.shape[0] and near[end] >> 1 == near[begin] >> 1:
-            matches += near[end] & 1
-            end += 1
-        into = surely if end - begin <= left else tied
-        into[0] += end - begin - matches
-        into[1] += matches
-        if end - begin > left:
-            return left
-        left -= end - begin
-        begin = end
-    for b in range(counts.shape[1]):
-        rows = counts[0, b] + counts[1, b]
-        into = surely if rows <= left else tied
-        if left > 0:
-            into[0] += counts[0, b]
-            into[1] += counts[1, b]
-            if rows > left:
-                return left
-            left -= rows
-    return 0
 
 
 @kernel

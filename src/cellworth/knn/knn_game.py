@@ -171,11 +171,6 @@ class NeighborAgreement:
             raise TypeError(f"weights must be a function of distances, got {self.weights!r}.")
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the score is the share of the K nearest rows with the right label."""
-        return self.fits_bins and self.radius is None
-
-    @property
     def fits_bins(self) -> bool:
         """Whether the score follows from counts of right and wrong labels in bins."""
         divides = self.radius is None and self.divisor == "n_voters"
@@ -323,7 +318,8 @@ class KNNGame:
             self.scoring = BRIER if self.is_class else "neg_mean_squared_error"
         # What the votes of rows (columns) earn for labels (lines); None for plain matches.
         self.gains: Floats | None = None
-        if self.problem.classes is not None and not self.agreement.is_plain:
+        plain = self.agreement.fits_bins and self.agreement.radius is None
+        if self.problem.classes is not None and not plain:
             self.gains = self.agreement.tabulate_gains(self.problem.classes, self.labels)
         self.empty = check_empty_policy(empty)
         self.blocks: Blocks = self.problem.blocks
@@ -335,7 +331,9 @@ class KNNGame:
         )
         self.scale = scale
         self.column_types: dict[Hashable, ColumnType | Distance] = dict(column_types or {})
-        self._warn_of_too_many_neighbors()
+        n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
+        if self.is_class and self.agreement.radius is None:
+            warn_too_many_neighbors(self.n_neighbors, n_rows)
 
     @property
     def is_class(self) -> bool:
@@ -477,7 +475,9 @@ class KNNGame:
         every = np.concatenate([self.labels, *(fold.target for fold in self.problem.folds)])
         low, high = float(every.min()), float(every.max())
         return [
-            TargetScale.of(NumberSummary.from_cells(self.labels[fold.may_train]), low, high)
+            TargetScale.from_summary(
+                NumberSummary.from_cells(self.labels[fold.may_train]), low, high
+            )
             for fold in self.problem.folds
         ]
 
@@ -551,11 +551,6 @@ class KNNGame:
             return np.searchsorted(classes, target).astype(np.float64)
         return target
 
-    def _warn_of_too_many_neighbors(self) -> None:
-        n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
-        if self.is_class and self.agreement.radius is None:
-            warn_too_many_neighbors(self.n_neighbors, n_rows)
-
 
 def warn_too_many_neighbors(n_neighbors: int, n_rows: int) -> None:
     """Warn if every row is among the nearest."""
@@ -572,10 +567,9 @@ def query_weights(labels: list[Floats], scoring: str) -> list[Floats]:
 
     Labels are classes or other groups.
     """
-    ends = np.cumsum([len(some) for some in labels])
-    weights = np.full(ends[-1], 1.0 / ends[-1])
+    together, ends = np.concatenate(labels), np.cumsum([len(own) for own in labels])
+    weights = np.full(len(together), 1.0 / len(together))
     if scoring == BALANCED:
-        together = np.concatenate(labels)
         _, position, count = np.unique(together, return_inverse=True, return_counts=True)
         weights = 1.0 / (len(count) * count[position])
     return np.split(weights, ends[:-1])
@@ -586,10 +580,9 @@ def stratify_queries(labels: list[Floats], scoring: str) -> list[Positions]:
 
     If there are many classes, the rarest share one stratum.
     """
-    ends = np.cumsum([len(some) for some in labels])
-    strata = np.zeros(ends[-1], dtype=np.intp)
+    together, ends = np.concatenate(labels), np.cumsum([len(own) for own in labels])
+    strata = np.zeros(len(together), dtype=np.intp)
     if scoring == BALANCED:
-        together = np.concatenate(labels)
         _, position, count = np.unique(together, return_inverse=True, return_counts=True)
         by_size = np.argsort(np.argsort(-count, kind="stable"))
         strata = np.minimum(by_size, _MAX_STRATA - 1)[position]
@@ -722,7 +715,7 @@ class ShardedKNNGame:
         return cls(
             table, layout, queries, columns, n_neighbors, name,
             scale, dict(column_types or {}), check_empty_policy(empty), summary.sha256(table),
-            column_table(layout.scales, table, summary), counts, radius,
+            describe_columns(layout.scales, table, summary), counts, radius,
         )  # fmt: skip
 
     @property
@@ -778,43 +771,38 @@ def sample_rows(table: ShardedTable, *, is_class: bool) -> Problem:
     return Problem(cells, target, classes, (), Blocks.from_shape(cells.shape))
 
 
-def column_table(scales: ColumnScales, table: ShardedTable, summary: TableSummary) -> ColumnTable:
+def describe_columns(
+    scales: ColumnScales, table: ShardedTable, summary: TableSummary
+) -> ColumnTable:
     """Describe how the columns of a sharded table are read, from their summaries."""
-    return ColumnTable(
-        tuple(_info(scales, table, summary, position) for position in range(len(table.names)))
-    )
-
-
-def _info(
-    scales: ColumnScales, table: ShardedTable, summary: TableSummary, position: int
-) -> ColumnInfo:
     from pyarrow import types
 
-    name, own = str(table.names.tolist()[position]), summary.columns[position]
-    type_ = table.schema.field(name).type
-    part, at = scales.where(position)
-    notes: tuple[str, ...] = ()
-    if isinstance(own, CategorySummary):
-        distinct, at_least = len(own.counts), False
-        named = types.is_dictionary(type_)
-        notes = notes_on_values(list(own.counts), list(own.counts.values()), named=named)
-        integral = not notes
-    else:
-        # Summaries of very many numbers drop low bits, so some numbers are counted as one.
-        distinct, at_least, integral = len(own.keys), own.shift > 0, types.is_integer(type_)
-    read_as: ReadAs = "category" if part == "categories" else _quantity(type_)
-    distance = (
-        f"0 or {scales.mismatch(at):.3g}"
-        if part == "categories"
-        else distance_in_words(scales.scale(at), read_as)
-    )
-    size = notes_on_size(distinct, own.count, own.n_missing, integral=integral, at_least=at_least)
-    return ColumnInfo(name, read_as, own.n_missing, distinct, at_least, distance, (*size, *notes))
-
-
-def _quantity(type_: Any) -> ReadAs:
-    from pyarrow import types
-
-    if types.is_date(type_) or types.is_timestamp(type_):
-        return "date"
-    return "duration" if types.is_duration(type_) else "number"
+    lines = []
+    for position, (name, own) in enumerate(
+        zip(map(str, table.names.tolist()), summary.columns, strict=True)
+    ):
+        type_, notes = table.schema.field(name).type, tuple[str, ...]()
+        if isinstance(own, CategorySummary):
+            distinct, at_least = len(own.counts), False
+            named = types.is_dictionary(type_)
+            notes = notes_on_values(list(own.counts), list(own.counts.values()), named=named)
+            integral = not notes
+        else:
+            # Summaries of very many numbers drop low bits, so some numbers are counted as one.
+            distinct, at_least, integral = len(own.keys), own.shift > 0, types.is_integer(type_)
+        read_as: ReadAs = "number"
+        part, at = scales.where(position)
+        if part == "categories":
+            read_as, distance = "category", f"0 or {scales.mismatch(at):.3g}"
+        else:
+            if types.is_date(type_) or types.is_timestamp(type_):
+                read_as = "date"
+            elif types.is_duration(type_):
+                read_as = "duration"
+            distance = distance_in_words(scales.scale(at), read_as)
+        size = notes_on_size(
+            distinct, own.count, own.n_missing, integral=integral, at_least=at_least
+        )
+        both = (*size, *notes)
+        lines.append(ColumnInfo(name, read_as, own.n_missing, distinct, at_least, distance, both))
+    return ColumnTable(tuple(lines))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -173,7 +173,7 @@ class QueryTasks:
         training = get_or_make(self._trainings, piece.fold, self._training)
         plans = get_or_make(self._plans, task.pass_number, self._batch_coalitions)
         ranked = SortedRows(training, plans)
-        without_columns = self._without_columns(training)
+        known: dict[float, tuple[Floats, float]] = {}
         by_draw = np.zeros((task.n_draws, schedule.n_results, training.n_rows))
         totals = []
         draws = itertools.product(piece.queries.tolist(), range(task.n_draws))
@@ -186,7 +186,7 @@ class QueryTasks:
             # The first draw of a query is recorded.
             kept = recorder if draw == 0 else None
             into = by_draw[draw] if kept is None else kept.values
-            nothing, base = without_columns(query)
+            nothing, base = self._without_columns(training, query, known)
             keys = ranked.add(
                 query,
                 plans[position % len(plans)],
@@ -262,7 +262,7 @@ class QueryTasks:
     def _batch_coalitions(self, pass_number: int) -> list[CoalitionBatches]:
         """Return the draws of a pass in batches for sorting."""
         return [
-            CoalitionBatches.of(coalitions.members, weights, len(self.game.labels))
+            CoalitionBatches.divide(coalitions.members, weights, len(self.game.labels))
             for coalitions, weights in self.schedule.draw(pass_number)
         ]
 
@@ -280,7 +280,7 @@ class QueryTasks:
             game.labels_in(fold),
             game.is_class,
             game.n_neighbors,
-            RankChances.of(self.row_semivalue, *sizes),
+            RankChances.from_semivalue(self.row_semivalue, *sizes),
             None if game.gains is None else game.gains[:, rows],
             find_voter_terms(self.row_semivalue, *sizes) if counts_voters else None,
             None
@@ -296,10 +296,11 @@ class QueryTasks:
         rows, scales = game.distances.rows.take(positions), game.distances.fine
         target_scale = game.target_scales[fold]
         if target_scale is None:
-            shard = Shard.of(rows, game.labels_in(fold), int(game.labels.max()) + 1)
+            shard = Shard.by_class(rows, game.labels_in(fold), int(game.labels.max()) + 1)
         else:
-            shard = Shard.of_targets(rows, target_scale.count_steps(game.labels[positions]))
-        ranker = Ranker.of(
+            targets, n_rows = target_scale.count_steps(game.labels[positions]), len(positions)
+            shard = Shard(rows, np.array([0, n_rows]), np.arange(n_rows), targets)
+        ranker = Ranker.from_sample(
             scales,
             game.blocks.columns.codes[scales.positions].astype(np.int64),
             rows.take(sample_positions(len(positions))),
@@ -321,30 +322,23 @@ class QueryTasks:
     def _read_owners(self, fold: int) -> OwnerCodes:
         return OwnerCodes.from_holdings(cast(Holdings, self.holdings), self._row_players(fold))
 
-    def _without_columns(self, training: TrainingRows) -> Callable[[Query], tuple[Floats, float]]:
-        """Return a function of a query: values of rows without columns, and the baseline."""
+    def _without_columns(
+        self, training: TrainingRows, query: Query, known: dict[float, tuple[Floats, float]]
+    ) -> tuple[Floats, float]:
+        """Return the values of rows without columns, and the baseline; ``known`` is a cache."""
         if self.game.empty == "prior":
-            known: dict[float, tuple[Floats, float]] = {}
-
-            def prior(query: Query) -> tuple[Floats, float]:
-                values, utility = get_or_make(
-                    known, query.label, lambda _: training.without_columns(query)
-                )
-                if not self.schedule.with_label:
-                    return values, utility
-                return values, training.utility_of_nothing(query)
-
-            return prior
-        chance_of_empty = float(
-            inside_chances(self.row_semivalue, len(self.game.labels), training.n_rows - 1, 0)
-        )
-
-        def zero(query: Query) -> tuple[Floats, float]:
-            # In the closed form, the prediction for a numeric target without rows is the mean.
-            level = chance_of_empty * training.utility_of_nothing(query)
-            return np.full(training.n_rows, level), 0.0
-
-        return zero
+            values, utility = get_or_make(
+                known, query.label, lambda _: training.without_columns(query)
+            )
+            return values, training.utility_of_nothing(
+                query
+            ) if self.schedule.with_label else utility
+        # In the closed form, the prediction for a numeric target without rows is the mean.
+        level = training.utility_of_nothing(query)
+        if level:
+            n_others = training.n_rows - 1
+            level *= float(inside_chances(self.row_semivalue, len(self.game.labels), n_others, 0))
+        return np.full(training.n_rows, level), 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from cellworth.data.arguments import MISSING, ColumnTypes, Floats, Integers
 from cellworth.data.arrow import NO_TIME, READERS, Coder
 from cellworth.data.io import read_array, read_manifest, write_atomically
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.knn.binned import Shard
+from cellworth.knn.binned import Shard, sort_by_class
 from cellworth.knn.distances import Columns
 from cellworth.knn.shard_layout import (
     ColumnLayout,
@@ -160,9 +160,7 @@ def _sort_by_class(
     coder = Coder({label: i for i, label in enumerate(layout.classes)})
     batches = table.batches(shard, [layout.target])
     labels = np.concatenate([coder.read(cells, layout.target)[0] for (cells,) in batches])
-    counts = np.bincount(labels, minlength=len(layout.classes))
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    order = np.argsort(labels, kind="stable").astype(np.int64)
+    order, starts = sort_by_class(labels, len(layout.classes))
     arrival = np.empty_like(order)
     arrival[order] = np.arange(len(order))
     return starts, order, arrival

@@ -136,6 +136,8 @@ class Layout:
         The summary is of all shards, with the same ``column_types``. ``classification`` says
         whether labels are classes; None decides by the labels, as for a table in memory.
         """
+        import pyarrow as pa
+
         check_validation_rows(X_val, y_val)
         types = check_sharded_types(column_types, table)
         check_scale(scale)
@@ -146,7 +148,13 @@ class Layout:
                 f"{min(missing)}; merge the summaries of all shards."
             )
         stored_labels = _read_labels(table, summary, classification)
-        problem = _problem(table, list(stored_labels), X_val, y_val, classification)
+        # Labels and validation rows are checked as for a table in memory, with three rows per
+        # class: with one, the target would look numeric.
+        empty = pa.table(dict.fromkeys(table.names.tolist(), pa.nulls(3 * len(stored_labels))))
+        problem = Problem.from_data(
+            empty, 3 * list(stored_labels), X_val, y_val, classification=classification,
+            allow_one_class=True,
+        )  # fmt: skip
         rows = problem.folds[0].table
         read = [
             _lay_out(table, position, summary.columns[position], rows, types.get(name), scale=scale)
@@ -240,31 +248,13 @@ def _read_labels(
     return {label.date() if is_day else label: label for label in labels}
 
 
-def _problem(
-    table: ShardedTable,
-    labels: list[Any],
-    X_val: TableLike,
-    y_val: VectorLike,
-    classification: bool | None,
-) -> Problem:
-    """Check labels and validation rows as for a table in memory, with three rows per class."""
-    import pyarrow as pa
-
-    # With one row per class, the target would look numeric.
-    nothing = pa.nulls(3 * len(labels))
-    rows = pa.table(dict.fromkeys(table.names.tolist(), nothing))
-    return Problem.from_data(
-        rows, labels * 3, X_val, y_val, classification=classification, allow_one_class=True
-    )
-
-
 def _read_target(
     labels: CategorySummary | NumberSummary, stored: dict[Any, Any], problem: Problem
 ) -> tuple[list[Any], list[int], TargetScale | None]:
     """Return the classes and their sizes, or the number of all rows and the scale of a target."""
     if problem.classes is None:
         numbers, target = _as_numbers(labels), problem.folds[0].target
-        scale = TargetScale.of(numbers, float(target.min()), float(target.max()))
+        scale = TargetScale.from_summary(numbers, float(target.min()), float(target.max()))
         return [], [numbers.count], scale
     classes = [stored[label] for label in problem.classes.tolist()]
     return classes, [cast(CategorySummary, labels).counts[label] for label in classes], None
@@ -335,6 +325,8 @@ def summarize_shard(
     table: ShardedTable, shard: int, column_types: ColumnTypes | None = None
 ) -> TableSummary:
     """Summarize the columns of one shard, read once in batches."""
+    import pyarrow.types as pt
+
     column_type = check_sharded_types(column_types, table)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
@@ -345,7 +337,8 @@ def summarize_shard(
         else _NumberSummarizer(name, encoding)
         for name, encoding in zip(names, encodings, strict=True)
     ]
-    is_number = _holds_numbers(types[table.target])
+    of = types[table.target]
+    is_number = pt.is_integer(of) or pt.is_floating(of) or pt.is_decimal(of)
     most = table.shape[0] if is_number else _MAX_LABELS
     labels: Any = _CategorySummarizer(table.target, most, _NO_LABELS)
     unlabelled = None
@@ -367,12 +360,6 @@ def summarize_shard(
         unlabelled,
         {shard: digest.hexdigest()},
     )
-
-
-def _holds_numbers(type_: pa.DataType) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_))
 
 
 def _summarize_target(table: ShardedTable, shard: int) -> tuple[_NumberSummarizer, int | None]:

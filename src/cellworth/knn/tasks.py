@@ -152,7 +152,9 @@ class WeightedQueries:
 
     def query(self, scales: ColumnScales, fold: int, position: int) -> Query:
         """Return one query."""
-        return Query.of(self.cells[fold], scales, position, float(self.labels[fold][position]))
+        return Query.from_row(
+            self.cells[fold], scales, position, float(self.labels[fold][position])
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +229,9 @@ class TaskSchedule:
     def draw_coalitions(self, pass_number: int) -> DrawnCoalitions:
         """Return the concatenated draws of a pass, for binned ranks."""
         return get_or_make(
-            self._concatenated, pass_number, lambda number: DrawnCoalitions.of(self.draw(number))
+            self._concatenated,
+            pass_number,
+            lambda number: DrawnCoalitions.concatenate(self.draw(number)),
         )
 
     @property
@@ -261,16 +265,20 @@ class TaskSchedule:
         self, piece: FoldQueries, task: Task, orders: Orders, ranker: Ranker
     ) -> PreparedBatch:
         """Prepare the queries of one fold for binned ranks; both draws of a query are adjacent."""
-        drawn = self.draw_coalitions(task.pass_number)
-        positions = np.repeat(piece.queries, task.n_draws).tolist()
-        weights = self.queries.weights[piece.fold] / task.n_draws
-        batch = QueryBatch.of(
-            [self.queries.query(ranker.scales, piece.fold, position) for position in positions],
-            [order.copy() for order in islice(orders, len(positions))],
-            [position % len(drawn.nothing) for position in positions],
-            [float(weights[position]) for position in positions],
-            drawn,
-            is_class=ranker.target_scale is None,
+        drawn, scales = self.draw_coalitions(task.pass_number), ranker.scales
+        positions = np.repeat(piece.queries, task.n_draws).astype(np.int64)
+        cells = self.queries.cells[piece.fold].take(positions)
+        labels, draws = self.queries.labels[piece.fold][positions], positions % len(drawn.nothing)
+        # Kernels are compiled for contiguous arrays.
+        batch = QueryBatch(
+            np.ascontiguousarray(cells.numbers.T),
+            np.ascontiguousarray(cells.categories.T),
+            np.ascontiguousarray(scales.starts + cells.coded.T * scales.widths),
+            labels.astype(np.int64) if ranker.target_scale is None else labels,
+            np.array([order.copy() for order in islice(orders, len(positions))], dtype=np.int64),
+            draws,
+            np.concatenate([[0], np.cumsum(np.diff(drawn.steps.starts)[draws])]),
+            self.queries.weights[piece.fold][positions] / task.n_draws,
         )
         return ranker.prepare(batch, drawn, empty=self.empty, with_label=self.with_label)
 

@@ -539,7 +539,7 @@ class ShardedRun:
         shards = PreparedShards(game.table, game.layout, folder, durable, is_scratch)
         sample = shards.sample(sample_positions(n_rows), self.executor, show_progress=show_progress)
         scales = game.layout.scales
-        ranker = Ranker.of(
+        ranker = Ranker.from_sample(
             scales,
             game.columns.codes[scales.positions].astype(np.int64),
             sample,
