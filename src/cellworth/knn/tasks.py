@@ -68,15 +68,6 @@ class Part:
         """Number of queries in all folds."""
         return sum(len(piece.queries) for piece in self.pieces)
 
-    def first(self, n_queries: int) -> Part:
-        """Keep at most n_queries queries."""
-        pieces, left = [], n_queries
-        for piece in self.pieces:
-            if left > 0:
-                pieces.append(FoldQueries(piece.fold, piece.queries[:left]))
-                left -= len(piece.queries)
-        return Part(tuple(pieces), self.observed)
-
 
 @dataclass(frozen=True, eq=False)
 class Task:
