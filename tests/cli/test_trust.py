@@ -10,7 +10,7 @@ import pytest
 
 from cellworth.cli.app import escape_formula, escape_json
 from cellworth.cli.folders import write_list
-from cellworth.data.tables import visible_text
+from cellworth.data.views import visible_text
 from shell import TABLE, cellworth, fine
 
 # Leaves a trace wherever it is imported.

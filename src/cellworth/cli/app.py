@@ -680,6 +680,6 @@ def _show(text: str, keep: str = "") -> str:
     if all(one.isprintable() or one in keep for one in text):
         return text
     # Imported only if needed: it loads numpy.
-    from cellworth.data.tables import visible_text
+    from cellworth.data.views import visible_text
 
     return visible_text(text, keep)

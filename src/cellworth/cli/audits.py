@@ -41,7 +41,8 @@ from cellworth.cli.input_files import (
 )
 from cellworth.cli.verdicts import WRITERS, write_verdict
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
-from cellworth.data.tables import Table, visible_text
+from cellworth.data.tables import Table
+from cellworth.data.views import visible_text
 from cellworth.findings.data_audit import Audit, audit, list_lines
 from cellworth.findings.finding import Finding, FindingKind
 from cellworth.findings.reference_checks import ROWS_DRAWN

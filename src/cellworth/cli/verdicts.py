@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from cellworth.cli.app import format_document
 from cellworth.data.io import AnyPath, write_atomically
-from cellworth.data.tables import visible_text
+from cellworth.data.views import visible_text
 
 _SARIF = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -28,7 +28,8 @@ from cellworth.data.blocks import (
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import AbsentTable, Table, TableLike, VectorLike, View, entries_per_cell
+from cellworth.data.tables import AbsentTable, Table, TableLike, VectorLike, entries_per_cell
+from cellworth.data.views import View
 
 Overlaps = Literal["refuse", "equal", "first"]
 # Printed in place of an owner's name.

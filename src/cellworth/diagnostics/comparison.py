@@ -22,17 +22,8 @@ from cellworth.data.arguments import (
 )
 from cellworth.data.blocks import is_missing
 from cellworth.data.problem import read_changed_labels
-from cellworth.data.tables import (
-    Table,
-    TableLike,
-    VectorLike,
-    frame,
-    heading,
-    html_table,
-    paragraph,
-    table_lines,
-    view,
-)
+from cellworth.data.tables import Table, TableLike, VectorLike, frame
+from cellworth.data.views import heading, html_table, paragraph, table_lines, view
 from cellworth.diagnostics.held_out import (
     HeldOutRows,
     PredictionRecorder,

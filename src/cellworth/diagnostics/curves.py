@@ -19,7 +19,8 @@ from cellworth.data.arguments import (
     check_count,
     check_random_state,
 )
-from cellworth.data.tables import Table, TableLike, VectorLike, View, frame
+from cellworth.data.tables import Table, TableLike, VectorLike, frame
+from cellworth.data.views import View
 from cellworth.diagnostics.cells import read_cell_scores
 from cellworth.diagnostics.changed_cells import clear_cells, draw_cells, find_known_cells
 from cellworth.diagnostics.held_out import (

@@ -12,15 +12,8 @@ import numpy as np
 from cellworth.data.arguments import Floats, Mask, Positions, is_integer
 from cellworth.data.blocks import LABEL
 from cellworth.data.problem import read_target
-from cellworth.data.tables import (
-    Table,
-    TableLike,
-    VectorLike,
-    default_backend,
-    heading,
-    paragraph,
-    view,
-)
+from cellworth.data.tables import Table, TableLike, VectorLike, default_backend
+from cellworth.data.views import heading, paragraph, view
 from cellworth.diagnostics.cells import (
     check_cells,
     check_rows,

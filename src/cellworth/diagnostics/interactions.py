@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
-from cellworth.data.tables import View, frame
+from cellworth.data.tables import frame
+from cellworth.data.views import View
 from cellworth.games.game import Game, compute_utility
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.sampling.semivalues import Semivalue, Shapley, coalition_weights

@@ -14,17 +14,8 @@ from cellworth.data.arguments import Floats, Mask
 from cellworth.data.blocks import list_first, preview
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
 from cellworth.data.problem import read_target
-from cellworth.data.tables import (
-    Table,
-    TableLike,
-    VectorLike,
-    default_backend,
-    frame,
-    heading,
-    html_table,
-    paragraph,
-    view,
-)
+from cellworth.data.tables import Table, TableLike, VectorLike, default_backend, frame
+from cellworth.data.views import heading, html_table, paragraph, view
 from cellworth.diagnostics.cells import check_cells, object_array, read_cell_values, read_cells
 from cellworth.diagnostics.changed_cells import copy_native, set_cells
 from cellworth.findings.differences import find_differences

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners
-from cellworth.data.tables import View
+from cellworth.data.views import View
 from cellworth.payouts.policy import (
     Policy,
     add_by_party,

@@ -26,7 +26,8 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.owners import CELLS, UNASSIGNED, Owners
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import Table, TableLike, VectorLike, View, frame
+from cellworth.data.tables import Table, TableLike, VectorLike, frame
+from cellworth.data.views import View
 from cellworth.diagnostics.interactions import PairInteractions, measure_interactions
 from cellworth.games.game import Game
 from cellworth.games.model import FoldScore, ModelGame

@@ -19,18 +19,8 @@ import numpy as np
 from cellworth.data.arguments import Floats
 from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners
-from cellworth.data.tables import (
-    TableLike,
-    VectorLike,
-    View,
-    draw_bars,
-    frame,
-    heading,
-    html_table,
-    paragraph,
-    table_lines,
-    view,
-)
+from cellworth.data.tables import TableLike, VectorLike, frame
+from cellworth.data.views import View, draw_bars, heading, html_table, paragraph, table_lines, view
 from cellworth.diagnostics.cells import check_valuation
 from cellworth.payouts.allocation import (
     Allocation,

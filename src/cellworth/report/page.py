@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.blocks import is_missing
-from cellworth.data.tables import visible_text
+from cellworth.data.views import visible_text
 from cellworth.diagnostics.cells import format_timestamp, shorten
 from cellworth.plots.figure_style import with_minus
 from cellworth.sampling.moments import WIDTH_95

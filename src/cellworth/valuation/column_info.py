@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.blocks import is_missing, list_first
-from cellworth.data.tables import frame, html_table, table_lines, view
+from cellworth.data.tables import frame
+from cellworth.data.views import html_table, table_lines, view
 
 # Fewer values may all differ by chance.
 _MIN_IDS = 20

@@ -15,16 +15,8 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Blocks, label_array
 from cellworth.data.io import Options, jsonable, make_folder
-from cellworth.data.tables import (
-    HashedRows,
-    Table,
-    TableLike,
-    VectorLike,
-    frame,
-    heading,
-    paragraph,
-    view,
-)
+from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike, frame
+from cellworth.data.views import heading, paragraph, view
 from cellworth.sampling.moments import (
     SAMPLING_ALONE,
     Moments,

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, is_integer
 from cellworth.data.blocks import Axis, Blocks
-from cellworth.data.tables import draw_bars, frame, html_table, paragraph, table_lines, view
+from cellworth.data.tables import frame
+from cellworth.data.views import draw_bars, html_table, paragraph, table_lines, view
 
 _ROWS_PRINTED = 20
 _DIGITS_PRINTED = 4
