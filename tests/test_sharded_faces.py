@@ -110,21 +110,18 @@ def test_check_holds_values_in_shards_against_limits(both, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("command", "function"),
+    "command",
     [
-        ("explain {V} --row 3", "explain_row(valuation, row)"),
-        ("merge {V} {V} -o {V}-both", "valuation.merge(other, folder)"),
-        ("split {V} --amount 10 --owners {V}.toml", "split_revenue(valuation, owners, amount=...)"),
+        "explain {V} --row 3",
+        "merge {V} {V} -o {V}-both",
+        "split {V} --amount 10 --owners {V}.toml",
     ],
 )
-def test_commands_that_need_the_table_name_what_to_call(both, tmp_path, command, function):
+def test_commands_that_need_the_table_name_what_to_call(both, tmp_path, command):
     (tmp_path / "values.toml").write_text("owners = [{name = 'ann'}]")
     code, text = run(*command.format(V=tmp_path / "values").split())
     assert code == 2
-    assert (
-        "values of a sharded table, which are used from Python: valuation = cellworth.load(" in text
-    )
-    assert function in text
+    assert "use them in Python: cellworth.load(" in text
 
 
 @pytest.mark.slow
@@ -139,15 +136,11 @@ def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
     for folder in (tmp_path / "k", tmp_path / "k" / "run"):
         code, text = run("info", folder)
         assert code == 0
-        assert "cellworth checkpoint\n  of          a sharded table\n" in text
-        going_on = (
-            f"ShardedKNNValuer(runtime=Runtime(checkpoint='{tmp_path / 'k'}')).fit(table, ...)"
-        )
-        assert going_on in text
+        assert "cellworth checkpoint\n" in text
         assert re.search(
             r"  done        100% \(\d+ of \d+ rounds\)\n  last write .* \(ended\)", text
         )
-        assert going_on in run("resume", folder)[1]
+        assert "holds no request.json" in run("resume", folder)[1]
     assert json.loads(run("info", tmp_path / "k", "--json")[1])["holds"] == "cellworth checkpoint"
     assert "Valuation of 60 x 2" in run("info", tmp_path / "k" / "values")[1]
     shutil.rmtree(tmp_path / "k")

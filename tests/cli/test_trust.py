@@ -8,7 +8,7 @@ import sys
 import pyarrow as pa
 import pytest
 
-from cellworth.cli.app import escape_formula, escape_json
+from cellworth.cli.app import escape_formula
 from cellworth.cli.folders import write_list
 from cellworth.data.views import visible_text
 from shell import TABLE, cellworth, fine
@@ -221,7 +221,4 @@ def test_controls_are_shown_as_pictures():
     assert visible_text("a\x1bb\x7fc\x9bd\u202ee") == "a␛b�c�d�e"
     assert visible_text("a\nb", keep="\n") == "a\nb"
     assert visible_text("a\nb") == "a␊b"
-    document = json.dumps({"a": "\x9b\u202e\U000e0001é"}, ensure_ascii=False)
-    assert json.loads(escape_json(document)) == json.loads(document)
-    assert escape_json(document).isprintable()
     assert visible_text(TABLE, keep="\n") == TABLE

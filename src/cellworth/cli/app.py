@@ -7,7 +7,6 @@ import functools
 import io
 import json
 import logging
-import math
 import os
 import re
 import shutil
@@ -391,28 +390,20 @@ policy_options: Decorator = join_options(
 )  # fmt: skip
 
 
-class InterruptedRunError(click.ClickException):
-    """A run that was interrupted."""
+class _Failure(click.ClickException):
+    """A sentence and an exit code that end the program."""
 
     def __init__(self, message: str, exit_code: int = TRY_AGAIN) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]
 
+
+class InterruptedRunError(_Failure):
+    """A run that was interrupted."""
+
     def show(self, file: Any = None) -> None:
         """Print the message without a prefix."""
         click.echo(self.message, err=True)
-
-
-class _MistakeError(click.ClickException):
-    exit_code = WRONG_INPUT
-
-
-class _TryAgainError(click.ClickException):
-    exit_code = TRY_AGAIN
-
-
-class _BugError(click.ClickException):
-    exit_code = INTERNAL_ERROR
 
 
 class Command(click.Command):
@@ -491,14 +482,15 @@ def _prepare_streams() -> None:
 def _as_click_error(error: BaseException) -> click.ClickException:
     """Distinguish failures that may pass, mistakes of the user and internal errors."""
     if _is_temporary(error):
-        return _TryAgainError(_format_error(error))
+        return _Failure(_format_error(error))
     if isinstance(error, _MISTAKES):
-        return _MistakeError(_format_error(error))
+        return _Failure(_format_error(error), WRONG_INPUT)
     if isinstance(error, SystemExit):
-        return _MistakeError(f"your code ended the program (SystemExit: {error}).")
+        return _Failure(f"your code ended the program (SystemExit: {error}).", WRONG_INPUT)
     what = f"{type(error).__name__}: {_format_error(error)}"
-    return _BugError(
-        f"internal error ({what}); please report it, with the traceback that --debug shows."
+    return _Failure(
+        f"internal error ({what}); please report it, with the traceback that --debug shows.",
+        INTERNAL_ERROR,
     )
 
 
@@ -548,7 +540,7 @@ class _StderrHandler(logging.Handler):
         if self._chosen.get(_LOG_FORMAT) == "json":
             own = {name: vars(record)[name] for name in vars(record) if name not in _USUAL_FIELDS}
             line = {"time": time, "level": record.levelname.lower(), "message": message, **own}
-            click.echo(escape_json(json.dumps(line, ensure_ascii=False, default=str)), err=True)
+            click.echo(json.dumps(line, default=str), err=True)
         elif _LOG_LEVEL in self._chosen:
             click.echo(f"{time} {record.levelname} {message}", err=True)
         else:
@@ -592,13 +584,13 @@ def format_document(command: str, document: Mapping[str, Any]) -> str:
     from cellworth.data.io import jsonable
 
     plain = {"format": f"cellworth {command}", "version": VERSION, **document}
-    return json.dumps(jsonable(plain), indent=1, ensure_ascii=False)
+    return json.dumps(jsonable(plain), indent=1)
 
 
 def print_result(command: str, document: Mapping[str, Any], lines: Iterable[str]) -> None:
     """Print the result of a command: as a JSON document with ``--json``, else as lines."""
     if wants_json():
-        click.echo(escape_json(format_document(command, document)))
+        click.echo(format_document(command, document))
         return
     for line in lines:
         click.echo(_show(line, keep="\n"))
@@ -642,32 +634,11 @@ def _logs_json() -> bool:
     return context is not None and context.meta.get(_LOG_FORMAT) == "json"
 
 
-def escape_json(document: str) -> str:
-    """Escape the control characters of a JSON document, for terminals."""
-    return "".join(one if one == "\n" or one.isprintable() else _escape(one) for one in document)
-
-
 def escape_formula(text: Any) -> Any:
     """Put an apostrophe before text that a spreadsheet would run as a formula."""
     if not isinstance(text, str) or _NUMBER.fullmatch(text):
         return text
     return f"'{text}" if _BEGINS_LIKE_A_FORMULA.match(text) else text
-
-
-def _escape(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2))
-
-
-def finite(text: str) -> float:
-    """Parse a finite number."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise click.BadParameter(f"{text!r} is not a finite number; give one such as 0.1.")
-    return number
 
 
 def example(*lines: str) -> str:

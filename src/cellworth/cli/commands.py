@@ -214,14 +214,14 @@ def report(**arguments: Any) -> None:
     help="How certain a finding must be to count for --max and --max-findings.",
 )  # fmt: skip
 @click.option("--min-rows", type=click.IntRange(min=1), metavar="N", help="Least number of rows.")
-@click.option("--min-total", type=app.finite, help="Smallest sum of all values in FOLDER.")
+@click.option("--min-total", type=float, help="Smallest sum of all values in FOLDER.")
 @click.option(
     "--allow-interrupted", is_flag=True,
     help="Accept values of an interrupted run; without it they fail.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", "outputs", type=app.STORED, multiple=True,
-    help="File of the verdict: .json, .xml (JUnit), .sarif or .md; may be repeated.",
+    help="File of the verdict: .json, .xml (JUnit) or .md; may be repeated.",
 )  # fmt: skip
 @click.option(
     "--keep", type=app.STORED, metavar="FILE",

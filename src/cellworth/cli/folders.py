@@ -11,8 +11,6 @@ from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
-import click
-
 from cellworth.cli.app import escape_formula
 from cellworth.cli.request import FILE, KNN, LoadedRequest, RunRequest
 from cellworth.data.io import AnyPath, RemotePath, read_json, write_atomically
@@ -28,13 +26,6 @@ VALUATION, CHECKPOINT, BUNDLE = storage.FORMAT, checkpoint.FORMAT, bundle.FORMAT
 _MANIFEST = "manifest.json"
 LIST_FORMATS = (".csv", ".parquet", ".json")
 RUN = "run"
-# What to call in Python in place of a command, for a sharded table.
-_IN_PYTHON = {
-    "explain": "explain_row(valuation, row) or explain_column(valuation, column)",
-    "split": "split_revenue(valuation, owners, amount=...)",
-    "merge": "valuation.merge(other, folder)",
-    "report": "report.save(valuation, path, cells=False)",
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +47,10 @@ class Result:
         """Read a folder that ``cellworth value`` wrote; values of owners only if allowed."""
         if get_folder_format(folder) != VALUATION:
             raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
-        if is_sharded_result(folder):
-            raise ValueError(
-                f"{folder} holds values of a sharded table, which are used from Python: "
-                f"valuation = cellworth.load({str(folder)!r}), then {_get_python_call()}."
-            )
         if not (folder / FILE).exists():
             raise FileNotFoundError(
                 f"{folder} holds values but no {FILE} with their settings; value the table again "
-                "with --force, or copy the file from the original folder."
+                f"with --force, or use them in Python: cellworth.load({str(folder)!r})."
             )
         valuation = load(folder)
         if are_players(valuation.blocks) and not of_owners:
@@ -91,34 +77,6 @@ class Result:
         return loaded
 
 
-def is_sharded_result(folder: AnyPath) -> bool:
-    """Tell whether a folder holds values of a sharded table."""
-    if get_folder_format(folder) != VALUATION or (folder / FILE).exists():
-        return False
-    return bool((read_folder_manifest(folder) or {}).get("sharded"))
-
-
-def _get_python_call() -> str:
-    """Return what to call in Python in place of the running command."""
-    context = click.get_current_context(silent=True)
-    return _IN_PYTHON.get(context.info_name or "" if context else "", "its methods")
-
-
-def find_sharded_run(folder: AnyPath) -> AnyPath | None:
-    """Return the folder of a run over a sharded table, given it or its subfolder ``run``."""
-    for top in (folder, folder.parent):
-        run = read_folder_manifest(top / RUN) or {}
-        if run.get("format") == CHECKPOINT and _is_of_shards(run):
-            return top if folder in (top, top / RUN) else None
-    return None
-
-
-def _is_of_shards(manifest: dict[str, Any]) -> bool:
-    run = manifest.get("run")
-    problem = run.get("problem_spec") if isinstance(run, dict) else None
-    return isinstance(problem, dict) and problem.get("game") == "ShardedKNNGame"
-
-
 def save_result(valuation: Valuation, request: RunRequest, folder: AnyPath) -> None:
     """Write values and their request."""
     # First of all: a killed process must not leave values with the request of others.
@@ -133,10 +91,13 @@ def get_folder_format(folder: AnyPath) -> str | None:
         raise FileNotFoundError(f"{folder} does not exist; give a folder that cellworth wrote.")
     if not folder.is_dir():
         raise NotADirectoryError(f"{folder} is a file; give a folder that cellworth wrote.")
-    manifest = read_folder_manifest(folder)
-    if manifest is None:
-        return None if find_sharded_run(folder) is None else CHECKPOINT
-    return str(manifest.get("format"))
+    manifest = read_folder_manifest(find_run(folder))
+    return None if manifest is None else str(manifest.get("format"))
+
+
+def find_run(folder: AnyPath) -> AnyPath:
+    """Return the folder with the manifest: a run over shards keeps it in a subfolder."""
+    return folder if (folder / _MANIFEST).is_file() else folder / RUN
 
 
 def read_folder_manifest(folder: AnyPath) -> dict[str, Any] | None:

@@ -18,19 +18,17 @@ from cellworth.cli.app import (
 from cellworth.cli.folders import (
     BUNDLE,
     CHECKPOINT,
-    RUN,
     VALUATION,
     Result,
     check_list_file,
     check_output_folder,
-    find_sharded_run,
+    find_run,
     get_folder_format,
-    is_sharded_result,
     make_resume_line,
     read_folder_manifest,
     save_result,
 )
-from cellworth.cli.request import FILE, KNN, RunRequest
+from cellworth.cli.request import FILE, RunRequest
 from cellworth.cli.runs import list_values, summarize_valuation
 from cellworth.data.blocks import Axis, preview
 from cellworth.data.io import AnyPath, get_size
@@ -48,8 +46,7 @@ _SECONDS_OF_SILENCE = 120.0
 
 def show_folder(folder: AnyPath) -> None:
     """Print what a folder holds: the command ``info``."""
-    sharded = find_sharded_run(folder) if folder.is_dir() else None
-    kind = get_folder_format(folder) if sharded is None else CHECKPOINT
+    kind = get_folder_format(folder)
     if kind not in (VALUATION, CHECKPOINT, BUNDLE):
         raise ValueError(
             f"{folder} was not written by cellworth (it has no manifest); give another folder."
@@ -78,10 +75,9 @@ def show_folder(folder: AnyPath) -> None:
         if valuation.column_info is not None:
             lines += ["", repr(valuation.column_info), ""]
     else:
-        model = settings.get("model", KNN)
-        resume = f"  resume with {make_resume_line(folder, model)}"
-        lines += _describe_sharded_run(sharded) if sharded and not settings else [resume]
-        run = folder if sharded is None else sharded / RUN
+        if settings:
+            lines.append(f"  resume with {make_resume_line(folder, settings['model'])}")
+        run = find_run(folder)
         manifest = read_folder_manifest(run) or {}
         document["created"] = manifest.get("created")
         document["versions"] = manifest["run"].get("versions")
@@ -148,7 +144,8 @@ def write_report(
     check_list_file(output, (".html",), force=force)
     options: dict[str, Any] = {"k": n_cells, "title": title, "cells": not no_cells}
     options["before"] = None if before is None else load(before)
-    if is_sharded_result(folder) and table is None and val is None:
+    if get_folder_format(folder) == VALUATION and not (folder / FILE).exists():
+        # Values that Python wrote know no table.
         reports.save(load(folder), output, **options)
     else:
         result = Result.load(folder, table=table, val=val)
@@ -183,15 +180,6 @@ def merge_folders(*, folders: tuple[AnyPath, ...], output: AnyPath, force: bool)
         "values": summarize_valuation(merged),
     }
     print_result("merge", document, [repr(merged)])
-
-
-def _describe_sharded_run(folder: AnyPath) -> Iterator[str]:
-    """Describe the checkpoint of a run over a sharded table."""
-    yield "  of          a sharded table"
-    runtime = f"Runtime(checkpoint={str(folder)!r})"
-    yield f"  resume with ShardedKNNValuer(runtime={runtime}).fit(table, ...)"
-    if (folder / "values").is_dir():
-        yield f"  values      {folder / 'values'}"
 
 
 def _read_progress(folder: AnyPath) -> dict[str, Any] | None:

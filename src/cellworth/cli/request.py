@@ -80,6 +80,7 @@ class RunRequest:
     table: str
     table_sha256: str
     target: str
+    output: str
     id: str | None = None
     drop: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
@@ -98,7 +99,6 @@ class RunRequest:
     cv: int = 5
     seed: int = 0
     stop: dict[str, float] = field(default_factory=dict)
-    output: str | None = None
     # Contents of the files.
     owners: str | None = None
     agreement: str | None = None
@@ -257,7 +257,8 @@ class RunRequest:
             )
         plain = read_manifest(path, FORMAT, VERSION)
         known = {field.name for field in fields(cls)}
-        if not {"table", "table_sha256", "target"} <= set(plain) <= known | {"format", "version"}:
+        needed = {"table", "table_sha256", "target", "output"}
+        if not needed <= set(plain) <= known | {"format", "version"}:
             raise ValueError(f"{path} is incomplete or was changed; restore it from a copy.")
         asked = {name: plain[name] for name in plain if name in known}
         hints = get_type_hints(cls)
@@ -431,16 +432,13 @@ class LoadedRequest:
         plain = parse_toml(self.request.owners, "owners")
         return Owners.from_plain(plain, self.with_keys, called="--owners").check_covered("--owners")
 
-    def valuer(self, *, n_jobs: int | None = None, runtime: Runtime | None = None) -> Any:
-        """Return the unfitted valuer of the request."""
-        if self.request.shards:
-            valuer: Any = _make_sharded_valuer(self.request)
-        elif self.request.model == KNN:
-            valuer = _make_knn_valuer(self.request)
-        else:
-            valuer = _make_model_valuer(self.request)
-        if self.request.owners_play:
-            valuer = _make_owner_valuer(self.request, valuer)
+    def valuer(self, workers: int | str | None = None, runtime: Runtime | None = None) -> Any:
+        """Return the unfitted valuer of the request; the runtime knows a cluster."""
+        request = self.request
+        valuer: Any = (_make_knn_valuer if request.model == KNN else _make_model_valuer)(request)
+        if request.owners_play:
+            valuer = _make_owner_valuer(request, valuer)
+        n_jobs = workers if isinstance(workers, int) else None
         return valuer.set_params(n_jobs=n_jobs, runtime=runtime)
 
 
@@ -544,10 +542,13 @@ def _find_difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str
     return None
 
 
-def _make_knn_valuer(request: RunRequest) -> KNNValuer:
-    return KNNValuer(
+def _make_knn_valuer(request: RunRequest) -> KNNValuer | ShardedKNNValuer:
+    if "fits" in request.stop:
+        raise ValueError("--stop fits is for models; give passes with --model knn.")
+    scoring = None if request.scoring is None else check_scoring(request.scoring, "--scoring")
+    return (ShardedKNNValuer if request.shards else KNNValuer)(
         request.neighbors,
-        scoring=_check_knn_scoring(request),
+        scoring=scoring,
         n_passes=cast("int | None", request.stop.get("passes")),
         stop=_make_stopping_rule(request),
         random_state=request.seed,
@@ -581,22 +582,6 @@ def _check_fits_shards(request: RunRequest) -> None:
             f"{request.table} is read in shards, which needs validation rows; give --val, or "
             "--no-shards for cross-validation in memory."
         )
-
-
-def _make_sharded_valuer(request: RunRequest) -> ShardedKNNValuer:
-    return ShardedKNNValuer(
-        request.neighbors,
-        scoring=_check_knn_scoring(request),
-        n_passes=cast("int | None", request.stop.get("passes")),
-        stop=_make_stopping_rule(request),
-        random_state=request.seed,
-    )
-
-
-def _check_knn_scoring(request: RunRequest) -> Any:
-    if "fits" in request.stop:
-        raise ValueError("--stop fits is for models; give passes with --model knn.")
-    return None if request.scoring is None else check_scoring(request.scoring, "--scoring")
 
 
 def _make_model_valuer(request: RunRequest) -> Any:
@@ -644,36 +629,19 @@ def load_model(name: str) -> Any:
         sys.path.append(here)
     try:
         found: Any = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+        if inspect.isclass(found) or not hasattr(found, "fit"):
+            found = found()
     except (Exception, SystemExit) as error:
-        plain = isinstance(error, ImportError | AttributeError)
-        reason = error if plain else _name_error(error)
-        raise ValueError(f"--model {name!r} cannot be imported ({reason}).") from error
-    if inspect.isclass(found) or not hasattr(found, "fit"):
-        found = _call_factory(found, name)
+        raise ValueError(
+            f"--model {name!r} cannot be imported ({type(error).__name__}: {error}); give an "
+            "estimator, its class or a function without arguments that returns one."
+        ) from error
     if not hasattr(found, "fit"):
         raise ValueError(
             f"--model {name!r} gives a {type(found).__name__} without fit; give an estimator, its "
             "class or a function that returns one."
         )
     return found
-
-
-def _call_factory(factory: Any, name: str) -> Any:
-    if not callable(factory):
-        raise ValueError(
-            f"--model {name!r} is {factory!r}; give an estimator, its class or a function."
-        )
-    try:
-        return factory()
-    except (Exception, SystemExit) as error:
-        problem = f"fails when it is called ({_name_error(error)})"
-        if isinstance(error, TypeError):
-            problem = f"cannot be called without arguments ({error})"
-        raise ValueError(f"--model {name!r} {problem}.") from error
-
-
-def _name_error(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _check_decimals(arrow: Any) -> None:

@@ -8,9 +8,9 @@ import signal
 import socket
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -32,7 +32,6 @@ from cellworth.cli.folders import (
     CHECKPOINT,
     VALUATION,
     check_output_folder,
-    find_sharded_run,
     get_folder_format,
     is_free,
     make_resume_line,
@@ -53,7 +52,7 @@ from cellworth.data.io import AnyPath, to_path
 from cellworth.data.owners import are_players
 from cellworth.report.sections import check_rounds, round_line
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.executors import Executor, Runtime
+from cellworth.runtime.executors import Runtime
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.stopping import Progress
@@ -63,35 +62,6 @@ from cellworth.valuation.values import ValueList
 
 _SHOWN = 5
 _SECONDS_TO_ANSWER = 20
-
-
-@dataclass(frozen=True)
-class Execution:
-    """The options of where and how a run is executed."""
-
-    checkpoint: AnyPath | None = None
-    workers: int | str | None = None
-
-    @property
-    def n_jobs(self) -> int | None:
-        """Number of workers on this machine, if it is given."""
-        return self.workers if isinstance(self.workers, int) else None
-
-    @contextmanager
-    def runtime(
-        self,
-        on_round: Callable[[Progress], object] | None = None,
-        on_start: Callable[[Forecast], object] | None = None,
-    ) -> Iterator[Runtime]:
-        """Yield the runtime of a valuer; leaving the context ends a connection to a cluster."""
-        where = Runtime(
-            checkpoint=self.checkpoint,
-            progress=shows_progress(),
-            on_round=on_round,
-            on_start=on_start,
-        )
-        with _connect(self) as executor:
-            yield where if executor is None else replace(where, executor=executor)
 
 
 def value_table(
@@ -104,14 +74,13 @@ def value_table(
     **asked: Any,
 ) -> None:
     """Value a table: the command ``value``."""
-    execution = Execution(checkpoint, workers)
     if dry_run:
         with tempfile.TemporaryDirectory() as folder:
             # A table from stdin is kept beside the output.
             request = make_request(output=Path(folder, "values"), **asked)
-            _print_forecast(request, replace(execution, checkpoint=None))
+            _print_forecast(request, workers)
         return
-    run_and_save("value", make_request(output=output, **asked), execution, force=force)
+    run_and_save("value", make_request(output=output, **asked), checkpoint, workers, force=force)
 
 
 def resume_run(
@@ -126,28 +95,20 @@ def resume_run(
     force: bool,
 ) -> None:
     """Resume a run from its checkpoint: the command ``resume``."""
-    sharded = find_sharded_run(folder)
-    if sharded is not None and not (sharded / FILE).exists():
-        raise ValueError(
-            f"{folder} holds a run over a sharded table, which is resumed in Python: "
-            f"ShardedKNNValuer(runtime=Runtime(checkpoint={str(sharded)!r})).fit(table, ...), "
-            "with the same settings."
-        )
-    folder = sharded or folder
     if get_folder_format(folder) != CHECKPOINT:
         raise ValueError(f"{folder} holds no run; give the --checkpoint of cellworth value.")
     request = RunRequest.load(folder).with_paths(table, val)
     check_model_trusted(request, model, folder)
     where = request.output if output is None else str(output.absolute())
     request = replace(request, stop=request.stop | stop, output=where)
-    run_and_save("resume", request, Execution(folder, workers), force=force)
+    run_and_save("resume", request, folder, workers, force=force)
 
 
 class _DryRunEndError(Exception):
     """Raised instead of the first task of a dry run."""
 
 
-def _print_forecast(request: RunRequest, execution: Execution) -> None:
+def _print_forecast(request: RunRequest, workers: int | str | None) -> None:
     """Print what a run would do and about how long it takes."""
     forecasts: list[Forecast] = []
 
@@ -157,10 +118,13 @@ def _print_forecast(request: RunRequest, execution: Execution) -> None:
 
     loaded = LoadedRequest.from_request(request)
     _describe_source(loaded)
-    with execution.runtime(on_start=end) as runtime, suppress(_DryRunEndError):
-        valuer = loaded.valuer(n_jobs=execution.n_jobs, runtime=runtime)
+    with (
+        _connect(workers, Runtime(progress=shows_progress(), on_start=end)) as runtime,
+        suppress(_DryRunEndError),
+    ):
+        valuer = loaded.valuer(workers, runtime)
         check_agreement(loaded, valuer)
-        _fit(valuer, loaded, execution)
+        _fit(valuer, loaded, None)
     (forecast,) = forecasts
     document = {
         "sampler": forecast.sampler,
@@ -192,32 +156,43 @@ def _describe_source(loaded: LoadedRequest) -> None:
     note(f"{request.table} has {n_rows:,} rows x {n_columns:,} columns and is read {how}.")
 
 
-def run_and_save(command: str, request: RunRequest, execution: Execution, *, force: bool) -> None:
+def run_and_save(
+    command: str,
+    request: RunRequest,
+    checkpoint: AnyPath | None,
+    workers: int | str | None,
+    *,
+    force: bool,
+) -> None:
     """Run a request, write its result and print a summary."""
-    output = to_path(request.output, "-o") if request.output else None
-    _check_separate_folders(output, execution.checkpoint)
-    if output is not None:
-        # Only resume may replace a result of the same request.
-        check_output_folder(output, force=force, request=request if command == "resume" else None)
+    output = to_path(request.output, "-o")
+    if checkpoint is not None:
+        _check_separate_folders(output, checkpoint)
+    # Only resume may replace a result of the same request.
+    check_output_folder(output, force=force, request=request if command == "resume" else None)
     loaded = LoadedRequest.from_request(request)
     _describe_source(loaded)
     rounds = check_rounds(request.rounds)
-    with execution.runtime(lambda progress: _add_round(rounds, progress)) as runtime:
-        valuer = loaded.valuer(n_jobs=execution.n_jobs, runtime=runtime)
+    where = Runtime(
+        checkpoint=checkpoint,
+        progress=shows_progress(),
+        on_round=lambda progress: _add_round(rounds, progress),
+    )
+    with _connect(workers, where) as runtime:
+        valuer = loaded.valuer(workers, runtime)
         check_agreement(loaded, valuer)
-        with _keep_request(request, execution):
-            valuation = _fit(valuer, loaded, execution)
-    assert output is not None  # noqa: S101
-    _check_any_task(valuation, request, execution)
+        with nullcontext() if checkpoint is None else _keep_request(request, checkpoint):
+            valuation = _fit(valuer, loaded, checkpoint)
+    _check_any_task(valuation, request, checkpoint)
     request = replace(request, rounds=tuple(rounds))
-    if execution.checkpoint is not None:
-        request.save(execution.checkpoint)
+    if checkpoint is not None:
+        request.save(checkpoint)
     output = _choose_output(output, valuation)
     save_result(valuation, request, output)
     print_summary(command, valuation, output)
     note(f"The values are in {shorten_path(output)}.")
     if valuation.status == "interrupted":
-        raise InterruptedRunError(_describe_interruption(request, execution))
+        raise InterruptedRunError(_describe_interruption(request, checkpoint))
 
 
 def make_request(
@@ -284,15 +259,15 @@ def read_text(path: Path, called: str) -> str:
         raise ValueError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8.") from error
 
 
-def _check_any_task(valuation: Valuation, request: RunRequest, execution: Execution) -> None:
+def _check_any_task(valuation: Valuation, request: RunRequest, checkpoint: AnyPath | None) -> None:
     """Check that a task was finished: without one, all values would be equal."""
     n_tasks = sum(session.tasks for session in valuation.provenance.sessions)
     if n_tasks > 0 or valuation.status == "exact":
         return
     advice, code = "give --stop a larger limit.", WRONG_INPUT
-    if execution.checkpoint is not None:
+    if checkpoint is not None:
         code = TRY_AGAIN
-        advice = f"resume it with: {make_resume_line(execution.checkpoint, request.model)}"
+        advice = f"resume it with: {make_resume_line(checkpoint, request.model)}"
     raise InterruptedRunError(
         f"The run ended before its first task, so nothing was written; {advice}", code
     )
@@ -353,9 +328,7 @@ def list_values(values: ValueList) -> list[Any]:
     ]
 
 
-def _check_separate_folders(output: AnyPath | None, checkpoint: AnyPath | None) -> None:
-    if output is None or checkpoint is None:
-        return
+def _check_separate_folders(output: AnyPath, checkpoint: AnyPath) -> None:
     run = checkpoint.resolve()
     if output.resolve() in (run, *run.parents):
         raise ValueError(
@@ -369,27 +342,23 @@ def _add_round(rounds: list[dict[str, Any]], progress: Progress) -> None:
         rounds.append(round_line(progress))
 
 
-def _fit(valuer: Any, loaded: LoadedRequest, execution: Execution) -> Valuation:
+def _fit(valuer: Any, loaded: LoadedRequest, checkpoint: AnyPath | None) -> Valuation:
     owners = loaded.owners()
     more = {} if owners is None else {"owners": owners}
     try:
         valuer.fit(**loaded.data(), **more)
     except KeyboardInterrupt as error:
         # Before the run has begun there is nothing to resume.
-        if execution.checkpoint is None or get_folder_format(execution.checkpoint) is None:
+        if checkpoint is None or get_folder_format(checkpoint) is None:
             raise
-        raise InterruptedRunError(_describe_interruption(loaded.request, execution)) from error
+        raise InterruptedRunError(_describe_interruption(loaded.request, checkpoint)) from error
     valuation: Valuation = valuer.valuation_
     return valuation
 
 
 @contextmanager
-def _keep_request(request: RunRequest, execution: Execution) -> Iterator[None]:
+def _keep_request(request: RunRequest, folder: AnyPath) -> Iterator[None]:
     """Keep the request in the checkpoint, unless the run fails before it begins."""
-    folder = execution.checkpoint
-    if folder is None:
-        yield
-        return
     if folder.exists() and get_folder_format(folder) == VALUATION:
         raise FileExistsError(f"{folder} holds a result; give another folder as --checkpoint.")
     if folder.exists() and get_folder_format(folder) is not None:
@@ -406,24 +375,23 @@ def _keep_request(request: RunRequest, execution: Execution) -> Iterator[None]:
                 folder.rmdir()
 
 
-def _describe_interruption(request: RunRequest, execution: Execution) -> str:
-    if execution.checkpoint is None:
+def _describe_interruption(request: RunRequest, checkpoint: AnyPath | None) -> str:
+    if checkpoint is None:
         return "Interrupted: these values are based on the tasks completed so far."
-    return f"Interrupted; resume with: {make_resume_line(execution.checkpoint, request.model)}"
+    return f"Interrupted; resume with: {make_resume_line(checkpoint, request.model)}"
 
 
 @contextmanager
-def _connect(execution: Execution) -> Iterator[Executor | None]:
-    """Connect to the cluster that the options name, if any."""
-    address = execution.workers
-    if not isinstance(address, str):
-        yield None
-    elif address.startswith("ray:"):
-        with _connect_to_ray(address.removeprefix("ray:")):
-            yield Ray()
+def _connect(workers: int | str | None, runtime: Runtime) -> Iterator[Runtime]:
+    """Yield the runtime on the workers; leaving the context ends a connection to a cluster."""
+    if not isinstance(workers, str):
+        yield runtime
+    elif workers.startswith("ray:"):
+        with _connect_to_ray(workers.removeprefix("ray:")):
+            yield replace(runtime, executor=Ray())
     else:
-        with _connect_to_dask(address) as client:
-            yield Dask(client)
+        with _connect_to_dask(workers) as client:
+            yield replace(runtime, executor=Dask(client))
 
 
 @contextmanager

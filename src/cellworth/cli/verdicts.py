@@ -1,11 +1,9 @@
-"""Verdicts of ``check`` as files that pipelines read: JSON, JUnit, SARIF and Markdown."""
+"""Verdicts of ``check`` as files that pipelines read: JSON, JUnit and Markdown."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -13,9 +11,6 @@ from cellworth.cli.app import format_document
 from cellworth.data.io import AnyPath, write_atomically
 from cellworth.data.views import visible_text
 
-_SARIF = (
-    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-)
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~!&@])")
 
 
@@ -45,24 +40,6 @@ def _as_junit(document: Mapping[str, Any], table: str) -> str:
     return ET.tostring(suites, encoding="unicode", xml_declaration=True)
 
 
-def _as_sarif(document: Mapping[str, Any], table: str) -> str:
-    """Return one result for each check that failed."""
-    failed = [one for one in document["checks"] if not one["passed"]]
-    rules = [{"id": name} for name in sorted({one["name"] for one in failed})]
-    driver = {"name": "cellworth", "version": version("cellworth"), "rules": rules}
-    results = [
-        {
-            "ruleId": one["name"],
-            "level": "error",
-            "message": {"text": "\n".join(_describe(one))},
-            "locations": [{"physicalLocation": {"artifactLocation": {"uri": table}}}],
-        }
-        for one in failed
-    ]
-    run = {"tool": {"driver": driver}, "results": results}
-    return json.dumps({"$schema": _SARIF, "version": "2.1.0", "runs": [run]}, indent=1)
-
-
 def _as_markdown(document: Mapping[str, Any], table: str) -> str:
     """Return a table with one line for each check."""
     verdict = "passed" if document["passed"] else "failed"
@@ -84,5 +61,5 @@ def _escape(text: str) -> str:
 
 
 WRITERS: dict[str, Callable[[Mapping[str, Any], str], str]] = {
-    ".json": _as_json, ".xml": _as_junit, ".sarif": _as_sarif, ".md": _as_markdown,
+    ".json": _as_json, ".xml": _as_junit, ".md": _as_markdown,
 }  # fmt: skip
