@@ -885,7 +885,9 @@ def test_the_bar_counts_the_work_of_the_quick_pass_and_of_the_next_one():
     schedule = SimpleNamespace(
         parts=range(4), n_quick_passes=1, n_quick_coalitions=10, n_coalitions=30
     )
-    effort = Effort(QuadratureSampler(30), PermutationSampler(), 8, 8, 3, TargetPrecision(), 1.0)
+    effort = Effort(
+        QuadratureSampler(30), PermutationSampler(), 8, 8, 3, TargetPrecision(), 1.0, 1.0
+    )
     share = ExpectedShare(schedule, effort)
     shares = [share(Progress(n_tasks, 1.0, None)) for n_tasks in range(9)]
     assert shares == pytest.approx([0, 1 / 16, 1 / 8, 3 / 16, 1 / 4, 7 / 16, 5 / 8, 13 / 16, 0.4])

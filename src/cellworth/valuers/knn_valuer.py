@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -12,8 +13,6 @@ import numpy as np
 from cellworth.data.arguments import (
     ColumnTypes,
     CrossValidation,
-    Floats,
-    Mask,
     RandomState,
     Scale,
     check_count,
@@ -26,7 +25,7 @@ from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.knn.binned import BinnedRanks
-from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement
+from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement, ShardedKNNGame
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.knn.tasks import DRAWN_TWICE, TaskSchedule, WeightedQueries
 from cellworth.runtime.engine import Outcome, TaskPlanner, Work
@@ -50,7 +49,7 @@ from cellworth.sampling.column_samplers import (
     PermutationSampler,
     QuadratureSampler,
 )
-from cellworth.sampling.moments import Moments, OwnerSums
+from cellworth.sampling.moments import OwnerSums
 from cellworth.sampling.passes import PassSums
 from cellworth.sampling.semivalues import Semivalue, Shapley
 from cellworth.valuation.provenance import Provenance, Scores, Session
@@ -273,7 +272,9 @@ class KNNValuer(TableValuer):
         game = self._game(
             FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
         )
-        blocks = _blocks(game, value_labels)
+        blocks = game.blocks
+        if check_flag(value_labels, "value_labels"):
+            blocks = Blocks(blocks.rows, add_label_column(blocks.columns))
         holdings = None if owners is None else check_holdings(owners, game.problem, blocks)
         self._keep_columns(game)
         return self._keep(game, self._value(game, blocks, holdings, n_validation))
@@ -302,7 +303,8 @@ class KNNValuer(TableValuer):
             FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
         )
         with_label = check_flag(value_labels, "value_labels")
-        effort = self._effort(game, self._settings(self.semivalue), with_label, n_validation)
+        semivalue = self._settings(self.semivalue).column_semivalue
+        effort = Effort.resolve(self, n_validation, self._size(game, with_label), semivalue)
         return self._problem_spec(game, with_label, effort.n_drawn)
 
     def _advice(self, game: Any) -> DataAdvice:
@@ -326,8 +328,14 @@ class KNNValuer(TableValuer):
         assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
         settings = self._settings(self.semivalue)
         with_label = blocks.shape != game.shape
-        effort = self._effort(game, settings, with_label, n_validation)
-        tasks = self._tasks(game, settings, effort, with_label, holdings)
+        size = self._size(game, with_label)
+        effort = Effort.resolve(self, n_validation, size, settings.column_semivalue)
+        queries = WeightedQueries.weigh(
+            game.distances.queries, game.query_labels, game.scoring, effort.n_validation,
+            groups=game.query_groups,
+        )  # fmt: skip
+        schedule = make_schedule(self, game, queries, effort, size=size, settings=settings)
+        tasks = QueryTasks(game, schedule, settings.row_semivalue, self._ranking(game), holdings)
         problem_spec = self._problem_spec(game, with_label, effort.n_drawn)
         method = {"name": "KNNValuer", **effort.describe()}
         settings_of_tasks = {
@@ -352,7 +360,7 @@ class KNNValuer(TableValuer):
             identity=run_identity(problem_spec, game, settings_of_tasks),
             title=type(tasks.schedule.sampler).__name__,
             tasks_per_round=len(tasks.schedule.parts),
-            describe=_Describe(tasks.schedule),
+            describe=partial(_describe_passes, schedule),
             share_done=ExpectedShare(tasks.schedule, effort),
             forecast=effort.forecast(tasks.schedule, game.shape, executor),
             errors_from=1 if tasks.schedule.draws else None,
@@ -377,38 +385,11 @@ class KNNValuer(TableValuer):
             )
         return check_ranking(self.ranking, in_bins=game.fits_bins and len(game.labels) > most)
 
-    def _effort(
-        self, game: KNNGame, settings: Settings, with_label: bool, n_validation: Any
-    ) -> Effort:
-        size = Size(
+    def _size(self, game: KNNGame, with_label: bool) -> Size:
+        return Size(
             len(game.labels), game.shape[1], game.n_queries, with_label, game.n_targets,
             self._ranking(game) is not None,
         )  # fmt: skip
-        return Effort.resolve(self, n_validation, size, settings.column_semivalue)
-
-    def _tasks(
-        self,
-        game: KNNGame,
-        settings: Settings,
-        effort: Effort,
-        with_label: bool,
-        holdings: Holdings | None = None,
-    ) -> QueryTasks:
-        queries = WeightedQueries.weigh(
-            game.distances.queries, game.query_labels, game.scoring, effort.n_validation,
-            groups=game.query_groups,
-        )  # fmt: skip
-        schedule = TaskSchedule(
-            queries,
-            (len(game.labels), game.shape[1]),
-            sampler=effort.sampler,
-            quick=effort.quick,
-            column_semivalue=settings.column_semivalue,
-            with_label=with_label,
-            empty=game.empty,
-            seed=choose_seed(self.random_state, self.runtime, effort.sampler),
-        )
-        return QueryTasks(game, schedule, settings.row_semivalue, self._ranking(game), holdings)
 
 
 @dataclass(frozen=True)
@@ -561,13 +542,6 @@ def _affordable_queries(sampler: ColumnSampler, size: Size, per_draw: float) -> 
     return min(max(n_draws - DRAWN_TWICE, n_draws // 2) if draws else n_draws, size.n_given)
 
 
-def _blocks(game: KNNGame, value_labels: bool) -> Blocks:
-    """Return the blocks of the table, with the labels as a column if they are valued."""
-    if not check_flag(value_labels, "value_labels"):
-        return game.blocks
-    return Blocks(game.blocks.rows, add_label_column(game.blocks.columns))
-
-
 def _valuation(
     blocks: Blocks,
     tasks: QueryTasks,
@@ -580,15 +554,19 @@ def _valuation(
     warn_if_interrupted(outcome.tasks, tasks.schedule, interrupted=outcome.interrupted)
     session = Session(tasks.schedule.seed, outcome.tasks)
     never_valued = tasks.never_valued(outcome.tasks)
+    count, errors = seen.moments.count.copy(), seen.validation_se()
+    count[:-1][never_valued] = 0
+    if errors is not None:
+        errors[:-1][never_valued] = np.nan
     return Valuation(
         blocks,
-        _without_rows(seen.moments, never_valued),
+        replace(seen.moments, count=count),
         seen.expected_total,
         tasks.game.empty,
         _status(outcome, tasks),
         Provenance.now(problem_spec, method, session, seen.tally, outcome.seconds),
         tasks.game.problem.table.backend,
-        _errors_without_rows(seen.validation_se(), never_valued),
+        errors,
         baseline=seen.baseline,
         owned=sum_by_owner(seen, tasks.holdings),
         scores=_scores(tasks, outcome.tasks, seen),
@@ -611,19 +589,6 @@ def _scores(tasks: QueryTasks, n_tasks: int, seen: PassSums) -> Scores:
     )  # fmt: skip
 
 
-def _without_rows(moments: Moments, rows: Mask) -> Moments:
-    """Return moments without observations of some rows."""
-    count = moments.count.copy()
-    count[:-1][rows] = 0
-    return replace(moments, count=count)
-
-
-def _errors_without_rows(errors: Floats | None, rows: Mask) -> Floats | None:
-    if errors is not None:
-        errors[:-1][rows] = np.nan
-    return errors
-
-
 def sum_by_owner(seen: PassSums, holdings: Holdings | None) -> OwnerSums | None:
     """Return the sums of owners that a run observed."""
     if holdings is None or seen.owned is None:
@@ -632,16 +597,10 @@ def sum_by_owner(seen: PassSums, holdings: Holdings | None) -> OwnerSums | None:
     return OwnerSums(holdings.names, holdings.keys, owned.moments, owned.validation_se())
 
 
-@dataclass(frozen=True)
-class _Describe:
-    """Text beside the progress bar."""
-
-    schedule: TaskSchedule
-
-    def __call__(self, progress: Progress) -> str:
-        n_quick, n_parts = self.schedule.n_quick_passes, len(self.schedule.parts)
-        n_passes = progress.tasks / n_parts - n_quick
-        return "quick pass" if n_passes < 0 else f"{n_passes:.1f} passes"
+def _describe_passes(schedule: TaskSchedule, progress: Progress) -> str:
+    """Return the text beside the progress bar."""
+    n_passes = progress.tasks / len(schedule.parts) - schedule.n_quick_passes
+    return "quick pass" if n_passes < 0 else f"{n_passes:.1f} passes"
 
 
 @dataclass(frozen=True)
@@ -690,14 +649,31 @@ def make_knn_advice(scoring: Any, column_types: ColumnTypes | None) -> DataAdvic
     )
 
 
-def choose_seed(
-    random_state: RandomState, runtime: Runtime | None, sampler: ColumnSampler
-) -> int | None:
-    """Return the seed of the sampled coalitions; None if all coalitions are evaluated."""
-    if isinstance(sampler, ExhaustiveSampler):
-        check_random_state(random_state)
-        return None
-    return draw_seed(random_state, runtime)
+def make_schedule(
+    valuer: Any,
+    game: KNNGame | ShardedKNNGame,
+    queries: WeightedQueries,
+    effort: Effort,
+    *,
+    size: Size,
+    settings: Settings,
+) -> TaskSchedule:
+    """Return the tasks of a run, with a seed unless all coalitions are evaluated."""
+    seed = None
+    if isinstance(effort.sampler, ExhaustiveSampler):
+        check_random_state(valuer.random_state)
+    else:
+        seed = draw_seed(valuer.random_state, valuer.runtime)
+    return TaskSchedule(
+        queries,
+        (size.n_rows, size.n_columns),
+        sampler=effort.sampler,
+        quick=effort.quick,
+        column_semivalue=settings.column_semivalue,
+        with_label=size.with_label,
+        empty=game.empty,
+        seed=seed,
+    )
 
 
 def check_flag(flag: Any, called: str) -> bool:

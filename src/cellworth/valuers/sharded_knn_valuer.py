@@ -6,10 +6,9 @@ import hashlib
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -59,11 +58,10 @@ from cellworth.runtime.executors import Executor, Runtime, choose_thread_executo
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import ShardRunResult
-from cellworth.runtime.stopping import Progress, StoppingRule
+from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
 from cellworth.sampling.moments import append_margins, append_pairs
 from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
-from cellworth.sampling.semivalues import Semivalue
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session, environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
@@ -82,8 +80,8 @@ from cellworth.valuers.knn_valuer import (
     Size,
     check_flag,
     check_ranking,
-    choose_seed,
     make_knn_advice,
+    make_schedule,
     sum_by_owner,
     warn_if_interrupted,
 )
@@ -294,10 +292,7 @@ class ShardedKNNValuer(Valuer):
         method = {"name": type(self).__name__, **run.effort.describe(), "valuer": self.describe()}
         self.columns_ = run.game.column_info
         self._warn_of_data(run.game)
-        problem_spec = self._problem_spec(run, data.value_labels)
-        runtime = self._settings().runtime
-        runtime.announce(run.forecast())
-        self.valuation_ = run.value(problem_spec, method, show_progress=runtime.progress)
+        self.valuation_ = run.value(self._problem_spec(run, data.value_labels), method)
         self.n_features_in_ = len(run.game.table.names)
         self.feature_names_in_ = run.game.table.names
         return self
@@ -322,28 +317,39 @@ class ShardedKNNValuer(Valuer):
         return self._problem_spec(self._run(data), data.value_labels)
 
     def _run(self, data: ShardedData) -> ShardedRun:
-        settings, executor = self._check(data)
+        settings = self._check(data)
+        executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
         folder = _check_folder(settings.runtime.checkpoint)
-        game = self._game(data, executor, progress=settings.runtime.progress)
-        schedule, effort = self._schedule(data, game, n_rows=game.shape[0], settings=settings)
+        game = ShardedKNNGame.of(
+            data.table, data.validation_rows, data.y_val, n_neighbors=self.n_neighbors,
+            scoring=self.scoring, scale=self.scale, column_types=data.column_types,
+            column_groups=data.column_groups, empty=self.empty, executor=executor,
+            show_progress=settings.runtime.progress,
+        )  # fmt: skip
+        size = Size(
+            *game.shape,
+            game.n_queries,
+            data.value_labels,
+            n_targets=int(game.class_counts is None),
+            in_bins=True,
+            most_work=_MAX_WORK,
+        )
+        # A pass over the shards reads and writes all of them, so none is quick.
+        effort = Effort.resolve(
+            self, data.n_validation, size, settings.column_semivalue, has_quick_pass=False
+        )
+        queries = WeightedQueries.weigh(
+            (game.queries.columns,), game.query_labels, game.scoring, effort.n_validation
+        )
+        schedule = make_schedule(self, game, queries, effort, size=size, settings=settings)
         columns = add_label_column(game.columns) if data.value_labels else game.columns
         blocks = Blocks(data.rows(), columns)
-        holdings = None if data.owners is None else check_owners(data.owners).project(blocks)
+        holdings = None if data.owners is None else data.owners.project(blocks)
         return ShardedRun(
-            game,
-            blocks,
-            schedule,
-            settings.row_semivalue,
-            self._bins(),
-            effort,
-            effort.make_stop(len(schedule.parts)),
-            settings.runtime.on_round,
-            executor,
-            folder,
-            holdings,
+            game, blocks, schedule, effort, self._bins(), settings, executor, folder, holdings
         )
 
-    def _check(self, data: ShardedData) -> tuple[Settings, Executor]:
+    def _check(self, data: ShardedData) -> Settings:
         """Check what can be checked before the table is read."""
         if not isinstance(data.X, ShardedTable):
             raise TypeError(
@@ -357,47 +363,8 @@ class ShardedKNNValuer(Valuer):
         if self.stop is not None:
             check_stop(self.stop)
         check_validation_rows(data.X_val, data.y_val)
-        executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
         data.X.check_files_unchanged()
-        return settings, executor
-
-    def _game(self, data: ShardedData, executor: Executor, *, progress: bool) -> ShardedKNNGame:
-        return ShardedKNNGame.of(
-            data.table, data.validation_rows, data.y_val, n_neighbors=self.n_neighbors,
-            scoring=self.scoring, scale=self.scale, column_types=data.column_types,
-            column_groups=data.column_groups, empty=self.empty, executor=executor,
-            show_progress=progress,
-        )  # fmt: skip
-
-    def _schedule(
-        self, data: ShardedData, game: ShardedKNNGame, *, n_rows: int, settings: Settings
-    ) -> tuple[TaskSchedule, Effort]:
-        """Return the tasks for a table of ``n_rows`` rows."""
-        size = Size(
-            n_rows,
-            len(game.columns),
-            sum(map(len, game.query_labels)),
-            data.value_labels,
-            n_targets=int(game.class_counts is None),
-            in_bins=True,
-            most_work=_MAX_WORK,
-        )
-        # A pass over the shards reads and writes all of them, so none is quick.
-        effort = Effort.resolve(
-            self, data.n_validation, size, settings.column_semivalue, has_quick_pass=False
-        )
-        schedule = TaskSchedule(
-            WeightedQueries.weigh(
-                (game.queries.columns,), game.query_labels, game.scoring, effort.n_validation
-            ),
-            (n_rows, len(game.columns)),
-            sampler=effort.sampler,
-            column_semivalue=settings.column_semivalue,
-            with_label=data.value_labels,
-            empty=game.empty,
-            seed=choose_seed(self.random_state, self.runtime, effort.sampler),
-        )
-        return schedule, effort
+        return settings
 
     def _bins(self) -> BinnedRanks:
         return check_ranking(self.ranking, in_bins=True) or BinnedRanks()
@@ -442,11 +409,9 @@ class ShardedRun:
     game : ShardedKNNGame
     blocks : Blocks
     schedule : TaskSchedule
-    row_semivalue : Semivalue
-    bins : BinnedRanks
     effort : Effort
-    stop : StoppingRule
-    on_round : callable or None
+    bins : BinnedRanks
+    settings : Settings
     executor : Executor
     folder : path or None
         Where the run and its result are kept. None: the files live as long as the Valuation.
@@ -457,19 +422,17 @@ class ShardedRun:
     game: ShardedKNNGame
     blocks: Blocks
     schedule: TaskSchedule
-    row_semivalue: Semivalue
-    bins: BinnedRanks
     effort: Effort
-    stop: StoppingRule
-    on_round: Callable[[Progress], object] | None
+    bins: BinnedRanks
+    settings: Settings
     executor: Executor
     folder: AnyPath | None
     holdings: Holdings | None
 
-    def value(
-        self, problem_spec: dict[str, Any], method: dict[str, Any], *, show_progress: bool
-    ) -> Valuation:
+    def value(self, problem_spec: dict[str, Any], method: dict[str, Any]) -> Valuation:
         """Run all rounds and put the results of shards together."""
+        runtime, forecast = self.settings.runtime, self.forecast()
+        runtime.announce(forecast)
         identity = self._identity(problem_spec, method)
         if self.folder is not None:
             # Raises an error for the checkpoint of another run, before rows are prepared.
@@ -480,17 +443,17 @@ class ShardedRun:
 
             announce_compilation(self.executor)
             finished = run_rounds(
-                self._phases(rows, show_progress=show_progress),
-                self.stop,
+                self._phases(rows),
+                self.effort.make_stop(len(self.schedule.parts)),
                 rounds_per_pass=len(self.schedule.parts),
-                on_round=self.on_round,
+                on_round=runtime.on_round,
                 executor=self.executor,
                 into=home / "values",
                 identity=identity,
                 checkpoint=self.folder and self.folder / "run",
                 title=f"{method['sampler']}, {self.game.table.n_shards} shards",
-                show_progress=show_progress,
-                forecast=self.forecast(),
+                show_progress=runtime.progress,
+                forecast=forecast,
             )
             valuation = self._valuation(finished, home / "values", problem_spec, method)
         if self.folder is None and isinstance(home, Path):
@@ -517,7 +480,7 @@ class ShardedRun:
             # which the variances between queries follow. Of finished passes there are means and
             # variances.
             n_strata, n_draws = schedule.n_kept_strata, schedule(0).n_draws
-            several = self.stop.most_tasks > len(schedule.parts)
+            several = self.effort.n_passes != 1
             finished = 2 * several + n_strata
             held = max(n_draws + (2 + n_draws) * n_strata, 2 * n_draws + finished)
             stored = max(n_draws + 2 * n_strata, n_draws * several + finished, 2 + n_strata)
@@ -532,12 +495,14 @@ class ShardedRun:
         needs = f"{_format_bytes(memory)} of memory per worker, {_format_bytes(disk)} of disk"
         return replace(known, size=f"{known.size}, {shards}, {needs}")
 
-    def _phases(self, folder: Path, *, show_progress: bool) -> KNNShardAlgorithm:
+    def _phases(self, folder: Path) -> KNNShardAlgorithm:
         game, n_rows = self.game, self.game.shape[0]
         is_scratch = isinstance(self.folder, RemotePath)
         durable = self.folder is not None and not is_scratch
         shards = PreparedShards(game.table, game.layout, folder, durable, is_scratch)
-        sample = shards.sample(sample_positions(n_rows), self.executor, show_progress=show_progress)
+        sample = shards.sample(
+            sample_positions(n_rows), self.executor, show_progress=self.settings.runtime.progress
+        )
         scales = game.layout.scales
         ranker = Ranker.from_sample(
             scales,
@@ -547,7 +512,7 @@ class ShardedRun:
             game.layout.target_scale,
             bins=self.bins,
             n_neighbors=game.n_neighbors,
-            semivalue=self.row_semivalue,
+            semivalue=self.settings.row_semivalue,
             n_players=n_rows,
             radius=game.radius,
         )
@@ -630,10 +595,11 @@ class ShardedRun:
         if self.blocks.rows.grouped and by_code is not None:
             seen = by_code.fold(finished.reports, lambda sums: append_margins(sums.reshape(shape)))
         else:
-            columns, differences = (
-                _append_total(np.sum([entry[name] for entry in finished.entries], axis=0))
+            sums = (
+                np.sum([entry[name] for entry in finished.entries], axis=0)
                 for name in ("column_sums", "column_differences")
             )
+            columns, differences = (np.column_stack([each, each.sum(axis=1)]) for each in sums)
             names = [field.name for field in fields(QueryVariance)]
             variances = [
                 QueryVariance(*(report[name] for name in names))
@@ -649,14 +615,14 @@ class ShardedRun:
             )
         if held is None or by_code is None:
             return seen
-        regroup = partial(_regroup, holdings=held) if self.blocks.rows.grouped else None
-        owned = by_code.fold(
-            finished.reports,
-            lambda sums: append_pairs(
-                as_floats(regroup(sums) if regroup else sums, self._units) @ held.shares
-            ),
-        )
-        return replace(seen, owned=owned)
+        grouped = self.blocks.rows.grouped
+
+        def share(sums: NDArray[Any]) -> NDArray[np.float64]:
+            if grouped:
+                sums = _regroup(sums, held)
+            return append_pairs(as_floats(sums, self._units) @ held.shares)
+
+        return replace(seen, owned=by_code.fold(finished.reports, share))
 
     @property
     def _units(self) -> float:
@@ -668,11 +634,6 @@ def _format_bytes(count: float) -> str:
         if count >= size:
             return f"{count / size:,.3g} {unit}"
     return f"{count / 1e6:.3g} MB"
-
-
-def _append_total(columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Append the sum of each line."""
-    return np.column_stack([columns, columns.sum(axis=1)])
 
 
 def _regroup(sums: NDArray[Any], holdings: Holdings) -> NDArray[Any]:
