@@ -192,6 +192,8 @@ def record_map(folder: Path, tests: list[str], n_jobs: int) -> dict[str, Any]:
             f"--cov-config={settings}", "--cov-context=test", "--cov-report=", *chosen,
             environment=environment | given,
         ).wait()  # fmt: skip
+        if not log.exists():
+            raise SystemExit("no test passed: there is no map of them")
         seconds[name] = dict(map(json.loads, log.read_text(encoding="utf-8").splitlines()))
         for path, found in _read_coverage(folder, given["COVERAGE_FILE"]).items():
             if path.endswith("kernels.py") == (name == "plain"):
@@ -237,13 +239,15 @@ def choose_tests(mutant: Mutant, known: dict[str, Any], limit: float) -> list[st
 # Running -----------------------------------------------------------------------------------------
 
 
-def _pytest(folder: Path, *arguments: str, environment: dict[str, str]) -> Any:
+def _pytest(
+    folder: Path, *arguments: str, environment: dict[str, str], output: int | None = None
+) -> Any:
     paths = os.pathsep.join(str(folder / name) for name in ("src", "tests"))
     given = {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(folder / "numba")}
     return subprocess.Popen(  # noqa: S603 (this interpreter, our own tests)
         [sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", *arguments],
         cwd=folder, env=os.environ | given | environment, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=output, stderr=output,
     )  # fmt: skip
 
 
@@ -276,7 +280,10 @@ def try_mutant(mutant: Mutant, folder: Path, tests: list[str], limit: float) -> 
         environment |= WITHOUT_COMPILING
     files = sorted({name.split("::")[0] for name in tests})
     path.write_text(mutant.apply(original), encoding="utf-8")
-    running = _pytest(folder, "-n", "0", "-m", "", "-x", "-q", *files, environment=environment)
+    running = _pytest(
+        folder, "-n", "0", "-m", "", "-x", "-q", *files,
+        environment=environment, output=subprocess.DEVNULL,
+    )  # fmt: skip
     try:
         # Without an end, or much slower: noticed.
         code = running.wait(4 * limit + 120)
