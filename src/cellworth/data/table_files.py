@@ -489,10 +489,10 @@ def _find_format(address: str, text: TextFormat, options: Options) -> TableFile:
         )
     if file.kind == "csv":
         # The last line may be cut off.
-        whole = sample if len(begin) < _SAMPLE else sample.rpartition("\n")[0]
+        complete = sample if len(begin) < _SAMPLE else sample.rpartition("\n")[0]
         usual = DELIMITERS[split_suffixes(address)[0]]
-        delimiter = text.delimiter or _find_delimiter(whole, usual)
-        header, *rows = _split_lines(whole, delimiter) or [[]]
+        delimiter = text.delimiter or _find_delimiter(complete, usual)
+        header, *rows = _split_lines(complete, delimiter) or [[]]
         _check_header(header, address)
         decimal = text.decimal or _find_decimal(rows, delimiter, address, text)
         text = replace(text, delimiter=delimiter, decimal=decimal)

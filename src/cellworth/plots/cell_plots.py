@@ -328,8 +328,8 @@ def _stack_points(
     half = min(per_point / 2.0, _WIDEST / max(most - 1.0, 1e-9))
     lines = []
     for i, crowd in enumerate(crowds):
-        places = 2.0 * ((0.5 + np.arange(len(crowd)) * _GOLDEN) % 1.0) - 1.0
-        lines.append(i + half * ((crowd - 1.0) * places))
+        offsets = 2.0 * ((0.5 + np.arange(len(crowd)) * _GOLDEN) % 1.0) - 1.0
+        lines.append(i + half * ((crowd - 1.0) * offsets))
     return everything, np.concatenate(lines)
 
 
