@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels
+from cellworth.data.arrow import is_bytes
 from cellworth.data.blocks import is_missing, label_array, preview
-from cellworth.data.file_search import COMPRESSIONS, SUFFIXES, find_files, names_many
+from cellworth.data.file_search import SUFFIXES, find_files, names_many, split_suffixes
 from cellworth.data.io import is_address, to_path, write_atomically
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.table_files import (
@@ -110,15 +111,11 @@ def read_input(
     if like is None:
         for name in keys:
             check_column(X.names.tolist(), name, path, "the column of owners")
-    return InputTable(_leave_out(X, keys, path), y, X if keys else None)
-
-
-def _leave_out(X: Table, keys: Sequence[str], path: str) -> Table:
-    """Return a table without some columns, which it may lack."""
     kept = [i for i, name in enumerate(X.names.tolist()) if name not in keys]
     if not kept:
         raise ValueError(f"{path} has no column left to value besides those of owners; add one.")
-    return X.select(np.array(kept)) if len(kept) < len(X.names) else X
+    valued = X.select(np.array(kept)) if len(kept) < len(X.names) else X
+    return InputTable(valued, y, X if keys else None)
 
 
 def read_unlabeled(
@@ -142,8 +139,11 @@ def read_unlabeled(
 def _list_as_text(
     row_id: str | None, drop: Sequence[str], categorical: Sequence[str], like: Any
 ) -> set[str]:
+    import pyarrow as pa
+
     ids = () if row_id is None else (row_id,)
-    return {*_list_text_columns(like), *categorical, *ids, *drop}
+    texts = [field.name for field in like or () if pa.types.is_string(field.type)]
+    return {*texts, *categorical, *ids, *drop}
 
 
 def _read_files(
@@ -242,12 +242,10 @@ def keep_stdin(beside: Path) -> Path:
 
 def _find_kind(path: str) -> str:
     """Return the kind of a file by its suffix."""
-    *_, before, last = ["", "", *(ending.lower() for ending in PurePosixPath(path).suffixes)]
-    if last in COMPRESSIONS and SUFFIXES.get(before) in ("csv", "jsonl"):
-        return SUFFIXES[before]
-    others = dict.fromkeys(_ARROW, "arrow") | dict.fromkeys(_EXCEL, "excel")
-    kind = SUFFIXES.get(last) or others.get(last)
-    if kind is None:
+    suffix, packed = split_suffixes(path)
+    kinds = SUFFIXES | dict.fromkeys(_ARROW, "arrow") | dict.fromkeys(_EXCEL, "excel")
+    kind = kinds.get(suffix)
+    if kind is None or (packed and kind not in ("csv", "jsonl")):
         raise ValueError(
             f"{path} must end in .csv, .tsv or .jsonl (also with .gz, .bz2, .xz, .zst or .zip), "
             ".parquet, .arrow, .feather or .xlsx; save it as one of these."
@@ -334,12 +332,8 @@ def _make_column(cells: list[Any], *, as_text: bool) -> Any:
 
 
 def _check_no_bytes(table: Any, path: str) -> None:
-    import pyarrow as pa
-
     for field in table.schema:
-        kind = field.type
-        is_fixed = pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind)
-        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or is_fixed:
+        if is_bytes(field.type):
             raise ValueError(
                 f"column {field.name!r} of {path} holds bytes that are not UTF-8 text; save the "
                 "file as UTF-8."
@@ -403,14 +397,9 @@ def _read_row_ids(table: Any, name: str | None, path: str, *, written: bool) -> 
             "or leave out --id."
         )
     ids = column.to_pylist()
-    return label_array(_convert_to_integers(ids) if written else ids, what="row")
-
-
-def _convert_to_integers(ids: list[Any]) -> list[Any]:
-    """Return ids as integers, if all are written as such and nothing is lost."""
-    if all(isinstance(one, str) and _is_integer(one) for one in ids):
-        return [int(one) for one in ids]
-    return ids
+    if written and all(isinstance(one, str) and _is_integer(one) for one in ids):
+        ids = [int(one) for one in ids]
+    return label_array(ids, what="row")
 
 
 def _is_integer(text: str) -> bool:
@@ -423,14 +412,6 @@ def read_column(table: Any, name: str) -> NDArray[Any]:
     """Return a column of an Arrow table as labels."""
     series = nw.from_native(table.select([name]), eager_only=True)[name]
     return series_array(series)
-
-
-def _list_text_columns(like: Any) -> list[str]:
-    import pyarrow as pa
-
-    if like is None:
-        return []
-    return [field.name for field in like if pa.types.is_string(field.type)]
 
 
 def _cast_columns(table: Any, like: Any) -> Any:

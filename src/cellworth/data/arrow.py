@@ -237,10 +237,11 @@ class Coder:
 def _is_incomparable(type_: pa.DataType) -> bool:
     from pyarrow import types
 
-    return bool(types.is_nested(type_) or types.is_interval(type_) or _is_bytes(type_))
+    return bool(types.is_nested(type_) or types.is_interval(type_) or is_bytes(type_))
 
 
-def _is_bytes(type_: pa.DataType) -> bool:
+def is_bytes(type_: pa.DataType) -> bool:
+    """Tell whether cells are bytes, of any length or of one."""
     from pyarrow import types
 
     return bool(
