@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -31,8 +32,9 @@ def clear_cells(table: Table, mask: Mask) -> Table:
             array[mask] = None
         return replace(table, data=array)
     data = table.data
+    flags = partial(nw.new_series, "kept", dtype=nw.Boolean(), backend=data.implementation)
     series = [
-        data.select(nw.when(_make_flags(~mask[:, position], data)).then(data[:, position]))[:, 0]
+        data.select(nw.when(flags(~mask[:, position])).then(data[:, position]))[:, 0]
         for position in np.flatnonzero(mask.any(axis=0)).tolist()
     ]
     return replace(table, data=data.with_columns(*series) if series else data)
@@ -94,10 +96,6 @@ def _make_nullable(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind in "iub":
         return array.astype(np.float64)
     return array.astype(object) if array.dtype.kind in "US" else array.copy()
-
-
-def _make_flags(mask: Mask, data: nw.DataFrame[Any]) -> nw.Series[Any]:
-    return nw.new_series("kept", mask, nw.Boolean(), backend=data.implementation)
 
 
 def _set_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:

@@ -14,7 +14,6 @@ from cellworth.data.arguments import (
     Floats,
     Mask,
     Model,
-    Positions,
     RandomState,
     Scoring,
     check_count,
@@ -268,9 +267,11 @@ def compare_models(
     check_held_out_rows(X_test, labels, tables)
     changed = repaired.find_changes(game)
     training = _Training(game, repaired, kept)
-    strata = _find_strata(labels, classes)
+    groups = np.zeros(len(labels)) if classes is None else labels
+    strata = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     rows_changed = np.flatnonzero(changed.any(axis=1))
-    row_strata = find_strata(_encode_target(target, classes), rows_changed)
+    codes = np.zeros(len(target), int) if classes is None else np.searchsorted(classes, target)
+    row_strata = find_strata(codes, rows_changed)
     with ProgressReporter("training", shown=progress, n_tasks=4 * n_repeats + 2) as reporter:
         with _name_failed_rows("the table"):
             on_table = training.pair(np.ones(len(target), dtype=bool), 0)
@@ -383,19 +384,6 @@ def _score_splits(
                 )
             tick(2)
     return scores, np.mean(replicates, axis=0)
-
-
-def _find_strata(labels: NDArray[Any], classes: NDArray[Any] | None) -> list[Positions]:
-    """Return the held-out rows of each class; all rows for numeric targets."""
-    if classes is None:
-        return [np.arange(len(labels))]
-    return [np.flatnonzero(labels == label) for label in np.unique(labels)]
-
-
-def _encode_target(target: NDArray[Any], classes: NDArray[Any] | None) -> NDArray[np.int64]:
-    if classes is None:
-        return np.zeros(len(target), dtype=np.int64)
-    return np.searchsorted(classes, target)
 
 
 def _find_changed_cells(table: Table, repaired: Table) -> Mask:

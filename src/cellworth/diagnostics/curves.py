@@ -260,12 +260,12 @@ def removal_curve(
                 _warn_of_validation_rows(ranking, game)
             run = _Run(game, _make_filler(fill, game.problem.table, rng), wanted, reporter.advance)
             first = -scores if order == "highest" else scores
-            runs.append(
-                [run.scores(_sort_cells(first, rng)), run.scores(rng.permutation(scores.size))]
-            )
-    ranked, random = np.moveaxis(np.array(runs), 1, 0)
+            # Equal scores are in random order, NaN is last.
+            ranked = np.lexsort((rng.random(scores.size), first.ravel()))
+            runs.append([run.scores(ranked), run.scores(rng.permutation(scores.size))])
+    by_ranking, random = np.moveaxis(np.array(runs), 1, 0)
     named = name_scoring(scoring, game)
-    return RemovalCurve(wanted, ranked, random, order, fill, named, table.backend)
+    return RemovalCurve(wanted, by_ranking, random, order, fill, named, table.backend)
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,9 +318,14 @@ def _make_filler(fill: Fill, table: Table, rng: np.random.Generator) -> Filler:
     if fill == "mean":
         return _make_mean_filler(table)
     known, uniforms = find_known_cells(table), rng.random(table.shape)
-    return lambda mask: draw_cells(
-        table, mask & known.any(axis=0), _find_donors(known, mask), uniforms
-    )
+
+    def fill_with_draws(mask: Mask) -> Table:
+        kept = known & ~mask
+        # If no cell of a column is kept, all known ones are drawn from.
+        source = np.where(kept.any(axis=0), kept, known)
+        return draw_cells(table, mask & known.any(axis=0), source, uniforms)
+
+    return fill_with_draws
 
 
 def _make_mean_filler(table: Table) -> Filler:
@@ -339,17 +344,6 @@ def _make_mean_filler(table: Table) -> Filler:
         return replace(table, data=table.data.with_columns(*changed))
 
     return fill_with_means
-
-
-def _find_donors(known: Mask, mask: Mask) -> Mask:
-    """Return the cells to draw from: known and not removed; all known ones if none remains."""
-    kept = known & ~mask
-    return np.where(kept.any(axis=0), kept, known)
-
-
-def _sort_cells(scores: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Sort cells from the lowest score to the highest, equal ones at random, NaN last."""
-    return np.lexsort((rng.random(scores.size), scores.ravel()))
 
 
 def _check_choice(choice: Any, choices: Any, called: str) -> None:

@@ -270,24 +270,18 @@ def _decompose(valuation: Valuation, side: ExplainedAxis, position: int) -> Expl
     sums = valuation.rows() if side == "row" else valuation.columns()
     total = sums.part(np.array([position]))
     validation_se = total.validation_se
+    parts = valuation.row(position) if side == "row" else valuation.column(position)
+    # NaN sorts last; equal sizes stay in the table's order.
+    positions = np.argsort(-np.abs(parts.values), kind="stable")
     return Explanation(
         side,
         total.labels[side].tolist()[0],
         float(total.values[0]),
         float(total.sampling_se[0]),
         None if validation_se is None else float(validation_se[0]),
-        *_sort_parts(valuation, side, position),
+        parts.part(positions),
+        positions,
     )
-
-
-def _sort_parts(
-    valuation: Valuation, side: ExplainedAxis, position: int
-) -> tuple[ValueList, Positions]:
-    """Return the parts, and the position of each in its row or column."""
-    parts = valuation.row(position) if side == "row" else valuation.column(position)
-    # NaN sorts last; equal sizes stay in the table's order.
-    positions = np.argsort(-np.abs(parts.values), kind="stable")
-    return parts.part(positions), positions
 
 
 def _read_cells(table: Table, row: int, parts: ValueList) -> tuple[Any, ...] | None:

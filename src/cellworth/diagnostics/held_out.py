@@ -44,7 +44,6 @@ def make_held_out_game(
     y_test: VectorLike,
     *,
     scoring: Scoring,
-    n_repeats: int = 1,
 ) -> ModelGame:
     """Make the game that trains on all rows and columns and scores on held-out rows."""
     if X_test is None or y_test is None:
@@ -54,11 +53,10 @@ def make_held_out_game(
             "or changed, with their labels. There is no cross-validation here."
         )
     try:
-        game = ModelGame(model, X, y, X_test, y_test, scoring=scoring, error="raise")
+        return ModelGame(model, X, y, X_test, y_test, scoring=scoring, error="raise")
     except (TypeError, ValueError) as error:
         message = str(error).replace("X_val", "X_test").replace("y_val", "y_test")
         raise type(error)(message) from error
-    return game.with_repeats(n_repeats)
 
 
 def describe_cause(error: RuntimeError) -> str:

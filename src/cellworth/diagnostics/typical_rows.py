@@ -8,7 +8,7 @@ import numpy as np
 
 from cellworth.data.arguments import Floats, Positions
 from cellworth.diagnostics.anomaly import DIGITS, Evidence
-from cellworth.diagnostics.features import FeatureColumn, Features, Levels
+from cellworth.diagnostics.features import FeatureColumn, Features
 
 N_NEIGHBORS = 10
 NO_ROW = -1
@@ -80,18 +80,14 @@ def _iter_distances(
 
 def _choose_typical(column: FeatureColumn, near: Positions) -> int:
     """Choose a row with the typical content; ``near`` is in order of distance."""
-    row = near[_find_most_frequent(column.levels[near])]
+    levels = column.levels[near]
+    # Of equally frequent levels, the nearest.
+    row = near[np.argmax(np.bincount(levels)[levels])]
     if column.numbers is None or np.isnan(column.numbers[row]):
         return int(row)
     known = near[column.known[near]]
     ascending = known[np.argsort(column.numbers[known], kind="stable")]
     return int(ascending[(len(ascending) - 1) // 2])
-
-
-def _find_most_frequent(levels: Levels) -> int:
-    """Return the first position of the most frequent level; of several, the first."""
-    counts = np.bincount(levels)[levels]
-    return int(np.argmax(counts))
 
 
 def name_evidence(as_rare: int, as_misfit: int, n_cells: int, times_rarer: float) -> str:
