@@ -61,6 +61,8 @@ class Public:
 
 
 cw = Public()
+sys.path.append(str(Path(__file__).parents[1]))
+from experiments.baselines import PlainPermutations  # noqa: E402
 
 SAMPLERS = {
     "exhaustive": cw.ExhaustiveSampler(),
@@ -70,7 +72,7 @@ SAMPLERS = {
 }
 ESTIMATORS = {
     "antithetic": cw.AntitheticPermutations(),
-    "plain": cw.PlainPermutations(),
+    "plain": PlainPermutations(),
     "gaussian process": cw.GaussianProcess(),
 }
 SEMIVALUES = {

@@ -1,18 +1,69 @@
-"""The baseline of the 2D-Shapley paper: cells as players of a one-dimensional game."""
+"""Baselines of the 2D-Shapley paper: its random orders, and cells as players of one game."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from cellworth.data.arguments import Mask
+from cellworth.data.arguments import Floats, Mask
 from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Problem
 from cellworth.games import ModelGame
 from cellworth.games.model import FoldScore
 from cellworth.games.table_filler import TableFiller
+from cellworth.sampling.estimators import (
+    Estimator,
+    Semivalues,
+    Shape,
+    average_differences,
+    require_shapley,
+)
+from cellworth.sampling.moments import Estimate
+from cellworth.sampling.samplers import PermutationTasks, TaskSampler
+
+
+@dataclass(frozen=True)
+class PlainPermutations(Estimator):
+    """Estimate Shapley values from random orders of rows and columns, as in the paper.
+
+    This estimator is for comparison. It is unbiased, but it needs ten to hundreds of times more
+    utilities than :class:`~cellworth.sampling.AntitheticPermutations` or
+    :class:`~cellworth.sampling.GaussianProcess`. Observations are skewed, so the variance of few
+    tasks is too small. Standard errors are given from 200 tasks on.
+
+    References
+    ----------
+    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
+    ICML.
+
+    Examples
+    --------
+    >>> from cellworth.runtime import MaxTasks
+    >>> from cellworth.games import TableGame
+    >>> from cellworth import value_game
+    >>> from experiments.baselines import PlainPermutations
+    >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
+    >>> run = {"estimator": PlainPermutations(), "random_state": 0}
+    >>> short, long = (value_game(game, (3, 3), stop=MaxTasks(n), **run) for n in (100, 200))
+    >>> bool(np.isnan(short.sampling_se).all()), bool(np.isnan(long.sampling_se).any())
+    (True, False)
+    """
+
+    name: ClassVar[str] = "plain permutations"
+    observes_sums: ClassVar[bool] = True
+    errors_from: ClassVar[int] = 200
+
+    def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
+        """Return a sampler of one order of rows and one of columns per task."""
+        require_shapley(self, semivalues)
+        return PermutationTasks(shape, seed)
+
+    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
+        """Return the mean of second differences."""
+        return average_differences
 
 
 class FlattenedGame:

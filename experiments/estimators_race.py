@@ -36,12 +36,12 @@ from cellworth.runtime import MaxUtilities, Serial
 from cellworth.sampling import (
     AntitheticPermutations,
     GaussianProcess,
-    PlainPermutations,
     Shapley,
 )
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.sampling.semivalues import membership_weights
 from experiments import race_estimators
+from experiments.baselines import PlainPermutations
 from experiments.frame import Mean, Row, Tables, compute_part, log, means
 from experiments.race_estimators import Asked, Found, masks
 from experiments.tables import Table, draw_samples, load

@@ -15,7 +15,11 @@ import ray_clusters
 from cellworth import KNNValuer, ModelValuer, Runtime
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Serial, Threads, checkpoint
-from cellworth.sampling import PermutationSampler, PlainPermutations
+from cellworth.sampling import PermutationSampler
+
+# This file also runs as a program, from any folder.
+sys.path.append(str(Path(__file__).parents[1]))
+from experiments.baselines import PlainPermutations
 
 N_FOLDS = 4
 SECONDS_PER_TASK = 0.1

@@ -12,10 +12,10 @@ from cellworth.sampling import (
     Banzhaf,
     Beta,
     LeaveOneOut,
-    PlainPermutations,
     Shapley,
 )
 from cellworth.sampling.samplers import PermutationTasks
+from experiments.baselines import PlainPermutations
 from matrices import rarely
 
 N_GAMES = 100

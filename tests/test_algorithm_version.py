@@ -35,7 +35,6 @@ from cellworth.sampling import (
     LeaveOneOut,
     LeverageSampler,
     PermutationSampler,
-    PlainPermutations,
     QuadratureSampler,
     Shapley,
 )
@@ -43,6 +42,7 @@ from cellworth.sampling.estimators import choose_estimator
 from cellworth.sampling.semivalues import coalition_weights
 from cellworth.valuation.provenance import ALGORITHM_VERSION
 from cellworth.valuers.out_of_bag import Bags
+from experiments.baselines import PlainPermutations
 from fit_settings import split_settings
 
 RECORD = Path(__file__).parent / "algorithm_digests.json"

@@ -21,10 +21,10 @@ from cellworth.sampling import (
     AntitheticPermutations,
     GaussianProcess,
     LeverageSampler,
-    PlainPermutations,
     QuadratureSampler,
 )
 from experiments import bare_engine, overhead, paper, scale, ties, time_to_accuracy
+from experiments.baselines import PlainPermutations
 from experiments.paper_outliers import read_values
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

@@ -21,8 +21,9 @@ from cellworth import KNNValuer, ModelValuer, Runtime, value_game
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.runtime.engine import CheckpointWriter
-from cellworth.sampling import Banzhaf, LeverageSampler, PermutationSampler, PlainPermutations
+from cellworth.sampling import Banzhaf, LeverageSampler, PermutationSampler
 from cellworth.valuation import provenance
+from experiments.baselines import PlainPermutations
 from fit_settings import split_settings
 
 RNG = np.random.default_rng(0)

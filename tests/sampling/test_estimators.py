@@ -7,13 +7,14 @@ from cellworth import value_game
 from cellworth.games import TableGame
 from cellworth.games.game import utilities
 from cellworth.runtime import MaxTasks, MaxUtilities
-from cellworth.sampling import AntitheticPermutations, Banzhaf, PlainPermutations
+from cellworth.sampling import AntitheticPermutations, Banzhaf
 from cellworth.sampling.estimators import (
     average_centered_differences,
     average_differences,
     average_quads,
 )
 from cellworth.sampling.samplers import CoalitionPairs, OrderPair, OrderPairs
+from experiments.baselines import PlainPermutations
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(8, 4)))
 EXACT = value_game(GAME).values

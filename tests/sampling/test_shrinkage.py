@@ -4,9 +4,10 @@ import pytest
 from cellworth import load, value_game
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
-from cellworth.sampling import AntitheticPermutations, Moments, PlainPermutations
+from cellworth.sampling import AntitheticPermutations, Moments
 from cellworth.sampling.moments import append_margins
 from cellworth.sampling.shrinkage import shrink_values
+from experiments.baselines import PlainPermutations
 
 
 def moments_of(values, noise, n_tasks, seed=0):

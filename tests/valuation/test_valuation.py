@@ -12,11 +12,12 @@ from cellworth import KNNValuer, Valuation, load, value_game
 from cellworth.data import Blocks
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
-from cellworth.sampling import Banzhaf, Moments, PlainPermutations
+from cellworth.sampling import Banzhaf, Moments
 from cellworth.sampling.moments import Tally, append_margins, widening
 from cellworth.valuation import storage
 from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.values import ValueList
+from experiments.baselines import PlainPermutations
 
 GAME = TableGame(np.random.default_rng(8).normal(size=(16, 8)))
 BLOCKS = Blocks.cut(

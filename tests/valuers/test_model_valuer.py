@@ -24,7 +24,6 @@ from cellworth.sampling import (
     Banzhaf,
     DetailedUtility,
     LeaveOneOut,
-    PlainPermutations,
     Shapley,
 )
 from cellworth.sampling.moments import UtilityLog, _last_computed
@@ -32,6 +31,7 @@ from cellworth.sampling.samplers import n_utilities
 from cellworth.valuers import model_valuer
 from cellworth.valuers.model_valuer import _make_rule
 from enumeration import block_values
+from experiments.baselines import PlainPermutations
 
 X, Y = load_iris(return_X_y=True)
 GROUPS = {"row_groups": np.arange(150) % 4, "column_groups": ["sepal", "sepal", "petal", "petal"]}

@@ -19,12 +19,12 @@ from cellworth.sampling import (
     Banzhaf,
     Beta,
     GaussianProcess,
-    PlainPermutations,
     Shapley,
 )
 from cellworth.sampling.estimators import average_differences
 from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
+from experiments.baselines import PlainPermutations
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(256, 64)))
 ESTIMATORS = [AntitheticPermutations(), PlainPermutations(), GaussianProcess()]

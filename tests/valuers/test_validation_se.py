@@ -19,9 +19,9 @@ from cellworth.sampling import (
     DetailedUtility,
     GaussianProcess,
     LeaveOneOut,
-    PlainPermutations,
 )
 from cellworth.sampling.moments import append_margins, pool_deviations, widening
+from experiments.baselines import PlainPermutations
 
 WINE = load_wine()
 ORDER = np.random.default_rng(0).permutation(178)

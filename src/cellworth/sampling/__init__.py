@@ -5,8 +5,8 @@ Examples
 >>> from cellworth import value_game
 >>> from cellworth.games import TableGame
 >>> from cellworth.runtime import MaxTasks
->>> from cellworth.sampling import PlainPermutations
->>> game, estimator = TableGame([[0.0, 0.0], [0.0, 3.0]]), PlainPermutations()
+>>> from cellworth.sampling import AntitheticPermutations
+>>> game, estimator = TableGame([[0.0, 0.0], [0.0, 3.0]]), AntitheticPermutations()
 >>> value_game(game, (1, 1), estimator=estimator, stop=MaxTasks(8), random_state=0).values
 array([[3.]])
 """
@@ -22,7 +22,6 @@ from cellworth.sampling.estimators import (
     AntitheticPermutations,
     Estimator,
     GaussianProcess,
-    PlainPermutations,
 )
 from cellworth.sampling.moments import DetailedUtility, Moments
 from cellworth.sampling.semivalues import Banzhaf, Beta, LeaveOneOut, Semivalue, Shapley
@@ -40,7 +39,6 @@ __all__ = [
     "LeverageSampler",
     "Moments",
     "PermutationSampler",
-    "PlainPermutations",
     "QuadratureSampler",
     "Semivalue",
     "Shapley",

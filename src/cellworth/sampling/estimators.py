@@ -95,7 +95,7 @@ class AntitheticPermutations(Estimator):
 
     See Also
     --------
-    PlainPermutations, GaussianProcess
+    GaussianProcess
 
     Examples
     --------
@@ -115,57 +115,12 @@ class AntitheticPermutations(Estimator):
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Return a sampler of random orders and their reverses."""
-        _require_shapley(self, semivalues)
+        require_shapley(self, semivalues)
         return PermutationTasks(shape, seed, antithetic=True)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Return the mean of second differences, centered by size."""
         return average_centered_differences
-
-
-@dataclass(frozen=True)
-class PlainPermutations(Estimator):
-    """Estimate Shapley values from random orders of rows and columns, as in the paper.
-
-    This estimator is for comparison. It is unbiased, but it needs ten to hundreds of times more
-    utilities than :class:`~cellworth.sampling.AntitheticPermutations` or
-    :class:`~cellworth.sampling.GaussianProcess`. Observations are skewed, so the variance of few
-    tasks is too small. Standard errors are given from 200 tasks on.
-
-    See Also
-    --------
-    AntitheticPermutations
-
-    References
-    ----------
-    Liu, Just, Chang, Chen and Jia (2023), 2D-Shapley: A Framework for Fragmented Data Valuation,
-    ICML.
-
-    Examples
-    --------
-    >>> from cellworth.runtime import MaxTasks
-    >>> from cellworth.games import TableGame
-    >>> from cellworth import value_game
-    >>> from cellworth.sampling import PlainPermutations
-    >>> game = TableGame(np.arange(64.0).reshape(8, 8) ** 2)
-    >>> run = {"estimator": PlainPermutations(), "random_state": 0}
-    >>> short, long = (value_game(game, (3, 3), stop=MaxTasks(n), **run) for n in (100, 200))
-    >>> bool(np.isnan(short.sampling_se).all()), bool(np.isnan(long.sampling_se).any())
-    (True, False)
-    """
-
-    name: ClassVar[str] = "plain permutations"
-    observes_sums: ClassVar[bool] = True
-    errors_from: ClassVar[int] = 200
-
-    def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
-        """Return a sampler of one order of rows and one of columns per task."""
-        _require_shapley(self, semivalues)
-        return PermutationTasks(shape, seed)
-
-    def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Return the mean of second differences."""
-        return average_differences
 
 
 @dataclass(frozen=True)
@@ -284,7 +239,8 @@ def _estimate_by_process(
     return process_moments(Interactions.of(tasks, utilities), semivalues, total)
 
 
-def _require_shapley(estimator: Estimator, semivalues: Semivalues) -> None:
+def require_shapley(estimator: Estimator, semivalues: Semivalues) -> None:
+    """Raise ValueError if an estimator is asked for other semivalues."""
     if semivalues != _SHAPLEY:
         raise ValueError(
             f"{type(estimator).__name__} estimates Shapley values, got {semivalues[0]!r} x "
