@@ -284,24 +284,17 @@ class KNNValuer(TableValuer):
         X: TableLike,
         y: VectorLike | None = None,
         *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        cv: CrossValidation = 5,
-        groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        column_types: ColumnTypes | None = None,
         value_labels: bool = False,
         n_validation: NValidation = "auto",
+        **data: Any,
     ) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves, without solving it.
 
         The description holds the parameters of the utility and hashes of the data, as
-        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand.
+        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand. ``data`` are
+        the other arguments of ``fit`` that describe the data.
         """
-        game = self._game(
-            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
-        )
+        game = self._game(FitData(X, y, **data))
         with_label = check_flag(value_labels, "value_labels")
         semivalue = self._settings(self.semivalue).column_semivalue
         effort = Effort.resolve(self, n_validation, self._size(game, with_label), semivalue)

@@ -238,30 +238,6 @@ class ModelValuer(TableValuer):
         self._keep_columns(game)
         return self._keep(game, self._value(game, game.blocks, holdings))
 
-    def problem_spec(
-        self,
-        X: TableLike,
-        y: VectorLike,
-        *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        cv: CrossValidation = 5,
-        groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        sample_weight: VectorLike | None = None,
-    ) -> dict[str, Any]:
-        """Describe the problem that ``fit`` with these arguments solves, without solving it.
-
-        The description holds model, scoring, semivalues, empty policy and hashes of the data, as
-        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand.
-        """
-        return self._problem_spec(
-            self._game(
-                FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
-            )
-        )
-
     def _value(self, game: Game, blocks: Blocks, holdings: Holdings | None = None) -> Valuation:
         return value_coalitions(
             game, blocks, self._settings(self.semivalue), estimator=self.estimator,

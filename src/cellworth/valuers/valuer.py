@@ -179,25 +179,14 @@ class TableValuer(Valuer):
         self._keep_columns(game)
         return self._keep(game, self._value(game, game.blocks))
 
-    def problem_spec(
-        self,
-        X: TableLike,
-        y: VectorLike,
-        *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-    ) -> dict[str, Any]:
+    def problem_spec(self, X: TableLike, y: VectorLike, **data: Any) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves, without solving it.
 
         The description holds model, scoring, semivalues, empty policy and hashes of the data, as
-        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand.
+        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand. ``data`` are
+        the other arguments of ``fit`` that describe the data.
         """
-        return self._problem_spec(
-            self._game(FitData(X, y, X_val, y_val, 5, groups, row_groups, column_groups))
-        )
+        return self._problem_spec(self._game(FitData(X, y, **data)))
 
     def _keep_columns(self, game: Any) -> None:
         self.columns_ = self._inspect_columns(game)
