@@ -13,9 +13,9 @@ import numpy as np
 
 import survivor
 from cellworth.runtime import MaxTasks
+from cellworth.runtime.progress import BlockErrors, ShardSummary
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
-from cellworth.runtime.stopping import BlockErrors, ShardSummary
 from cellworth.sampling.moments import Tally
 
 N_BINS = 16

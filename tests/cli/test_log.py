@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from cellworth.knn import kernels
-from cellworth.runtime import stopping
+from cellworth.runtime import progress
 from shell import TABLE, cellworth
 
 
@@ -61,7 +61,7 @@ def test_the_environment_may_choose_the_format(value, monkeypatch):
 
 @pytest.mark.parametrize(("options", "shown"), [([], True), (["--log-format", "json"], False)])
 def test_without_a_terminal_progress_is_a_line(value, monkeypatch, options, shown):
-    monkeypatch.setattr(stopping, "_SECONDS_BETWEEN_LINES", 0.0005)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0005)
     err = value(*options).err
     assert ("\nExhaustiveSampler: 0% done after" in err) == shown
     assert ('"event": "progress"' in err) != shown

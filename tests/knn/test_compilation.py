@@ -10,7 +10,7 @@ from numba import njit
 
 from cellworth.knn import binned_kernels, kernels
 from cellworth.runtime import Processes, Threads
-from cellworth.runtime.stopping import ProgressReporter
+from cellworth.runtime.progress import ProgressReporter
 
 
 def make_kernel(name):

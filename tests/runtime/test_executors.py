@@ -26,7 +26,7 @@ from cellworth.runtime import (
     executors,
     workers,
 )
-from cellworth.runtime.executors import choose_process_executor, choose_thread_executor
+from cellworth.runtime.run_settings import choose_process_executor, choose_thread_executor
 from cellworth.runtime.workers import Cancelled, leave_if_cancelled
 from executor_conformance import ExecutorConformance
 

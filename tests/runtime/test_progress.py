@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import toy_shards
-from cellworth.runtime import DirectoryCheckpoint, MaxTasks, Serial, Threads, stopping
+from cellworth.runtime import DirectoryCheckpoint, MaxTasks, Serial, Threads
+from cellworth.runtime import progress as reporting
 from cellworth.runtime.engine import TaskPlanner, run
 from cellworth.runtime.forecast import Forecast, format_seconds
-from cellworth.runtime.stopping import ProgressReporter
+from cellworth.runtime.progress import ProgressReporter
 from cellworth.runtime.workers import FuturePool, LostAnswer
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally, append_margins
@@ -68,7 +69,7 @@ def test_a_run_tells_its_start_its_checkpoint_and_its_end(lines, tmp_path):
     assert written["tasks"] == 8
     assert (end["tasks"], end["done"]) == (20, 1.0)
     moments = outcome.contribution.moments
-    assert end["error"] == stopping.Progress(20, 0.0, outcome.contribution).largest_standard_error
+    assert end["error"] == reporting.Progress(20, 0.0, outcome.contribution).largest_standard_error
     assert end["error"] >= moments.sampling_se[:-1, :-1].max()
 
 
@@ -106,7 +107,7 @@ def test_a_run_that_fails_says_why(lines):
 
 
 def test_lines_come_while_the_first_task_takes_long(lines, monkeypatch):
-    monkeypatch.setattr(stopping, "_SECONDS_BETWEEN_LINES", 0.05)
+    monkeypatch.setattr(reporting, "_SECONDS_BETWEEN_LINES", 0.05)
     start(8, slow, executor=Threads(1))
     told = [line for line in lines() if line["event"] == "progress"]
     assert len(told) >= 2
@@ -116,7 +117,7 @@ def test_lines_come_while_the_first_task_takes_long(lines, monkeypatch):
 
 @pytest.mark.parametrize(("shown", "listens"), [(True, False), (True, True), (False, False)])
 def test_without_a_terminal_lines_go_to_the_log_or_to_stderr(shown, listens, capfd, monkeypatch):
-    monkeypatch.setattr(stopping, "_SECONDS_BETWEEN_LINES", 0.05)
+    monkeypatch.setattr(reporting, "_SECONDS_BETWEEN_LINES", 0.05)
     logger, handler = logging.getLogger("cellworth"), logging.StreamHandler(sys.stdout)
     if listens:
         monkeypatch.setattr(logger, "level", logging.INFO)
@@ -159,7 +160,7 @@ def test_a_lost_worker_is_told(lines):
 
 
 def test_the_time_left_follows_from_the_tasks_of_this_session():
-    before = stopping.Progress(50, 0.0, None)
+    before = reporting.Progress(50, 0.0, None)
     with ProgressReporter("values", shown=True, n_tasks=100, before=before) as reporter:
         time.sleep(0.25)
         reporter.advance(10)
@@ -171,7 +172,7 @@ def test_the_time_left_follows_from_the_tasks_of_this_session():
 
 def test_a_long_run_counts_down_from_its_forecast(lines):
     forecast = Forecast("values", (2, 2), 100, 120.0, n_cores=2, size="2 x 2 blocks")
-    before = stopping.Progress(25, 0.0, None)
+    before = reporting.Progress(25, 0.0, None)
     told = ProgressReporter("values", shown=False, n_tasks=100, before=before, forecast=forecast)
     with told:
         assert 40.0 < told._take_snapshot().seconds_left <= 45.0
@@ -188,7 +189,7 @@ def test_preparation_does_not_enter_the_time_left():
     with ProgressReporter("values", shown=True, n_tasks=100) as reporter:
         time.sleep(0.4)
         # The kernels were compiled meanwhile.
-        stopping.skip_seconds(0.2)
+        reporting.skip_seconds(0.2)
         reporter.advance(10)
         state = reporter._snapshot
         assert state.seconds_left == pytest.approx(9 * (state.seconds - 0.2))
@@ -208,27 +209,27 @@ def test_first_tasks_of_other_processes_say_nothing_of_the_time_left():
 
 
 def test_what_happens_meanwhile_is_told_by_the_run(lines, capfd):
-    stopping.announce("compile", "compiling")
+    reporting.announce("compile", "compiling")
     with ProgressReporter("values", shown=False):
-        stopping.announce("compile", "compiling")
+        reporting.announce("compile", "compiling")
     told = [line["message"] for line in lines() if line["event"] == "compile"]
     assert told == ["compiling", "values: compiling"]
     assert capfd.readouterr().err == ""
 
 
 def test_a_checkpoint_keeps_how_far_its_run_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(stopping, "_SECONDS_BETWEEN_LINES", 0.02)
+    monkeypatch.setattr(reporting, "_SECONDS_BETWEEN_LINES", 0.02)
     seen = []
 
     def look(task):
         time.sleep(0.1)
-        seen.append(stopping.read_progress(tmp_path))
+        seen.append(reporting.read_progress(tmp_path))
         return noise(task)
 
     start(4, look, executor=Threads(1), checkpoint=DirectoryCheckpoint(tmp_path))
     assert {entry["event"] for entry in seen} <= {"start", "progress"}
     assert 0 < max(entry["done"] for entry in seen) < 1
-    last = stopping.read_progress(tmp_path)
+    last = reporting.read_progress(tmp_path)
     assert (last["event"], last["done"], last["count"]) == ("end", 1.0, "4 tasks")
 
 

@@ -36,7 +36,7 @@ from cellworth.data.sharded_table import ShardedTable
 from cellworth.diagnostics.explain import explain_column, explain_row
 from cellworth.report.page import text_of
 from cellworth.runtime.forecast import format_seconds
-from cellworth.runtime.stopping import read_progress
+from cellworth.runtime.progress import read_progress
 from cellworth.valuation import load
 from cellworth.valuation.valuation import Valuation
 

@@ -52,7 +52,7 @@ from cellworth.knn.knn_game import check_scoring
 from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.owner_players import OwnerValuer
 from cellworth.payouts.policy import ValidationDraw
-from cellworth.runtime.executors import Runtime
+from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import MaxSeconds, MaxUtilities, StoppingRule, TargetStandardError
 from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuer import ModelValuer

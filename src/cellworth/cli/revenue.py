@@ -41,7 +41,7 @@ from cellworth.payouts.signatures import (
     verify_signatures,
 )
 from cellworth.report.payout_pages import write_payout, write_statement, write_statements
-from cellworth.runtime.executors import Runtime
+from cellworth.runtime.run_settings import Runtime
 
 _POLICY = tuple(vars(Policy()))
 _HEAD = ("contract", "parties", "period", "payout_date")

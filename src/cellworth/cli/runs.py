@@ -52,10 +52,10 @@ from cellworth.data.io import AnyPath, to_path
 from cellworth.data.owners import are_players
 from cellworth.report.sections import check_rounds, round_line
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.executors import Runtime
 from cellworth.runtime.forecast import Forecast
+from cellworth.runtime.progress import Progress
 from cellworth.runtime.ray_executor import Ray
-from cellworth.runtime.stopping import Progress
+from cellworth.runtime.run_settings import Runtime
 from cellworth.valuation import load
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import ValueList

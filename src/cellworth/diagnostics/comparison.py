@@ -39,7 +39,7 @@ from cellworth.diagnostics.held_out import (
 from cellworth.games.game import one_line
 from cellworth.games.model import ModelGame, check_model, check_scorer
 from cellworth.games.scoring import Recorded
-from cellworth.runtime.stopping import ProgressReporter
+from cellworth.runtime.progress import ProgressReporter
 
 Effect = Literal["helped", "hurt", "not distinguishable"]
 # With fewer held-out rows of a class, the variance within the class is uncertain.

@@ -32,7 +32,7 @@ from cellworth.diagnostics.held_out import (
 from cellworth.games.fitting import set_seeds
 from cellworth.games.model import ModelGame, check_model
 from cellworth.games.table_filler import TableFiller
-from cellworth.runtime.stopping import ProgressReporter
+from cellworth.runtime.progress import ProgressReporter
 from cellworth.sampling.moments import student_width
 from cellworth.valuation.valuation import Valuation
 

@@ -35,7 +35,8 @@ from cellworth.findings.reference_checks import (
     compare_schemas,
     make_finding,
 )
-from cellworth.runtime.executors import Runtime, Serial
+from cellworth.runtime.executors import Serial
+from cellworth.runtime.run_settings import Runtime
 from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.moments import limit_threads
 from cellworth.valuers.knn_valuer import KNNValuer

@@ -13,7 +13,7 @@ from numba import njit
 from numba.core import event as events
 
 from cellworth.runtime.executors import Serial, Threads
-from cellworth.runtime.stopping import announce, skip_seconds
+from cellworth.runtime.progress import announce, skip_seconds
 
 # Rows whose distances are computed together: small enough for the fastest cache.
 _ROWS_AT_ONCE = 256

@@ -30,7 +30,7 @@ from cellworth.knn.shard_layout import (
 )
 from cellworth.runtime.checkpoint import check_folder
 from cellworth.runtime.executors import Executor
-from cellworth.runtime.stopping import ProgressReporter
+from cellworth.runtime.progress import ProgressReporter
 from cellworth.runtime.workers import Interrupts, map_unordered, release_memory
 
 _FORMAT = "cellworth shard"

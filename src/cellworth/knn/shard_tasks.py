@@ -32,8 +32,8 @@ from cellworth.knn.tasks import (
     sum_queries,
 )
 from cellworth.runtime.checkpoint import ShardState
+from cellworth.runtime.progress import BlockErrors, ShardSummary
 from cellworth.runtime.shard_algorithm import RoundResult
-from cellworth.runtime.stopping import BlockErrors, ShardSummary
 from cellworth.sampling.moments import Tally, append_margins, widening
 from cellworth.sampling.passes import (
     DrawVariance,

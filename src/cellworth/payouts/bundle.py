@@ -25,7 +25,7 @@ from cellworth.data.tables import AbsentTable
 from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.payouts.allocation import Allocation
 from cellworth.payouts.policy import shorten
-from cellworth.runtime.executors import choose_thread_executor
+from cellworth.runtime.run_settings import choose_thread_executor
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.storage import read_parquet
 from cellworth.valuation.valuation import RowChunk, Valuation

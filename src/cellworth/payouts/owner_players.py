@@ -36,7 +36,7 @@ from cellworth.games.table_filler import TableFiller
 from cellworth.knn.distances import Distances
 from cellworth.knn.exact import find_targets
 from cellworth.knn.knn_game import KNNGame, stratify_queries
-from cellworth.runtime.executors import Runtime
+from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.moments import WIDTH_95, DetailedUtility, pool_deviations, widening
 from cellworth.valuation.valuation import Valuation, name_of_score

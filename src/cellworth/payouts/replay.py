@@ -49,7 +49,7 @@ from cellworth.payouts.copies import count_copies, share_copies
 from cellworth.payouts.fraud_checks import LEAKED, NOT_CHECKED, TOO_GOOD, check_owners
 from cellworth.payouts.owner_players import read_players, restore_players
 from cellworth.payouts.policy import Policy, add_label_owner, check_carried, parse_money, shorten
-from cellworth.runtime.executors import Runtime
+from cellworth.runtime.run_settings import Runtime
 from cellworth.valuation import load
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation

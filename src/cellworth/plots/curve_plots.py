@@ -29,7 +29,7 @@ from cellworth.plots.figure_style import (
     with_minus,
     write_title,
 )
-from cellworth.runtime.stopping import Progress
+from cellworth.runtime.progress import Progress
 from cellworth.sampling.moments import widening
 
 _SIZE = (5.6, 3.8)

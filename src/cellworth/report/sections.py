@@ -26,7 +26,7 @@ from cellworth.diagnostics.cells import (
 from cellworth.payouts.payout import Payout
 from cellworth.plots.value_plots import match_columns
 from cellworth.report.page import cell_text, text_of
-from cellworth.runtime.stopping import Progress
+from cellworth.runtime.progress import Progress
 from cellworth.sampling.moments import combine_errors
 from cellworth.valuation.provenance import Provenance
 from cellworth.valuation.valuation import Valuation, name_of_score

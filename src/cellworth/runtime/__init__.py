@@ -15,14 +15,15 @@ array([[3.]])
 
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.executors import Executor, Processes, Runtime, Serial, Threads
+from cellworth.runtime.executors import Executor, Processes, Serial, Threads
 from cellworth.runtime.forecast import Forecast
+from cellworth.runtime.progress import Progress
 from cellworth.runtime.ray_executor import Ray
+from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import (
     MaxSeconds,
     MaxTasks,
     MaxUtilities,
-    Progress,
     StoppingRule,
     TargetPrecision,
     TargetStandardError,

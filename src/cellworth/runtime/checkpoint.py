@@ -36,7 +36,7 @@ from cellworth.data.io import (
     write_atomically,
     write_plain,
 )
-from cellworth.runtime.stopping import CheckpointLog, RateLimiter
+from cellworth.runtime.progress import CheckpointLog, RateLimiter
 from cellworth.runtime.workers import RecoverableError
 
 # Loads an answer that is stored elsewhere; returns None if it is lost.

@@ -17,15 +17,15 @@ from cellworth.data.io import Plain, n_bytes, pack, unpack
 from cellworth.runtime.checkpoint import DirectoryCheckpoint, Loader, RunState
 from cellworth.runtime.executors import Executor, Serial, Threads
 from cellworth.runtime.forecast import Forecast
-from cellworth.runtime.stopping import (
+from cellworth.runtime.progress import (
     PROGRESS,
     CheckpointLog,
     Progress,
     ProgressReporter,
     RateLimiter,
-    StoppingRule,
     count_tasks,
 )
+from cellworth.runtime.stopping import StoppingRule
 from cellworth.runtime.workers import (
     REQUESTS_PER_WORKER,
     Failure,

@@ -23,6 +23,7 @@ from cellworth.data.io import AnyPath
 from cellworth.runtime.checkpoint import DamagedFileError, RoundsCheckpoint, check_folder
 from cellworth.runtime.executors import Executor, Serial, Threads
 from cellworth.runtime.forecast import Forecast
+from cellworth.runtime.progress import PROGRESS, Progress, ProgressReporter
 from cellworth.runtime.shard_algorithm import (
     RoundResult,
     RunContext,
@@ -30,7 +31,7 @@ from cellworth.runtime.shard_algorithm import (
     ShardCache,
     ShardRunResult,
 )
-from cellworth.runtime.stopping import PROGRESS, Progress, ProgressReporter, StoppingRule
+from cellworth.runtime.stopping import StoppingRule
 from cellworth.runtime.workers import (
     Interrupts,
     LazyAnswer,

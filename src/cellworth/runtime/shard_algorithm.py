@@ -23,7 +23,8 @@ from cellworth.runtime.checkpoint import (
     check_folder,
 )
 from cellworth.runtime.executors import Executor
-from cellworth.runtime.stopping import Progress, ProgressReporter, ShardSummary, StoppingRule
+from cellworth.runtime.progress import Progress, ProgressReporter, ShardSummary
+from cellworth.runtime.stopping import StoppingRule
 from cellworth.runtime.workers import Interrupts, WorkerPool
 
 _SECONDS_TO_KEEP = 60.0

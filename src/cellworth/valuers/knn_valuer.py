@@ -29,19 +29,11 @@ from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement, Shard
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.knn.tasks import DRAWN_TWICE, TaskSchedule, WeightedQueries
 from cellworth.runtime.engine import Outcome, TaskPlanner, Work
-from cellworth.runtime.executors import (
-    Executor,
-    Runtime,
-    choose_thread_executor,
-    count_cores,
-)
+from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
-from cellworth.runtime.stopping import (
-    MaxTasks,
-    Progress,
-    StoppingRule,
-    TargetPrecision,
-)
+from cellworth.runtime.progress import Progress
+from cellworth.runtime.run_settings import Runtime, choose_thread_executor, count_cores
+from cellworth.runtime.stopping import MaxTasks, StoppingRule, TargetPrecision
 from cellworth.sampling.column_samplers import (
     MAX_COALITIONS_OF_ALL_SUBSETS,
     ColumnSampler,

@@ -15,13 +15,8 @@ from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.games.model import ErrorPolicy, ModelGame
 from cellworth.runtime.checkpoint import AnotherRunError
-from cellworth.runtime.executors import Runtime
-from cellworth.runtime.stopping import (
-    MaxTasks,
-    MaxUtilities,
-    StoppingRule,
-    TargetPrecision,
-)
+from cellworth.runtime.run_settings import Runtime
+from cellworth.runtime.stopping import MaxTasks, MaxUtilities, StoppingRule, TargetPrecision
 from cellworth.sampling.estimators import Estimator, choose_estimator
 from cellworth.sampling.samplers import ExhaustiveTasks, TaskSampler, n_utilities
 from cellworth.sampling.semivalues import LeaveOneOut

@@ -29,7 +29,7 @@ from cellworth.games.game import Game, describe_model, one_line
 from cellworth.games.model import check_model
 from cellworth.knn.columns import CategoricalColumn, NumericColumn, read_column
 from cellworth.runtime.engine import TaskPlanner
-from cellworth.runtime.executors import Runtime
+from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import MaxTasks
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.moments import Contribution, LatestErrors, Moments, Tally, limit_threads

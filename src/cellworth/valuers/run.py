@@ -22,9 +22,11 @@ from cellworth.games.game import EmptyPolicy, Game, compute_detailed_utilities
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.engine import Outcome, Planner, Work
-from cellworth.runtime.executors import Executor, choose_process_executor, count_cores
+from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
-from cellworth.runtime.stopping import MaxTasks, Progress, StoppingRule, count_tasks
+from cellworth.runtime.progress import Progress, count_tasks
+from cellworth.runtime.run_settings import choose_process_executor, count_cores
+from cellworth.runtime.stopping import MaxTasks, StoppingRule
 from cellworth.sampling.moments import (
     Addition,
     Contribution,

@@ -12,9 +12,11 @@ from cellworth.data.io import content_hash, describe
 from cellworth.games.game import Game
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.engine import Outcome, Planner, run
-from cellworth.runtime.executors import Executor, Runtime, check_runtime
+from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
-from cellworth.runtime.stopping import Progress, StoppingRule
+from cellworth.runtime.progress import Progress
+from cellworth.runtime.run_settings import Runtime, check_runtime
+from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.semivalues import Semivalue, Shapley
 
 # One semivalue for rows and columns, or a pair for each; None means Shapley().

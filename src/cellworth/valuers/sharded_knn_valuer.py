@@ -54,9 +54,10 @@ from cellworth.knn.shard_tasks import (
 )
 from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
-from cellworth.runtime.executors import Executor, Runtime, choose_thread_executor
+from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.rounds import run_rounds
+from cellworth.runtime.run_settings import Runtime, choose_thread_executor
 from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.column_samplers import ColumnSampler
