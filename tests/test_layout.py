@@ -16,7 +16,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 44,
-    "cli": 2788,
+    "cli": 2741,
     "data": 3249,
     "diagnostics": 1850,
     "findings": 2192,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1674,
     "valuers": 2793,
 }
-MAX_CODE_LINES_IN_ALL = 30_602
+MAX_CODE_LINES_IN_ALL = 30_555
 
 
 def _repeated(names: list[str]) -> set[str]:

@@ -171,7 +171,7 @@ def test_a_deadline_before_the_first_pass_leaves_what_was_done(tmp_path):
     assert "cellworth resume" in done.err
 
 
-def test_values_of_a_run_that_was_interrupted_pass_no_check_unless_allowed(asked, tmp_path):
+def test_values_of_a_run_that_was_interrupted_pass_no_check(asked, tmp_path):
     fine("value", *asked, "-o", tmp_path / "v")
     valuation = load(tmp_path / "v")
     scores = replace(valuation.scores, n_given_rows=4000, n_validation_rows=339, n_folds=1)
@@ -183,14 +183,11 @@ def test_values_of_a_run_that_was_interrupted_pass_no_check_unless_allowed(asked
     assert last == "Failed: 1 of 2 checks."
     assert first == (
         "FAIL  the run was interrupted (339 of 4,000 validation rows); continue with "
-        "cellworth resume, or give --allow-interrupted"
+        "cellworth resume"
     )
     assert second.startswith("ok    the sum of all values is")
     found = json.loads(cellworth(*check, "--json").out)
     assert not found["passed"]
-    done = cellworth(*check, "--allow-interrupted")
-    assert done.code == 0
-    assert "ok    the run was interrupted" in done.out
 
 
 @pytest.mark.usefixtures("small_tasks")

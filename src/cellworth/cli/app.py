@@ -70,7 +70,7 @@ _HEADINGS = {
         "currency", "unit", "digits", "negative", "minimum", "undecided", "party_of",
         "label_owner", "label_share", "game", "gate", "duplicates",
     ),
-    "Limits": ("shares", "max_findings", "certain", "min_rows", "min_total", "allow_interrupted"),
+    "Limits": ("shares", "max_findings", "certain", "min_rows", "min_total"),
     "Run": ("checkpoint", "workers", "dry_run"),
     "Output": (),
 }  # fmt: skip

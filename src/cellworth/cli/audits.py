@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, cast, get_args
@@ -55,147 +54,109 @@ _DIFFERENCES = {"schema", "drift", "new content", "missing values", "dependence"
 _LIMITED = [kind for kind in get_args(FindingKind) if kind not in _DIFFERENCES]
 # A check of the document lists at most this many findings.
 _LISTED = 20
-
-
-@dataclass(frozen=True)
-class AuditRequest:
-    """A table to audit, how to read it, and what to compare it with: options of the commands."""
-
-    table: str
-    target: str | None
-    row_id: str | None
-    drop: tuple[str, ...]
-    missing: tuple[str, ...]
-    categorical: tuple[str, ...]
-    delimiter: str | None
-    encoding: str
-    decimal: str | None
-    val: str | None
-    reference: str | None
-    false_alarms: float
-    protected: tuple[str, ...]
-    quick: bool
-
-    def run(
-        self, *, quick: bool = False, valuation: Valuation | None = None
-    ) -> tuple[Audit, Any, int]:
-        """Read the tables and audit the first one.
-
-        Returns the audit, the labels and the number of rows of the reference.
-        """
-        with TemporaryDirectory() as folder:
-            is_stdin = self.table == STDIN
-            path = str(keep_stdin(Path(folder, "table"))) if is_stdin else self.table
-            X, y = self._read(path)
-            X_val, y_val, X_ref, y_ref = None, None, None, None
-            if self.val is not None:
-                X_val, y_val = self._read(self.val, like=X.native.schema)
-            if self.reference is not None:
-                # With the types of X, text in a column of numbers would be an error, no finding.
-                X_ref, y_ref = self._read(self.reference, like=pa.schema([]))
-        names = X.names.tolist()
-        for name in self.protected:
-            check_column(names, name, self.table, "--protected")
-        if X_val is not None:
-            check_same_columns(names, X_val.names.tolist(), str(self.val))
-        found = audit(
-            X, y, X_val=X_val, y_val=y_val, reference=X_ref if y_ref is None else (X_ref, y_ref),
-            false_alarms=self.false_alarms, protected=self.protected, quick=quick or self.quick,
-            valuation=valuation,
-        )  # fmt: skip
-        return found, y, 0 if X_ref is None else X_ref.shape[0]
-
-    @property
-    def title(self) -> str:
-        """What the table is called."""
-        return "stdin" if self.table == STDIN else PurePath(self.table).name or self.table
-
-    def _read(self, path: str, like: Any = None) -> tuple[Table, Any]:
-        """Return a table and its labels, if a target is given."""
-        text = TextOptions(self.delimiter, self.encoding, self.decimal, self.missing)
-        how: dict[str, Any] = {
-            "row_id": self.row_id, "drop": self.drop, "categorical": self.categorical,
-            "text": text, "like": like,
-        }  # fmt: skip
-        if self.target is None:
-            return read_unlabeled(path, **how), None
-        read = read_input(path, target=self.target, **how)
-        return read.X, read.y
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a table or its values may have: options of the command ``check``."""
-
-    shares: tuple[tuple[str, float], ...] = ()
-    max_findings: int | None = None
-    certain: float = 0.9
-    min_total: float | None = None
-    allow_interrupted: bool = False
-    min_rows: int | None = None
-
-    @property
-    def are_of_findings(self) -> bool:
-        """Whether findings are limited, besides differences from a reference."""
-        return bool(self.shares) or self.max_findings is not None
-
-    def check_shares(self) -> None:
-        """Check that all kinds of findings are known."""
-        for kind, _ in self.shares:
-            if kind not in (*_LIMITED, ANY):
-                raise click.UsageError(
-                    f"--max is given for {kind!r}; give one of {', '.join((*_LIMITED, ANY))}."
-                )
+# Options of ``check`` that limit a table or its values.
+_LIMITS = ("shares", "max_findings", "certain", "min_total", "min_rows")
 
 
 def audit_table(
-    request: AuditRequest, *, values: AnyPath | None, output: AnyPath | None, force: bool
+    *, table: str, values: AnyPath | None, output: AnyPath | None, force: bool, **asked: Any
 ) -> None:
     """Find out what is wrong with a table: the command ``audit``."""
     check_list_file(output, (".html", *LIST_FORMATS), force=force)
-    found, _, _ = request.run(valuation=None if values is None else load(values))
+    found, _, _ = _run_audit(table, valuation=None if values is None else load(values), **asked)
     if output is not None:
-        _write_findings(output, found, title=f"Audit of {request.title}")
+        called = "stdin" if table == STDIN else PurePath(table).name or table
+        _write_findings(output, found, title=f"Audit of {called}")
         count = "1 finding is" if len(found) == 1 else f"{len(found):,} findings are"
         note(f"{count} in {shorten_path(output.absolute())}.")
     if output is None or wants_json():
-        document = found.to_dict()
         lines = list_lines(found, more="-o FILE lists all")
-        print_result("audit", document, wrap_to_terminal(map(visible_text, lines)))
+        print_result("audit", found.to_dict(), wrap_to_terminal(map(visible_text, lines)))
 
 
 def check_input(
-    request: AuditRequest,
-    limits: Limits,
-    *,
-    outputs: Sequence[AnyPath],
-    keep: AnyPath | None,
-    force: bool,
+    *, table: str, outputs: Sequence[AnyPath], keep: AnyPath | None, force: bool, **asked: Any
 ) -> None:
     """Check a table, or a folder of values, against limits: the command ``check``."""
-    limits.check_shares()
     for output in outputs:
         check_list_file(output, tuple(WRITERS), force=force)
     check_list_file(keep, (".parquet",), force=force, option="--keep")
-    folder = _find_values(request.table)
+    limits = {name: asked.pop(name) for name in _LIMITS}
+    for kind, _ in limits["shares"]:
+        if kind not in (*_LIMITED, ANY):
+            raise click.UsageError(
+                f"--max is given for {kind!r}; give one of {', '.join((*_LIMITED, ANY))}."
+            )
+    folder = _find_values(table)
     if folder is not None:
-        _finish(list(_check_values(folder, request, limits)), request, outputs)
+        _finish(list(_check_values(folder, asked["reference"], limits)), table, outputs)
         return
-    _check_limits_of_table(request, limits)
-    found, y, n_reference = request.run(quick=not limits.are_of_findings)
-    checks = list(_check_table(found, request, limits, n_reference))
+    _check_limits_of_table(table, asked["reference"], limits)
+    asked["quick"] = asked["quick"] or not _limits_findings(limits)
+    found, y, n_reference = _run_audit(table, **asked)
+    checks: list[dict[str, Any]] = []
+    if asked["reference"] is not None:
+        checks += _check_differences(found, asked["reference"], n_reference, asked["false_alarms"])
+    checks += _check_table(found, limits)
     if keep is not None and all(one["passed"] for one in checks):
-        _keep_reference(keep, found.table, y, request.target)
-    _finish(checks, request, outputs)
+        _keep_reference(keep, found.table, y, asked["target"])
+    _finish(checks, table, outputs)
 
 
-def _finish(
-    checks: list[dict[str, Any]], request: AuditRequest, outputs: Sequence[AnyPath]
-) -> None:
+def _run_audit(
+    table: str,
+    *,
+    target: str | None,
+    val: str | None,
+    reference: str | None,
+    protected: tuple[str, ...],
+    delimiter: str | None,
+    encoding: str,
+    decimal: str | None,
+    missing: tuple[str, ...],
+    row_id: str | None,
+    drop: tuple[str, ...],
+    categorical: tuple[str, ...],
+    **options: Any,
+) -> tuple[Audit, Any, int]:
+    """Read the tables and audit the first one.
+
+    Returns the audit, the labels and the number of rows of the reference.
+    """
+    how: dict[str, Any] = {
+        "row_id": row_id, "drop": drop, "categorical": categorical,
+        "text": TextOptions(delimiter, encoding, decimal, missing),
+    }  # fmt: skip
+
+    def read(path: str, like: Any = None) -> tuple[Table, Any]:
+        if target is None:
+            return read_unlabeled(path, **how, like=like), None
+        found = read_input(path, target=target, **how, like=like)
+        return found.X, found.y
+
+    with TemporaryDirectory() as folder:
+        X, y = read(str(keep_stdin(Path(folder, "table"))) if table == STDIN else table)
+    X_val, y_val, X_ref, y_ref = None, None, None, None
+    if val is not None:
+        X_val, y_val = read(val, like=X.native.schema)
+        check_same_columns(X.names.tolist(), X_val.names.tolist(), val)
+    if reference is not None:
+        # With the types of X, text in a column of numbers would be an error, no finding.
+        X_ref, y_ref = read(reference, like=pa.schema([]))
+    for name in protected:
+        check_column(X.names.tolist(), name, table, "--protected")
+    found = audit(
+        X, y, X_val=X_val, y_val=y_val, reference=X_ref if y_ref is None else (X_ref, y_ref),
+        protected=protected, **options,
+    )  # fmt: skip
+    return found, y, 0 if X_ref is None else X_ref.shape[0]
+
+
+def _finish(checks: list[dict[str, Any]], table: str, outputs: Sequence[AnyPath]) -> None:
     """Print and write the verdict; end with exit code 1 if a check failed."""
     document = {"passed": all(one["passed"] for one in checks), "checks": checks}
     for output in outputs:
-        write_verdict(output, document, request.table)
+        write_verdict(output, document, table)
     print_result("check", document, wrap_to_terminal(map(visible_text, _list_checks(checks))))
     if not document["passed"]:
         click.get_current_context().exit(CHECK_FAILED)
@@ -235,60 +196,56 @@ def _write_findings(path: AnyPath, found: Audit, *, title: str) -> None:
 # Tables
 
 
-def _check_limits_of_table(request: AuditRequest, limits: Limits) -> None:
-    if limits.min_total is not None or limits.allow_interrupted:
-        get_folder_format(to_path(request.table, "the path"))
+def _limits_findings(limits: Mapping[str, Any]) -> bool:
+    """Tell whether findings are limited, besides differences from a reference."""
+    return bool(limits["shares"]) or limits["max_findings"] is not None
+
+
+def _check_limits_of_table(table: str, reference: str | None, limits: Mapping[str, Any]) -> None:
+    if limits["min_total"] is not None:
+        get_folder_format(to_path(table, "the path"))
         raise click.UsageError(
-            f"--min-total and --allow-interrupted are for values, and {request.table} is a table; "
-            "give a folder that cellworth value wrote."
+            f"--min-total is for values, and {table} is a table; give a folder that cellworth "
+            "value wrote."
         )
-    if request.reference is None and limits.min_rows is None and not limits.are_of_findings:
+    if reference is None and limits["min_rows"] is None and not _limits_findings(limits):
         raise click.UsageError(
             "no limit was given; give --reference, --max, --max-findings or --min-rows."
         )
 
 
-def _check_table(
-    found: Audit, request: AuditRequest, limits: Limits, n_reference: int
-) -> Iterator[dict[str, Any]]:
-    if limits.min_rows is not None:
-        n_rows, least = found.table.shape[0], limits.min_rows
+def _check_table(found: Audit, limits: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    least, most, certain = limits["min_rows"], limits["max_findings"], limits["certain"]
+    if least is not None:
+        n_rows = found.table.shape[0]
         sentence = f"{n_rows:,} rows, at least {least:,} required"
         yield _make("min_rows", n_rows, least, passed=n_rows >= least, sentence=sentence)
-    if request.reference is not None:
-        yield from _check_differences(found, request, n_reference)
-    for kind, limit in limits.shares:
-        yield _check_share(found, kind, limit, limits.certain)
-    if limits.max_findings is not None:
-        counted = found.select(certain=limits.certain)
-        sentence = (
-            f"{len(counted):,} finding{'s' * (len(counted) != 1)} at least "
-            f"{100 * limits.certain:.4g}% certain, at most {limits.max_findings:,} allowed"
-        )
-        passed = len(counted) <= limits.max_findings
+    for kind, limit in limits["shares"]:
+        yield _check_share(found, kind, limit, certain)
+    if most is not None:
+        counted = found.select(certain=certain)
+        n_found = f"{len(counted):,} finding{'s' * (len(counted) != 1)}"
+        sentence = f"{n_found} at least {100 * certain:.4g}% certain, at most {most:,} allowed"
+        passed = len(counted) <= most
         yield _make(
-            "max_findings", len(counted), limits.max_findings, passed=passed, sentence=sentence,
-            findings=counted,
-        )  # fmt: skip
+            "max_findings", len(counted), most, passed=passed, sentence=sentence, findings=counted
+        )
 
 
 def _check_differences(
-    found: Audit, request: AuditRequest, n_reference: int
+    found: Audit, reference: str, n_reference: int, false_alarms: float
 ) -> Iterator[dict[str, Any]]:
-    chance = f"{100 * request.false_alarms:.4g}%"
     differences = found.findings[: found.n_differences]
     for finding in differences:
         sentence = f"{finding.kind}: {finding.sentence}"
-        yield _make(
-            "reference", finding.false_rate, request.false_alarms, passed=False, sentence=sentence
-        )
+        yield _make("reference", finding.false_rate, false_alarms, passed=False, sentence=sentence)
     if not differences:
         sentence = (
             f"no difference of {found.table.shape[0]:,} rows from the {n_reference:,} of "
-            f"{request.reference}; tables from the same source differ with a probability of at "
-            f"most {chance}"
+            f"{reference}; tables from the same source differ with a probability of at most "
+            f"{100 * false_alarms:.4g}%"
         )
-        yield _make("reference", 1.0, request.false_alarms, passed=True, sentence=sentence)
+        yield _make("reference", 1.0, false_alarms, passed=True, sentence=sentence)
 
 
 def _check_share(found: Audit, kind: str, limit: float, certain: float) -> dict[str, Any]:
@@ -314,37 +271,29 @@ def _find_values(address: str) -> AnyPath | None:
 
 
 def _check_values(
-    folder: AnyPath, request: AuditRequest, limits: Limits
+    folder: AnyPath, reference: str | None, limits: Mapping[str, Any]
 ) -> Iterator[dict[str, Any]]:
-    if request.reference is not None or limits.min_rows is not None or limits.are_of_findings:
+    least = limits["min_total"]
+    if reference is not None or limits["min_rows"] is not None or _limits_findings(limits):
         raise click.UsageError(
             f"--reference, --max, --max-findings and --min-rows are for tables, and {folder} holds "
             "values; give the table."
         )
-    if limits.min_total is None:
+    if least is None:
         raise click.UsageError("no limit was given; give --min-total.")
     if get_folder_format(folder) != VALUATION:
         raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
     valuation = load(folder)
-    yield from _check_status(valuation, limits.allow_interrupted)
+    if valuation.status == "interrupted":
+        done = "" if valuation.scores is None else f" ({valuation.scores.scored_on})"
+        sentence = f"the run was interrupted{done}; continue with cellworth resume"
+        yield _make("interrupted", 1.0, 0.0, passed=False, sentence=sentence)
     total = valuation.total
     sentence = (
-        f"the sum of all values is {total:.4g}{_describe_score(valuation)}, at least "
-        f"{limits.min_total:.4g} required"
+        f"the sum of all values is {total:.4g}{_describe_score(valuation)}, at least {least:.4g} "
+        "required"
     )
-    passed = total >= limits.min_total
-    yield _make("min_total", total, limits.min_total, passed=passed, sentence=sentence)
-
-
-def _check_status(valuation: Valuation, allowed: bool) -> Iterator[dict[str, Any]]:
-    """Check that the run was not interrupted."""
-    if valuation.status != "interrupted":
-        return
-    scores = valuation.scores
-    done = f" ({scores.scored_on})" if scores is not None else ""
-    advice = "allowed" if allowed else "continue with cellworth resume, or give --allow-interrupted"
-    sentence = f"the run was interrupted{done}; {advice}"
-    yield _make("interrupted", 1.0, float(allowed), passed=allowed, sentence=sentence)
+    yield _make("min_total", total, least, passed=total >= least, sentence=sentence)
 
 
 def _describe_score(valuation: Valuation) -> str:

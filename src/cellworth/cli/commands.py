@@ -132,7 +132,7 @@ def info(**arguments: Any) -> None:
 @click.option("-o", "--output", type=app.STORED, help="File: .html, .csv, .parquet or .json.")
 @app.force
 @app.json_output
-def audit(values: Any, output: Any, force: bool, **asked: Any) -> None:
+def audit(**arguments: Any) -> None:
     """Find out what is wrong with TABLE.
 
     It looks for missing codes, formats, spellings, copies, leaks and more. TABLE is a file, a
@@ -144,9 +144,9 @@ def audit(values: Any, output: Any, force: bool, **asked: Any) -> None:
     value. The page shows contents of cells. In a .csv file, text that a
     spreadsheet would run as a formula gets a leading apostrophe.
     """
-    from cellworth.cli.audits import AuditRequest, audit_table
+    from cellworth.cli.audits import audit_table
 
-    audit_table(AuditRequest(**asked), values=values, output=output, force=force)
+    audit_table(**arguments)
 
 
 @main.command(epilog=app.example("cellworth explain values --row 7"))
@@ -216,10 +216,6 @@ def report(**arguments: Any) -> None:
 @click.option("--min-rows", type=click.IntRange(min=1), metavar="N", help="Least number of rows.")
 @click.option("--min-total", type=float, help="Smallest sum of all values in FOLDER.")
 @click.option(
-    "--allow-interrupted", is_flag=True,
-    help="Accept values of an interrupted run; without it they fail.",
-)  # fmt: skip
-@click.option(
     "-o", "--output", "outputs", type=app.STORED, multiple=True,
     help="File of the verdict: .json, .xml (JUnit) or .md; may be repeated.",
 )  # fmt: skip
@@ -230,11 +226,7 @@ def report(**arguments: Any) -> None:
 )  # fmt: skip
 @app.force
 @app.json_output
-def check(
-    *, shares: Any, max_findings: int | None, certain: float, min_total: float | None,
-    min_rows: int | None, allow_interrupted: bool, outputs: Any, keep: Any, force: bool,
-    **asked: Any,
-) -> None:  # fmt: skip
+def check(**arguments: Any) -> None:
     """Check TABLE, or the values in FOLDER, against limits.
 
     The exit code is 1 if one is exceeded. With --reference, everything that cellworth audit finds
@@ -242,10 +234,9 @@ def check(
     rows says so. --max and --max-findings limit what an audit finds; what is common in the whole
     table cannot be found without a reference. FOLDER holds values that cellworth value wrote.
     """
-    from cellworth.cli.audits import AuditRequest, Limits, check_input
+    from cellworth.cli.audits import check_input
 
-    limits = Limits(shares, max_findings, certain, min_total, allow_interrupted, min_rows)
-    check_input(AuditRequest(**asked), limits, outputs=outputs, keep=keep, force=force)
+    check_input(**arguments)
 
 
 @main.command(
