@@ -115,10 +115,6 @@ def test_what_is_kept_of_rows_changes_no_bit(settings, monkeypatch):
             assert np.array_equal(getattr(kept, name), getattr(other, name)), name
 
 
-def test_values_from_binned_ranks_are_not_called_exact():
-    assert fit(problem(), ranking=BinnedRanks(100)).status == "estimated"
-
-
 def heavy_ties(n_rows=20_000):
     """Return data in which a third of the rows tie at the smallest distance."""
     rng = np.random.default_rng(5)

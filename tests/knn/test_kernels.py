@@ -4,9 +4,6 @@ import importlib.util
 
 import numpy as np
 import pytest
-from numba._dispatcher import compute_fingerprint
-
-from cellworth.knn.distances import Columns
 
 DOUBLE = """
 from cellworth.knn.kernels import kernel
@@ -58,16 +55,3 @@ def test_a_kernel_is_loaded_from_disk(load_double):
     again = load_double()
     again(np.arange(3))
     assert sum(again.stats.cache_hits.values()) == 1
-
-
-def test_numba_tells_long_types_apart():
-    # numba 0.60 left 40 bytes of a long fingerprint undefined, and called the code of other types.
-    rows = np.zeros((2, 3), dtype=np.int32)
-    types = {
-        compute_fingerprint(Columns(np.zeros((2, 3), dtype=kind), rows, rows))
-        for kind in (np.float32, np.float64)
-        for _ in range(3)
-    }
-
-    assert len(types) == 2
-    assert all(each.startswith(b"Columns(") for each in types)

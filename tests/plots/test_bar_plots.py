@@ -80,10 +80,6 @@ def test_what_has_no_bar_of_its_own_is_pooled():
     assert bars(ax)[5][1] == pytest.approx(values.sum())
 
 
-def test_as_many_parts_as_bars_are_not_pooled():
-    assert len(bars(plots.waterfall(explanation_of(VALUES), max_bars=4))) == 5
-
-
 def test_whiskers_are_95_percent_intervals_of_what_is_known():
     given = explanation_of([3.0, 2.0, -1.0], errors=[0.1, np.nan, 0.0], error=0.2)
     seen = whiskers(plots.waterfall(given))
@@ -166,11 +162,6 @@ def test_owners_stand_by_falling_value_with_their_intervals_and_amounts():
         f"{MINUS}12.50 EUR ({MINUS}0.2%)",
     ]
     assert_readable(ax)
-
-
-def test_negative_owners_have_the_other_color():
-    colors = [bar[2] for bar in bars(plots.owners(payout_of()))]
-    assert colors == [to_rgba(POSITIVE), to_rgba(POSITIVE), to_rgba(NEGATIVE)]
 
 
 def test_the_axis_says_how_many_pairs_of_owners_are_undecided():
@@ -269,11 +260,6 @@ def test_bar_shows_the_largest_of_many_and_says_how_many_are_left_out():
     assert "27 more are smaller" in ax.get_xlabel()
 
 
-def test_bar_names_cells_by_row_and_column():
-    ax = plots.bar(valuation_of([[1.0, -2.0]], rows=["ann"]).lowest(2))
-    assert tick_names(ax.yaxis) == ["ann, x0", "ann, x1"]
-
-
 def test_compare_draws_the_largest_change_on_top():
     before = valuation_of([[1.0, 2.0, 5.0]], columns=["a", "b", "old"])
     after = valuation_of([[1.5, -1.0, 0.5]], columns=["a", "b", "new"])
@@ -282,11 +268,6 @@ def test_compare_draws_the_largest_change_on_top():
     assert beside(ax) == ["only May", f"{MINUS}3.00", "+0.50", "only June"]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["May", "June"]
     assert_readable(ax)
-
-
-def test_compare_needs_two_valuations():
-    with pytest.raises(TypeError, match="must be a Valuation"):
-        plots.compare(valuation_of([[1.0]]), [1.0])
 
 
 def test_waterfall_says_what_cells_hold():

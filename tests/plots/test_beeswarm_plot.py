@@ -5,7 +5,6 @@ import pyarrow as pa
 import pytest
 from matplotlib import pyplot
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
 
 from cellworth import KNNValuer, plots
 from cellworth.plots.figure_style import LINES, PALE_GRAY, sequential
@@ -73,11 +72,6 @@ def test_of_many_columns_those_of_largest_value_are_drawn():
     assert "3 of 5 columns, those of largest absolute value" in ax.get_xlabel()
 
 
-def test_a_whole_table_needs_no_note():
-    ax = plots.beeswarm(valuation_of(normal(5, 2)))
-    assert ax.get_xlabel() == "value of a cell (units of the score)"
-
-
 @pytest.mark.parametrize(
     "values",
     [np.zeros((6, 2)), np.full((3, 2), np.nan), [[0.3]], -np.ones((4, 1)), [[np.nan, 1.0]]],
@@ -131,13 +125,6 @@ def test_numbers_and_dates_are_colored_by_rank_and_categories_by_frequency(libra
         for i, rank in enumerate(ranks[name]):
             expected = to_rgba(PALE_GRAY) if rank is None else sequential()(rank)
             assert color_of(ax, MIXED.values[i, j]) == pytest.approx(expected)
-
-
-def test_the_color_bar_says_what_colors_mean():
-    ax = plots.beeswarm(MIXED, X=TABLES["pandas"])
-    bar = ax.figure.axes[1]
-    assert [text.get_text() for text in bar.get_yticklabels()] == ["low", "high"]
-    assert "category rare to frequent;\ngray: missing" in bar.get_ylabel()
 
 
 def test_a_rare_category_has_another_color_than_a_frequent_one():
@@ -246,10 +233,3 @@ def test_wrong_inputs_get_one_sentence(case):
     with pytest.raises(kind, match=message):
         plots.beeswarm(**({"valuation": MIXED} | given))
     assert pyplot.get_fignums() == []
-
-
-def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch):
-    monkeypatch.setattr(pyplot, "subplots", lambda **_: pytest.fail("a figure was made"))
-    ax = Figure(layout="constrained").subplots()
-    assert plots.beeswarm(MIXED, X=TABLES["pandas"], ax=ax) is ax
-    assert_readable(ax)

@@ -3,17 +3,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from matplotlib import pyplot
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from scipy import stats
 
 from cellworth import KNNValuer, Runtime, plots, value_game
 from cellworth.games import TableGame
-from cellworth.plots.figure_style import GRAY
 from cellworth.runtime import MaxTasks, Progress
 from cellworth.sampling import LeverageSampler
 from cellworth.sampling.moments import widening
-from drawing import assert_readable, normal, tick_names
+from drawing import assert_readable, normal
 
 SHARES = np.array([0.0, 0.1, 0.3, 0.5])
 
@@ -58,12 +56,6 @@ def test_lines_are_means_over_seeds_and_bands_their_95_percent_intervals():
     assert_readable(ax)
 
 
-def test_the_random_baseline_is_grey_and_dashed():
-    line = plots.removal(removal_of()).lines[-1]
-    assert to_rgba(line.get_color()) == to_rgba(GRAY)
-    assert line.is_dashed()
-
-
 def test_one_seed_has_no_band():
     ax = plots.removal(removal_of(n_seeds=1))
     assert len(ax.collections) == 0
@@ -85,13 +77,6 @@ def test_curves_that_share_their_baseline_show_it_once():
     same = removal_of(1, random_scores=one.random_scores)
     assert len(plots.removal(one, same).lines) == 3
     assert len(plots.removal(one, removal_of(1)).lines) == 4
-
-
-def test_lines_differ_in_more_than_color():
-    ax = plots.removal(*(removal_of(i) for i in range(7)), labels=list("abcdefg"))
-    looks = {(line.get_linestyle(), line.get_marker()) for line in ax.lines[:7]}
-    assert len(looks) == 7
-    assert len({line.get_color() for line in ax.lines[:7]}) == 7
 
 
 # Convergence --------------------------------------------------------------------------------
@@ -149,16 +134,6 @@ def test_every_pass_has_an_error():
     assert len(seen) == 4
     assert len(ax.lines[0].get_xdata()) == 4
     assert_readable(ax)
-
-
-@pytest.mark.parametrize("n_rounds", [2, 3, 10])
-def test_few_rounds_have_readable_axes_too(history, n_rounds):
-    ax = plots.convergence(history[:n_rounds])
-    assert_readable(ax)
-    for axis in (ax.xaxis, ax.yaxis):
-        assert len(tick_names(axis)) >= 2
-        # Names of the lines between would run into those of the others.
-        assert not any(text.get_text() for text in axis.get_ticklabels(minor=True))
 
 
 def test_a_single_round_is_a_point(history):
@@ -249,9 +224,3 @@ def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch, history):
         ax = Figure(layout="constrained").subplots()
         assert draw(given, ax=ax) is ax
         assert_readable(ax)
-
-
-def test_scorings_that_are_functions_are_named():
-    ax = plots.removal(removal_of(scoring=np.mean))
-    assert ax.get_ylabel() == "score (mean)"
-    assert plots.removal(removal_of(scoring=None)).get_ylabel() == "score"

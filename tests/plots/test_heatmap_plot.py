@@ -1,5 +1,4 @@
 import sys
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -32,13 +31,6 @@ def test_every_cell_has_the_color_of_its_value():
     limit = np.abs(values).max()
     expected = diverging()(0.5 + values / (2 * limit))
     np.testing.assert_allclose(painted(plots.heatmap(valuation_of(values))), expected)
-
-
-def test_zero_is_the_color_in_the_middle_and_ends_are_those_of_the_bar():
-    colors = painted(plots.heatmap(valuation_of([[-0.2, 0.0, 0.2]])))[0]
-    np.testing.assert_allclose(colors[1], to_rgba(ZERO), atol=1e-6)
-    np.testing.assert_allclose(colors[0], diverging()(0.0))
-    np.testing.assert_allclose(colors[2], diverging()(1.0))
 
 
 def test_colors_lean_to_blue_above_zero_and_to_orange_below_also_where_all_are_negative():
@@ -212,14 +204,6 @@ def test_dates_are_written_as_dates():
     assert tick_names(ax.yaxis) == ["2026-01-01", "2026-01-02", "2026-01-03"]
 
 
-def test_the_color_bar_says_what_values_are():
-    ax = plots.heatmap(valuation_of(normal(3, 2)))
-    assert color_bar(ax).get_ylabel() == "value (units of the score)"
-    assert ax.get_ylabel() == "row"
-    grouped = valuation_of(normal(2, 2), rows=range(2), row_groups=["a", "b"])
-    assert plots.heatmap(grouped).get_ylabel() == "row group"
-
-
 # Tall tables --------------------------------------------------------------------------------
 
 
@@ -241,24 +225,6 @@ def test_a_bin_without_any_visited_cell_is_not_visited():
     values[:5, 0] = np.nan
     grid = ValueGrid.from_valuation(valuation_of(values), 2)
     np.testing.assert_array_equal(np.isnan(grid.values), [[True, False], [False, False]])
-
-
-def test_the_last_bin_may_have_fewer_rows_and_the_axis_says_how_many_others_have():
-    ax = plots.heatmap(valuation_of(normal(11, 2)), max_rows=3)
-    draw(ax)
-    assert ax.get_ylabel() == "rows (mean of 4 rows each)"
-    assert tick_names(ax.yaxis) == ["0" + TO + "3", "4" + TO + "7", "8" + TO + "10"]
-
-
-@pytest.mark.nightly
-def test_32_561_rows_are_drawn_within_seconds():
-    valuation = valuation_of(normal(32_561, 14))
-    began = time.process_time()
-    ax = plots.heatmap(valuation)
-    assert_readable(ax)
-    assert time.process_time() - began < 5
-    assert 200 < len(painted(ax)) <= 300
-    assert ax.get_ylabel() == "rows (mean of 109 rows each)"
 
 
 # Owners -------------------------------------------------------------------------------------
@@ -375,14 +341,6 @@ def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch):
     assert plots.heatmap(valuation_of(normal(9, 4)), owners=owners, ax=ax) is ax
     assert pyplot.get_fignums() == []
     assert_readable(ax)
-
-
-def test_a_part_of_a_figure_can_be_drawn_on():
-    part = Figure(figsize=(8, 4), layout="constrained").subfigures(1, 2)[0]
-    ax = part.subplots()
-    codes = np.zeros((9, 4), dtype=int)
-    assert plots.heatmap(valuation_of(normal(9, 4)), owners=owners_of(codes), ax=ax) is ax
-    assert [text.get_text() for text in ax.texts] == ["owner 0"]
 
 
 def test_without_axes_one_figure_is_made():

@@ -400,17 +400,6 @@ def test_wrong_input_gets_a_sentence(given, sentence):
         report.summarize(**{"valuation": valuation, "X": X, "y": y, **given})
 
 
-def test_a_numeric_score_below_zero_is_reported_in_words():
-    _, X, _ = flowers()
-    target = np.arange(24) + 0.5
-    valuation = KNNValuer().fit(X, target, cv=3).valuation_
-    page = report.render(report.summarize(valuation, X, target))
-    assert valuation.baseline < 0
-    assert "negative mean squared error (K = 5)" in page
-    assert "the baseline is <strong>" in page
-    assert f"Fit: R2 {valuation.scores.r2:.4g}, root mean squared error" in page
-
-
 def test_a_report_tells_what_columns_were_taken_for_and_without_cells_no_more_than_counts():
     X = pd.DataFrame({"x": np.sqrt(np.arange(40.0)), "plan": ["a", "b", "?", "b"] * 10})
     valuation = KNNValuer(1).fit(X, np.arange(40) % 3 % 2).valuation_

@@ -61,12 +61,6 @@ def test_the_board_sees_owners_amounts_and_no_row(payout, board):
     assert "person-" not in board
 
 
-def test_the_board_reads_what_was_not_checked(board):
-    for text in ("turned off by the policy", "there is no agreement", "had the right"):
-        assert text in board[board.index('id="open"') :]
-    assert "Did an owner copy rows" not in board
-
-
 def test_values_by_owner_and_column_are_sums_of_cells(payout):
     found = payout_pages._sum_by_column(payout)
     values, again = payout.valuation.values, np.zeros((3, 3))
