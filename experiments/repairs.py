@@ -101,7 +101,7 @@ def fill_from_neighbors(X: pd.DataFrame, mask: np.ndarray) -> pd.DataFrame:
     table, queries = (
         RawTable.from_data(part, called="X") for part in (cleared, cleared.iloc[asked])
     )
-    distances = Distances.of(table, [queries])
+    distances = Distances.from_tables(table, [queries])
     cells = X.to_numpy().copy()
     for query, row in enumerate(asked):
         by_column = distances.measure(0, query)

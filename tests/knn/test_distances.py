@@ -18,7 +18,7 @@ from cellworth.sampling import ExhaustiveSampler, Shapley
 
 def measure(X, X_val, **settings):
     """Return distances of rows to the first query, shape (n_columns, n_rows)."""
-    distances = Distances.of(
+    distances = Distances.from_tables(
         Table.from_data(X, called="X"), [Table.from_data(X_val, called="X_val")], **settings
     )
     # The largest distance in a column is a million.
@@ -234,7 +234,7 @@ def mixed():
     ).infer_objects()
     column_types = {"own": lambda a, b: abs(len(a) - len(b))}
     table = Table.from_data(X, called="X")
-    return Distances.of(
+    return Distances.from_tables(
         table, [Table.from_data(X.iloc[:30], called="X")], column_types=column_types
     )
 
@@ -282,7 +282,9 @@ def test_fine_scales_are_the_finest_whose_sums_stay_below_2_to_the_51(n_columns)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, n_columns))
     X[0] = 1e9
-    distances = Distances.of(Table.from_data(X, called="X"), [Table.from_data(X[:2], called="X")])
+    distances = Distances.from_tables(
+        Table.from_data(X, called="X"), [Table.from_data(X[:2], called="X")]
+    )
     unit, fine = (scales.farthest / 1e6 for scales in (distances.scales, distances.fine))
     largest = n_columns * 1e6
     assert largest * fine < 2**51
@@ -312,8 +314,8 @@ def test_timestamps_without_a_time_zone_do_not_depend_on_the_local_one(zone, mon
     time.tzset()
     try:
         with pytest.raises(ValueError, match="must all have a time zone, or none of them"):
-            Distances.of(Table.from_data(cells, called="X"), [])
-        alike = Distances.of(Table.from_data(cells[[0, 0, 2]], called="X"), [])
+            Distances.from_tables(Table.from_data(cells, called="X"), [])
+        alike = Distances.from_tables(Table.from_data(cells[[0, 0, 2]], called="X"), [])
         assert alike.rows.numbers[0, 0] == alike.rows.numbers[0, 1]
     finally:
         monkeypatch.undo()

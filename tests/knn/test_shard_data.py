@@ -20,7 +20,9 @@ def rows(tmp_path_factory):
     table = ShardedTable.from_files(folder, target="y")
     X_val = rows.slice(0, 9).drop_columns("y")
     y_val = rows["y"].to_pylist()[:9]
-    layout, _ = Layout.of(table, summarise_all(table, KINDS), X_val, y_val, column_types=KINDS)
+    layout, _ = Layout.from_summary(
+        table, summarise_all(table, KINDS), X_val, y_val, column_types=KINDS
+    )
     return np.array(rows["y"].to_pylist()), table, layout
 
 
@@ -80,7 +82,7 @@ def test_a_shard_can_be_prepared_again_while_it_is_read(rows, tmp_path):
 def test_a_shard_without_numeric_columns_is_stored(tmp_path):
     folder = write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path / "table")
     table = ShardedTable.from_files(folder, target="y")
-    layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
+    layout, _ = Layout.from_summary(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
     part = read_shard(table, 0, layout)
     part.save(tmp_path / "shard")
     assert_same_rows(part, StoredShard.open(tmp_path / "shard"))
@@ -129,7 +131,7 @@ def test_files_that_change_while_they_are_read_are_an_error(tmp_path):
     table = ShardedTable.from_files(
         write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path), target="y"
     )
-    layout, _ = Layout.of(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
+    layout, _ = Layout.from_summary(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
     write(pa.table({"c": list("aac"), "y": [0, 1, 1]}), tmp_path)
     with pytest.raises(ValueError, match="was changed since this ShardedTable was created"):
         read_shard(table, 0, layout)

@@ -45,7 +45,9 @@ def laid_out(folder, X_val=None, y_val=None, *, shards=None, **settings):
     column_types = settings.get("column_types")
     X_val = pa.table({"x": [1.0]}) if X_val is None else X_val
     y_val = [0] if y_val is None else y_val
-    return table, *Layout.of(table, summarise_all(table, column_types), X_val, y_val, **settings)
+    return table, *Layout.from_summary(
+        table, summarise_all(table, column_types), X_val, y_val, **settings
+    )
 
 
 @pytest.mark.slow
@@ -59,7 +61,7 @@ def test_scales_and_cells_equal_those_of_the_table_in_memory(tmp_path, library, 
     (X, y), (X_val, y_val) = split_off(pq.read_table(folder)), split_off(queries)
     X, X_val = read(X), read(X_val)
     settings = {"column_types": KINDS, "scale": scale}
-    in_memory = Distances.of(
+    in_memory = Distances.from_tables(
         Table.from_data(X, called="X"), [Table.from_data(X_val, called="X")], **settings
     )
     problem = Problem.from_data(X, y, X_val, y_val, classification=None)
@@ -103,7 +105,7 @@ def test_scales_of_many_distinct_numbers_do_not_depend_on_the_shards(tmp_path):
     )
     folder = write(table, tmp_path, [70_000], rows_per_group=10_000)
     X_val = table.slice(0, 5).drop_columns("y")
-    in_memory = Distances.of(
+    in_memory = Distances.from_tables(
         Table.from_data(table.drop_columns("y"), called="X"), [Table.from_data(X_val, called="X")]
     )
     for shards in (1, 3, 11):
@@ -122,13 +124,15 @@ def test_summaries_merge_in_any_order(tmp_path):
         parts[3].merge(parts[1]).merge(parts[2].merge(parts[0])),
         summarise_all(table, KINDS),
     ):
-        layout, _ = Layout.of(table, travelled(merged), X_val, y_val, column_types=KINDS)
+        layout, _ = Layout.from_summary(table, travelled(merged), X_val, y_val, column_types=KINDS)
         prints.add((layout.sha256(), merged.sha256(table)))
     assert len(prints) == 1
     with pytest.raises(ValueError, match="shard 1 is in both"):
         parts[1].merge(parts[1])
     with pytest.raises(ValueError, match="must include all shards, got one without shard 2"):
-        Layout.of(table, parts[0].merge(parts[1]).merge(parts[3]), X_val, y_val, column_types=KINDS)
+        Layout.from_summary(
+            table, parts[0].merge(parts[1]).merge(parts[3]), X_val, y_val, column_types=KINDS
+        )
 
 
 def test_the_hash_depends_on_cells_and_not_on_files(tmp_path):
@@ -167,7 +171,7 @@ def test_a_column_of_missing_values_has_the_type_of_the_validation_rows(tmp_path
     table, layout, queries = laid_out(folder, X_val)
     assert [column.name for column in layout.categorical] == ["floats"]
     assert [column.name for column in layout.numeric] == ["x", "none", "text"]
-    in_memory = Distances.of(
+    in_memory = Distances.from_tables(
         Table.from_data(pq.read_table(folder).drop_columns("y"), called="X"),
         [Table.from_data(X_val, called="X")],
     )
@@ -187,7 +191,7 @@ def test_column_types_make_categories_of_timestamps_and_numbers(tmp_path, librar
     folder = write(rows, tmp_path, [300])
     column_types = dict.fromkeys(names, "categorical")
     X, X_val = (LIBRARIES[library](part.drop_columns("y")) for part in (rows, rows.slice(7, 90)))
-    in_memory = Distances.of(
+    in_memory = Distances.from_tables(
         Table.from_data(X, called="X"),
         [Table.from_data(X_val, called="X")],
         column_types=column_types,
@@ -212,7 +216,7 @@ def test_a_file_of_missing_values_goes_with_files_of_any_type(tmp_path):
     empty = pa.table({name: pa.nulls(400, rows[name].type) for name in rows.column_names[:-1]})
     X_val = rows.drop_columns("y").slice(0, 30)
     together = pa.concat_tables([empty, rows.drop_columns("y")])
-    in_memory = Distances.of(
+    in_memory = Distances.from_tables(
         Table.from_data(together, called="X"), [Table.from_data(X_val, called="X")]
     )
     table, layout, _ = laid_out(tmp_path, X_val, rows["y"].to_pylist()[:30])
@@ -408,4 +412,4 @@ def test_validation_rows_are_required(tmp_path):
     summary = summarize_shard(table, 0)
     assert isinstance(summary, TableSummary)
     with pytest.raises(ValueError, match="X_val and y_val must be given"):
-        Layout.of(table, summary, None, None)
+        Layout.from_summary(table, summary, None, None)

@@ -316,7 +316,7 @@ def _sort_by_value(values: Floats, position: int) -> Positions:
 def _measure_distances(table: Table, position: int) -> Floats:
     """Return the distances of a row to all rows, shape (n_columns, n_rows)."""
     own = Table.from_data(table.take(np.array([position]), np.arange(table.shape[1])), called="X")
-    distances = Distances.of(table, [replace(own, names=table.names)])
+    distances = Distances.from_tables(table, [replace(own, names=table.names)])
     return np.asarray(distances.measure(0, 0), dtype=np.float64)
 
 

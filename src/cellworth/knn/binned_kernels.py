@@ -820,7 +820,7 @@ def nearest_matches(counts, near, n_neighbors):
 
 @kernel
 def value_target_bins(sums, near, targets, query, head, at_bins, far, near_values):
-    """Compute the same as value_bins for a numeric target.
+    """Compute the values of far rows by bin, and of the nearest rows, for a numeric target.
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class Distances:
     fine: ColumnScales  # The same in a finer unit that does not depend on the number of rows
 
     @classmethod
-    def of(
+    def from_tables(
         cls,
         table: Table,
         queries: Sequence[Table],

@@ -347,12 +347,12 @@ def class_values(keys, shift, single, running, values):
 
 @kernel
 def gain_values(keys, shift, gains, chances, voter_terms, values):
-    """Compute the same if votes earn any gains, in the order of the keys.
+    """Compute the value of every row for one query whose votes earn any gains.
 
     Parameters
     ----------
     keys, shift, values : as in class_values
-    gains : (n_coalitions, n_rows) float64
+    gains : (n_coalitions, n_rows) float64, in the order of the keys
     chances : tuple, ``single`` and ``running`` of RankChances
     voter_terms : tuple, as in find_voter_terms
     """

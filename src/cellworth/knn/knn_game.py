@@ -323,7 +323,7 @@ class KNNGame:
             self.gains = self.agreement.tabulate_gains(self.problem.classes, self.labels)
         self.empty = check_empty_policy(empty)
         self.blocks: Blocks = self.problem.blocks
-        self.distances: Distances = Distances.of(
+        self.distances: Distances = Distances.from_tables(
             self.problem.table,
             [fold.table for fold in self.problem.folds],
             scale=scale,
@@ -668,7 +668,7 @@ class ShardedKNNGame:
         return counts if self.layout.target_scale is None else None
 
     @classmethod
-    def of(
+    def from_table(
         cls,
         table: ShardedTable,
         X_val: Any,
@@ -698,7 +698,7 @@ class ShardedKNNGame:
         n_neighbors = check_count(n_neighbors, "n_neighbors")
         columns = Axis.from_groups(table.names, column_groups, what="column")
         summary = summarize_table(table, column_types, executor, show_progress=show_progress)
-        layout, queries = Layout.of(
+        layout, queries = Layout.from_summary(
             table,
             summary,
             X_val,

@@ -120,7 +120,7 @@ class Layout:
         return sum(self.class_counts)
 
     @classmethod
-    def of(
+    def from_summary(
         cls,
         table: ShardedTable,
         summary: TableSummary,

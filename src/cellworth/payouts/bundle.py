@@ -427,7 +427,7 @@ def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> Absen
     saved = problem_spec["data_sha256"]
     if "table" not in saved:
         raise DifferenceError("X is a sharded table, but a table in memory was valued.")
-    game = ShardedKNNGame.of(
+    game = ShardedKNNGame.from_table(
         data["X"],
         data.get("X_val"),
         data.get("y_val"),

@@ -321,7 +321,7 @@ class ShardedKNNValuer(Valuer):
         settings = self._check(data)
         executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
         folder = _check_folder(settings.runtime.checkpoint)
-        game = ShardedKNNGame.of(
+        game = ShardedKNNGame.from_table(
             data.table, data.validation_rows, data.y_val, n_neighbors=self.n_neighbors,
             scoring=self.scoring, scale=self.scale, column_types=data.column_types,
             column_groups=data.column_groups, empty=self.empty, executor=executor,
