@@ -198,6 +198,7 @@ def test_shards_are_valued_fast_and_in_little_memory():
     assert measure_until(2, measure) < 2
 
 
+@pytest.mark.alone
 def test_pieces_are_timed_against_do_fixed_work(monkeypatch):
     monkeypatch.setitem(compare.PIECES, "once", lambda: compare.do_fixed_work)
     monkeypatch.setitem(
@@ -230,7 +231,7 @@ def test_a_slower_piece_is_named_and_a_new_one_is_not_compared(capsys):
     assert lines[3].split() == ["new", "-", "9.00"]
 
 
-@pytest.mark.nightly
+@pytest.mark.alone
 def test_two_commits_are_compared_in_processes_of_their_own():
     ours, theirs = compare.measure_both("HEAD", ["PermutationSampler"], rounds=1, turns=2)
     assert 0.3 < ours["PermutationSampler"] / theirs["PermutationSampler"] < 3

@@ -161,13 +161,14 @@ def cpu_seconds(*arguments):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.alone
 def test_importing_cellworth_is_quick():
     bare = min(cpu_seconds("-c", "pass") for _ in range(5))
     # The best of several: the machine may be busy.
     assert any(cpu_seconds("-c", "import cellworth") - bare <= 0.15 for _ in range(5))
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("command", [[], *([name] for name in sorted(main.commands))], ids=str)
 def test_help_is_quick(command):
     asked = ("-m", "cellworth", *command, "--help")
