@@ -504,10 +504,10 @@ def check_class_sizes(y: NDArray[Any], target: str, folds: int, scoring: str | N
     found, counts = np.unique(y, return_counts=True)
     if scoring == _REGRESSION or counts.max() >= folds or folds > len(y):
         return
-    hint = "give --val, or a smaller --cv."
+    hint = "give --val a table or fewer folds."
     if y.dtype.kind in "iuf":
-        hint = f"for a numeric target give --scoring {_REGRESSION}, else --val or a smaller --cv."
+        hint = f"for a numeric target give --scoring {_REGRESSION}, else {hint}"
     raise ValueError(
         f"the labels in {target!r} are treated as {len(found)} classes, none of which has the "
-        f"{folds} rows that --cv {folds} needs; {hint}"
+        f"{folds} rows that {folds} folds need; {hint}"
     )
