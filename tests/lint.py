@@ -259,8 +259,12 @@ MAX_PARAMETERS = 12
 RESULTS = {"Valuation", "valuation.ShardedValuation"}
 # Annotations: a name for a few strings.
 CHOICES = {"games.EmptyPolicy", "games.ErrorPolicy"}
-# A row or column label may have any type; an agreement passes the arguments of fit on.
-WITHOUT_TYPE = {("diagnostics.Explanation", "label"), ("payouts.Agreement", "data")}
+# A row or column label may have any type; others pass the arguments of fit on.
+WITHOUT_TYPE = {
+    ("KNNValuer", "data"),
+    ("diagnostics.Explanation", "label"),
+    ("payouts.Agreement", "data"),
+}
 # What numpydoc calls: parameters that are not documented, or documented and not there; no Returns,
 # Yields, See Also or Examples; sections that are unknown or in another order.
 INCOMPLETE = {"GL06", "GL07", "GL08", "PR01", "PR02", "RT01", "YD01", "SA01", "EX01"}

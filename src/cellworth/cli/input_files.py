@@ -243,8 +243,8 @@ def keep_stdin(beside: Path) -> Path:
 def _find_kind(path: str) -> str:
     """Return the kind of a file by its suffix."""
     suffix, packed = split_suffixes(path)
-    kinds = SUFFIXES | dict.fromkeys(_ARROW, "arrow") | dict.fromkeys(_EXCEL, "excel")
-    kind = kinds.get(suffix)
+    known = SUFFIXES | dict.fromkeys(_ARROW, "arrow") | dict.fromkeys(_EXCEL, "excel")
+    kind = known.get(suffix)
     if kind is None or (packed and kind not in ("csv", "jsonl")):
         raise ValueError(
             f"{path} must end in .csv, .tsv or .jsonl (also with .gz, .bz2, .xz, .zst or .zip), "
