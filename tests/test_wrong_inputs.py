@@ -1,5 +1,7 @@
 """Wrong inputs: each gets one sentence that says what came, what was expected and what to do."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -19,7 +21,6 @@ from cellworth.knn import KNNGame
 from cellworth.runtime import (
     MaxSeconds,
     MaxTasks,
-    MaxUtilities,
     TargetStandardError,
     Threads,
 )
@@ -28,8 +29,6 @@ from cellworth.sampling import (
     Banzhaf,
     Beta,
     ExhaustiveSampler,
-    GaussianProcess,
-    LeaveOneOut,
     LeverageSampler,
     PermutationSampler,
     QuadratureSampler,
@@ -39,7 +38,6 @@ from cellworth.sampling import (
 X = pd.DataFrame({"age": [20.0, 30.0, 40.0, 50.0], "pay": [1.0, 2.0, 3.0, 4.0]})
 Y = np.array(["no", "no", "yes", "yes"])
 GOOD = {"X": X, "y": Y, "X_val": X, "y_val": Y}
-THREE_COLUMNS = dict.fromkeys(("X", "X_val"), X.assign(size=[2.0, 1.0, 4.0, 3.0]))
 GAME = TableGame(np.zeros((4, 4)))
 
 
@@ -52,6 +50,10 @@ def fit_regressor(**changed):
     return fit(LinearRegression(), **(numbers | changed))
 
 
+def fit_neighbors(**changed):
+    return KNNValuer(1).fit(**(GOOD | changed))
+
+
 def fit_with(**settings):
     return ModelValuer(DecisionTreeClassifier(), **settings, estimator="exact").fit(**GOOD)
 
@@ -62,6 +64,14 @@ def monte_carlo(**settings):
 
 def out_of_bag(X=X, y=Y, fit=None, **settings):
     return OutOfBagValuer(**settings).fit(X, y, **(fit or {}))
+
+
+def play(**settings):
+    return ModelGame(DecisionTreeClassifier(), **GOOD, **settings)
+
+
+def with_column(name):
+    return dict.fromkeys(("X", "X_val"), X.assign(**{name: [2.0, 1.0, 4.0, 3.0]}))
 
 
 def moments(zone):
@@ -98,660 +108,275 @@ class Silent:
 
 pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors should")
 
-# What is done wrong, and the words that must come back: what came, and what to do about it.
-MISTAKES = {
+# What is done wrong, and words of the message that must come back.
+MISTAKES = [
     # the table
-    "X is missing": (
-        lambda: fit(X=None),
-        ["got NoneType", "must be a pandas, polars or Arrow table"],
-    ),
-    "X is text": (
-        lambda: fit(X="table.csv"),
-        ["str", "two-dimensional array", "read the file first"],
-    ),
-    "X is a dictionary": (lambda: fit(X={"age": [1, 2, 3, 4]}), ["dict", "pandas.DataFrame(X)"]),
-    "X is a list of dictionaries": (lambda: fit(X=[{"age": 1}] * 4), ["dict", "DataFrame(X)"]),
-    "X is one-dimensional": (lambda: fit(X=[1.0, 2.0, 3.0, 4.0]), ["1D array", "reshape(-1, 1)"]),
-    "X has three dimensions": (lambda: fit(X=np.ones((4, 2, 1))), ["3D array", "Reshape"]),
-    "X is sparse": (lambda: fit(X=sparse.eye(4).tocsr()), ["sparse", "toarray()"]),
-    "X is masked": (
-        lambda: fit(X=np.ma.masked_invalid([[1.0, np.nan]] * 4)),
-        ["masked", "filled(np.nan)"],
-    ),
-    "X is complex": (lambda: fit(X=np.ones((4, 2)) * 1j), ["Complex data not supported"]),
-    "X is lazy": (lambda: fit(X=pl.LazyFrame({"age": [1]})), ["lazy", "collect()"]),
-    "X is ragged": (lambda: fit(X=[[1, 2], [3]]), ["different lengths", "same number of cells"]),
-    "X holds a dictionary": (
+    (lambda: fit(X=None), "must be a pandas, polars or Arrow table"),
+    (lambda: fit(X="table.csv"), "two-dimensional array"),
+    (lambda: fit(X={"age": [1, 2, 3, 4]}), "pandas.DataFrame(X)"),
+    (lambda: fit(X=[{"age": 1}] * 4), "DataFrame(X)"),
+    (lambda: fit(X=[1.0, 2.0, 3.0, 4.0]), "reshape(-1, 1)"),
+    (lambda: fit(X=sparse.eye(4).tocsr()), "toarray()"),
+    (lambda: fit(X=np.ma.masked_invalid([[1.0, np.nan]] * 4)), "filled(np.nan)"),
+    (lambda: fit(X=np.ones((4, 2)) * 1j), "Complex data not supported"),
+    (lambda: fit(X=pl.LazyFrame({"age": [1]})), "collect()"),
+    (lambda: fit(X=[[1, 2], [3]]), "same number of cells"),
+    (
         lambda: fit(X=np.array([[{}, 1], [2, 3], [4, 5], [6, 7]], dtype=object)),
-        ["{}", "must be a string, a number or missing"],
+        "must be a string, a number or missing",
     ),
-    "zero rows": (lambda: fit(X=X[:0], y=[]), ["0 sample(s)", "at least one row"]),
-    "zero columns": (lambda: fit(X=X[[]]), ["0 feature(s)", "one column"]),
-    "duplicate columns": (
-        lambda: fit(X=twice_named()),
-        ["got 'age' 2 times;", "unique column names"],
-    ),
-    "an index of two levels": (lambda: fit(X=with_levels()), ["2 levels", "reset_index()"]),
-    "column names of two kinds": (
-        lambda: fit(X=X.rename(columns={"pay": 7})),
-        ["int and str", "one type"],
-    ),
-    "strings where numbers are due": (
+    (lambda: fit(X=X[:0], y=[]), "at least one row"),
+    (lambda: fit(X=X[[]]), "0 feature(s)"),
+    (lambda: fit(X=twice_named()), "got 'age' 2 times;"),
+    (lambda: fit(X=with_levels()), "reset_index()"),
+    (lambda: fit(X=X.rename(columns={"pay": 7})), "int and str"),
+    (
         lambda: fit(X=X.assign(pay=["low", "low", "high", "high"])),
-        ["could not convert string to float", "Pipeline"],
+        "could not convert string to float",
     ),
     # the labels
-    "y is missing": (lambda: fit(y=None), ["y is None", "one label per row"]),
-    "y is the name of a column": (lambda: fit(y="pay"), ["'pay'", "pass y=X.pop('pay')"]),
-    "y is too short": (lambda: fit(y=["no", "yes"]), ["one label", "4 rows of X, got 2"]),
-    "moments with and without a time zone in one column": (
-        lambda: KNNValuer(1).fit(make_mixed_moments(), Y, X_val=make_mixed_moments(), y_val=Y),
-        ["'when'", "must all have a time zone, or none"],
+    (lambda: fit(y=None), "one label per row"),
+    (lambda: fit(y="pay"), "pass y=X.pop('pay')"),
+    (lambda: fit(y=["no", "yes"]), "4 rows of X, got 2"),
+    (
+        lambda: fit_neighbors(X=make_mixed_moments(), X_val=make_mixed_moments()),
+        "must all have a time zone, or none",
     ),
-    "moments with a time zone in X alone": (
-        lambda: KNNValuer(1).fit(moments("UTC"), Y, X_val=moments(None), y_val=Y),
-        ["'when'", "must all have a time zone, or none"],
+    (
+        lambda: fit_neighbors(X=moments("UTC"), X_val=moments(None)),
+        "must all have a time zone, or none",
     ),
-    "y is too large to be squared": (
-        lambda: fit_regressor(y=[1.0, 2.0, 3e155, 4.0]),
-        ["y must be between", "got 3.0e+155", "infinite or 0", "another unit"],
-    ),
-    "y_val is too large to be squared": (
-        lambda: fit_regressor(y_val=[1.0, 2.0, 3.0, -1e80]),
-        ["y_val must be between", "got 1.0e+80", "infinite or 0", "another unit"],
-    ),
-    "y is too small to be squared": (
-        lambda: fit_regressor(y=[1e-160, 2e-160, 3e-160, 4e-160]),
-        ["y must be between", "got targets 3.0e-160 apart", "infinite or 0", "another unit"],
-    ),
-    "y is too large for nearest neighbours": (
-        lambda: KNNValuer(1).fit(X, [1e155, 2e155, 3.5e155, 1e200], X_val=X, y_val=[1.0] * 4),
-        ["y must be between", "got 1.0e+200", "infinite or 0", "another unit"],
-    ),
-    "y is too large for models out of the bag": (
-        lambda: out_of_bag(y=[1e155, 2e155, 3.5e155, 1e200]),
-        ["y must be between", "got 1.0e+200", "infinite or 0", "another unit"],
-    ),
-    "y has two columns": (lambda: fit(y=np.ones((4, 2))), ["(4, 2)", "one-dimensional"]),
-    "y has a NaN": (lambda: fit_regressor(y=[1, 2, np.nan, 4]), ["NaN", "position 2", "drop"]),
-    "y has a None": (lambda: fit(y=["no", None, "yes", "yes"]), ["None", "position 1", "drop"]),
-    "y has an NA": (
-        lambda: fit(y=pd.array(["no", pd.NA, "yes", "yes"])),
-        ["position 1", "drop"],
-    ),
-    "y is in another order": (
+    (lambda: fit_regressor(y=[1.0, 2.0, 3e155, 4.0]), "y must be between"),
+    (lambda: fit_regressor(y_val=[1.0, 2.0, 3.0, -1e80]), "y_val must be between"),
+    (lambda: fit_regressor(y=[1e-160, 2e-160, 3e-160, 4e-160]), "got targets 3.0e-160 apart"),
+    (lambda: fit_neighbors(y=[1e155, 2e155, 3.5e155, 1e200], y_val=[1.0] * 4), "y must be between"),
+    (lambda: fit(y=np.ones((4, 2))), "one-dimensional"),
+    (lambda: fit_regressor(y=[1, 2, np.nan, 4]), "position 2"),
+    (lambda: fit(y=pd.array(["no", pd.NA, "yes", "yes"])), "position 1"),
+    (
         lambda: fit(y=pd.Series(Y, index=[3, 2, 1, 0])),
-        ["y must have the row ids of X in the same order", "y.loc[X.index]", "y.to_numpy()"],
+        "y must have the row ids of X in the same order",
     ),
-    "row_groups are in another order": (
+    (
         lambda: fit(row_groups=pd.Series(["a", "a", "b", "b"], index=[3, 2, 1, 0])),
-        ["row_groups must have the row ids of X in the same order", "row_groups.loc[X.index]"],
+        "row_groups must have the row ids of X in the same order",
     ),
-    "y is masked": (
-        lambda: fit(y=np.ma.masked_equal([0, 0, 1, 1], 0)),
-        ["y must not be a masked array", "drop"],
-    ),
-    "y is a frame in another order": (
-        lambda: fit(y=pd.DataFrame({"y": Y}, index=[3, 2, 1, 0])),
-        ["another order", "y.loc[X.index]"],
-    ),
-    "y is infinite": (lambda: fit_regressor(y=[1, 2, 3, np.inf]), ["inf", "position 3", "finite"]),
-    "y is text for a regressor": (
-        lambda: fit(LinearRegression()),
-        ["'no'", "regressor", "use a classifier"],
-    ),
-    "y is continuous for a classifier": (
-        lambda: fit(y=[0.1, 0.2, 0.3, 0.4]),
-        ["continuous", "0.1", "use a regressor"],
-    ),
-    "y has one class": (lambda: fit(y=["no"] * 4), ["one class", "'no'", "two classes"]),
-    "y mixes kinds": (lambda: fit(y=["no", 1, "no", 1]), ["int and str", "one type"]),
-    "y is complex": (lambda: fit(y=np.ones(4) * 1j), ["Complex data not supported"]),
+    (lambda: fit(y=np.ma.masked_equal([0, 0, 1, 1], 0)), "y must not be a masked array"),
+    (lambda: fit_regressor(y=[1, 2, 3, np.inf]), "position 3"),
+    (lambda: fit(LinearRegression()), "use a classifier"),
+    (lambda: fit(y=[0.1, 0.2, 0.3, 0.4]), "use a regressor"),
+    (lambda: fit(y=["no"] * 4), "two classes"),
+    (lambda: fit(y=["no", 1, "no", 1]), "int and str"),
+    (lambda: fit(y=np.ones(4) * 1j), "Complex data not supported"),
     # the validation set
-    "X_val without y_val": (
-        lambda: fit(y_val=None),
-        ["X_val needs y_val", "pass both"],
-    ),
-    "y_val without X_val": (
-        lambda: fit(X_val=None),
-        ["y_val needs X_val", "pass both"],
-    ),
-    "y_val is too long": (
-        lambda: fit(y_val=["no", "yes"] * 3),
-        ["y_val must have one label", "4 rows of X_val, got 6"],
-    ),
-    "y_val has a missing value": (
-        lambda: fit(y_val=["no", "yes", None, "no"]),
-        ["y_val", "position 2", "drop"],
-    ),
-    "y_val has one class": (
-        lambda: fit(y_val=["yes"] * 4),
-        ["y_val must have at least two classes", "yes"],
-    ),
-    "y_val spells a class otherwise": (
-        lambda: fit(y_val=["no.", "no", "yes", "yes"]),
-        ["y_val must have classes of y", "got 'no.'", "Spell labels alike"],
-    ),
-    "X_val lacks a column": (lambda: fit(X_val=X[["age"]]), ["lacks", "'pay'", "same columns"]),
-    "X_val has a column more": (
-        lambda: fit(X_val=X.assign(zip=1)),
-        ["has the columns 'zip'", "that X lacks", "same columns"],
-    ),
-    "X_val has nothing in common": (
-        lambda: fit(X_val=pd.DataFrame({"zip": [1, 2, 3, 4]}), row_groups="age"),
-        ["lacks the columns 'pay'", "same columns"],
-    ),
-    "X_val is narrower": (
-        lambda: fit(X=X.to_numpy(), X_val=X.to_numpy()[:, :1]),
-        ["2 columns of X, got 1", "same columns"],
-    ),
-    "cv beyond the rows": (
-        lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(X, Y, cv=9),
-        ["cv=9", "n_samples=4", "give X_val and y_val"],
-    ),
-    "cv without folds": (
-        lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(X, Y, cv=[]),
-        ["at least one fold", "0 folds came", "a splitter"],
-    ),
-    "cv beyond the table": (
-        lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(
-            X, Y, cv=[([0, 1], [2, 9])]
-        ),
-        ["positions from 0 to 3", "got 2 to 9"],
-    ),
-    "cv that scores a row on itself": (
-        lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(
-            X, Y, cv=[([0, 1, 2], [2, 3])]
-        ),
-        ["separate training and validation rows", "separate positions"],
-    ),
+    (lambda: fit(y_val=None), "X_val needs y_val"),
+    (lambda: fit(X_val=None), "y_val needs X_val"),
+    (lambda: fit(y_val=["no", "yes"] * 3), "4 rows of X_val, got 6"),
+    (lambda: fit(y_val=["yes"] * 4), "y_val must have at least two classes"),
+    (lambda: fit(y_val=["no.", "no", "yes", "yes"]), "y_val must have classes of y"),
+    (lambda: fit(X_val=X[["age"]]), "same columns"),
+    (lambda: fit(X_val=X.assign(zip=1)), "has the columns 'zip'"),
+    (lambda: fit(X=X.to_numpy(), X_val=X.to_numpy()[:, :1]), "2 columns of X, got 1"),
+    (lambda: fit(X_val=None, y_val=None, cv=9), "give X_val and y_val"),
+    (lambda: fit(X_val=None, y_val=None, cv=[]), "at least one fold"),
+    (lambda: fit(X_val=None, y_val=None, cv=[([0, 1], [2, 9])]), "positions from 0 to 3"),
+    (lambda: fit(X_val=None, y_val=None, cv=[([0, 1, 2], [2, 3])]), "separate positions"),
     # groups
-    "too few row groups": (
-        lambda: fit(row_groups=["a", "b"]),
-        ["row_groups must have one entry", "4 rows of X, got 2"],
-    ),
-    "too few column groups": (lambda: fit(column_groups=["a"]), ["2 columns of X, got 1"]),
-    "a row without a group": (
-        lambda: fit(row_groups=["a", "a", np.nan, "b"]),
-        ["must give every row a group", "none at position 2"],
-    ),
-    "groups in a column": (
+    (lambda: fit(row_groups=["a", "b"]), "4 rows of X, got 2"),
+    (lambda: fit(row_groups=["a", "a", np.nan, "b"]), "none at position 2"),
+    (
         lambda: fit(row_groups=np.array([["a"], ["a"], ["b"], ["b"]])),
-        ["row_groups must hold numbers, strings or dates"],
+        "row_groups must hold numbers, strings or dates",
     ),
-    "groups that are lists": (
-        lambda: fit(row_groups=[["a"], ["a"], ["b"], ["b"]]),
-        ["row_groups must hold numbers, strings or dates", "got ['a']"],
-    ),
-    "a row whose group is NA": (
-        lambda: fit(row_groups=pd.array(["a", pd.NA, "a", "b"])),
-        ["must give every row a group", "none at position 1"],
-    ),
-    "an unknown row id": (
-        lambda: fit(row_groups={"a": [0, 1], "b": [2, 77]}),
-        ["must name rows of X", "got 77", "0, 1, 2"],
-    ),
-    "an unknown column name": (
-        lambda: fit(column_groups={"a": ["age"], "b": ["wage"]}),
-        ["'wage'", "its columns are 'age', 'pay'"],
-    ),
-    "a row in two groups": (
-        lambda: fit(row_groups={"a": [0, 1, 2], "b": [2, 3]}),
-        ["must name each row once", "got 2 twice"],
-    ),
-    "a row in no group": (
-        lambda: fit(row_groups={"a": [0, 1], "b": [2]}),
-        ["leaves out 1 rows: 3", "every row of X"],
-    ),
-    "an empty group": (
-        lambda: fit(row_groups={"a": [0, 1, 2, 3], "b": []}),
-        ["row_groups['b'] must not be empty", "leave it out"],
-    ),
-    "a group that is no list": (
-        lambda: fit(column_groups={"a": "age", "b": ["pay"]}),
-        ["got 'age'", "must be a list", "['age']"],
-    ),
-    "row_groups names no column": (
-        lambda: fit(row_groups="bank"),
-        ["got 'bank'", "must be a column of X", "'age', 'pay'"],
-    ),
-    "row_groups names the only column": (
-        lambda: fit(X=X[["age"]], row_groups="age"),
-        ["must have a column besides 'age'"],
-    ),
-    "column_groups is a name": (
-        lambda: fit(column_groups="age"),
-        ["'age'", "one label per column", "['age'] * 2"],
-    ),
-    "row_groups is a number": (lambda: fit(row_groups=3), ["got 3", "one label per row"]),
+    (lambda: fit(row_groups={"a": [0, 1], "b": [2, 77]}), "must name rows of X"),
+    (lambda: fit(row_groups={"a": [0, 1, 2], "b": [2, 3]}), "must name each row once"),
+    (lambda: fit(row_groups={"a": [0, 1], "b": [2]}), "leaves out 1 rows: 3"),
+    (lambda: fit(row_groups={"a": [0, 1, 2, 3], "b": []}), "row_groups['b'] must not be empty"),
+    (lambda: fit(column_groups={"a": "age", "b": ["pay"]}), "must be a list"),
+    (lambda: fit(row_groups="bank"), "must be a column of X"),
+    (lambda: fit(X=X[["age"]], row_groups="age"), "must have a column besides 'age'"),
+    (lambda: fit(column_groups="age"), "one label per column"),
     # the model and its score
-    "no model": (
-        lambda: ModelValuer(estimator="exact").fit(X, Y),
-        ["got None", "DecisionTreeClassifier()"],
-    ),
-    "a class for a model": (
+    (lambda: ModelValuer(estimator="exact").fit(X, Y), "DecisionTreeClassifier()"),
+    (
         lambda: ModelValuer(DecisionTreeClassifier, estimator="exact").fit(X, Y),
-        ["the class DecisionTreeClassifier", "DecisionTreeClassifier()"],
+        "the class DecisionTreeClassifier",
     ),
-    "a model that neither classifies nor regresses": (
-        lambda: fit(KMeans()),
-        ["KMeans", "must be a classifier or a regressor"],
+    (lambda: fit(KMeans()), "must be a classifier or a regressor"),
+    (lambda: play(scoring="akkuracy"), "get_scorer_names()"),
+    (
+        lambda: play(scoring=accuracy_score).value(np.ones(4, dtype=bool), np.ones(2, dtype=bool)),
+        "scorer(model, X, y) -> float",
     ),
-    "an unknown scoring": (
-        lambda: ModelGame(DecisionTreeClassifier(), **GOOD, scoring="akkuracy"),
-        ["'akkuracy'", "get_scorer_names()"],
-    ),
-    "a metric for a scorer": (
-        lambda: ModelGame(DecisionTreeClassifier(), **GOOD, scoring=accuracy_score).value(
-            np.ones(4, dtype=bool), np.ones(2, dtype=bool)
-        ),
-        ["cannot score", "scorer(model, X, y) -> float"],
-    ),
-    "a scorer without an answer": (
-        lambda: value_game(
-            ModelGame(DecisionTreeClassifier(), **GOOD, scoring=lambda model, X, y: None)
-        ),
-        ["cannot score", "scorer(model, X, y) -> float"],
-    ),
-    "a score that is not defined": (
-        lambda: value_game(
-            ModelGame(DecisionTreeClassifier(), **GOOD, scoring=lambda model, X, y: np.nan)
-        ),
-        ["gives nan", "4 validation rows", "another scoring"],
-    ),
-    "an unknown policy": (
-        lambda: ModelGame(DecisionTreeClassifier(), **GOOD, empty="none"),
-        ["'none'", "'prior'", "'zero'"],
-    ),
-    "an unknown way to fail": (
-        lambda: fit_with(error="ignore"),
-        ["got 'ignore'", "'fallback'", "'raise'"],
-    ),
-    "a sampler by its name": (
-        lambda: monte_carlo(estimator="grids"),
-        ["got 'grids'", "AntitheticPermutations()", "GaussianProcess()"],
-    ),
-    "an estimator's class": (
-        lambda: monte_carlo(estimator=GaussianProcess),
-        ["got <class", "GaussianProcess()"],
-    ),
-    "a sampler over columns for a model": (
-        lambda: monte_carlo(estimator=ExhaustiveSampler()),
-        ["got ExhaustiveSampler()", "AntitheticPermutations()"],
-    ),
-    "grids for Banzhaf values": (
+    (lambda: value_game(play(scoring=lambda model, X, y: np.nan)), "4 validation rows"),
+    (lambda: play(empty="none"), "'prior'"),
+    (lambda: fit_with(error="ignore"), "got 'ignore'"),
+    (lambda: monte_carlo(estimator="grids"), "estimator must be"),
+    (lambda: monte_carlo(estimator=ExhaustiveSampler()), "estimator must be"),
+    (
         lambda: monte_carlo(estimator=AntitheticPermutations(), semivalue=(Banzhaf(), None)),
-        ["AntitheticPermutations estimates Shapley values, got Banzhaf()", "GaussianProcess()"],
+        "AntitheticPermutations estimates Shapley values, got Banzhaf()",
     ),
-    "no utilities": (lambda: MaxUtilities(0), ["MaxUtilities must be at least 1 utility", "got 0"]),
-    "half a utility": (lambda: MaxUtilities(0.5), ["integer number of utilities", "got 0.5"]),
-    "no repeats": (lambda: fit_with(n_repeats=0), ["n_repeats must be", "at least 1", "got 0"]),
-    "weights for other rows": (
-        lambda: fit(sample_weight=[1.0, 2.0]),
-        ["sample_weight must have one weight", "4 rows of X, got 2"],
-    ),
-    "a negative weight": (
+    (lambda: fit_with(n_repeats=0), "n_repeats must be"),
+    (lambda: fit(sample_weight=[1.0, 2.0]), "4 rows of X, got 2"),
+    (
         lambda: fit(sample_weight=[1.0, 2.0, -3.0, 1.0]),
-        ["sample_weight must be finite and at least 0", "got -3.0 at position 2"],
+        "sample_weight must be finite and at least 0",
     ),
-    "a missing weight": (
-        lambda: fit(sample_weight=[1.0, np.nan, 1.0, 1.0]),
-        ["sample_weight must be finite", "got nan at position 1"],
-    ),
-    "weights in words": (
-        lambda: fit(sample_weight=["a", "b", "c", "d"]),
-        ["sample_weight must hold one number per row", "one number per row"],
-    ),
-    "weights by name": (
-        lambda: fit(sample_weight="pay"),
-        ["sample_weight must have one entry", "'pay'"],
-    ),
-    "weights of nothing": (
-        lambda: fit(sample_weight=np.zeros(4)),
-        ["above 0 for some row", "got zero for every row"],
-    ),
-    "weights in another order": (
+    (lambda: fit(sample_weight=[1.0, np.nan, 1.0, 1.0]), "got nan at position 1"),
+    (lambda: fit(sample_weight=["a", "b", "c", "d"]), "sample_weight must hold one number per row"),
+    (lambda: fit(sample_weight="pay"), "sample_weight must have one entry"),
+    (lambda: fit(sample_weight=np.zeros(4)), "above 0 for some row"),
+    (
         lambda: fit(sample_weight=pd.Series([1.0, 2.0, 3.0, 4.0], index=[3, 2, 1, 0])),
-        ["sample_weight must have the row ids of X in the same order"],
+        "sample_weight must have the row ids of X in the same order",
     ),
-    "weights for a model that does not weigh": (
+    (
         lambda: fit(KNeighborsClassifier(1), sample_weight=np.ones(4)),
-        ["KNeighborsClassifier.fit does not take it", "leave it out"],
-    ),
-    "weights for neighbours": (
-        lambda: KNNValuer(1).fit(**GOOD, sample_weight=np.ones(4)),
-        ["unexpected keyword argument 'sample_weight'"],
+        "KNeighborsClassifier.fit does not take it",
     ),
     # semivalues, stopping rules, executors, checkpoints, seeds
-    "a name for a semivalue": (
-        lambda: monte_carlo(semivalue="shapley"),
-        ["semivalue must be Shapley()", "got 'shapley'"],
-    ),
-    "a class for a semivalue": (
-        lambda: monte_carlo(semivalue=Shapley),
-        ["semivalue must be Shapley()", "got <class"],
-    ),
-    "Beta outside its family": (lambda: Beta(0, 1), ["Beta(0, 1)", "above 0"]),
-    "chances that do not add up": (
+    (lambda: monte_carlo(semivalue=Shapley), "semivalue must be Shapley()"),
+    (lambda: Beta(0, 1), "Beta(0, 1)"),
+    (
         lambda: value_game(GAME, semivalue=(Certain(), None)),
-        ["must return 2 non-negative numbers that add up to 1", "adds up to 2"],
+        "must return 2 non-negative numbers that add up to 1",
     ),
-    "a number for a rule": (
-        lambda: monte_carlo(stop=100),
-        ["stop must be a rule", "MaxTasks(200)", "got 100"],
-    ),
-    "no tasks": (lambda: MaxTasks(0), ["MaxTasks must be at least 1 task", "got 0"]),
-    "half a task": (lambda: MaxTasks(0.5), ["integer number of tasks", "0.5"]),
-    "no time": (lambda: MaxSeconds(-1), ["MaxSeconds must be", "above 0", "got -1"]),
-    "time in words": (lambda: MaxSeconds("1 h"), ["number of seconds", "'1 h'"]),
-    "an impossible error": (
-        lambda: TargetStandardError(0),
-        ["TargetStandardError must be", "above 0", "got 0"],
-    ),
-    "no threads": (lambda: Threads(0), ["n_workers of Threads must be an integer", "got 0"]),
-    "a number for an executor": (
-        lambda: monte_carlo(runtime=Runtime(executor=2)),
-        ["executor must be", "got 2", "Threads(2)"],
-    ),
-    "a number for a checkpoint": (
-        lambda: monte_carlo(runtime=Runtime(checkpoint=3)),
-        ["checkpoint must be", "got 3", '"run1/"'],
-    ),
-    "a number for on_round": (
-        lambda: monte_carlo(runtime=Runtime(on_round=3)),
-        ["on_round must be", "got 3", "a Progress"],
-    ),
-    "a checkpoint without a seed": (
-        lambda: monte_carlo(runtime=Runtime(checkpoint="run")),
-        ["random_state", "same tasks"],
-    ),
-    "a checkpoint with a random state": (
+    (lambda: monte_carlo(stop=100), "MaxTasks(200)"),
+    (lambda: MaxTasks(0), "MaxTasks must be at least 1 task"),
+    (lambda: MaxTasks(0.5), "integer number of tasks"),
+    (lambda: MaxSeconds(-1), "MaxSeconds must be"),
+    (lambda: MaxSeconds("1 h"), "number of seconds"),
+    (lambda: TargetStandardError(0), "TargetStandardError must be"),
+    (lambda: Threads(0), "n_workers of Threads must be an integer"),
+    (lambda: monte_carlo(runtime=Runtime(executor=2)), "executor must be"),
+    (lambda: monte_carlo(runtime=Runtime(checkpoint=3)), "checkpoint must be"),
+    (lambda: monte_carlo(runtime=Runtime(on_round=3)), "on_round must be"),
+    (lambda: monte_carlo(runtime=Runtime(checkpoint="run")), "random_state must be an integer"),
+    (
         lambda: monte_carlo(
             runtime=Runtime(checkpoint="run"),
             random_state=np.random.RandomState(0),
         ),
-        ["integer", "same tasks"],
+        "same tasks",
     ),
-    "a negative seed": (lambda: monte_carlo(random_state=-1), ["-1", "at least 0"]),
-    "text for a seed": (lambda: monte_carlo(random_state="x"), ["'x'", "integer"]),
+    (lambda: monte_carlo(random_state=-1), "at least 0, None"),
+    (lambda: monte_carlo(random_state="x"), "got 'x'"),
     # games
-    "absurdly many coalitions": (
+    (
         lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(
             np.arange(60.0).reshape(30, 2), [0, 1] * 15
         ),
-        ["3,221,225,469", "row_groups", "column_groups", "stop=MaxUtilities"],
+        "3,221,225,469",
     ),
-    "a table of the wrong size": (lambda: TableGame(np.zeros((3, 4))), ["(3, 4)", "2^n_rows"]),
-    "a table with NaN": (lambda: TableGame([[0, 0], [0, np.nan]]), ["NaN", "finite"]),
-    "a table of words": (lambda: TableGame([["a", "b"], ["c", "d"]]), ["array of numbers"]),
-    "a shape with zero": (lambda: value_game(GAME, (0, 2)), ["(0, 2)", "at least 1"]),
-    "a shape of one number": (lambda: value_game(GAME, 4), ["shape must be two integers", "got 4"]),
-    "a shape that is not the game's": (lambda: value_game(GAME, (2, 3)), ["(2, 3)", "(2, 2)"]),
-    "a game of unknown shape": (
-        lambda: value_game(Silent()),
-        ["shape must be two integers", "got None"],
+    (lambda: TableGame(np.zeros((3, 4))), "2^n_rows"),
+    (lambda: TableGame([[0, 0], [0, np.nan]]), "finite utilities"),
+    (lambda: TableGame([["a", "b"], ["c", "d"]]), "array of numbers"),
+    (lambda: value_game(GAME, (0, 2)), "at least 1"),
+    (lambda: value_game(GAME, 4), "shape must be two integers"),
+    (lambda: value_game(GAME, (2, 3)), "the game has (2, 2)"),
+    (lambda: value_game(len, (2, 2)), "value(rows, columns)"),
+    (lambda: value_game(Endless(), (2, 2)), "2 rows (0, 1)"),
+    (lambda: value_game(Silent(), (2, 2)), "None of type NoneType"),
+    (lambda: KNNGame(**GOOD, n_neighbors=0), "n_neighbors must be an integer"),
+    (lambda: KNNGame(**GOOD, scoring="f1"), "'balanced_neighbor_agreement'"),
+    (lambda: KNNValuer(scoring="accuracy").fit(**GOOD), "share of the K nearest rows"),
+    (lambda: KNNValuer(scale="range").fit(**GOOD), "scale must be 'robust', 'std' or None"),
+    (lambda: fit_neighbors(column_types=["age"]), "column_types must be a mapping"),
+    (
+        lambda: fit_neighbors(column_types={"agee": "numeric"}),
+        "column_types must name columns of X, got 'agee'",
     ),
-    "no game": (lambda: value_game(len, (2, 2)), ["value(rows, columns)"]),
-    "a utility of NaN": (
-        lambda: value_game(Endless(), (2, 2)),
-        ["returned nan", "2 rows (0, 1)", "finite"],
+    (lambda: fit_neighbors(column_types={"age": "ordinal"}), "column_types of column 'age'"),
+    (
+        lambda: fit_neighbors(X=X.assign(pay="high"), column_types={"pay": "numeric"}),
+        "cells of the numeric column 'pay' must be numbers",
     ),
-    "a utility of None": (
-        lambda: value_game(Silent(), (2, 2)),
-        ["None of type NoneType", "must return a number"],
+    (lambda: fit_neighbors(X_val=X.assign(pay=np.inf)), "cells of column 'pay' must be finite"),
+    (
+        lambda: fit_neighbors(column_types={"age": lambda a, b: -1.0}),
+        "distance function of column 'age'",
     ),
-    "no neighbours": (
-        lambda: KNNGame(**GOOD, n_neighbors=0),
-        ["n_neighbors must be an integer", "got 0"],
+    (
+        lambda: fit_neighbors(column_types={"age": lambda a, b: "far"}),
+        "distance function of column 'age'",
     ),
-    "an unknown way to score": (
-        lambda: KNNGame(**GOOD, scoring="f1"),
-        ["scoring must be one of", "'balanced_neighbor_agreement'", "got 'f1'", "leave it out"],
+    (
+        lambda: fit_neighbors(X_val=X.assign(age=X["age"].astype(str))),
+        "column 'age' must have the same type in X and X_val",
     ),
-    "accuracy of neighbours": (
-        lambda: KNNValuer(scoring="accuracy").fit(**GOOD),
-        ["got 'accuracy'", "share of the K nearest rows", "use 'neighbor_agreement'"],
+    (
+        lambda: fit_neighbors(X=X.assign(age=X["age"] * 1j)),
+        "column 'age' must have numbers, dates, strings",
     ),
-    "balanced accuracy of neighbours": (
-        lambda: KNNGame(**GOOD, scoring="balanced_accuracy"),
-        ["got 'balanced_accuracy'", "use 'balanced_neighbor_agreement'"],
+    (lambda: fit_neighbors(y=[1, 2, 3, 4], y_val=[1, 2, 3, 5]), "neg_mean_squared_error"),
+    (lambda: fit_neighbors(groups=[1, 1, 2, 2]), "groups must be None if X_val is given"),
+    (
+        lambda: fit_neighbors(row_groups="age", column_groups={"all": ["age", "pay"]}),
+        "must not name 'age', the column of row groups",
     ),
-    "an unknown scale": (
-        lambda: KNNValuer(scale="range").fit(**GOOD),
-        ["scale must be 'robust', 'std' or None", "'range'"],
-    ),
-    "column_types in a list": (
-        lambda: KNNValuer().fit(**GOOD, column_types=["age"]),
-        ["column_types must be a mapping", "got list"],
-    ),
-    "a kind for no column": (
-        lambda: KNNValuer().fit(**GOOD, column_types={"agee": "numeric"}),
-        ["column_types must name columns of X, got 'agee'", "the columns of X are"],
-    ),
-    "an unknown kind": (
-        lambda: KNNValuer().fit(**GOOD, column_types={"age": "ordinal"}),
-        ["column_types of column 'age'", "function of two cells", "got 'ordinal'"],
-    ),
-    "text in a numeric column": (
-        lambda: KNNValuer().fit(
-            **(GOOD | {"X": X.assign(pay="high")}), column_types={"pay": "numeric"}
-        ),
-        ["cells of the numeric column 'pay' must be numbers", "fix them"],
-    ),
-    "an infinite cell": (
-        lambda: KNNValuer().fit(**(GOOD | {"X_val": X.assign(pay=np.inf)})),
-        ["cells of column 'pay' must be finite"],
-    ),
-    "a distance below zero": (
-        lambda: KNNValuer().fit(**GOOD, column_types={"age": lambda a, b: -1.0}),
-        ["distance function of column 'age'", "squared distance"],
-    ),
-    "a distance in words": (
-        lambda: KNNValuer().fit(**GOOD, column_types={"age": lambda a, b: "far"}),
-        ["distance function of column 'age'", "finite number"],
-    ),
-    "numbers here and text there": (
-        lambda: KNNValuer(1).fit(**(GOOD | {"X_val": X.assign(age=X["age"].astype(str))})),
-        ["column 'age' must have the same type in X and X_val", "column_types"],
-    ),
-    "complex cells": (
-        lambda: KNNValuer(1).fit(**(GOOD | {"X": X.assign(age=X["age"] * 1j)})),
-        ["column 'age' must have numbers, dates, strings", "drop it"],
-    ),
-    "a numeric target of integers": (
-        lambda: KNNValuer(1).fit(X, [1, 2, 3, 4], X_val=X, y_val=[1, 2, 3, 5]),
-        ["classes of y", "got 5", "numeric target", "neg_mean_squared_error"],
-    ),
-    "groups with a validation set": (
-        lambda: KNNValuer(1).fit(**GOOD, groups=[1, 1, 2, 2]),
-        ["groups must be None if X_val is given", "cross-validation"],
-    ),
-    "a column that groups rows among the columns": (
-        lambda: KNNValuer(1).fit(**GOOD, row_groups="age", column_groups={"all": ["age", "pay"]}),
-        ["must not name 'age', the column of row groups", "leave it out"],
-    ),
-    "labels by name": (
-        lambda: KNNValuer(1).fit(X, "pay"),
-        ["y must have one entry per row", "'pay'"],
-    ),
-    "a splitter by name": (
-        lambda: KNNValuer(1).fit(X, Y, cv="kfold"),
-        ["cv='kfold' cannot split", "another cv"],
-    ),
-    "labels that may play": (
-        lambda: KNNValuer().fit(**GOOD, value_labels="no"),
-        ["value_labels must be True or False, got 'no'"],
-    ),
-    "a fold with nothing to train on": (
-        lambda: KNNValuer().fit(X, Y, cv=[([], [0, 1, 2, 3])]),
-        ["1 folds came", "none empty"],
-    ),
-    "a sampler by its class": (
+    (lambda: fit_neighbors(X_val=None, y_val=None, cv="kfold"), "cv='kfold' cannot split"),
+    (lambda: fit_neighbors(value_labels="no"), "value_labels must be True or False, got 'no'"),
+    (lambda: fit_neighbors(X_val=None, y_val=None, cv=[([], [0, 1, 2, 3])]), "1 folds came"),
+    (
         lambda: KNNValuer(sampler=ExhaustiveSampler).fit(**GOOD),
-        ["sampler must be ExhaustiveSampler()", "got <class"],
+        "sampler must be ExhaustiveSampler()",
     ),
-    "too few coalitions": (
-        lambda: KNNValuer(sampler=LeverageSampler(2)).fit(**GOOD | THREE_COLUMNS),
-        ["coalitions must be at least", "for 3 columns", "PermutationSampler(1)"],
+    (
+        lambda: KNNValuer(sampler=LeverageSampler(2)).fit(**GOOD | with_column("size")),
+        "PermutationSampler(1)",
     ),
-    "coalitions in words": (
+    (
         lambda: KNNValuer(sampler=QuadratureSampler("many")).fit(**GOOD),
-        ["coalitions of QuadratureSampler must be an integer", "many"],
+        "coalitions of QuadratureSampler must be an integer",
     ),
-    "no orders": (
+    (
         lambda: KNNValuer(sampler=PermutationSampler(0)).fit(**GOOD),
-        ["orders of PermutationSampler must be an integer", "got 0"],
+        "orders of PermutationSampler must be an integer",
     ),
-    "a fit for Banzhaf columns": (
+    (
         lambda: LeverageSampler().draw(5, Banzhaf(), np.random.default_rng(0)),
-        ["LeverageSampler is for Shapley values", "PermutationSampler()"],
+        "LeverageSampler is for Shapley values",
     ),
-    "no passes": (
-        lambda: KNNValuer(n_passes=0).fit(**GOOD),
-        ["n_passes must be an integer", "got 0"],
-    ),
-    "a rule for neighbours by name": (
-        lambda: KNNValuer(stop="soon").fit(**GOOD),
-        ["stop must be a rule", "MaxTasks(200)", "got 'soon'"],
-    ),
-    "a column called like the labels": (
-        lambda: KNNValuer().fit(
-            **(GOOD | {"X": X.assign(**{"(label)": 1}), "X_val": X.assign(**{"(label)": 1})}),
-            value_labels=True,
-        ),
-        ["'(label)'", "rename it"],
-    ),
-    "groups for other rows": (
-        lambda: KNNValuer().fit(X, Y, groups=[1, 2], cv=GroupKFold(2)),
-        ["groups must have one entry", "got 2"],
-    ),
-    "a splitter without its groups": (
-        lambda: KNNValuer().fit(X, Y, cv=GroupKFold(2)),
-        ["cannot split X", "groups"],
+    (lambda: KNNValuer(n_passes=0).fit(**GOOD), "n_passes must be an integer"),
+    (lambda: KNNValuer(stop="soon").fit(**GOOD), "MaxTasks(200)"),
+    (lambda: fit_neighbors(**with_column("(label)"), value_labels=True), "rename it"),
+    (
+        lambda: fit_neighbors(X_val=None, y_val=None, groups=[1, 2], cv=GroupKFold(2)),
+        "groups must have one entry",
     ),
     # baselines
-    "leaving out without a model": (
-        lambda: ModelValuer(semivalue=LeaveOneOut()).fit(X, Y),
-        ["got None", "DecisionTreeClassifier()"],
-    ),
-    "leaving out where the model fails": (
-        lambda: ModelValuer(DecisionTreeClassifier(), semivalue=LeaveOneOut()).fit(
-            **(GOOD | {"X": X.assign(pay="high")})
-        ),
-        ["whole table", "could not convert", "Pipeline"],
-    ),
-    "leaving out in no place": (
-        lambda: ModelValuer(
-            DecisionTreeClassifier(), runtime=Runtime(executor=2), semivalue=LeaveOneOut()
-        ).fit(**GOOD),
-        ["executor must be", "got 2", "Threads(2)"],
-    ),
-    "trees with a validation set": (
-        lambda: out_of_bag(fit={"X_val": X, "y_val": Y}),
-        ["X_val and y_val must be None here", "leave them out"],
-    ),
-    "trees with groups for cv": (
-        lambda: out_of_bag(fit={"groups": [1, 1, 2, 2]}),
-        ["groups must be None here", "leave them out"],
-    ),
-    "trees for one row": (
-        lambda: out_of_bag(X[:1], [1.5]),
-        ["n_samples=1", "in every bag", "at least 2 rows"],
-    ),
-    "trees for one class": (lambda: out_of_bag(y=["no"] * 4), ["one class ('no')"]),
-    "no trees": (lambda: out_of_bag(n_trees=0), ["n_trees must be an integer", "got 0"]),
-    "half a tree": (lambda: out_of_bag(n_trees=0.5), ["n_trees must be an integer", "got 0.5"]),
-    "no columns for a tree": (
-        lambda: out_of_bag(column_share=0),
-        ["column_share must be", "above 0 and at most 1, got 0"],
-    ),
-    "more columns than there are": (
-        lambda: out_of_bag(column_share=3),
-        ["column_share must be", "above 0 and at most 1, got 3"],
-    ),
-    "columns in words": (
-        lambda: out_of_bag(column_share="half"),
-        ["column_share must be", "above 0 and at most 1, got 'half'"],
-    ),
-    "a contrast with nothing": (
-        lambda: out_of_bag(X[["age"]], contrast=True),
-        ["contrast compares", "of 1 columns is all of them", "smaller share"],
-    ),
-    "a cell without a distance, for a model that may take it": (
+    (lambda: out_of_bag(fit={"X_val": X, "y_val": Y}), "X_val and y_val must be None here"),
+    (lambda: out_of_bag(fit={"groups": [1, 1, 2, 2]}), "groups must be None here"),
+    (lambda: out_of_bag(X[:1], [1.5]), "at least 2 rows"),
+    (lambda: out_of_bag(n_trees=0), "n_trees must be an integer"),
+    (lambda: out_of_bag(column_share=0), "above 0 and at most 1, got 0"),
+    (lambda: out_of_bag(column_share=3), "above 0 and at most 1, got 3"),
+    (lambda: out_of_bag(column_share="half"), "above 0 and at most 1, got 'half'"),
+    (lambda: out_of_bag(X[["age"]], contrast=True), "of 1 columns is all of them"),
+    (
         lambda: out_of_bag(X.assign(tags=[[1]] * len(X)), model=DecisionTreeClassifier()),
-        ["must be comparable, got [1]", "distance=False if your model takes it"],
+        "must be comparable, got [1]",
     ),
-    "a choice of distance in words": (
-        lambda: out_of_bag(distance="yes"),
-        ["distance must be True or False, got 'yes'"],
-    ),
-    "a contrast in words": (
-        lambda: out_of_bag(contrast="yes"),
-        ["contrast must be True or False, got 'yes'"],
-    ),
-    "trees of an unknown kind": (
-        lambda: out_of_bag(max_features="all"),
-        ["the model could not be trained and scored", "max_features"],
-    ),
-    "a cluster for a tree": (
-        lambda: out_of_bag(model=KMeans()),
-        ["KMeans", "must be a classifier or a regressor"],
-    ),
-    "a regressor for words": (
-        lambda: out_of_bag(model=LinearRegression()),
-        ["y must hold numbers", "classifier"],
-    ),
-    "infinite cells for trees": (
-        lambda: out_of_bag(X.assign(pay=np.inf)),
-        ["column 'pay' must be finite", "replace it"],
-    ),
+    (lambda: out_of_bag(distance="yes"), "distance must be True or False, got 'yes'"),
+    (lambda: out_of_bag(max_features="all"), "the model could not be trained and scored"),
     # results
-    "no lines to list": (
-        lambda: fit().valuation_.lowest(0),
-        ["k must be an integer", "at least 1"],
-    ),
-    "an unknown row label": (
-        lambda: fit().valuation_.loc[99, "age"],
-        ["no row is called 99", "0, 1, 2", "iloc"],
-    ),
-    "a row label of another kind": (
-        lambda: fit().valuation_.loc["0", "age"],
-        ["no row is called '0'", "0, 1, 2", "iloc"],
-    ),
-    "an unknown column label": (
-        lambda: fit().valuation_.loc[0, "wage"],
-        ["no column is called 'wage'", "'age', 'pay'"],
-    ),
-    "half a lookup": (lambda: fit().valuation_.loc[0], ["not a pair", "a row and a column"]),
-    "a slice of labels": (lambda: fit().valuation_.loc[0:2, "age"], ["slices go to iloc"]),
-    "an unknown backend": (
-        lambda: fit().valuation_.to_frame(backend="excel"),
-        ["'excel'", "'pandas', 'polars' or 'pyarrow'"],
-    ),
-    "labels on two levels": (
-        lambda: Blocks.cut([[1, 2]], ["a"]),
-        ["levels", "one number, string or date per row"],
-    ),
-    "labels that are pairs": (
-        lambda: Blocks.cut([(1, "a"), (1, "b")], ["a"]),
-        ["2 levels", "one number, string or date per row"],
-    ),
-    "dates finer than microseconds": (
-        lambda: Blocks.cut(np.array([1], dtype="M8[ns]"), ["a"]),
-        ["dates in microseconds", "got finer ones", "round them"],
-    ),
-    "labels of no kind": (lambda: Blocks.cut([object()], ["a"]), ["object", "one type"]),
-}
+    (lambda: fit().valuation_.lowest(0), "k must be an integer"),
+    (lambda: fit().valuation_.loc[99, "age"], "no row is called 99"),
+    (lambda: fit().valuation_.loc[0, "wage"], "no column is called 'wage'"),
+    (lambda: fit().valuation_.loc[0], "a row and a column"),
+    (lambda: fit().valuation_.loc[0:2, "age"], "slices go to iloc"),
+    (lambda: fit().valuation_.to_frame(backend="excel"), "'pandas', 'polars' or 'pyarrow'"),
+    (lambda: Blocks.cut([(1, "a"), (1, "b")], ["a"]), "one number, string or date per row"),
+    (lambda: Blocks.cut(np.array([1], dtype="M8[ns]"), ["a"]), "dates in microseconds"),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_gets_one_clear_sentence(mistake):
-    make, words = MISTAKES[mistake]
-    with pytest.raises((ValueError, TypeError, KeyError)) as caught:
+@pytest.mark.parametrize(("make", "words"), MISTAKES, ids=[words for _, words in MISTAKES])
+def test_a_mistake_gets_one_clear_sentence(make, words):
+    with pytest.raises((ValueError, TypeError, KeyError), match=re.escape(words)) as caught:
         make()
     message = str(caught.value)
     assert "\n" not in message
     assert len(message) < 420
-    for word in words:
-        assert word in message, message
