@@ -106,18 +106,3 @@ def paper_system(n, m):
         add([(s, 0, n - s), (s - 1, 0, -s)])
     add([(n - 1, m - 1, n * m)], 1.0)
     return np.array(equations), np.array(right)
-
-
-def unanimity_game(S, F, shape):
-    """The utility of every coalition: 1 if it has all rows S and all columns F, else 0."""
-    rows, columns = (np.arange(1 << size) for size in shape)
-    has_rows, has_columns = rows & number(S) == number(S), columns & number(F) == number(F)
-    return np.outer(has_rows, has_columns).astype(float)
-
-
-def dividend(table, S, F):
-    """The paper's C_{S,F}: signed sum of the utilities of all coalitions inside S and F."""
-    return sum(
-        (-1) ** (len(S) + len(F) - len(s) - len(f)) * table[number(s), number(f)]
-        for s, f in product(list(subsets(S)), list(subsets(F)))
-    )
