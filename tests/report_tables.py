@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cellworth import KNNValuer, Owners, Runtime, report
+from cellworth import KNNValuer, Owners
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
@@ -90,17 +90,12 @@ def quirks():
 
 @cache
 def census():
-    """The Census, 32,561 x 14 cells, valued in a short run, with owners and rounds."""
+    """The Census, 32,561 x 14 cells, valued in a short run, with owners."""
     train, test = (pd.read_csv(DATA / f"adult_{side}.csv.gz") for side in ("train", "test"))
     X, y = train.drop(columns="income"), train["income"]
     judges = test.sample(20, random_state=0)
-    rounds = []
     owners = Owners(X).assign("registry", columns=["age", "sex", "race", "native_country"])
-    valuer = KNNValuer(
-        n_passes=3,
-        random_state=0,
-        runtime=Runtime(on_round=lambda progress: rounds.append(report.round_line(progress))),
-    )
+    valuer = KNNValuer(n_passes=3, random_state=0)
     X_val, y_val = judges.drop(columns="income"), judges["income"]
     valuation = valuer.fit(X, y, X_val=X_val, y_val=y_val, owners=owners).valuation_
-    return valuation, X, y, owners, rounds
+    return valuation, X, y, owners

@@ -111,7 +111,6 @@ def test_the_request_lies_beside_the_values_and_may_move_with_the_table(home, tm
     shutil.copytree(home.folder, moved)
     request = RunRequest.load(moved / "values")
     assert request.table == str(moved / "people.csv")
-    assert request.rounds[-1]["total"] == pytest.approx(load(home.values).total)
     assert "p7" in fine("explain", moved / "values", "--row", "p7")
 
 
@@ -272,8 +271,6 @@ def test_a_sampled_run_ends_with_its_passes_or_its_error(home, tmp_path):
     )
     assert found["values"]["status"] == "estimated"
     assert load(into).moments.count.max() == 2 * three.moments.count.max()
-    assert RunRequest.load(tmp_path / "three").rounds
-    assert RunRequest.load(into).rounds == ()
     best = load(into).columns().highest(1).labels["column"][0]
     (tmp_path / "owners.toml").write_text(f'[[owners]]\nname = "ann"\ncolumns = ["{best}"]\n')
     shared = ["--owners", tmp_path / "owners.toml", "--gate", "off"]
@@ -413,8 +410,8 @@ def test_a_request_leads_to_its_table_through_links(home, tmp_path):
     ("name", "given"),
     [
         ("table", None), ("owners", 5), ("drop", "age"), ("drop", [3]), ("cv", "5"), ("cv", 2.5),
-        ("seed", True), ("shards", 1), ("stop", {"time": "2h"}), ("stop", 5), ("rounds", [1]),
-        ("rounds", [{"tasks": "1"}]), ("model", ["knn"]), ("output", {}),
+        ("seed", True), ("shards", 1), ("stop", {"time": "2h"}), ("stop", 5),
+        ("model", ["knn"]), ("output", {}),
     ],
 )  # fmt: skip
 def test_a_request_of_other_types_is_rejected(home, tmp_path, name, given):

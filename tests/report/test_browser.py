@@ -90,8 +90,8 @@ def files(tmp_path_factory):
 def census_file(tmp_path_factory):
     needed(DATA.is_dir(), f"the data sets are not in {DATA}")
     path = tmp_path_factory.mktemp("reports") / "census.html"
-    valuation, X, y, owners, rounds = census()
-    report.save(valuation, path, X, y, owners=owners, rounds=rounds, title="Census")
+    valuation, X, y, owners = census()
+    report.save(valuation, path, X, y, owners=owners, title="Census")
     return path
 
 
@@ -134,7 +134,7 @@ def shown_columns(page):
 
 
 def test_the_tip_says_what_python_says(open_page, census_file):
-    valuation, X, y, _, _ = census()
+    valuation, X, y, _ = census()
     page = open_page(census_file)
     power = page.evaluate("PAGE.power")
     for row, column in [(0, 0), (31_000, 13), (77, 2), (4_070, 9)]:
@@ -147,7 +147,7 @@ def test_the_tip_says_what_python_says(open_page, census_file):
 
 
 def test_sorting_and_filters_give_what_python_gives(open_page, census_file):
-    valuation, _, y, _, _ = census()
+    valuation, _, y, _ = census()
     page = open_page(census_file)
     order = np.argsort(valuation.rows().values, kind="stable")
     assert shown_rows(page) == [str(row) for row in order]

@@ -1,15 +1,11 @@
-"""Drawings: bars on one scale, errors on two logarithmic ones."""
+"""Drawings: bars on one scale."""
 
 import sys
 
-import numpy as np
 import pytest
 
-from cellworth import Runtime, report, value_game
-from cellworth.games import TableGame
 from cellworth.report import page
-from cellworth.report.page import draw_column_bars, draw_error_curve, draw_score_bar
-from cellworth.runtime import MaxTasks
+from cellworth.report.page import draw_column_bars, draw_score_bar
 
 
 def test_bars_share_a_scale_that_holds_zero_and_all_whiskers():
@@ -32,31 +28,6 @@ def test_a_score_is_cut_only_where_its_parts_add_up_to_it():
     assert draw_score_bar({"score": 0.8, "baseline": 0.2}) == {"baseline": 250.0, "width": 1000.0}
     assert draw_score_bar({"score": 0.8, "baseline": None}) is None
     assert draw_score_bar({"score": -0.5, "baseline": -1.0}) is None
-
-
-def test_errors_that_fall_with_the_square_root_are_a_straight_line():
-    rounds = [{"tasks": 10**k, "error": 10 ** (-k / 2)} for k in range(3)]
-    curve = draw_error_curve([{"tasks": 0, "error": None}, *rounds])
-    assert curve["points"] == [(0.0, 0.0), (500.0, 150.0), (1000.0, 300.0)]
-    assert curve["last"] == {"tasks": 100, "error": 0.1}
-
-
-def test_fewer_than_two_errors_are_no_curve():
-    assert draw_error_curve([{"tasks": 5, "error": 0.1}]) is None
-
-
-def test_a_run_with_rounds_shows_how_it_converged():
-    rounds = []
-    valuation = value_game(
-        TableGame(np.random.default_rng(0).normal(size=(8, 8))),
-        (3, 3),
-        stop=MaxTasks(256),
-        random_state=0,
-        runtime=Runtime(on_round=lambda progress: rounds.append(report.round_line(progress))),
-    )
-    page = report.render(report.summarize(valuation, None, rounds=rounds))
-    assert page.count("<circle") == len(rounds) >= 2
-    assert "was not recorded" not in page
 
 
 def test_without_jinja2_a_sentence_says_what_to_install(monkeypatch):

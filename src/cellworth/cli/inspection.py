@@ -156,7 +156,6 @@ def write_report(
             loaded.data()["X"],
             loaded.y,
             owners=loaded.owners(),
-            rounds=result.request.rounds,
             **options,
         )
     document = {
@@ -173,8 +172,7 @@ def merge_folders(*, folders: tuple[AnyPath, ...], output: AnyPath, force: bool)
     if len(results) < 2:
         raise click.UsageError("one folder cannot be merged; give two or more.")
     merged = functools.reduce(Valuation.merge, (result.valuation for result in results))
-    # The rounds of one run do not describe the merged values.
-    save_result(merged, replace(results[0].request, rounds=()), output)
+    save_result(merged, results[0].request, output)
     document = {
         "output": shorten_path(output.absolute()),
         "values": summarize_valuation(merged),
@@ -209,9 +207,9 @@ def _describe_progress(manifest: Mapping[str, Any], entry: dict[str, Any] | None
 
 
 def _list_settings(folder: AnyPath) -> dict[str, Any]:
-    """Return the settings of a run, without the contents of files and the rounds."""
+    """Return the settings of a run, without the contents of files."""
     plain = vars(RunRequest.load(folder))
-    return {name: plain[name] for name in plain if name not in ("owners", "agreement", "rounds")}
+    return {name: plain[name] for name in plain if name not in ("owners", "agreement")}
 
 
 def _format_settings(settings: Mapping[str, Any]) -> list[str]:

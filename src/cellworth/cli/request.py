@@ -70,7 +70,7 @@ FILE = "request.json"
 
 _PATHS = ("table", "val", "output")
 # Settings that may differ between the sessions of one run.
-_HOW = ("table", "val", "output", "stop", "rounds")
+_HOW = ("table", "val", "output", "stop")
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,6 @@ class RunRequest:
     # Contents of the files.
     owners: str | None = None
     agreement: str | None = None
-    # How the run converged.
-    rounds: tuple[dict[str, float | None], ...] = ()
 
     @classmethod
     def from_files(

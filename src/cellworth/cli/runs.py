@@ -50,10 +50,8 @@ from cellworth.cli.request import (
 from cellworth.data.file_search import names_many
 from cellworth.data.io import AnyPath, to_path
 from cellworth.data.owners import are_players
-from cellworth.report.sections import check_rounds, round_line
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.forecast import Forecast
-from cellworth.runtime.progress import Progress
 from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.run_settings import Runtime
 from cellworth.valuation import load
@@ -172,21 +170,13 @@ def run_and_save(
     check_output_folder(output, force=force, request=request if command == "resume" else None)
     loaded = LoadedRequest.from_request(request)
     _describe_source(loaded)
-    rounds = check_rounds(request.rounds)
-    where = Runtime(
-        checkpoint=checkpoint,
-        progress=shows_progress(),
-        on_round=lambda progress: _add_round(rounds, progress),
-    )
+    where = Runtime(checkpoint=checkpoint, progress=shows_progress())
     with _connect(workers, where) as runtime:
         valuer = loaded.valuer(workers, runtime)
         check_agreement(loaded, valuer)
         with nullcontext() if checkpoint is None else _keep_request(request, checkpoint):
             valuation = _fit(valuer, loaded, checkpoint)
     _check_any_task(valuation, request, checkpoint)
-    request = replace(request, rounds=tuple(rounds))
-    if checkpoint is not None:
-        request.save(checkpoint)
     output = _choose_output(output, valuation)
     save_result(valuation, request, output)
     print_summary(command, valuation, output)
@@ -335,11 +325,6 @@ def _check_separate_folders(output: AnyPath, checkpoint: AnyPath) -> None:
             f"-o must not contain the checkpoint, got {shorten_path(output)} and --checkpoint "
             f"{checkpoint}; give another folder for the values."
         )
-
-
-def _add_round(rounds: list[dict[str, Any]], progress: Progress) -> None:
-    if not rounds or progress.tasks > rounds[-1]["tasks"]:
-        rounds.append(round_line(progress))
 
 
 def _fit(valuer: Any, loaded: LoadedRequest, checkpoint: AnyPath | None) -> Valuation:

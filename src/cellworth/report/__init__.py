@@ -20,11 +20,9 @@ Examples
 from cellworth.report.build import save, summarize, write_audit
 from cellworth.report.page import render
 from cellworth.report.payout_pages import write_payout, write_statement
-from cellworth.report.sections import round_line
 
 __all__ = [
     "render",
-    "round_line",
     "save",
     "summarize",
     "write_audit",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -22,7 +21,6 @@ from cellworth.report.heatmap_data import MAX_CELLS, QUANTILE, pack_cells
 from cellworth.report.page import render, render_static, text_of
 from cellworth.report.sections import (
     Subject,
-    check_rounds,
     list_cells,
     list_changes,
     list_columns,
@@ -50,7 +48,6 @@ def save(
     *,
     owners: Owners | None = None,
     payout: Payout | None = None,
-    rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
     title: str | None = None,
     cells: bool = True,
@@ -74,8 +71,6 @@ def save(
         Owners of the cells.
     payout : Payout, default=None
         Amounts to show; its owners are used if ``owners`` is None.
-    rounds : list of dict, default=None
-        How the run converged: what :func:`~cellworth.report.round_line` returns for each Progress.
     k : int, default=100
         Number of cells of lowest value to list.
     title : str, default=None
@@ -108,7 +103,6 @@ def save(
         y,
         owners=owners,
         payout=payout,
-        rounds=rounds,
         k=k,
         title=title,
         cells=cells,
@@ -125,7 +119,6 @@ def summarize(
     *,
     owners: Owners | None = None,
     payout: Payout | None = None,
-    rounds: Iterable[Mapping[str, Any]] | None = None,
     k: int = 100,
     title: str | None = None,
     cells: bool = True,
@@ -135,7 +128,7 @@ def summarize(
 
     Parameters
     ----------
-    valuation, X, y, owners, payout, rounds, k, title, cells, before
+    valuation, X, y, owners, payout, k, title, cells, before
         As in :func:`~cellworth.report.save`.
 
     Returns
@@ -143,7 +136,7 @@ def summarize(
     dict
         ``figures`` (score, baseline, total and its error, shares of clear and harmful cells),
         ``columns``, ``changes``, ``column_info`` (how each was interpreted), ``cells``, ``rows``,
-        ``owners``, ``rounds``, ``provenance`` and ``heatmap`` (packed). What is unknown or hidden
+        ``owners``, ``provenance`` and ``heatmap`` (packed). What is unknown or hidden
         is None.
         Without cells there is no ``values_hash``, and ``provenance`` has no hash.
 
@@ -174,7 +167,6 @@ def summarize(
         "status": valuation.status,
         "values_hash": None,
         "figures": _compute_figures(valuation),
-        "rounds": check_rounds(rounds),
         "columns": list_columns(valuation),
         "changes": None if before is None else list_changes(before, valuation),
         "column_info": _list_column_info(valuation, cells=cells),

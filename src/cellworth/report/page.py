@@ -28,8 +28,8 @@ _SCRIPTS = (
     "interaction.js", "tables.js", "page.js",
 )  # fmt: skip
 _STYLES = ("style.css",)
-# Lengths within a drawing; the page scales it.
-_WIDTH, _HEIGHT = 1000.0, 300.0
+# Of a drawing; the page scales it.
+_WIDTH = 1000.0
 _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "trillionths"}
 # Half of the last decimal that is shown.
 _NEARLY_ZERO = Decimal("0.0005")
@@ -75,7 +75,6 @@ def render(summary: Mapping[str, Any]) -> str:
         unit=unit,
         bars=draw_column_bars(summary["columns"]),
         change_bars=draw_column_bars((summary["changes"] or {"columns": ()})["columns"]),
-        curve=draw_error_curve(summary["rounds"]),
         score=draw_score_bar(summary["figures"]),
         provenance_text=json.dumps(summary["provenance"], indent=2, sort_keys=True),
     )
@@ -252,30 +251,6 @@ def draw_score_bar(figures: Mapping[str, Any]) -> dict[str, float] | None:
     if score is None or baseline is None or not 0 <= baseline <= score or score == 0:
         return None
     return {"baseline": round(_WIDTH * baseline / score, 2), "width": _WIDTH}
-
-
-def draw_error_curve(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the points of errors over tasks, both logarithmic; None for fewer than two."""
-    known = [(line["tasks"], line["error"]) for line in rounds if line["error"] and line["tasks"]]
-    if len(known) < 2 or known[0][0] == known[-1][0]:
-        return None
-    tasks = [math.log10(task) for task, _ in known]
-    errors = [math.log10(error) for _, error in known]
-    low, high = min(errors), max(errors)
-    # At least a fifth of a decade, so that noise does not look like a trend.
-    span = max(high - low, 0.2)
-    points = [
-        (
-            round(_WIDTH * (task - tasks[0]) / (tasks[-1] - tasks[0]), 1),
-            round(_HEIGHT * (high - error) / span, 1),
-        )
-        for task, error in zip(tasks, errors, strict=True)
-    ]
-    return {
-        "points": points,
-        "first": {"tasks": known[0][0], "error": known[0][1]},
-        "last": {"tasks": known[-1][0], "error": known[-1][1]},
-    }
 
 
 def number(value: float | None, digits: int = 4) -> str:

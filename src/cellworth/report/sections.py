@@ -1,10 +1,10 @@
-"""Sections of a report as plain data: columns, cells, rows, owners, rounds and provenance."""
+"""Sections of a report as plain data: columns, cells, rows, owners and provenance."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,14 +26,12 @@ from cellworth.diagnostics.cells import (
 from cellworth.payouts.payout import Payout
 from cellworth.plots.value_plots import match_columns
 from cellworth.report.page import cell_text, text_of
-from cellworth.runtime.progress import Progress
 from cellworth.sampling.moments import combine_errors
 from cellworth.valuation.provenance import Provenance
 from cellworth.valuation.valuation import Valuation, name_of_score
 from cellworth.valuation.values import ValueList
 
 _ROWS_LISTED = 25
-_KEYS = ("tasks", "seconds", "error", "total")
 LEFT_OUT = (
     "Hashes are left out: a reader who knows most of the table could guess the rest from them. "
     "So are parameters, which may hold contents."
@@ -286,66 +284,6 @@ def _combine_errors(listed: ValueList) -> Floats:
 def plain(number: Any) -> float | None:
     """Return a float that JSON can hold, or None."""
     return None if number is None or not math.isfinite(number) else float(number)
-
-
-def round_line(progress: Progress) -> dict[str, Any]:
-    """Return the figures of one round, ready for JSON.
-
-    Parameters
-    ----------
-    progress : Progress
-        The argument of ``on_round``.
-
-    Returns
-    -------
-    dict
-        ``tasks`` done, ``seconds`` since the session began, ``error`` (the root mean square of the
-        known standard errors of blocks) and ``total`` (the sum of all values). The last two are
-        None while they are unknown.
-
-    See Also
-    --------
-    summarize
-
-    Examples
-    --------
-    >>> from cellworth import Runtime, report, value_game
-    >>> from cellworth.games import TableGame
-    >>> from cellworth.runtime import MaxTasks
-    >>> rounds = []
-    >>> game = TableGame(np.arange(16.0).reshape(4, 4) ** 2)
-    >>> runtime = Runtime(on_round=lambda progress: rounds.append(report.round_line(progress)))
-    >>> rule = MaxTasks(64)
-    >>> valuation = value_game(game, (2, 2), stop=rule, random_state=0, runtime=runtime)
-    >>> rounds[-1]["tasks"], rounds[-1]["total"]
-    (64, 72.0)
-    """
-    moments, error, total = progress.moments, None, None
-    if moments is not None:
-        errors, values = moments.sampling_se[:-1, :-1], moments.values
-        known = errors[~np.isnan(errors)]
-        error = math.sqrt(float(np.mean(known**2))) if len(known) else None
-        # If no task covers all blocks, the sum of their values is used.
-        total = values[:-1, :-1].sum() if math.isnan(values[-1, -1]) else values[-1, -1]
-    return {
-        "tasks": int(progress.tasks),
-        "seconds": float(progress.seconds),
-        "error": error,
-        "total": plain(total),
-    }
-
-
-def check_rounds(rounds: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return the figures of rounds; raise TypeError for anything else."""
-    lines = []
-    for line in () if rounds is None else rounds:
-        if not isinstance(line, Mapping) or not set(_KEYS) <= set(line):
-            raise TypeError(
-                f"rounds must be dictionaries with {', '.join(_KEYS)}, got {type(line).__name__}; "
-                "collect what round_line returns for each Progress."
-            )
-        lines.append({key: line[key] for key in _KEYS})
-    return lines
 
 
 def plain_provenance(provenance: Provenance) -> dict[str, Any]:
