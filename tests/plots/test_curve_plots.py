@@ -1,12 +1,10 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from matplotlib import pyplot
-from matplotlib.figure import Figure
 from scipy import stats
 
 from cellworth import KNNValuer, Runtime, plots, value_game
+from cellworth.diagnostics.curves import RemovalCurve
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, Progress
 from cellworth.sampling import LeverageSampler
@@ -26,7 +24,7 @@ def removal_of(seed=0, n_seeds=5, **changed):
         "fill": "draw",
         "scoring": "balanced_accuracy",
     }
-    return SimpleNamespace(**(given | changed))
+    return RemovalCurve(**(given | changed))
 
 
 def legend(ax):
@@ -99,6 +97,8 @@ def test_errors_of_every_round_are_drawn_against_tasks(history):
         for progress in history
     ]
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [p.tasks for p in history])
+    costs = plots.convergence(history, against="utilities").lines[0].get_xdata()
+    np.testing.assert_array_equal(costs, [p.utilities for p in history])
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [block.max() for block in errors])
     np.testing.assert_allclose(ax.lines[1].get_ydata(), [np.median(block) for block in errors])
     assert ax.get_xscale() == ax.get_yscale() == "log"
@@ -112,12 +112,6 @@ def test_the_guide_falls_with_the_square_root_to_the_last_error(history):
     work, height = guide.get_xdata(), guide.get_ydata()
     np.testing.assert_allclose(height * np.sqrt(work), height[0] * np.sqrt(work[0]))
     assert height[-1] == pytest.approx(history[-1].largest_standard_error)
-
-
-def test_errors_can_be_drawn_against_what_they_cost(history):
-    ax = plots.convergence(history, against="utilities")
-    np.testing.assert_array_equal(ax.lines[0].get_xdata(), [p.utilities for p in history])
-    assert ax.get_xlabel() == "utilities"
 
 
 def test_every_pass_has_an_error():
@@ -136,91 +130,21 @@ def test_every_pass_has_an_error():
     assert_readable(ax)
 
 
-def test_a_single_round_is_a_point(history):
-    ax = plots.convergence(history[-1:])
-    assert ax.lines[0].get_marker() == "o"
-    assert_readable(ax)
-
-
-# Wrong inputs -------------------------------------------------------------------------------
-
-WRONG = {
-    "no removal": (lambda: plots.removal(), ValueError, "curves must not be empty; give at least"),
-    "a list of curves": (
-        lambda: plots.removal([removal_of()]),
-        TypeError,
-        "a curve must have an attribute 'shares', got list; give removal curves, one argument",
-    ),
-    "the other kind": (
-        lambda: plots.removal(SimpleNamespace(found=0)),
-        TypeError,
-        "a curve must have an attribute 'shares', got SimpleNamespace; give removal",
-    ),
-    "too few labels": (
-        lambda: plots.removal(removal_of(), removal_of(), labels=["a"]),
-        ValueError,
-        r"labels must have one string for each of the 2 curves, got \['a'\]",
-    ),
-    "a text as labels": (
-        lambda: plots.removal(removal_of(), labels="a"),
-        ValueError,
-        "labels must have one string for each of the 1 curves, got 'a'",
-    ),
-    "two scorings": (
-        lambda: plots.removal(removal_of(), removal_of(scoring="r2")),
-        ValueError,
-        "curves must share one scoring, got balanced accuracy and r2; draw one figure",
-    ),
-    "empty history": (
-        lambda: plots.convergence([]),
-        ValueError,
-        "history must not be empty; collect it with history = ",
-    ),
-    "no history": (
-        lambda: plots.convergence(value_game(TableGame(np.ones((4, 4))), (2, 2))),
-        TypeError,
-        "history must be a list of Progress, got Valuation; collect it with",
-    ),
-    "no errors": (
-        lambda: plots.convergence([Progress(0, 0.0, None)]),
-        ValueError,
-        "history must have a round with a standard error above 0",
-    ),
-    "unknown work": (
-        lambda: plots.convergence([Progress(0, 0.0, None)], against="seconds"),
-        ValueError,
-        "against must be 'tasks' or 'utilities', got 'seconds'",
-    ),
-    "no axes": (
-        lambda: plots.removal(removal_of(), ax=1),
-        TypeError,
-        "ax must be matplotlib axes",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_inputs_get_one_sentence(case):
-    draw, kind, message = WRONG[case]
-    with pytest.raises(kind, match=message):
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda: plots.removal(), "curves must not be empty; give at least"),
+        (lambda: plots.removal([removal_of()]), "a curve must be of type RemovalCurve"),
+        (lambda: plots.removal(removal_of(), removal_of(), labels=["a"]), "each of the 2 curves"),
+        (lambda: plots.removal(removal_of(), labels="a"), "for each of the 1 curves, got 'a'"),
+        (lambda: plots.removal(removal_of(), removal_of(scoring="r2")), "must share one scoring"),
+        (lambda: plots.convergence([]), "history must not be empty; collect it with history = "),
+        (lambda: plots.convergence([3.0]), "history must be a list of Progress, got list; collect"),
+        (lambda: plots.convergence([Progress(0, 0.0, None)]), "with a standard error above 0"),
+        (lambda: plots.convergence([Progress(0, 0.0, None)], against="s"), "against must be"),
+    ],
+)
+def test_wrong_inputs_get_one_sentence(draw, message):
+    with pytest.raises((TypeError, ValueError), match=message):
         draw()
     assert pyplot.get_fignums() == []
-
-
-def test_exact_runs_have_no_errors_to_draw():
-    seen = []
-    value_game(TableGame(normal(4, 4)), (2, 2), runtime=Runtime(on_round=seen.append))
-    assert seen
-    with pytest.raises(ValueError, match="history must have a round with a standard error above 0"):
-        plots.convergence(seen)
-
-
-def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch, history):
-    monkeypatch.setattr(pyplot, "subplots", lambda **_: pytest.fail("a figure was made"))
-    for draw, given in (
-        (plots.removal, removal_of()),
-        (plots.convergence, history),
-    ):
-        ax = Figure(layout="constrained").subplots()
-        assert draw(given, ax=ax) is ax
-        assert_readable(ax)

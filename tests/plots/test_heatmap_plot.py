@@ -46,6 +46,8 @@ def test_unvisited_cells_are_see_through_before_hatches_and_a_legend_says_so():
     assert ax.patch.get_hatch()
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["not sampled"]
     assert_readable(ax)
+    whole = plots.heatmap(valuation_of(normal(3, 3)))
+    assert (whole.get_legend(), whole.patch.get_hatch()) == (None, None)
 
 
 def written(ax):
@@ -87,29 +89,6 @@ def test_owners_keep_their_cells_in_another_order():
     assert {text.get_text(): text.get_position()[1] for text in ax.texts} == {"bob": 0, "ann": 1.5}
 
 
-def test_an_unknown_order_is_refused():
-    with pytest.raises(ValueError, match='order must be "table", "value" or "similar", got 3'):
-        plots.heatmap(valuation_of(HOLES), order=3)
-
-
-def test_hatches_can_be_seen_in_unvisited_cells_alone():
-    ax = plots.heatmap(valuation_of(HOLES))
-    for text in list(ax.texts):
-        text.remove()
-    figure = draw(ax)
-    pixels = np.asarray(figure.canvas.buffer_rgba())[::-1, :, :3].astype(int)
-    for (i, j), value in np.ndenumerate(HOLES):
-        (x0, y0), (x1, y1) = ax.transData.transform([(j - 0.4, i + 0.4), (j + 0.4, i - 0.4)])
-        inside = pixels[round(y0) : round(y1), round(x0) : round(x1)].reshape(-1, 3)
-        assert (len(np.unique(inside, axis=0)) > 1) == np.isnan(value)
-
-
-def test_without_unvisited_cells_there_is_no_legend():
-    ax = plots.heatmap(valuation_of(normal(3, 3)))
-    assert ax.get_legend() is None
-    assert not ax.patch.get_hatch()
-
-
 @pytest.mark.parametrize(
     ("error", "opacity"), [(0.0, 1.0), (0.4, 1.0), (1.0, 0.5), (2.0, 0.25), (99.0, 0.15)]
 )
@@ -147,8 +126,8 @@ def test_a_single_outlier_does_not_wash_out_all_others():
 
 @pytest.mark.parametrize(
     "values",
-    [np.zeros((3, 2)), np.full((3, 2), np.nan), [[0.3]], [[np.nan]], -np.ones((4, 1))],
-    ids=["zero", "unvisited", "one cell", "one unvisited", "negative"],
+    [np.zeros((3, 2)), np.full((3, 2), np.nan), [[0.3]]],
+    ids=["zero", "unvisited", "one cell"],
 )
 def test_odd_tables_are_drawn(values):
     ax = plots.heatmap(valuation_of(values))
@@ -164,7 +143,7 @@ LONG_COLUMNS = [f"income of person {j} of the household in euro" for j in range(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(1, 1), (178, 13), (1000, 60), (40, 1), (1, 40), (5, 300)])
+@pytest.mark.parametrize("shape", [(1, 1), (1000, 60), (40, 1), (5, 300)])
 def test_labels_never_overlap_and_nothing_leaves_the_figure(shape):
     ax = plots.heatmap(valuation_of(normal(*shape)))
     assert_readable(ax)
@@ -183,25 +162,10 @@ def test_long_names_stay_apart_from_each_other():
         assert max(map(len, names)) <= 28
 
 
-def test_labels_stand_beside_their_cells_the_first_row_on_top():
-    ax = plots.heatmap(valuation_of(normal(3, 2), rows=["a", "b", "c"], columns=["u", "v"]))
-    draw(ax)
-    assert tick_names(ax.yaxis) == ["a", "b", "c"]
-    assert tick_names(ax.xaxis) == ["u", "v"]
-    assert ax.transData.transform((0, 0))[1] > ax.transData.transform((0, 2))[1]
-
-
 def test_dollars_in_names_are_no_formulas():
     ax = plots.heatmap(valuation_of(normal(2, 2), columns=["$a$ {", r"b $ \frac"]))
     assert_readable(ax)
     assert tick_names(ax.xaxis) == [r"\$a\$ {", r"b \$ \frac"]
-
-
-def test_dates_are_written_as_dates():
-    days = np.arange("2026-01-01", "2026-01-04", dtype="M8[D]")
-    ax = plots.heatmap(valuation_of(normal(3, 2), rows=days))
-    draw(ax)
-    assert tick_names(ax.yaxis) == ["2026-01-01", "2026-01-02", "2026-01-03"]
 
 
 # Tall tables --------------------------------------------------------------------------------
@@ -258,7 +222,7 @@ def edges_between(codes):
     return across | down
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 6), (6, 1), (7, 9), (30, 4)])
+@pytest.mark.parametrize("shape", [(1, 6), (6, 1), (7, 9)])
 def test_lines_lie_between_owners_and_nowhere_else(shape):
     codes = np.random.default_rng(3).integers(-1, 3, size=shape)
     upright, level = (lines for lines, _ in find_borders(codes))
@@ -288,7 +252,7 @@ def best_by_trying(codes, code):
     )
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_largest_rectangle_of_each_owner_is_found(seed):
     rng = np.random.default_rng(seed)
     codes = rng.integers(0, 2 + seed % 2, size=(rng.integers(1, 7), rng.integers(1, 7)))
@@ -343,32 +307,24 @@ def test_the_given_axes_come_back_and_pyplot_is_not_asked(monkeypatch):
     assert_readable(ax)
 
 
-def test_without_axes_one_figure_is_made():
-    ax = plots.heatmap(valuation_of(normal(9, 4)))
-    assert pyplot.get_fignums() == [ax.figure.number]
-
-
 def test_a_missing_matplotlib_gets_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
     with pytest.raises(ImportError, match=r"plots need matplotlib; pip install 'cellworth\[plots"):
         plots.heatmap(valuation_of(normal(2, 2)))
 
 
-VALUATION = valuation_of(normal(3, 2))
-WRONG = {
-    "an array": ((np.ones((2, 2)),), {}, TypeError, "valuation must be a Valuation, got ndarray"),
-    "no rows": ((VALUATION,), {"max_rows": 0}, ValueError, r"max_rows .*\b0\b"),
-    "no axes": ((VALUATION,), {"ax": "left"}, TypeError, "ax must be matplotlib axes"),
-    "no owners": ((VALUATION,), {"owners": ["a"]}, TypeError, "must be Owners, got list"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG)
-def test_wrong_inputs_get_one_sentence(case):
-    arguments, settings, kind, message = WRONG[case]
-    with pytest.raises(kind, match=message):
-        plots.heatmap(*arguments, **settings)
-    assert pyplot.get_fignums() == []
+@pytest.mark.parametrize(
+    ("given", "settings", "message"),
+    [
+        (np.ones((2, 2)), {}, "valuation must be a Valuation, got ndarray"),
+        (valuation_of(HOLES), {"max_rows": 0}, r"max_rows .*\b0\b"),
+        (valuation_of(HOLES), {"order": 3}, 'order must be "table", "value" or "similar", got 3'),
+        (valuation_of(HOLES), {"owners": ["a"]}, "must be Owners, got list"),
+    ],
+)
+def test_wrong_inputs_get_one_sentence(given, settings, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        plots.heatmap(given, **settings)
 
 
 def test_owners_who_share_cells_are_named_together():

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellworth.data.arguments import Scoring
+from cellworth.data.arguments import Floats
 from cellworth.diagnostics.curves import Band, RemovalCurve
 from cellworth.plots.figure_style import (
     DASHES,
@@ -20,7 +20,7 @@ from cellworth.plots.figure_style import (
     SCORE_UNITS,
     SMALL,
     Axes,
-    check_attributes,
+    check_type,
     fit_title,
     get_axes,
     hide_frame,
@@ -30,7 +30,7 @@ from cellworth.plots.figure_style import (
     write_title,
 )
 from cellworth.runtime.progress import Progress
-from cellworth.sampling.moments import widening
+from cellworth.sampling.moments import Moments, widening
 
 _SIZE = (5.6, 3.8)
 _DOTS_UP_TO = 40
@@ -78,9 +78,8 @@ def removal(
 
     if not curves:
         raise ValueError("curves must not be empty; give at least one removal curve.")
-    wanted = ("shares", "scores", "random_scores", "order", "fill", "scoring")
     for curve in curves:
-        check_attributes(curve, "a curve", wanted, "give removal curves, one argument each.")
+        check_type(curve, RemovalCurve, "a curve", "give removal curves, one argument each.")
     scoring = _find_common_scoring(curves)
     names = _check_labels(labels, [f"{c.order} first, fill: {c.fill}" for c in curves])
     ax = get_axes(ax, _SIZE)
@@ -94,7 +93,7 @@ def removal(
         )
     ax.xaxis.set_major_formatter(PercentFormatter(1.0, symbol="%"))
     ax.set_xlabel("share of cells removed", size=SMALL)
-    ax.set_ylabel(f"score ({scoring})" if scoring else "score", size=SMALL)
+    ax.set_ylabel(f"score ({scoring})", size=SMALL)
     return _finish(ax, "Score as cells are removed")
 
 
@@ -146,8 +145,8 @@ def convergence(
     rounds = _check_history(history)
     if against not in ("tasks", "utilities"):
         raise ValueError(f"against must be 'tasks' or 'utilities', got {against!r}.")
-    work = np.array([getattr(progress, against) for progress in rounds], dtype=np.float64)
-    errors = np.array([_summarize_errors(progress) for progress in rounds]).reshape(-1, 2)
+    work = np.array([getattr(progress, against) for progress, _ in rounds], dtype=np.float64)
+    errors = np.array([_summarize_errors(moments) for _, moments in rounds]).reshape(-1, 2)
     known = (errors[:, 0] > 0) & (work > 0)
     if not known.any():
         raise ValueError(
@@ -180,7 +179,8 @@ def convergence(
     return _finish(ax, "Errors during the run")
 
 
-def _check_history(history: Any) -> list[Progress]:
+def _check_history(history: Any) -> list[tuple[Progress, Moments]]:
+    """Return the rounds that have values, with them."""
     advice = "collect it with history = [] and Runtime(on_round=history.append)."
     if not isinstance(history, Sequence) or not all(isinstance(p, Progress) for p in history):
         raise TypeError(
@@ -188,15 +188,12 @@ def _check_history(history: Any) -> list[Progress]:
         )
     if not history:
         raise ValueError(f"history must not be empty; {advice}")
-    return [progress for progress in history if progress.moments is not None]
+    return [(each, each.moments) for each in history if each.moments is not None]
 
 
-def _summarize_errors(progress: Progress) -> tuple[float, float]:
+def _summarize_errors(moments: Moments) -> tuple[float, float]:
     """Return the largest and the median known standard error of the blocks, or zeros."""
-    moments = progress.moments
-    errors = np.zeros(0)
-    if moments is not None:
-        errors = (moments.sampling_se * widening(moments.count))[:-1, :-1]
+    errors = (moments.sampling_se * widening(moments.count))[:-1, :-1]
     known = errors[~np.isnan(errors)]
     return (float(known.max()), float(np.median(known))) if len(known) else (0.0, 0.0)
 
@@ -211,8 +208,8 @@ def _check_labels(labels: Any, usual: list[str]) -> list[str]:
     return [text_of(label, 60) for label in labels]
 
 
-def _find_common_scoring(curves: Sequence[Any]) -> str:
-    names = dict.fromkeys(_format_scoring(curve.scoring) for curve in curves)
+def _find_common_scoring(curves: Sequence[RemovalCurve]) -> str:
+    names = dict.fromkeys(text_of(curve.scoring.replace("_", " "), 60) for curve in curves)
     if len(names) > 1:
         raise ValueError(
             f"curves must share one scoring, got {' and '.join(names)}; draw one figure for each."
@@ -220,15 +217,9 @@ def _find_common_scoring(curves: Sequence[Any]) -> str:
     return next(iter(names))
 
 
-def _format_scoring(scoring: Scoring) -> str:
-    if scoring is None or isinstance(scoring, str):
-        return text_of(str(scoring or "").replace("_", " "), 60)
-    return text_of(getattr(scoring, "__name__", type(scoring).__name__), 60)
-
-
-def _find_different_baselines(curves: Sequence[Any]) -> list[Any]:
+def _find_different_baselines(curves: Sequence[RemovalCurve]) -> list[RemovalCurve]:
     """Return the curves whose random baselines differ from those before them."""
-    found: list[Any] = []
+    found: list[RemovalCurve] = []
     for curve in curves:
         if not any(
             np.array_equal(curve.random_scores, other.random_scores)
@@ -247,13 +238,12 @@ def _iter_line_styles() -> Iterator[dict[str, Any]]:
     )
 
 
-def _draw_band(ax: Axes, shares: Any, scores: Any, *, color: str, **style: Any) -> None:
+def _draw_band(ax: Axes, shares: Floats, scores: Floats, *, color: str, **style: Any) -> None:
     """Draw the mean over seeds and its 95% interval."""
-    along, seen = np.asarray(shares, dtype=np.float64), np.atleast_2d(scores)
-    band = Band.over_seeds(seen)
-    ax.plot(along, band.mean, color=color, markersize=3.5, **style)
-    if len(seen) > 1:
-        ax.fill_between(along, band.low, band.high, color=color, alpha=0.18, linewidth=0)
+    band = Band.over_seeds(scores)
+    ax.plot(shares, band.mean, color=color, markersize=3.5, **style)
+    if len(scores) > 1:
+        ax.fill_between(shares, band.low, band.high, color=color, alpha=0.18, linewidth=0)
 
 
 def _make_logarithmic(ax: Axes) -> None:

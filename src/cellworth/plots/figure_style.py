@@ -327,13 +327,10 @@ def hide_frame(ax: Axes) -> None:
     ax.grid(False)
 
 
-def check_attributes(given: Any, called: str, attributes: Sequence[str], advice: str) -> None:
-    """Raise TypeError unless an object has the attributes that are drawn."""
-    lacking = next((name for name in attributes if not hasattr(given, name)), None)
-    if lacking is not None:
-        raise TypeError(
-            f"{called} must have an attribute {lacking!r}, got {type(given).__name__}; {advice}"
-        )
+def check_type(given: Any, kind: type, called: str, advice: str) -> None:
+    """Raise TypeError unless an object is of the type that is drawn."""
+    if not isinstance(given, kind):
+        raise TypeError(f"{called} must be of type {kind.__name__}, got {given!r:.80}; {advice}")
 
 
 @cache

@@ -19,7 +19,7 @@ from cellworth.plots.figure_style import (
     SCORE_UNITS,
     SMALL,
     Axes,
-    check_attributes,
+    check_type,
     color_signs,
     compute_size,
     format_labels,
@@ -81,18 +81,14 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
     >>> [tick.get_text() for tick in ax.get_yticklabels()]
     ['0', '1', 'row 0']
     """
-    check_attributes(
-        explanation,
-        "explanation",
-        ("label", "value", "sampling_se", "parts", "side"),
-        "give what explain_row or explain_column returns.",
-    )
-    names = _name_cells(explanation.parts, getattr(explanation, "cells", None))
+    advice = "give what explain_row or explain_column returns."
+    check_type(explanation, Explanation, "explanation", advice)
+    names = _name_cells(explanation.parts, explanation.cells)
     parts, n_unvisited = _list_parts(names, explanation.parts, check_count(max_bars, "max_bars"))
     total = _Part(
         f"{explanation.side} {text_of(explanation.label)}",
         float(explanation.value),
-        float(combine_errors(explanation.sampling_se, getattr(explanation, "validation_se", None))),
+        float(combine_errors(explanation.sampling_se, explanation.validation_se)),
     )
     ax = get_axes(ax, compute_size(len(parts) + 2))
     _draw_steps(ax, parts, total)
@@ -104,7 +100,7 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
     return ax
 
 
-def _name_cells(listing: Any, cells: Sequence[Any] | None) -> list[str]:
+def _name_cells(listing: ValueList, cells: Sequence[Any] | None) -> list[str]:
     """Return the label of each part, with what its cell holds if that is known."""
     labels = listing.labels["column" if "column" in listing.labels else "row"].tolist()
     if cells is None:
@@ -113,7 +109,7 @@ def _name_cells(listing: Any, cells: Sequence[Any] | None) -> list[str]:
     return [f"{name} = {held}" for name, held in zip(format_labels(labels), contents, strict=True)]
 
 
-def _list_parts(names: list[str], listing: Any, most: int) -> tuple[list[_Part], int]:
+def _list_parts(names: list[str], listing: ValueList, most: int) -> tuple[list[_Part], int]:
     """Return the parts, largest first and the rest as one, and the number without a value."""
     errors = _combine_listed(listing)
     order = np.argsort(-np.abs(listing.values), kind="stable")
@@ -167,8 +163,8 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
     ax.axvline(0.0, color=text_color(ax), linewidth=0.8, zorder=4)
 
 
-def _combine_listed(listing: Any) -> Floats:
-    return combine_errors(listing.sampling_se, getattr(listing, "validation_se", None))
+def _combine_listed(listing: ValueList) -> Floats:
+    return combine_errors(listing.sampling_se, listing.validation_se)
 
 
 def bar(listing: ValueList, *, max_bars: int = 20, ax: Axes | None = None) -> Axes:
@@ -203,13 +199,8 @@ def bar(listing: ValueList, *, max_bars: int = 20, ax: Axes | None = None) -> Ax
     >>> [tick.get_text() for tick in ax.get_yticklabels()]
     ['1', '0']
     """
-    check_attributes(
-        listing,
-        "listing",
-        ("labels", "values", "sampling_se"),
-        "give a list of values, such as valuation.columns().",
-    )
-    values = np.asarray(listing.values, dtype=np.float64)
+    check_type(listing, ValueList, "listing", "give a list such as valuation.columns().")
+    values = listing.values
     order = choose_largest(values, check_count(max_bars, "max_bars"))
     ax = get_axes(ax, compute_size(len(order) + 2))
     errors = _combine_listed(listing)[order]
@@ -278,24 +269,26 @@ def compare(
     for each in (before, after):
         check_valuation(each)
     names, values, errors = match_columns(before.columns(), after.columns())
-    changes = values[:, 1] - values[:, 0]
-    sizes = np.abs(np.where(np.isnan(changes), np.nansum(values, axis=1), changes))
-    order = np.argsort(-sizes, kind="stable")[: check_count(max_columns, "max_columns")]
-    ax = get_axes(ax, compute_size(len(order) + 3))
-    _draw_changes(ax, values[order], errors[order], labels)
-    more = f"\n{len(order)} of {len(names):,} columns" if len(order) < len(names) else ""
+    n_shown = min(check_count(max_columns, "max_columns"), len(names))
+    values, errors = values[:n_shown], errors[:n_shown]
+    ax = get_axes(ax, compute_size(n_shown + 3))
+    _draw_changes(ax, values, errors, labels)
+    more = f"\n{n_shown} of {len(names):,} columns" if n_shown < len(names) else ""
     ax.set_xlabel(f"value of a column ({SCORE_UNITS}){more}", size=SMALL)
-    texts = format_signed(changes[order])
+    texts = format_signed(values[:, 1] - values[:, 0])
     alone = {(True, False): f"only {labels[1]}", (False, True): f"only {labels[0]}"}
-    lacking = np.isnan(values[order]).tolist()
+    lacking = np.isnan(values).tolist()
     beside = [alone.get(tuple(each), text) for each, text in zip(lacking, texts, strict=True)]
     write_title(ax, "How the values of columns changed", above=2.0 * SMALL)
-    write_lines(ax, format_labels([names[i] for i in order.tolist()]), beside)
+    write_lines(ax, format_labels(names[:n_shown]), beside)
     return ax
 
 
 def match_columns(*listings: ValueList) -> tuple[list[str], Floats, Floats]:
-    """Return all names, and values and errors of shape (n_names, 2), NaN for absent columns."""
+    """Match the columns of two valuations by name, the largest change first.
+
+    Returns all names, and values and errors of shape (n_names, 2), NaN for absent columns.
+    """
     columns = [
         {
             str(name): (float(value), float(error))
@@ -308,7 +301,11 @@ def match_columns(*listings: ValueList) -> tuple[list[str], Floats, Floats]:
     names = list(dict.fromkeys([name for each in columns for name in each]))
     absent = math.nan, math.nan
     found = np.array([[each.get(name, absent) for each in columns] for name in names])
-    return names, found[:, :, 0], found[:, :, 1]
+    values = found[:, :, 0]
+    changes = values[:, 1] - values[:, 0]
+    sizes = np.abs(np.where(np.isnan(changes), np.nansum(values, axis=1), changes))
+    order = np.argsort(-sizes, kind="stable")
+    return [names[i] for i in order], values[order], found[order, :, 1]
 
 
 def _draw_changes(ax: Axes, values: Floats, errors: Floats, labels: tuple[str, str]) -> None:
@@ -365,26 +362,20 @@ def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
     >>> [tick.get_text() for tick in ax.get_yticklabels()]
     ['ann', 'bob']
     """
-    check_attributes(
-        payout,
-        "payout",
-        ("owners", "values", "intervals", "amounts", "shares", "currency", "undecided"),
-        "give what split_revenue returns.",
-    )
-    values = np.asarray(payout.values, dtype=np.float64)
+    check_type(payout, Payout, "payout", "give what split_revenue returns.")
+    values = payout.values
     order = np.argsort(-values, kind="stable")
     ax = get_axes(ax, compute_size(len(order) + 2))
-    intervals = np.asarray(payout.intervals, dtype=np.float64).reshape(-1, 2)[order]
-    _draw_bars(ax, values[order], np.zeros(len(order)), intervals)
+    _draw_bars(ax, values[order], np.zeros(len(order)), payout.intervals[order])
     names = [payout.owners[position] for position in order.tolist()]
     n_pairs = math.comb(len(names), 2)
     note = f"\nthe order of {len(payout.undecided):,} of {n_pairs:,} pairs is undecided"
     ax.set_xlabel(f"value ({SCORE_UNITS}){note if payout.undecided else ''}", size=SMALL)
-    currency, amounts = f" {payout.currency}" if payout.currency else "", []
+    amounts = []
     for position in order.tolist():
         # Adding 0.0 turns -0.0 into 0.0.
         share = round(100 * float(payout.shares[position]), 1) + 0.0
-        amount = with_minus(f"{payout.amounts[position]:,}{currency} ({share:.1f}%)")
+        amount = with_minus(f"{payout.amounts[position]:,} {payout.currency} ({share:.1f}%)")
         amounts.append(text_of(amount, 60))
     write_title(ax, "What owners' cells are worth, and what they get")
     write_lines(ax, format_labels(names), amounts)

@@ -126,8 +126,6 @@ def list_changes(before: Valuation, after: Valuation) -> dict[str, Any]:
     """List what changed since an earlier valuation, column by column, the largest change first."""
     check_valuation(before)
     names, values, errors = match_columns(before.columns(), after.columns())
-    changes = values[:, 1] - values[:, 0]
-    sizes = np.abs(np.where(np.isnan(changes), np.nansum(values, axis=1), changes))
     return {
         "created": before.provenance.created,
         "shape": list(before.shape),
@@ -135,15 +133,15 @@ def list_changes(before: Valuation, after: Valuation) -> dict[str, Any]:
         "same_score": name_of_score(before) == name_of_score(after),
         "columns": [
             {
-                "column": text_of(names[j]),
-                "before": plain(values[j, 0]),
-                "before_error": plain(errors[j, 0]),
-                "after": plain(values[j, 1]),
-                "after_error": plain(errors[j, 1]),
-                "value": plain(changes[j]),
-                "error": plain(math.hypot(*errors[j])),
+                "column": text_of(name),
+                "before": plain(old),
+                "before_error": plain(old_error),
+                "after": plain(new),
+                "after_error": plain(new_error),
+                "value": plain(new - old),
+                "error": plain(math.hypot(old_error, new_error)),
             }
-            for j in np.argsort(-sizes, kind="stable")
+            for name, (old, new), (old_error, new_error) in zip(names, values, errors, strict=True)
         ],
     }
 
