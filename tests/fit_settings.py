@@ -1,6 +1,6 @@
 """Split settings of a case into parameters of a valuer and arguments of its fit."""
 
-OF_FIT = ("cv", "column_groups", "column_types", "value_labels")
+OF_FIT = ("cv", "column_groups", "column_types", "owners", "value_labels")
 
 
 def split_settings(settings):

@@ -11,14 +11,12 @@ from sklearn.naive_bayes import GaussianNB
 from cellworth import (
     KNNValuer,
     ModelValuer,
-    OutOfBagValuer,
     Runtime,
     ShardedKNNValuer,
     ShardedTable,
 )
 from cellworth.knn import BinnedRanks
 from cellworth.runtime import (
-    Forecast,
     MaxSeconds,
     MaxTasks,
     MaxUtilities,
@@ -120,17 +118,6 @@ def test_a_deadline_is_the_time_and_without_an_end_there_is_none():
     assert str(endless).endswith("any number of fits, until its stopping rule is met")
     assert timed.is_long
     assert not endless.is_long
-
-
-def test_trees_are_counted():
-    found = forecast(OutOfBagValuer(n_trees=50), X, Y)
-    assert found.utilities == 50
-
-
-def test_cores_share_the_work():
-    one = Forecast("permutations", (2, 2), 10, 60.0)
-    two = Forecast("permutations", (2, 2), 10, 60.0, n_cores=2, most_seconds=20.0)
-    assert (one.seconds, two.seconds) == (60.0, 20.0)
 
 
 @pytest.mark.slow

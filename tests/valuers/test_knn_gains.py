@@ -9,7 +9,7 @@ import pytest
 
 from cellworth import KNNValuer, Owners, load, value_game
 from cellworth.knn import BinnedRanks, KNNGame, NeighborAgreement
-from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, PermutationSampler, Shapley
+from cellworth.sampling import Beta, LeaveOneOut, PermutationSampler, Shapley
 from enumeration import block_values, number, subsets
 
 # Small tables have fewer rows than K, on purpose.
@@ -191,32 +191,6 @@ def test_values_with_weights_are_those_of_enumeration(case, empty, semivalue):
         assert game.value(members, np.ones(2, dtype=bool)) == pytest.approx(table[rows, -1])
 
 
-def test_weights_of_sampled_coalitions_are_those_of_their_own_distances():
-    rng = np.random.default_rng(6)
-    data = rng.integers(0, 3, (12, 5)).astype(float), rng.integers(0, 2, 12)
-    asked = {"X_val": rng.integers(0, 3, (8, 5)).astype(float), "y_val": rng.integers(0, 2, 8)}
-    scoring = NeighborAgreement(weights=weigh)
-    truth = KNNValuer(2, scoring=scoring).fit(*data, **asked).values_
-    sampled = KNNValuer(
-        2, scoring=scoring, sampler=PermutationSampler(), n_passes=60, random_state=0
-    )
-    found = sampled.fit(*data, **asked).valuation_
-    assert found.sampling_se.max() < 0.1 * np.abs(truth).max()
-    assert np.abs((found.values - truth) / found.sampling_se).max() < 4.5
-
-
-def test_the_divisor_changes_the_values_of_labels_and_of_no_other_cell():
-    tables = [utilities("matches", 3, divisor, "prior") for divisor in ("n_neighbors", "n_voters")]
-    assert np.abs(tables[0] - tables[1]).max() > 0.1
-    values = [block_values(table, (5, 2), Banzhaf(), Shapley()) for table in tables]
-    np.testing.assert_allclose(values[0], values[1], atol=1e-12)
-    by_label = [
-        fit(NeighborAgreement(divisor=divisor), 3, value_labels=True).values[:, -1]
-        for divisor in ("n_neighbors", "n_voters")
-    ]
-    assert np.abs(by_label[0] - by_label[1]).max() > 0.01
-
-
 @pytest.mark.parametrize("kind", ["gains", "soft"])
 def test_the_game_has_the_same_utilities(kind):
     agreement = NeighborAgreement(gains=GAIN_CHOICES[kind], divisor="n_voters")
@@ -276,22 +250,6 @@ def test_labels_as_players_for_the_brier_score_are_those_of_enumeration():
     np.testing.assert_allclose(found.values, truth, atol=1e-12)
 
 
-def test_the_brier_score_is_that_of_scikit_learn():
-    from sklearn.metrics import brier_score_loss
-    from sklearn.neighbors import KNeighborsClassifier
-
-    rng = np.random.default_rng(1)
-    table, labels = rng.normal(size=(40, 2)), rng.integers(0, 2, 40)
-    asked, right = rng.normal(size=(20, 2)), rng.integers(0, 2, 20)
-    valuer = KNNValuer(5, scoring="neg_brier_score", scale=None)
-    found = valuer.fit(table, labels, X_val=asked, y_val=right).valuation_
-    shares = KNeighborsClassifier(5).fit(table, labels).predict_proba(asked)[:, 1]
-    assert found.score == pytest.approx(-brier_score_loss(right, shares), abs=1e-12)
-    assert found.scores.accuracy == pytest.approx(np.mean((shares > 0.5) == right))
-    assert found.scores.name == "negative Brier score"
-    assert "majority vote" in found.scores.sentence
-
-
 def test_certain_soft_labels_are_labels():
     certain = np.eye(3)[[CLASSES.index(label) for label in Y]]
     found = fit(NeighborAgreement(gains=certain), 2)
@@ -347,26 +305,6 @@ def test_groups_of_a_column_have_equal_weights(ranking):
     most = int(labels.mean() > 0.5)
     shares = [np.mean(right[rows] == most) for rows in (slice(0, 20), slice(20, 27), slice(27, 30))]
     assert found.scores.majority == pytest.approx(np.mean(shares))
-
-
-def test_two_classes_need_class_weights_only():
-    rng = np.random.default_rng(3)
-    table, labels = rng.integers(0, 4, (30, 2)).astype(float), rng.integers(0, 2, 30)
-    gains = {(0, 0): 2.0, (1, 0): -1.0, (0, 1): -0.5, (1, 1): 0.25}
-    weights = {(0, 0): 3.0, (1, 1): 0.75}
-    one, other = (
-        KNNValuer(3, scoring=NeighborAgreement(gains=each)).fit(table, labels).valuation_
-        for each in (gains, weights)
-    )
-    np.testing.assert_allclose(one.values, other.values, atol=1e-12)
-    assert one.score != pytest.approx(other.score)
-
-
-def test_validation_errors_are_linear_in_gains():
-    half = {pair: 0.5 * gain for pair, gain in GAINS.items()}
-    one, other = (fit(NeighborAgreement(gains=each), 2) for each in (GAINS, half))
-    np.testing.assert_allclose(one.validation_se, 2 * other.validation_se, rtol=1e-12)
-    assert np.nanmax(one.validation_se) > 0
 
 
 def test_gains_are_saved_with_a_valuation(tmp_path):

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -8,7 +6,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.linear_model import LinearRegression
-from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -17,10 +14,6 @@ from cellworth import OutOfBagValuer, load
 from cellworth.data.problem import Problem
 from cellworth.sampling.moments import widening
 from cellworth.valuers.out_of_bag import Bags, ClassDistances, Contrast, cross_moments
-from experiments.detection import authors_case
-
-DATA = Path(__file__).parents[3] / "shared" / "data"
-with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
 
 WINE, CULTIVAR = (part[::4] for part in load_wine(return_X_y=True))
 PATIENTS, PROGRESS = (part[:60] for part in load_diabetes(return_X_y=True))
@@ -132,11 +125,6 @@ def test_units_of_a_numeric_target_do_not_matter():
     assert abs(plain.total) < 3 * plain.values.size
 
 
-def test_a_constant_numeric_target_is_told_perfectly():
-    values = valued(PATIENTS, np.full(60, 0.5), distance=False).values
-    np.testing.assert_array_equal(values, np.ones(PATIENTS.shape))
-
-
 # Distances from the mean of a class -----------------------------------------------------------
 
 
@@ -204,23 +192,6 @@ def test_a_large_offset_leaves_distances_as_they_are():
     np.testing.assert_allclose(far, near, atol=0.2)
 
 
-def test_the_distance_finds_cells_that_trees_pass_over():
-    rng = np.random.default_rng(0)
-    y = np.arange(80) % 2
-    X = rng.normal(size=(80, 6))
-    X[:, 0] += 3 * y
-    wrong = np.zeros(X.shape, dtype=bool)
-    wrong[rng.choice(80, 24, replace=False), 1 + rng.integers(5, size=24)] = True
-    # The first column tells the label, so that trees hardly look at the others.
-    X[wrong] = 5.0
-    both, trees = (
-        roc_auc_score(wrong.ravel(), -valued(X, y, n_trees=100, distance=d).values.ravel())
-        for d in (True, False)
-    )
-    assert both > 0.8
-    assert trees < 0.65
-
-
 def test_a_bag_draws_rows_with_replacement_and_columns_without():
     bags = Bags(n_rows=50, n_columns=6, n_used=2, n_trees=400, seed=0)
     drawn = [bags.bag(tree) for tree in range(400)]
@@ -241,17 +212,6 @@ def test_more_trees_go_on_where_fewer_ended():
     for one, other in zip(few(1), many(1), strict=False):
         np.testing.assert_array_equal(one.rows, other.rows)
         np.testing.assert_array_equal(one.columns, other.columns)
-
-
-@pytest.mark.nightly
-def test_standard_errors_tell_how_runs_differ():
-    runs = [
-        OutOfBagValuer(n_trees=200, random_state=seed).fit(WINE, CULTIVAR) for seed in range(20)
-    ]
-    between = np.var([run.values_ for run in runs], axis=0, ddof=1)
-    told = np.mean([run.standard_errors_**2 for run in runs], axis=0)
-    # A ratio of mean variances over 45 x 13 cells, of which 45 x 4 or so are independent.
-    assert 0.75 < between.mean() / told.mean() < 1.33
 
 
 # Moments --------------------------------------------------------------------------------------
@@ -280,14 +240,6 @@ def test_a_cell_that_no_tree_saw_is_nan():
 
 
 # What a user meets ----------------------------------------------------------------------------
-
-
-def test_the_summary_has_no_total_to_be_reached_and_nothing_empty():
-    text = repr(valued(WINE, CULTIVAR))
-    assert "45 x 13 blocks, estimated" in text
-    assert "expected" not in text
-    assert "empty" not in text
-    assert "utilities   60, none failed" in text
 
 
 def test_a_valuation_can_be_saved_loaded_and_merged(tmp_path):
@@ -445,26 +397,3 @@ class Lost(LinearRegression):
 def test_a_model_without_a_prediction_is_refused():
     with pytest.raises(ValueError, match=r"trained and scored on the whole table .* NaN"):
         valued(PATIENTS, PROGRESS, model=Lost())
-
-
-def test_a_row_that_trees_tell_wrongly_is_worth_least():
-    rng = np.random.default_rng(0)
-    y = np.arange(60) % 2
-    X = np.column_stack([y + rng.normal(scale=0.1, size=60) for _ in range(4)])
-    flipped = y.copy()
-    flipped[[7, 20]] = 1 - flipped[[7, 20]]
-    rows = valued(X, flipped, n_trees=200).rows()
-    assert sorted(rows.lowest(2).labels["row"].tolist()) == [7, 20]
-
-
-# The authors' altered cells -------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@with_data
-@pytest.mark.parametrize(("distance", "area"), [(True, 0.924), (False, 0.88)])
-def test_low_values_find_the_altered_cells_of_the_breast_cancer_table(distance, area):
-    given = authors_case(DATA)
-    valuer = OutOfBagValuer(n_trees=500, distance=distance, random_state=0)
-    values = valuer.fit(given.X, given.y).values_
-    assert abs(roc_auc_score(given.wrong.ravel(), -values.ravel()) - area) < 0.015

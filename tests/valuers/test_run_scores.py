@@ -7,7 +7,6 @@ from itertools import permutations
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import load_wine
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import balanced_accuracy_score, r2_score, root_mean_squared_error
 from sklearn.model_selection import cross_val_score
@@ -18,7 +17,6 @@ from cellworth import (
     KNNValuer,
     ModelValuer,
     OutOfBagValuer,
-    Runtime,
     ShardedKNNValuer,
     ShardedTable,
     load,
@@ -26,8 +24,8 @@ from cellworth import (
 )
 from cellworth.games import TableGame
 from cellworth.knn import BinnedRanks, KNNGame
-from cellworth.runtime import MaxTasks, Threads
-from cellworth.sampling import LeverageSampler, PermutationSampler
+from cellworth.runtime import MaxTasks
+from cellworth.sampling import PermutationSampler
 
 BALANCED = "balanced_neighbor_agreement"
 
@@ -90,17 +88,6 @@ def test_ties_are_averaged_over_all_orders_of_rows():
     assert fitted(given, 3).scores.accuracy == pytest.approx(np.mean(right))
 
 
-def test_agreement_is_not_accuracy_on_wine():
-    X, y = load_wine(return_X_y=True)
-    settings = {"sampler": LeverageSampler(), "n_passes": 1, "random_state": 0}
-    valuation = KNNValuer(5, **settings).fit(X, y).valuation_
-    assert round(valuation.score, 3) == 0.917
-    assert round(valuation.scores.accuracy, 3) == 0.949
-    assert (round(valuation.baseline, 3), round(valuation.scores.majority, 3)) == (0.342, 0.399)
-    assert valuation.scores.scored_on == "5-fold cross-validation over 178 rows"
-    assert valuation.scores.task == "classification with 3 classes"
-
-
 def test_a_numeric_target_has_r2_and_an_error_in_its_own_units():
     rng = np.random.default_rng(0)
     X, X_val = rng.random((80, 3)), rng.random((30, 3))
@@ -132,17 +119,6 @@ def test_an_interrupted_run_tells_of_the_rows_that_it_was_judged_on(monkeypatch)
     n_right = part.scores.accuracy * part.scores.n_validation_rows
     assert n_right == pytest.approx(round(n_right))
     assert whole.scores.scored_on == "40 validation rows"
-
-
-def test_any_number_of_workers_and_a_resumed_run_tell_the_same_bits(monkeypatch, tmp_path):
-    small_tasks(monkeypatch)
-    settings = {"sampler": PermutationSampler(1), "n_passes": 2, "random_state": 0}
-    given, journal = problem(n_classes=3), tmp_path / "run"
-    whole = fitted(given, **settings)
-    assert fitted(given, runtime=Runtime(executor=Threads(3)), **settings).scores == whole.scores
-    with pytest.warns(UserWarning, match="interrupted"):
-        fitted(given, stop=MaxTasks(2), runtime=Runtime(checkpoint=journal), **settings)
-    assert fitted(given, runtime=Runtime(checkpoint=journal), **settings).scores == whole.scores
 
 
 def test_scores_are_saved_loaded_and_merged(tmp_path):
@@ -209,41 +185,3 @@ def test_games_without_validation_rows_have_no_scores():
     small = {name: each[:6] for name, each in given.items()}
     scores = value_game(KNNGame(*small.values(), n_neighbors=1)).scores
     assert (scores.scoring, scores.n_validation_rows) == ("neighbor_agreement", 6)
-
-
-# What is printed ------------------------------------------------------------------------------
-
-
-def printed(valuation):
-    head, *lines = repr(valuation).splitlines()
-    return head, {line[2:14].strip(): line[14:] for line in lines}
-
-
-def test_a_valuation_prints_task_score_k_rows_accuracy_and_both_kinds_of_errors():
-    valuation = fitted(problem(n_classes=3), scoring=BALANCED)
-    head, lines = printed(valuation)
-    assert head == "Valuation of 120 x 4 blocks, exact"
-    assert lines["task"] == "classification with 3 classes, 40 validation rows"
-    score = f"{valuation.score:.4g} balanced neighbor agreement (K = 5)"
-    assert lines["score"] == f"{score}; baseline 0.3333 (empty='prior')"
-    assert lines["accuracy"].startswith(f"{valuation.scores.accuracy:.4g} by majority vote, ")
-    assert lines["accuracy"].endswith("0.3333 by guessing the most frequent class (balanced)")
-    assert lines["errors"].startswith("none from sampling; up to 0.0")
-    assert lines["errors"].endswith(" from the choice of validation rows")
-    assert len(lines) <= 10
-    assert max(map(len, repr(valuation).splitlines())) <= 100
-
-
-def test_a_numeric_target_and_a_model_are_printed_with_their_score():
-    given = problem()
-    sums = {"y": given["X"][:, :3].sum(axis=1), "y_val": given["X_val"][:, :3].sum(axis=1)}
-    numeric = given | sums
-    valuation = fitted(numeric)
-    _, lines = printed(valuation)
-    assert lines["task"] == "regression, 40 validation rows"
-    assert lines["score"].startswith(f"{valuation.score:.4g} negative mean squared error (K = 5);")
-    assert lines["fit"].startswith(f"R2 {valuation.scores.r2:.4g}, root mean squared error")
-    groups = {"row_groups": np.arange(120) % 2, "column_groups": [0, 0, 1, 1]}
-    model = ModelValuer(DecisionTreeClassifier(random_state=0), estimator="exact")
-    _, lines = printed(model.fit(**given, **groups).valuation_)
-    assert " accuracy of DecisionTreeClassifier; baseline " in lines["score"]

@@ -11,15 +11,11 @@ from cellworth.runtime import (
     MaxUtilities,
     Processes,
     Serial,
-    TargetStandardError,
     Threads,
 )
 from cellworth.sampling import (
     AntitheticPermutations,
-    Banzhaf,
-    Beta,
     GaussianProcess,
-    Shapley,
 )
 from cellworth.sampling.estimators import average_differences
 from cellworth.sampling.samplers import PermutationTasks
@@ -76,16 +72,6 @@ def test_a_run_in_parts_ends_where_a_run_in_one_would(estimator, tmp_path):
     assert parts.provenance.tally.new == whole.provenance.tally.new
 
 
-@pytest.mark.slow
-def test_rules_of_utilities_can_be_joined():
-    either = run(stop=MaxUtilities(600) | MaxTasks(3))
-    assert either.provenance.sessions[0].tasks == 3
-    both = run(stop=MaxUtilities(300) & MaxTasks(20))
-    assert both.provenance.sessions[0].tasks >= 20
-    errors = run(stop=TargetStandardError(1e-9) | MaxUtilities(500))
-    assert errors.provenance.tally.new <= 500
-
-
 def test_a_game_of_few_coalitions_ends_although_the_budget_is_not_used_up():
     small = TableGame(np.random.default_rng(0).normal(size=(4, 4)))
     seen = run(1000, game=small)
@@ -95,7 +81,6 @@ def test_a_game_of_few_coalitions_ends_although_the_budget_is_not_used_up():
 
 SMALL = TableGame(np.random.default_rng(0).normal(size=(16, 8)))
 ALL_OF_SMALL = 15 * 7
-SEMIVALUES = [Shapley(), Banzhaf(), Beta(4, 1)]
 
 
 @pytest.mark.parametrize("budget", [ALL_OF_SMALL, 10**6])
@@ -106,19 +91,6 @@ def test_a_budget_for_all_coalitions_gives_exact_values_with_any_estimator(estim
     assert seen.status == "exact"
     assert not seen.sampling_se.any()
     assert seen.provenance.tally.new == ALL_OF_SMALL
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("semivalue", SEMIVALUES, ids=repr)
-@pytest.mark.parametrize("shape", [(1, 1), (1, 4), (4, 3)])
-def test_a_budget_for_all_coalitions_gives_exact_values_of_every_semivalue(semivalue, shape):
-    game = TableGame(SMALL.table[: 1 << shape[0], : 1 << shape[1]])
-    weighed = {"semivalue": semivalue}
-    most = ((1 << shape[0]) - 1) * ((1 << shape[1]) - 1)
-    for seed in range(10):
-        seen = run(most, game=game, random_state=seed, **weighed)
-        assert seen.status == "exact"
-    np.testing.assert_array_equal(seen.values, value_game(game, **weighed).values)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)
@@ -142,22 +114,6 @@ def test_time_may_end_a_run_whose_utilities_would_suffice():
     cut = run(game=Slowing(SMALL.table), stop=MaxUtilities(200) | MaxSeconds(1.5))
     assert cut.status == "estimated"
     assert cut.sampling_se.min() > 0
-
-
-def test_an_interrupted_run_keeps_the_estimates_of_its_first_tasks():
-    class Stopped(TableGame):
-        left = 90
-
-        def value(self, rows, columns):
-            self.left -= rows.any() and columns.any()
-            if self.left < 0:
-                raise KeyboardInterrupt
-            return super().value(rows, columns)
-
-    with pytest.warns(UserWarning, match="the run was interrupted"):
-        seen = run(200, game=Stopped(SMALL.table), runtime=Runtime(executor=Serial()))
-    assert seen.status == "interrupted"
-    assert seen.sampling_se.min() > 0
 
 
 def test_a_checkpoint_that_was_begun_with_less_goes_on_with_its_tasks(tmp_path):
@@ -238,16 +194,3 @@ def test_the_provenance_tells_what_was_known():
 def test_values_that_are_all_noise_come_with_a_warning():
     with pytest.warns(UserWarning, match="all differences between blocks are within noise"):
         assert np.ptp(run(300).values) < 1e-12
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=repr)
-def test_a_run_with_a_checkpoint_may_end_by_the_clock(executor, tmp_path):
-    game = Slow(GAME.table)
-    how = {"random_state": 0, "runtime": Runtime(executor=executor, checkpoint=tmp_path)}
-    with pytest.warns(UserWarning, match="the budget ended before the first task"):
-        value_game(game, stop=MaxSeconds(0.4), **how)
-    whole = value_game(game, stop=MaxTasks(1), **how)
-    plain = value_game(game, stop=MaxTasks(1), random_state=0)
-    assert whole.moments.mean.tobytes() == plain.moments.mean.tobytes()
-    assert whole.provenance.tally == plain.provenance.tally

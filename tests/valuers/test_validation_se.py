@@ -10,18 +10,17 @@ from sklearn.naive_bayes import GaussianNB
 
 from cellworth import ModelValuer, Owners, Runtime, value_game
 from cellworth.games import ModelGame, TableGame
-from cellworth.payouts import Policy, split_revenue
-from cellworth.runtime import MaxTasks, MaxUtilities, Processes, Serial
+from cellworth.runtime import MaxTasks, MaxUtilities, Serial
 from cellworth.sampling import (
     AntitheticPermutations,
     Banzhaf,
     Beta,
     DetailedUtility,
     GaussianProcess,
-    LeaveOneOut,
 )
 from cellworth.sampling.moments import append_margins, pool_deviations, widening
 from experiments.baselines import PlainPermutations
+from fit_settings import split_settings
 
 WINE = load_wine()
 ORDER = np.random.default_rng(0).permutation(178)
@@ -30,11 +29,23 @@ N_TRAIN = 24
 TRAIN = {"X": X[:N_TRAIN], "y": Y[:N_TRAIN], "row_groups": np.arange(N_TRAIN) % 3}
 VALIDATION = {"X_val": X[24:], "y_val": Y[24:]}
 DATA = {**TRAIN, **VALIDATION}
-EXACT = (
-    ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
-    .fit(**DATA)
-    .valuation_
-)
+
+
+def exact_values(data=DATA, **settings):
+    """Exact values of one process, with settings of the valuer and arguments of fit."""
+    of_valuer, of_fit = split_settings(settings)
+    runtime = Runtime(executor=Serial())
+    valuer = ModelValuer(GaussianNB(), runtime=runtime, estimator="exact", **of_valuer)
+    return valuer.fit(**data, **of_fit).valuation_
+
+
+EXACT = exact_values()
+
+
+def run(**settings):
+    """Estimate values, with settings of the valuer and arguments of fit."""
+    of_valuer, of_fit = split_settings({"stop": MaxTasks(40), "random_state": 0} | settings)
+    return ModelValuer(GaussianNB(), **of_valuer).fit(**DATA, **of_fit).valuation_
 
 
 def values_by_row(n_rows, **semivalues):
@@ -68,22 +79,10 @@ def test_validation_errors_are_those_of_a_mean_over_rows(semivalue):
     given = {"semivalue": semivalue}
     by_row = np.array([append_margins(values) for values in values_by_row(n_rows, **given)])
     data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
-    valuation = (
-        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), **given, estimator="exact")
-        .fit(**data)
-        .valuation_
-    )
+    valuation = exact_values(data, **given)
     np.testing.assert_allclose(valuation.values, by_row.mean(axis=0)[:-1, :-1], atol=1e-12)
     expected = by_row.std(axis=0, ddof=1) / np.sqrt(n_rows) * widening(n_rows)
     np.testing.assert_allclose(valuation.validation, expected, rtol=1e-5, atol=1e-8)
-
-
-def test_exact_values_have_validation_errors_and_no_standard_errors():
-    assert (EXACT.validation_se > 0).all()
-    assert not EXACT.sampling_se.any()
-    assert "standard error" not in repr(EXACT.columns())
-    assert "validation_se" in repr(EXACT.columns())
-    assert EXACT.sign_counts().undecided > 0
 
 
 def errors_of(scoring, model, x, y, n_train=60):
@@ -167,10 +166,7 @@ def plain_accuracy(model, rows, y):
 
 
 def test_any_other_scorer_is_judged_by_a_bootstrap():
-    valuer = ModelValuer(
-        GaussianNB(), scoring=plain_accuracy, runtime=Runtime(executor=Serial()), estimator="exact"
-    )
-    drawn = valuer.fit(**DATA).valuation_
+    drawn = exact_values(scoring=plain_accuracy)
     np.testing.assert_array_equal(drawn.values, EXACT.values)
     # Each is the standard deviation of 32 scores, made wider for that by 4 %.
     ratios = drawn.validation / EXACT.validation / 1.04
@@ -201,13 +197,7 @@ def test_a_scorer_that_fails_on_other_rows_leaves_errors_unknown():
         return plain_accuracy(model, rows, y)
 
     with pytest.warns(UserWarning, match="validation errors are not known: the scoring"):
-        valuation = (
-            ModelValuer(
-                GaussianNB(), scoring=picky, runtime=Runtime(executor=Serial()), estimator="exact"
-            )
-            .fit(**DATA)
-            .valuation_
-        )
+        valuation = exact_values(scoring=picky)
     assert valuation.validation_se is None
     assert "validation_se" not in repr(valuation.columns())
 
@@ -223,17 +213,8 @@ def test_a_scorer_with_settings_is_not_taken_for_the_plain_one():
 @pytest.mark.parametrize("cv", [5, EveryRowAlone()], ids=["5 folds", "every row alone"])
 def test_cross_validation_has_validation_errors_of_all_rows(cv):
     data = {"X": X[:48, :2], "y": Y[:48], "row_groups": np.arange(48) % 2}
-    valuation = (
-        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
-        .fit(**data, cv=cv)
-        .valuation_
-    )
-    held_out = {"X_val": X[24:, :2], "y_val": Y[24:]}
-    apart = (
-        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
-        .fit(**data, **held_out)
-        .valuation_
-    )
+    valuation = exact_values(data, cv=cv)
+    apart = exact_values(data | {"X_val": X[24:, :2], "y_val": Y[24:]})
     ratio = valuation.validation[-1, -1] / apart.validation[-1, -1]
     assert ratio == pytest.approx(np.sqrt(len(VALIDATION["y_val"]) / 48), rel=0.4)
 
@@ -251,49 +232,20 @@ def test_cross_validation_has_validation_errors_of_all_rows(cv):
     ids=lambda given: type(given).__name__,
 )
 def test_estimates_have_the_validation_errors_of_exact_values(estimator, semivalue, stop):
-    given = {
-        "semivalue": semivalue,
-        "runtime": Runtime(executor=Serial()),
-    }
-    valuer = ModelValuer(GaussianNB(), estimator=estimator, stop=stop, random_state=0, **given)
-    estimated = valuer.fit(**DATA).valuation_
-    exact = (
-        EXACT
-        if semivalue is None
-        else ModelValuer(GaussianNB(), **given, estimator="exact").fit(**DATA).valuation_
-    )
+    given = {"estimator": estimator, "semivalue": semivalue, "stop": stop}
+    estimated = run(runtime=Runtime(executor=Serial()), **given)
+    exact = exact_values(semivalue=semivalue)
     ratios = estimated.validation_se / exact.validation_se
     assert np.abs(ratios - 1).mean() < 0.15
     sums = estimated.validation[-1] / exact.validation[-1]
     assert np.abs(sums - 1).max() < 0.2
 
 
-def test_leave_one_out_values_have_validation_errors():
-    left_out = (
-        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), semivalue=LeaveOneOut())
-        .fit(**DATA)
-        .valuation_
-    )
-    assert (left_out.validation_se >= 0).all()
-    assert left_out.validation_se.any()
-
-
 def test_short_runs_shrink_validation_errors_as_they_shrink_values():
-    rule = MaxTasks(1)
     with pytest.warns(UserWarning, match="within noise"):
-        short = (
-            ModelValuer(GaussianNB(), stop=rule, random_state=0, runtime=Runtime(executor=Serial()))
-            .fit(**DATA)
-            .valuation_
-        )
+        short = run(stop=MaxTasks(1))
     equal = np.full((3, 3), EXACT.validation[-1, -1] / 9)
     np.testing.assert_allclose(short.validation_se, equal, rtol=1e-5)
-
-
-def run(**given):
-    rule = given.pop("stop", MaxTasks(40))
-    valuer = ModelValuer(GaussianNB(), stop=rule, random_state=3, **given)
-    return valuer.fit(**DATA).valuation_
 
 
 @pytest.mark.slow
@@ -304,29 +256,6 @@ def test_validation_errors_are_the_same_bits_however_a_run_is_made(tmp_path):
     np.testing.assert_array_equal(resumed.validation, whole)
 
 
-@pytest.mark.slow
-def test_validation_errors_are_the_same_bits_in_processes():
-    np.testing.assert_array_equal(
-        run(runtime=Runtime(executor=Processes(2))).validation,
-        run(runtime=Runtime(executor=Serial())).validation,
-    )
-
-
-def test_merging_does_not_shrink_validation_errors():
-    one, other = (
-        ModelValuer(
-            GaussianNB(), stop=MaxTasks(60), random_state=seed, runtime=Runtime(executor=Serial())
-        )
-        .fit(**DATA)
-        .valuation_
-        for seed in (0, 1)
-    )
-    merged = one.merge(other).validation_se
-    between = np.sort([one.validation_se, other.validation_se], axis=0)
-    assert (between[0] - 1e-12 <= merged).all()
-    assert (merged <= between[1] + 1e-12).all()
-
-
 def halves():
     return Owners(TRAIN["X"]).assign("ann", columns=["x0"]).assign("bob", columns=["x1", "x2"])
 
@@ -334,11 +263,7 @@ def halves():
 def test_owners_of_exact_values_have_the_errors_of_their_sums():
     n_rows = 20
     data = {**TRAIN, "X_val": X[24 : 24 + n_rows], "y_val": Y[24 : 24 + n_rows]}
-    owned = (
-        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
-        .fit(**data, owners=halves())
-        .valuation_
-    )
+    owned = exact_values(data, owners=halves())
     by_row = values_by_row(n_rows)
     sums = np.stack([by_row[:, :, 0].sum(axis=1), by_row[:, :, 1:].sum(axis=(1, 2))], axis=1)
     owners = owned.owners()
@@ -353,42 +278,18 @@ def test_owners_of_whole_columns_have_the_errors_of_columns(estimator):
     columns = Owners(TRAIN["X"])
     for name in ("x0", "x1", "x2"):
         columns = columns.assign(name, columns=[name])
-    valuer = ModelValuer(
-        GaussianNB(),
-        estimator=estimator,
-        stop=MaxTasks(250),
-        random_state=0,
-        runtime=Runtime(executor=Serial()),
-    )
-    valuation = valuer.fit(**DATA, owners=columns).valuation_
+    valuation = run(estimator=estimator, stop=MaxTasks(250), owners=columns)
     owners, sums = valuation.owners(), valuation.columns()
     np.testing.assert_allclose(owners.values, sums.values, atol=1e-12)
     np.testing.assert_allclose(owners.sampling_se, sums.sampling_se, rtol=0.25)
     np.testing.assert_allclose(owners.validation_se, sums.validation_se, rtol=0.25)
 
 
-def test_payouts_of_model_games_have_intervals_of_validation_errors():
-    owners = halves()
-    valuation = (
-        ModelValuer(GaussianNB(), runtime=Runtime(executor=Serial()), estimator="exact")
-        .fit(**DATA, owners=owners)
-        .valuation_
-    )
-    payout = split_revenue(
-        valuation, owners, amount="100.00", policy=Policy(game="blocks", gate="off")
-    )
-    np.testing.assert_allclose(payout.errors.together, valuation.owners().validation_se, rtol=1e-12)
-    assert not payout.errors.bounded
-    assert "do not include validation errors" not in repr(payout)
-
-
 def test_owners_of_another_table_are_refused():
     with pytest.raises(ValueError, match="must have the cells of the table that is valued"):
-        ModelValuer(GaussianNB(), estimator="exact").fit(
-            **DATA, owners=Owners(X[:N_TRAIN] + 1).assign("ann")
-        )
+        exact_values(owners=Owners(X[:N_TRAIN] + 1).assign("ann"))
     with pytest.raises(TypeError, match="owners must be Owners"):
-        ModelValuer(GaussianNB(), estimator="exact").fit(**DATA, owners={"ann": [0]})
+        exact_values(owners={"ann": [0]})
 
 
 def test_fewer_deviations_keep_the_sum_of_squares_in_the_mean():
