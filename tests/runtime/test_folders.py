@@ -112,38 +112,6 @@ def test_answers_that_come_fast_share_a_file(tmp_path):
     assert sorted(task for task, _ in open_checkpoint(tmp_path).answers()) == list(range(200))
 
 
-def test_many_small_parts_become_one(tmp_path, monkeypatch, hasty):
-    monkeypatch.setattr(checkpoint, "_MANY_FILES", 10)
-    write_answers(tmp_path, range(37))
-    # Three times ten became one; seven are left.
-    assert len(names(tmp_path, "answers-*")) == 3 + 7
-    answers = dict(open_checkpoint(tmp_path).answers())
-    assert sorted(answers) == list(range(37))
-    for task, load in answers.items():
-        assert bits(unpack(Contribution, load())) == bits(noise(task))
-    nothing = Watched()
-    outcome = start(tmp_path, 37, nothing)
-    assert nothing.done == []
-    assert bits(outcome.contribution) == bits(start(None, 37).contribution)
-
-
-def test_a_part_that_was_lost_before_it_is_joined_is_computed_again(tmp_path, monkeypatch, hasty):
-    monkeypatch.setattr(checkpoint, "_MANY_FILES", 5)
-    opened = open_checkpoint(tmp_path)
-    for task in range(4):
-        opened.write_answer(task, pack(noise(task)))
-    torn, gone, *_ = sorted(tmp_path.glob("answers-*"))
-    torn.write_bytes(torn.read_bytes()[:-9])
-    gone.unlink()
-    with pytest.warns(UserWarning, match="is damaged"):
-        opened.write_answer(4, pack(noise(4)))
-    assert len(names(tmp_path, "answers-*")) == 1
-    again = Watched()
-    outcome = start(tmp_path, 6, again)
-    assert again.done == [0, 1, 5]
-    assert bits(outcome.contribution) == bits(start(None, 6).contribution)
-
-
 def test_a_large_answer_is_written_at_once_and_can_be_read_back(tmp_path):
     large = {"cells": np.random.default_rng(0).normal(size=2**17), "name": "large"}
     opened = open_checkpoint(tmp_path)

@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -159,15 +160,16 @@ def test_a_lost_worker_is_told(lines):
     assert (line["event"], line["requests"], line["levelname"]) == ("lost_worker", [3], "WARNING")
 
 
-def test_the_time_left_follows_from_the_tasks_of_this_session():
-    before = reporting.Progress(50, 0.0, None)
+def test_the_time_left_follows_from_the_tasks_after_the_first(monkeypatch):
+    clock = SimpleNamespace(now=0.0, perf_counter=lambda: clock.now, monotonic=lambda: clock.now)
+    monkeypatch.setattr(reporting, "time", clock)
+    before, found = reporting.Progress(50, 0.0, None), []
     with ProgressReporter("values", shown=True, n_tasks=100, before=before) as reporter:
-        time.sleep(0.25)
-        reporter.advance(10)
-        state = reporter._snapshot
-    assert state.done == 0.6
-    # Ten tasks took this long, and forty are left.
-    assert state.seconds_left == pytest.approx(4 * state.seconds)
+        for clock.now in (4.0, 4.3, 6.0, 8.0):
+            reporter.advance(10)
+            found.append(reporter._snapshot.seconds_left)
+    # Two workers begin at 0 and compile; what they did after their first tasks tells the rest.
+    assert found == [None, None, pytest.approx(2 * 1.7), pytest.approx(0.5 * 3.7)]
 
 
 def test_a_long_run_counts_down_from_its_forecast(lines):
@@ -183,29 +185,6 @@ def test_a_long_run_counts_down_from_its_forecast(lines):
         "values", shown=False, n_tasks=100, forecast=replace(forecast, core_seconds=2.0)
     )
     assert short._take_snapshot().seconds_left is None
-
-
-def test_preparation_does_not_enter_the_time_left():
-    with ProgressReporter("values", shown=True, n_tasks=100) as reporter:
-        time.sleep(0.4)
-        # The kernels were compiled meanwhile.
-        reporting.skip_seconds(0.2)
-        reporter.advance(10)
-        state = reporter._snapshot
-        assert state.seconds_left == pytest.approx(9 * (state.seconds - 0.2))
-        time.sleep(0.3)
-        reporter.advance(10)
-        later = reporter._snapshot
-        assert later.seconds_left == pytest.approx(8 * (later.seconds - state.seconds))
-
-
-def test_first_tasks_of_other_processes_say_nothing_of_the_time_left():
-    with ProgressReporter("values", shown=True, n_tasks=100, is_local=False) as reporter:
-        for expected in (None, 3.0):
-            time.sleep(0.25)
-            reporter.advance(10)
-            left = reporter._snapshot.seconds_left
-            assert left is None if expected is None else 1.0 < left < 8.0
 
 
 def test_what_happens_meanwhile_is_told_by_the_run(lines, capfd):

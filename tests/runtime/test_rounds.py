@@ -255,22 +255,6 @@ def test_states_of_long_ago_are_removed(truth, tmp_path):
     assert not old.exists()
 
 
-@dataclass(frozen=True)
-class Listing(Toy):
-    """A toy whose state is a list."""
-
-    def initial_state(self, rows):
-        return {"got": [0], "heavy": [0]}
-
-    def accumulate(self, rows, number, below, part, state):
-        return state
-
-
-def test_what_is_not_an_array_is_no_state(tmp_path):
-    with pytest.raises(TypeError, match="got of a state must be an array, got list"):
-        toy_shards.run(Listing(2), 1, Serial(), tmp_path)
-
-
 @pytest.mark.slow
 def test_what_a_round_told_is_found_again_if_its_file_is_gone(truth, tmp_path):
     folder = tmp_path / "checkpoint"

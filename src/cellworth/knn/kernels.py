@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,7 +12,7 @@ from numba import njit
 from numba.core import event as events
 
 from cellworth.runtime.executors import Serial, Threads
-from cellworth.runtime.progress import announce, skip_seconds
+from cellworth.runtime.progress import announce
 
 # Rows whose distances are computed together: small enough for the fastest cache.
 _ROWS_AT_ONCE = 256
@@ -36,12 +35,9 @@ class UniqueNames(str):
 
 
 class _CompilationListener(events.Listener):
-    """Announces the first compilation in this process, and keeps all out of the time left."""
+    """Announces the first compilation in this process."""
 
-    def __init__(self) -> None:
-        self._announced = False
-        # Kernels compile those that they call; a lock lets one thread compile at a time.
-        self._began: list[float] = []
+    _announced = False
 
     def on_start(self, event: Any) -> None:
         # Functions that others make by exec may have no module.
@@ -49,12 +45,9 @@ class _CompilationListener(events.Listener):
         if not self._announced and module.startswith("cellworth."):
             self._announced = True
             announce("compile", f"compiling {_ONCE}")
-        self._began.append(time.perf_counter())
 
     def on_end(self, event: Any) -> None:
-        seconds = time.perf_counter() - self._began.pop()
-        if not self._began:
-            skip_seconds(seconds)
+        """Do nothing: a listener must have both methods."""
 
 
 _listener = _CompilationListener()

@@ -15,8 +15,7 @@ array([[3.]])
 
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
 from cellworth.runtime.dask_executor import Dask
-from cellworth.runtime.executors import Executor, Processes, Serial, Threads
-from cellworth.runtime.forecast import Forecast
+from cellworth.runtime.executors import Processes, Serial, Threads
 from cellworth.runtime.progress import Progress
 from cellworth.runtime.ray_executor import Ray
 from cellworth.runtime.run_settings import Runtime
@@ -33,8 +32,6 @@ from cellworth.runtime.workers import LostWorkersError
 __all__ = [
     "Dask",
     "DirectoryCheckpoint",
-    "Executor",
-    "Forecast",
     "LostWorkersError",
     "MaxSeconds",
     "MaxTasks",

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.io import (
@@ -59,7 +58,6 @@ MAX_IN_FLIGHT = 2
 _SHARE_OF_TIME = 0.05
 # Answers of so many bytes get their own file.
 _LARGE = 2**20
-_MANY_FILES = 500
 _MANY_ANSWERS = 256
 
 
@@ -236,9 +234,8 @@ class DirectoryCheckpoint:
     ) -> None:
         self.folder: AnyPath = to_path(folder, "checkpoint", storage_options)
         self._opened: RunFiles | None = None
-        # Files of answers with their tasks; those that this process wrote and may join.
+        # Files of answers with their tasks.
         self._files: dict[str, list[int]] | None = None
-        self._small: list[str] = []
         self._pending: list[tuple[int, Plain]] = []
         self._latest: tuple[str, list[Plain]] = "", []
         self._limiter = RateLimiter(_SHARE_OF_TIME)
@@ -255,7 +252,7 @@ class DirectoryCheckpoint:
                 kept = _read_identity(self.folder) or asked
         check_same_run(kept, asked, str(self.folder))
         self._opened = RunFiles(self.folder, hash_json(asked))
-        self._files, self._small, self._pending, self._latest = None, [], [], ("", [])
+        self._files, self._pending, self._latest = None, [], ("", [])
 
     def read_state(self) -> RunState | None:
         """Return the latest state, or None for a new run."""
@@ -271,7 +268,8 @@ class DirectoryCheckpoint:
         self.files.put(_STATE, head | add_prefix(_CONTENT, state.content))
         self._pending = [(task, answer) for task, answer in self._pending if task >= state.tasks]
         for key in [key for key, tasks in self._tasks.items() if max(tasks) < state.tasks]:
-            self._drop(key)
+            self._tasks.pop(key)
+            self.files.drop(key)
 
     def answers(self) -> Iterator[tuple[int, Loader]]:
         """Return task numbers with loaders of their answers."""
@@ -294,10 +292,8 @@ class DirectoryCheckpoint:
         if not self._pending:
             return
         with self._limiter.measure():
-            self._small.append(self._write(self._pending))
+            self._write(self._pending)
         self._pending = []
-        if len(self._small) >= _MANY_FILES:
-            self._join_small_files()
 
     @property
     def files(self) -> RunFiles:
@@ -324,24 +320,6 @@ class DirectoryCheckpoint:
         self._tasks[key] = tasks
         return key
 
-    def _join_small_files(self) -> None:
-        """Join small files: a slow task may hold up the folding of many others."""
-        still_there = [key for key in self._small if key in self._tasks]
-        answers = [
-            (task, answer)
-            for key in still_there
-            for task, answer in zip(self._tasks.get(key, ()), self._read(key), strict=False)
-        ]
-        self._small = []
-        for start in range(0, len(answers), _MANY_ANSWERS):
-            self._write(answers[start : start + _MANY_ANSWERS])
-        for key in still_there:
-            self._drop(key)
-
-    def _drop(self, key: str) -> None:
-        self._tasks.pop(key, None)
-        self.files.drop(key)
-
     def _read_answer(self, key: str, index: int) -> Plain | None:
         """Return an answer; a file with several stays in memory for the next call."""
         if self._latest[0] != key:
@@ -365,10 +343,6 @@ class DirectoryCheckpoint:
 
     def __repr__(self) -> str:
         return f"DirectoryCheckpoint({str(self.folder)!r})"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> DirectoryCheckpoint:
-        """Return another checkpoint of the same folder."""
-        return DirectoryCheckpoint(self.folder)
 
 
 def _read_state(files: RunFiles) -> RunState | None:
@@ -449,7 +423,7 @@ class ShardCheckpoint(RunFiles):
 
     def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
         """Write a state; delete states older than the rounds that all shards have."""
-        self.put(_shard_key(shard, rounds), add_prefix(_CONTENT, _check_arrays(state)))
+        self.put(_shard_key(shard, rounds), add_prefix(_CONTENT, state))
         # Keep the previous state: if this one is damaged, one round is lost and not the run.
         before = min(complete, rounds - 1)
         for old in range(max(before - MAX_IN_FLIGHT - 1, 1), before):
@@ -484,14 +458,6 @@ def check_folder(folder: AnyPath, what: str = "run") -> None:
             f"{socket.gethostname()} does not see the folder {folder} of the {what}; give a "
             "checkpoint in a folder that all workers of the cluster share."
         )
-
-
-def _check_arrays(state: Mapping[str, Any]) -> ShardState:
-    """Raise unless all values of a state are arrays: others would not be read as written."""
-    for name, array in state.items():
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"{name} of a state must be an array, got {type(array).__name__}.")
-    return dict(state)
 
 
 def _latest_consecutive(rounds: list[int]) -> range:

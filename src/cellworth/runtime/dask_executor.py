@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -95,18 +95,11 @@ class Dask:
     @contextmanager
     def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Start answering requests on the cluster."""
-        pool = _DaskPool(self.client, work, title)
-        try:
+        with closing(_DaskPool(self.client, work, title)) as pool:
             yield pool
-        finally:
-            pool.close()
 
     def __repr__(self) -> str:
         return f"Dask({self.client!r})"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Dask:
-        """Return itself: a cloned valuer uses the same cluster."""
-        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,11 +126,12 @@ class _DaskPool(ClusterPool):
             lambda error: isinstance(error, OSError) or client.status != "running",
         )
         self._client = client
-        self._name = re.sub(r"\W+", "_", title)
-        self._run = uuid4().hex
-        self._keys = count()
+        run = uuid4().hex
+        # The dashboard groups tasks by the words before the numbers.
+        name = re.sub(r"\W+", "_", title).lower()
+        self._keys = (f"{name}-{run}-{number}" for number in count())
         with self.explain_loss():
-            chunks, self._work, n_bytes = send_object(client, work, self._run)
+            chunks, self._work, n_bytes = send_object(client, work, run)
             self._memory = WorkerMemory(client, n_bytes)
         # Futures may be held by the traceback of an error, so they must be released by name.
         self._made: WeakSet[Any] = WeakSet([*chunks, self._work])
@@ -166,7 +160,7 @@ class _DaskPool(ClusterPool):
                     _answer_and_keep if keep else _answer,
                     [request.content for request in group.values()],
                     work=self._work,
-                    key=[self._make_key(requests[number]) for number in group],
+                    key=[next(self._keys) for _ in group],
                     # Earlier requests first, because they are folded first.
                     priority=_FIRST if first else -min(group),
                     pure=False,
@@ -175,14 +169,6 @@ class _DaskPool(ClusterPool):
                 )
             self._made.update(futures)
             yield from zip(group, futures, strict=True)
-
-    def _make_key(self, request: Any) -> str:
-        # The dashboard groups tasks by the words before the numbers.
-        name = self._name
-        if isinstance(request, Request):
-            function = getattr(request.content, "func", request.content)
-            name = getattr(function, "__name__", type(function).__name__)
-        return f"{name.strip('_').lower()}-{self._run}-{next(self._keys)}"
 
     def _read_future(self, request: Any, future: Any) -> Any:
         # An answer stays on its worker until it is folded.

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from cellworth.data.io import Plain, n_bytes, pack, unpack
 from cellworth.runtime.checkpoint import DirectoryCheckpoint, Loader, RunState
-from cellworth.runtime.executors import Executor, Serial, Threads
+from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import (
     PROGRESS,
@@ -371,7 +371,6 @@ def run(
         errors_from=errors_from,
         where={"stop": stop, "executor": executor, "checkpoint": checkpoint},
         file=None if checkpoint is None else checkpoint.folder / PROGRESS,
-        is_local=isinstance(executor, Serial | Threads),
         forecast=forecast,
     )
     pool = executor.start(work, title)
@@ -409,11 +408,14 @@ def _fold_tasks(
     progress = writer.latest
     if _is_finished(progress, stop, tasks_per_round):
         return
-    began, countdown = time.perf_counter(), _start_countdown(stop, planner)
+    began = time.perf_counter()
+    has_deadline = not planner.keeps_deadlines and math.isfinite(stop.most_seconds)
 
     def seconds_left() -> float | None:
         # The first task is always awaited, so that there is a result.
-        return None if progress.contribution is None else countdown()
+        if progress.contribution is None or not has_deadline:
+            return None
+        return began + stop.most_seconds - time.perf_counter()
 
     # Workers continue while a rule is checked; tasks beyond the last one are dropped.
     tasks = range(progress.tasks, int(min(stop.most_tasks, _ENDLESS)))
@@ -433,14 +435,6 @@ def _fold_tasks(
             late = progress.seconds >= stop.most_seconds
             if late or _is_finished(progress, stop, tasks_per_round):
                 return
-
-
-def _start_countdown(stop: StoppingRule, planner: Planner) -> Callable[[], float | None]:
-    """Return a function for the seconds that are left; it returns None without a deadline."""
-    if planner.keeps_deadlines or math.isinf(stop.most_seconds):
-        return lambda: None
-    deadline = time.perf_counter() + stop.most_seconds
-    return lambda: deadline - time.perf_counter()
 
 
 def _iter_requests(planner: Planner, tasks: Iterable[int]) -> Iterator[Any]:

@@ -1,6 +1,6 @@
 """Executors: where tasks run.
 
-To add an executor, write a class with the one method of :class:`~cellworth.runtime.Executor`:
+To add an executor, write a class with the one method of :class:`Executor`:
 
 1. ``start(work, title)`` is a context manager. It starts workers and yields a
    :class:`~cellworth.runtime.workers.WorkerPool` (``capacity``, ``submit``, ``wait_for_answers``).
@@ -52,7 +52,6 @@ from cellworth.runtime.workers import (
     LostAnswer,
     SerialPool,
     WorkerPool,
-    as_request,
     attempt,
     attempt_in_worker,
     cancel_thread_on,
@@ -72,18 +71,7 @@ _LARGE = 2**20
 
 @runtime_checkable
 class Executor(Protocol):
-    """Starts workers for a task function.
-
-    See Also
-    --------
-    Serial, Threads, Processes
-
-    Examples
-    --------
-    >>> from cellworth.runtime import Executor, Serial
-    >>> isinstance(Serial(), Executor)
-    True
-    """
+    """Starts workers for a task function."""
 
     def start(self, work: Callable[..., Any], title: str) -> AbstractContextManager[WorkerPool]:
         """Start workers that answer requests with ``attempt(work, request)``.
@@ -283,13 +271,17 @@ def _read(request: Any, future: Future[Any]) -> Any:
         answer = future.result()
         if not isinstance(answer, SharedPickle):
             return answer
-        if not as_request(request).keep:
-            return LazyAnswer(answer.load_and_remove)
-        kept = LazyAnswer(answer.load)
-        weakref.finalize(kept, answer.path.unlink, missing_ok=True)
-        return kept
+        stored = LazyAnswer(answer.load)
+        weakref.finalize(stored, _remove, answer.path)
+        return stored
     # loky fails all requests when one worker dies.
     return LostAnswer(error) if isinstance(error, _DEAD) else Failure(error)
+
+
+def _remove(path: Path) -> None:
+    # Windows deletes no mapped file; the folder goes after the run.
+    with suppress(PermissionError):
+        path.unlink(missing_ok=True)
 
 
 def _wait_until_started(in_flight: list[Future[Any]]) -> None:
@@ -345,14 +337,6 @@ class SharedPickle:
             content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         arrays = [content[begin:end] for begin, end in self.buffers]
         return pickle.loads(content[slice(*self.head)], buffers=arrays)  # noqa: S301 (we wrote it)
-
-    def load_and_remove(self) -> Any:
-        """Return the object and delete the file; its arrays stay valid while they are used."""
-        obj = self.load()
-        # Windows deletes no mapped file; the folder goes after the run.
-        with suppress(PermissionError):
-            self.path.unlink()
-        return obj
 
 
 @contextmanager

@@ -34,17 +34,6 @@ class Forecast:
         What one utility is.
     advice : str
         How to ask for more or less.
-
-    See Also
-    --------
-    cellworth.Runtime
-
-    Examples
-    --------
-    >>> from cellworth.runtime import Forecast
-    >>> forecast = Forecast("permutations", (8, 4), 160, 80.0, n_cores=2, size="8 x 4 blocks")
-    >>> print(forecast)
-    8 x 4 blocks, at most 160 utilities, about 40 s on 2 cores
     """
 
     sampler: str

@@ -194,9 +194,8 @@ class ProgressReporter:
     ``describe`` returns the text behind the bar. From ``errors_from`` tasks on, the largest
     standard error is reported. ``before`` is what earlier sessions have done. The first line shows
     ``where`` the run is executed and recorded. The latest line is kept in ``file`` (see
-    :func:`read_progress`). If tasks do not run in this process, which would tell how long it
-    compiles, the first tasks say nothing of the time left. ``forecast`` is shown before the first
-    task if the run is long, and is the time left until tasks have been timed.
+    :func:`read_progress`). ``forecast`` is shown before the first task if the run is long, and is
+    the time left until tasks have been timed.
     """
 
     def __init__(
@@ -211,13 +210,10 @@ class ProgressReporter:
         errors_from: int | None = None,
         where: Mapping[str, object] | None = None,
         file: AnyPath | None = None,
-        is_local: bool = True,
         forecast: Forecast | None = None,
     ) -> None:
-        self.n_tasks: int = n_tasks
-        self._forecast = forecast
-        self._file, self._is_local = file, is_local
-        self._title, self._where = title, where or {}
+        self._n_tasks, self._forecast = n_tasks, forecast
+        self._file, self._title, self._where = file, title, where or {}
         self._share_done, self._describe = share_done or self._count_share, describe
         self._errors_from = math.inf if errors_from is None else errors_from
         self._error, self._limiter = math.inf, RateLimiter(_SHARE_OF_TIME)
@@ -229,7 +225,6 @@ class ProgressReporter:
         # When the first tasks of all workers were done, from which the time left is measured.
         self._first_done: float | None = None
         self._base = 0.0, self._share_before
-        self._seconds_setup = 0.0
         self._snapshot = self._take_snapshot()
         has_bar = shown and _is_interactive()
         self._prints = shown and not has_bar and sys.stderr is not None
@@ -244,10 +239,9 @@ class ProgressReporter:
             bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}",
         )
 
-    @property
-    def n_done(self) -> int:
-        """Number of finished tasks, earlier sessions included."""
-        return self._latest.tasks
+    def expect(self, n_tasks: int) -> None:
+        """Set how many more tasks the run has."""
+        self._n_tasks = self._latest.tasks + n_tasks
 
     def advance(self, n_tasks: int = 1) -> None:
         """Report that more tasks are done."""
@@ -267,10 +261,6 @@ class ProgressReporter:
             tqdm.write(f"{self._title}: {text}", file=sys.stderr)
         else:
             self._print(text)
-
-    def skip(self, seconds: float) -> None:
-        """Leave seconds of preparation out of the time left."""
-        self._seconds_setup += seconds
 
     def __enter__(self) -> Self:
         _reporters.append(self)
@@ -358,7 +348,7 @@ class ProgressReporter:
             self.log("progress", str(state), **asdict(state))
 
     def _count_share(self, progress: Progress) -> float:
-        return progress.tasks / self.n_tasks if self.n_tasks else 0.0
+        return progress.tasks / self._n_tasks if self._n_tasks else 0.0
 
     def _take_snapshot(self) -> _Snapshot:
         progress, seconds = self._latest, time.perf_counter() - self._began
@@ -374,22 +364,13 @@ class ProgressReporter:
 
     def _estimate_seconds_left(self, seconds: float, share: float) -> float | None:
         """Estimate the time left; workers that start and compile kernels do not enter it."""
-        if share <= self._share_before:
-            return self._expect_seconds_left(seconds)
-        if self._first_done is None:
+        if share > self._share_before and self._first_done is None:
             self._first_done = seconds
-        if seconds <= _FIRST_ANSWERS * self._first_done:
+        if self._first_done is not None and seconds <= _FIRST_ANSWERS * self._first_done:
             # The other workers, which began at the same time, finish their first tasks, too.
             self._base = seconds, share
         if share > self._base[1]:
             return (seconds - self._base[0]) * (1.0 - share) / (share - self._base[1])
-        if not self._is_local:
-            return None
-        working = max(seconds - self._seconds_setup, 0.0)
-        return working * (1.0 - share) / (share - self._share_before)
-
-    def _expect_seconds_left(self, seconds: float) -> float | None:
-        """Return the time left before any task has been timed, if the run is a long one."""
         if self._forecast is None or not self._forecast.is_long:
             return None
         return max(self._forecast.seconds * (1.0 - self._share_before) - seconds, 0.0) or None
@@ -470,12 +451,6 @@ def announce(event: str, text: str) -> None:
         _reporters[-1].announce(event, text)
     else:
         _log.info(text, extra={"event": event})
-
-
-def skip_seconds(seconds: float) -> None:
-    """Leave seconds of preparation, such as compilation, out of the time left of all runs."""
-    for reporter in list(_reporters):
-        reporter.skip(seconds)
 
 
 def read_progress(folder: AnyPath) -> dict[str, Any] | None:

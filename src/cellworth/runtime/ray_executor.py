@@ -6,7 +6,7 @@ import functools
 import math
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -39,8 +39,6 @@ class Ray:
 
     Parameters
     ----------
-    num_cpus : float, default=1.0
-        Cores that Ray reserves for each task.
     memory : int, default=None
         Bytes of memory that Ray reserves for each task. If tasks need much memory, fewer of them
         then run at once on a node.
@@ -61,15 +59,12 @@ class Ray:
     >>> from cellworth import Runtime
     >>> from cellworth.runtime import Ray
     >>> Runtime(Ray(memory=2 * 2**30)).executor
-    Ray(num_cpus=1.0, memory=2147483648)
+    Ray(memory=2147483648)
     """
 
-    num_cpus: float = 1.0
     memory: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.num_cpus > 0:
-            raise ValueError(f"num_cpus of Ray must be positive, got {self.num_cpus!r}; give 1.")
         if self.memory is not None and not self.memory > 0:
             raise ValueError(
                 f"memory of Ray must be a number of bytes or None, got {self.memory!r}; give 2**30 "
@@ -79,11 +74,8 @@ class Ray:
     @contextmanager
     def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
         """Start answering requests on the cluster."""
-        pool = _RayPool(self, work, title)
-        try:
+        with closing(_RayPool(self, work, title)) as pool:
             yield pool
-        finally:
-            pool.close()
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +95,10 @@ class _RayPool(ClusterPool):
             "no node of the cluster has the cores and the memory that a task needs",
         )
         self._ray = _import_ray()
-        self._needs = {"CPU": executor.num_cpus, "memory": executor.memory or 0}
+        self._needs = {"CPU": 1, "memory": executor.memory or 0}
         self._options = {
             "name": title,
-            "num_cpus": executor.num_cpus,
+            "num_cpus": 1,
             "memory": executor.memory,
             # One policy for all executors: the pool sends lost requests again.
             "max_retries": 0,

@@ -21,7 +21,7 @@ from typing import Any
 
 from cellworth.data.io import AnyPath
 from cellworth.runtime.checkpoint import DamagedFileError, RoundsCheckpoint, check_folder
-from cellworth.runtime.executors import Executor, Serial, Threads
+from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import PROGRESS, Progress, ProgressReporter
 from cellworth.runtime.shard_algorithm import (
@@ -97,7 +97,6 @@ def run_rounds(
             describe=lambda progress: f"{progress.tasks // visits}{planned} rounds",
             where={"executor": executor, "checkpoint": checkpoint},
             file=checkpoint and checkpoint / PROGRESS,
-            is_local=isinstance(executor, Serial | Threads),
             forecast=forecast,
         )
         cache = ShardCache(algorithm, rounds.states, n_cached)
@@ -392,7 +391,7 @@ class _Visit:
 
     def __call__(self, cache: ShardCache, *inputs: Any) -> Any:
         check_folder(cache.states.folder)
-        with cache.hold(self.shard):
+        with cache.hold(self.shard) as held:
             if self.accumulates is not None:
                 shared, portion = inputs[-2:]
                 own = portion.get(self.shard)
@@ -401,7 +400,7 @@ class _Visit:
                 return None
             prepared = inputs[0]
             cache.keep_prepared(self.counts, prepared)
-            return cache.count(self.shard, prepared)
+            return cache.algorithm.count(held.rows, prepared)
 
 
 def _prepare(number: int, cache: ShardCache) -> Any:

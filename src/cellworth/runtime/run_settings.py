@@ -43,8 +43,9 @@ class Runtime:
     on_round : callable, default=None
         Called with a :class:`~cellworth.runtime.Progress` after every round, for trackers.
     on_start : callable, default=None
-        Called with a :class:`~cellworth.runtime.Forecast` before the first task: what the run does
-        and about how long it takes. An exception that it raises ends the run before any work.
+        Called with a forecast before the first task: ``str(forecast)`` says what the run does and
+        about how long it takes, ``forecast.utilities`` and ``forecast.seconds`` are numbers. An
+        exception that it raises ends the run before any work.
 
     See Also
     --------

@@ -154,11 +154,6 @@ class ShardCache:
             self.keep_prepared(number, found)
         return found
 
-    def count(self, shard: int, prepared: Any) -> Any:
-        """Summarize a shard."""
-        with self.hold(shard) as held:
-            return self.algorithm.count(held.rows, prepared)
-
     def accumulate(self, shard: int, number: int, shared: Any, own: Any, complete: int) -> None:
         """Add a round to a shard's state, unless the checkpoint has that state already.
 
@@ -335,8 +330,7 @@ class RunContext:
         """Set the number of phases that the reporter expects, if a rule limits it."""
         n_rounds = max(self.stop.most_tasks, self.checkpoint.earliest) - self.checkpoint.complete
         if math.isfinite(n_rounds):
-            n_phases = 2 * max(int(n_rounds), 0) * self.algorithm.n_shards
-            self.reporter.n_tasks = self.reporter.n_done + n_phases
+            self.reporter.expect(2 * max(int(n_rounds), 0) * self.algorithm.n_shards)
 
 
 def _answer(cache: ShardCache, request: Callable[..., Any], *inputs: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cellworth.data.arguments import is_integer
+from cellworth.data.arguments import check_count
 from cellworth.runtime.progress import BlockErrors, Progress
 
 # A budget of utilities also ends after this many lookups for each, known utilities included.
@@ -83,10 +83,10 @@ class MaxTasks(StoppingRule):
     """
 
     n_tasks: int
+    needs_errors = False
 
     def __post_init__(self) -> None:
-        _check_count("MaxTasks", self.n_tasks, "tasks", "task")
-        self._set_limit("needs_errors", False)
+        check_count(self.n_tasks, "n_tasks of MaxTasks")
         self._set_limit("most_tasks", self.n_tasks)
 
     def share_done(self, progress: Progress) -> float:
@@ -121,10 +121,10 @@ class MaxUtilities(StoppingRule):
     """
 
     n_utilities: int
+    needs_errors = False
 
     def __post_init__(self) -> None:
-        _check_count("MaxUtilities", self.n_utilities, "utilities", "utility")
-        self._set_limit("needs_errors", False)
+        check_count(self.n_utilities, "n_utilities of MaxUtilities")
         self._set_limit("most_utilities", self.n_utilities)
 
     def share_done(self, progress: Progress) -> float:
@@ -157,10 +157,10 @@ class MaxSeconds(StoppingRule):
     """
 
     n_seconds: float
+    needs_errors = False
 
     def __post_init__(self) -> None:
         _check_positive("MaxSeconds", self.n_seconds, "seconds")
-        self._set_limit("needs_errors", False)
         self._set_limit("most_seconds", self.n_seconds)
 
     def share_done(self, progress: Progress) -> float:
@@ -278,17 +278,6 @@ def _limit_by_observations(errors: BlockErrors, share: float) -> float:
         return 0.0
     seen = errors.fewest
     return share if seen >= _MIN_OBSERVATIONS else min(share, seen / _MIN_OBSERVATIONS)
-
-
-def _check_count(rule: str, number: int, many: str, one: str) -> None:
-    if not is_integer(number):
-        raise TypeError(
-            f"{rule} must be an integer number of {many}, got {number!r}; give at least 1 {one}."
-        )
-    if number < 1:
-        raise ValueError(
-            f"{rule} must be at least 1 {one}, got {number}; the run would never start."
-        )
 
 
 def _check_positive(rule: str, number: float, what: str) -> None:

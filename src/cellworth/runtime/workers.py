@@ -18,13 +18,14 @@ import threading
 import time
 import traceback
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import cloudpickle
 
@@ -135,30 +136,29 @@ class RecoverableError(Exception):
     """Something was lost that can be computed again: read the checkpoint and resume."""
 
 
-class LostInputsError(RecoverableError):
-    """Answers that were kept on workers died with them."""
-
-
-class WorkerPool(Protocol):
+class WorkerPool(ABC):
     """Workers that have been started for one task function."""
+
+    # Whether answers that are kept stay with workers, so that any number may be in flight.
+    keeps_answers: ClassVar[bool] = False
 
     @property
     def capacity(self) -> int:
         """Requests that may be in flight, enough to keep all workers busy; it may change."""
-
-    @property
-    def keeps_answers(self) -> bool:
-        """Whether answers that are kept stay with workers, so that any number may be in flight."""
+        return 1
 
     def find_worker(self, locality: int) -> str:
         """Return the worker or machine that requests with this locality are sent to.
 
         Kept answers of one worker are merged there, before they travel. It may change.
         """
+        return ""
 
+    @abstractmethod
     def submit(self, requests: Mapping[int, Any]) -> None:
         """Send numbered requests to the workers; a number is used again only after its answer."""
 
+    @abstractmethod
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for an answer, and return all that are ready, as pairs of a number and an answer.
 
@@ -168,19 +168,12 @@ class WorkerPool(Protocol):
         """
 
 
-class SerialPool:
+class SerialPool(WorkerPool):
     """A pool without workers: this thread computes an answer when one is asked for."""
-
-    capacity = 1
-    keeps_answers = False
 
     def __init__(self, work: Callable[..., Any]) -> None:
         self._work = work
         self._waiting: deque[tuple[int, Any]] = deque()
-
-    def find_worker(self, locality: int) -> str:
-        """Return one name for all workers."""
-        return ""
 
     def submit(self, requests: Mapping[int, Any]) -> None:
         """Queue requests."""
@@ -208,7 +201,7 @@ class Retries:
         return self.n_failed > MAX_FAILURES_IN_A_ROW
 
 
-class FuturePool:
+class FuturePool(WorkerPool):
     """A pool of workers that return futures; it sends requests of dead workers again.
 
     ``send`` returns the futures of numbered requests, with their numbers, ``count`` the number of
@@ -231,15 +224,6 @@ class FuturePool:
     def capacity(self) -> int:
         """Two requests for each worker, and at least two."""
         return REQUESTS_PER_WORKER * max(self._count(), 1)
-
-    @property
-    def keeps_answers(self) -> bool:
-        """Whether answers that are kept stay with workers."""
-        return False
-
-    def find_worker(self, locality: int) -> str:
-        """Return one name for all workers."""
-        return ""
 
     @property
     def in_flight(self) -> list[Any]:
@@ -271,7 +255,7 @@ class FuturePool:
                 answers.append((number, answer))
                 continue
             if answer.inputs_lost:
-                raise LostInputsError(f"workers died ({answer.error})") from answer.error
+                raise RecoverableError(f"workers died ({answer.error})") from answer.error
             lost[number] = request
             error = answer.error
         if answers:
