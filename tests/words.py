@@ -14,78 +14,19 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# A word of a name, and the word of the glossary.
-NAMES = {
-    "bench": "shard cache",
-    "benches": "shard caches",
-    "contrasts": "Banzhaf",
-    "course": "run context",
-    "crew": "worker pool",
-    "described": "spec",
-    "design": "sampler or estimator",
-    "designs": "samplers or estimators",
-    "diary": "checkpoint writer",
-    "errand": "Dask task",
-    "errands": "Dask tasks",
-    "fingerprint": "hash",
-    "fingerprints": "hashes",
-    "gap": "missing value",
-    "gaps": "missing values",
-    "grids": "permutations",
-    "hands": "map_unordered",
-    "journal": "checkpoint",
-    "judge": "validation row",
-    "judged": "scored",
-    "judges": "validation rows",
-    "judging": "scoring",
-    "kinds": "column types",
-    "ledger": "checkpoint",
-    "looks": "utility log",
-    "mend": "fix",
-    "mended": "fixed",
-    "nobody": "none",
-    "parcel": "shared pickle",
-    "place": "index or position",
-    "places": "indices or positions",
-    "question": "problem",
-    "questions": "task schedule",
-    "refill": "fill",
-    "refills": "fills",
-    "refuse": "check",
-    "refused": "check",
-    "seal": "digest",
-    "sealed": "digest",
-    "spread": "scale or variance",
-    "spreads": "scales or variances",
-    "station": "shard assignment",
-    "stations": "shard assignments",
-    "strips": "iter_rows",
-    "suspicion": "anomaly score",
-    "suspicions": "anomaly scores",
-    "sweep": "pass",
-    "sweeps": "passes",
-    "told": "reported",
-    "unearned": "baseline",
-    "whole": "integer",
-    "wholes": "integers",
-    "worth": "value",
-    "worths": "values",
-}
-
-# What prose no longer says, and what it says instead.
-PHRASES = {
-    r"broken off": "interrupted",
+# What neither names nor prose say any more, and what they say instead.
+WORDS = {
     r"crews?": "worker pool",
     r"diar(y|ies)": "checkpoint writer",
     r"errands?": "Dask task",
     r"fingerprints?": "hash",
     r"gaps?": "missing value",
-    r"goes on from": "resumes from",
     r"journals?": "checkpoint",
     r"judg(e|es|ed|ing)": "validation rows; score",
     r"ledgers?": "checkpoint",
@@ -93,13 +34,39 @@ PHRASES = {
     r"nobody": "no one; name the agent",
     r"parcels?": "shared pickle",
     r"refill(s|ed|ing)?": "fill",
-    r"rows to learn from": "training rows",
     r"seal(s|ed|ing)?": "digest",
-    r"stand-ins?": "fallback",
     r"suspicions?": "anomaly score",
     r"sweeps?": "pass",
-    r"taken up": "resumed",
     r"told": "reported; distinguished",
+}
+# Of names alone.
+NAMES = {
+    r"bench(es)?": "shard cache",
+    r"contrasts": "Banzhaf",
+    r"course": "run context",
+    r"described": "spec",
+    r"designs?": "sampler or estimator",
+    r"grids": "permutations",
+    r"hands": "map_unordered",
+    r"kinds": "column types",
+    r"looks": "utility log",
+    r"places?": "index or position",
+    r"questions?": "problem; task schedule",
+    r"refused?": "check",
+    r"spreads?": "scale or variance",
+    r"stations?": "shard assignment",
+    r"strips": "iter_rows",
+    r"unearned": "baseline",
+    r"wholes?": "integer",
+    r"worths?": "value",
+}
+# Of prose alone.
+PHRASES = {
+    r"broken off": "interrupted",
+    r"goes on from": "resumes from",
+    r"rows to learn from": "training rows",
+    r"stand-ins?": "fallback",
+    r"taken up": "resumed",
     r"what is not to be had": "limitations",
     r"whoever": "name the agent",
     r"whole numbers?": "integer",
@@ -122,7 +89,7 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     ("experiments/model_coverage.py", "detailed_"),
 )
 
-_PHRASES = re.compile(rf"\b({'|'.join(PHRASES)})\b", re.IGNORECASE)
+_TEXT = re.compile(rf"\b({'|'.join(WORDS | PHRASES)})\b", re.IGNORECASE)
 
 # Past participles that do not end in -ed.
 _PARTICIPLES = {
@@ -149,10 +116,10 @@ def offences(path: Path) -> Iterator[str]:
         if where.endswith(ending):
             text = text.replace(content, "")
     if path.suffix == ".py":
-        for line, name, word in _names(ast.parse(text)):
-            yield f"{where}:{line}: name {name}: {NAMES.get(word, word)}"
+        for line, name, advice in _names(ast.parse(text)):
+            yield f"{where}:{line}: name {name}: {advice}"
     for number, line in enumerate(text.splitlines(), start=1):
-        for match in _PHRASES.finditer(line):
+        for match in _TEXT.finditer(line):
             yield f"{where}:{number}: text {match[0]!r}: {line.strip()[:90]}"
 
 
@@ -160,12 +127,22 @@ def _names(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
     seen = set()
     for node in ast.walk(tree):
         for name in _names_of(node):
-            for word in _words(name):
-                if word in NAMES and (name, word) not in seen:
-                    seen.add((name, word))
-                    yield node.lineno, name, word
+            advice = _advice(name)
+            if advice and name not in seen:
+                seen.add(name)
+                yield node.lineno, name, advice
         if isinstance(node, ast.FunctionDef) and _is_participle(node):
             yield node.lineno, node.name, "a function is named by a verb"
+
+
+@cache
+def _advice(name: str) -> str:
+    """Return what a name should say instead of its first old word; empty if it has none."""
+    for word in _words(name):
+        for pattern, advice in (WORDS | NAMES).items():
+            if re.fullmatch(pattern, word):
+                return advice
+    return ""
 
 
 def _names_of(node: ast.AST) -> list[str]:
