@@ -16,7 +16,6 @@ from cellworth.sampling import (
 )
 from cellworth.sampling.samplers import PermutationTasks
 from experiments.baselines import PlainPermutations
-from matrices import rarely
 
 N_GAMES = 100
 TASKS = 200
@@ -71,21 +70,10 @@ PAIRS = [
     (Beta(1, 16), Shapley()),
     (LeaveOneOut(), Beta(4, 1)),
 ]
-MORE_PAIRS = [
-    (Banzhaf(), Shapley()),
-    (Banzhaf(), Banzhaf()),
-    (Beta(4, 1), Banzhaf()),
-    (Shapley(), LeaveOneOut()),
-    (LeaveOneOut(), LeaveOneOut()),
-]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rows", "columns"),
-    [*PAIRS, *rarely(*MORE_PAIRS)],
-    ids=str,
-)
+@pytest.mark.parametrize(("rows", "columns"), PAIRS, ids=str)
 def test_other_semivalues_are_estimated_honestly_too(rows, columns):
     """A game in which blocks differ much, and few tasks: weights would fool the errors here."""
     shape, weights = (6, 5), np.arange(1, 7)
@@ -101,18 +89,15 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
     rare = sum(isinstance(side, LeaveOneOut) or side == Beta(1, 16) for side in (rows, columns))
     tasks = 400 * 5**rare
     z = []
-    for seed in range(4 if rare < 2 else 1):
+    for seed in range(4):
         estimate = value_game(game, shape, **pair, stop=MaxTasks(tasks), random_state=seed)
         enough = estimate.counts >= 50
         assert enough.mean() > 0.8
         sample = [a[enough] for a in (estimate.values, exact.values, estimate.sampling_se)]
         z.append(z_scores(*sample))
     z = np.concatenate(z)
-    if rows == columns == LeaveOneOut():
-        assert len(z) == 0  # every sight of a block is its value
-    else:
-        assert abs(np.sqrt(np.mean(z**2)) - 1) <= 0.25
-        assert np.abs(z).max() < 6  # t-distributed and skewed
+    assert abs(np.sqrt(np.mean(z**2)) - 1) <= 0.25
+    assert np.abs(z).max() < 6  # t-distributed and skewed
 
 
 def test_leave_one_out_is_right_as_soon_as_a_block_is_seen():
