@@ -3,7 +3,7 @@
 Nothing here uses the library's own weights, samplers or matrices.
 """
 
-from itertools import chain, combinations, permutations, product
+from itertools import chain, combinations, product
 from math import factorial
 
 import numpy as np
@@ -59,17 +59,6 @@ def block_values(table, shape, rows, columns):
     return values
 
 
-def permutation_values(table, shape):
-    """The permutation form: mean marginal over all orders of rows and of columns."""
-    n, m = shape
-    values = np.zeros(shape)
-    for row_order, column_order in product(permutations(range(n)), permutations(range(m))):
-        for a, b in product(range(n), range(m)):
-            i, j = row_order[a], column_order[b]
-            values[i, j] += marginal(table, row_order[:a], column_order[:b], i, j)
-    return values / (factorial(n) * factorial(m))
-
-
 def line_values(utilities, n_players, semivalue):
     """One-dimensional values of a game whose utility of coalition s is utilities[s]."""
     values = np.zeros(n_players)
@@ -78,31 +67,3 @@ def line_values(utilities, n_players, semivalue):
             gain = utilities[number((*S, i))] - utilities[number(S)]
             values[i] += weight(semivalue, len(S), n_players) * gain
     return values
-
-
-def paper_system(n, m):
-    """The appendix's linear system A p = b for the weights p[s, f], row by row."""
-    equations, right = [], []
-
-    def add(terms, value=0.0):
-        row = np.zeros((n, m))
-        for s, f, factor in terms:
-            row[s, f] += factor
-        equations.append(row.ravel())
-        right.append(value)
-
-    for s, f in product(range(1, n), range(1, m)):
-        add(
-            [
-                (s - 1, f - 1, s * f),
-                (s, f, (n - s) * (m - f)),
-                (s, f - 1, -(n - s) * f),
-                (s - 1, f, -s * (m - f)),
-            ]
-        )
-    for f in range(1, m):
-        add([(0, f, m - f), (0, f - 1, -f)])
-    for s in range(1, n):
-        add([(s, 0, n - s), (s - 1, 0, -s)])
-    add([(n - 1, m - 1, n * m)], 1.0)
-    return np.array(equations), np.array(right)

@@ -12,7 +12,7 @@ from cellworth import value_game
 from cellworth.games import TableGame
 from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, Shapley
 from cellworth.sampling.semivalues import coalition_weights
-from enumeration import block_values, line_values, paper_system, permutation_values, weight
+from enumeration import block_values, line_values, weight
 
 PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "axioms.md"
 TOLERANCE = 1e-12
@@ -136,17 +136,6 @@ def test_the_page_on_axioms_tells_the_truth(rows, columns, promise, kept):
         assert min(distances) > 1e-3
 
 
-@pytest.mark.parametrize(("n_rows", "n_columns"), [(1, 1), (1, 6), (6, 1), (3, 4), (5, 2)])
-def test_the_papers_linear_system_has_our_weights_as_its_only_solution(n_rows, n_columns):
-    system, right = paper_system(n_rows, n_columns)
-    assert system.shape == (n_rows * n_columns, n_rows * n_columns)
-    assert np.linalg.matrix_rank(system) == n_rows * n_columns
-    ours = np.outer(coalition_weights(Shapley(), n_rows), coalition_weights(Shapley(), n_columns))
-    assert (
-        max_difference(np.linalg.solve(system, right).reshape(n_rows, n_columns), ours) <= TOLERANCE
-    )
-
-
 SEMIVALUES = (Shapley(), Banzhaf(), Beta(4, 1), Beta(1, 16), Beta(0.5, 2.5), LeaveOneOut())
 
 
@@ -174,10 +163,3 @@ def test_values_equal_the_sum_over_all_coalitions(game, rows, columns):
         max_difference(values(table, rows, columns), block_values(table, shape, rows, columns))
         <= TOLERANCE
     )
-
-
-@settings(max_examples=40, deadline=None)
-@given(games(most_rows=3, most_columns=4))
-def test_set_form_equals_permutation_form(game):
-    shape, table = game
-    assert max_difference(values(table), permutation_values(table, shape)) <= TOLERANCE

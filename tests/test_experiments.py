@@ -172,13 +172,6 @@ def test_a_transcription_has_the_papers_row_values():
     np.testing.assert_allclose(found, np.mean(given, axis=0), atol=1e-15)
 
 
-def interactions_of(shape, seed=0):
-    """Random utilities of a game, with empty sides."""
-    table = np.random.default_rng(seed).random([1 << n for n in shape])
-    table[0] = table[:, 0] = 0.0
-    return table
-
-
 def additive_interactions(values):
     rows, columns = map(race_estimators.masks, values.shape)
     return rows @ values @ columns.T
@@ -191,15 +184,6 @@ def test_estimators_of_the_race_are_exact_for_a_sum_of_blocks(name):
     found, _ = estimators_race.OTHERS[name](game)
     np.testing.assert_allclose(found, values, atol=1e-8)
     assert len(game.seen) <= 90
-
-
-def test_values_of_trees_are_those_of_all_their_predictions():
-    table = interactions_of((4, 3))
-    members = [race_estimators.masks(n) for n in (4, 3)]
-    features = np.hstack([np.repeat(members[0], 8, axis=0), np.tile(members[1], (16, 1))])
-    trees = race_estimators._fit_trees(features, table.ravel())
-    exact = estimators_race.exact_values(trees.predict(features).reshape(16, 8))
-    np.testing.assert_allclose(race_estimators.tree_values(trees, (4, 3)), exact, atol=1e-12)
 
 
 @pytest.mark.nightly

@@ -46,12 +46,6 @@ def test_addresses_of_files_and_pages_lead_to_what_is_there():
     assert [said for path, link in found for said in lint.check_link(path, link)] == []
 
 
-def test_all_addresses_of_pyproject_belong_to_one_organization():
-    organization = SOURCE.removeprefix("https://github.com/").split("/")[0]
-    starts = (SOURCE, f"https://{organization}.github.io/")
-    assert all(url.startswith(starts) for url in PROJECT["urls"].values())
-
-
 def test_the_citation_has_the_version_and_the_addresses():
     cited = dict(
         line.split(": ", 1)

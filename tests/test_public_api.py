@@ -22,7 +22,6 @@ from cellworth.data.arguments import check_random_state
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import LeaveOneOut
 
-DOOR = sorted(cellworth.__all__)
 PUBLIC = words.public_things()
 
 
@@ -32,35 +31,6 @@ def test_every_result_has_a_view_for_notebooks():
     results |= {"payouts.Verdict"}
     assert len(results) > 10
     assert [path for path in sorted(results) if not hasattr(PUBLIC[path], "_repr_html_")] == []
-
-
-def test_the_door_has_these_names():
-    assert DOOR == [
-        "DataWarning",
-        "KNNValuer",
-        "ModelValuer",
-        "OutOfBagValuer",
-        "Owners",
-        "Runtime",
-        "ShardedKNNValuer",
-        "ShardedTable",
-        "Valuation",
-        "audit",
-        "data",
-        "diagnostics",
-        "explain_column",
-        "explain_row",
-        "findings",
-        "games",
-        "knn",
-        "load",
-        "payouts",
-        "plots",
-        "report",
-        "runtime",
-        "sampling",
-        "value_game",
-    ]
 
 
 MODULES = [each.name for each in pkgutil.walk_packages(cellworth.__path__, "cellworth.")]
