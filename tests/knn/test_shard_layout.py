@@ -19,7 +19,7 @@ from cellworth.data.tables import Table
 from cellworth.knn import KNNGame
 from cellworth.knn.distances import Distances
 from cellworth.knn.shard_data import read_shard
-from cellworth.knn.shard_layout import Layout, TableSummary, summarize_shard
+from cellworth.knn.shard_layout import Layout, summarize_shard
 from sharded_tables import KINDS, summarise_all, table_of_all_sorts, travelled, write, written
 
 LIBRARIES = {
@@ -127,12 +127,6 @@ def test_summaries_merge_in_any_order(tmp_path):
         layout, _ = Layout.from_summary(table, travelled(merged), X_val, y_val, column_types=KINDS)
         prints.add((layout.sha256(), merged.sha256(table)))
     assert len(prints) == 1
-    with pytest.raises(ValueError, match="shard 1 is in both"):
-        parts[1].merge(parts[1])
-    with pytest.raises(ValueError, match="must include all shards, got one without shard 2"):
-        Layout.from_summary(
-            table, parts[0].merge(parts[1]).merge(parts[3]), X_val, y_val, column_types=KINDS
-        )
 
 
 def test_the_hash_depends_on_cells_and_not_on_files(tmp_path):
@@ -224,14 +218,6 @@ def test_a_file_of_missing_values_goes_with_files_of_any_type(tmp_path):
     for shard in range(2):
         part = read_shard(table, shard, layout)
         assert_equal_arrays(part.rows, in_memory.rows.take(part.positions))
-
-
-def test_summaries_with_different_column_types_do_not_merge(tmp_path):
-    folder = write(pa.table({"x": [1, 2, 3], "y": [0, 1, 1]}), tmp_path, [2])
-    table = ShardedTable.from_files(folder, target="y")
-    other = summarize_shard(table, 1, {"x": "categorical"})
-    with pytest.raises(ValueError, match="with the same column_types"):
-        summarize_shard(table, 0).merge(other)
 
 
 def test_columns_of_validation_rows_are_matched_by_name(tmp_path):
@@ -405,11 +391,3 @@ def test_too_many_categories_and_labels_are_errors(tmp_path, monkeypatch):
     folder = written(tmp_path / "d", y=[1, 2, 3, 4])
     with pytest.raises(ValueError, match="more than 3 different labels, which are too many class"):
         laid_out(folder, classification=True)
-
-
-def test_validation_rows_are_required(tmp_path):
-    table = ShardedTable.from_files(written(tmp_path), target="y")
-    summary = summarize_shard(table, 0)
-    assert isinstance(summary, TableSummary)
-    with pytest.raises(ValueError, match="X_val and y_val must be given"):
-        Layout.from_summary(table, summary, None, None)

@@ -174,14 +174,9 @@ def _sha256(array: NDArray[Any]) -> str:
 
 def _map_array(folder: Path, name: str, dtype: str, shape: list[int]) -> NDArray[Any]:
     path = folder / Path(name).name
-    try:
-        # Copy-on-write: kernels need not be compiled for read-only arrays, too.
-        mode: Literal["c"] | None = "c" if 0 not in shape else None
-        array = read_array(partial(np.load, path, mmap_mode=mode))
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(
-            f"{path} is incomplete or missing ({error}); prepare the shard again."
-        ) from error
+    # Copy-on-write: kernels need not be compiled for read-only arrays, too.
+    mode: Literal["c"] | None = "c" if 0 not in shape else None
+    array = read_array(partial(np.load, path, mmap_mode=mode))
     if array.dtype.str != dtype or list(array.shape) != shape:
         raise ValueError(f"{path} does not match its manifest; prepare the shard again.")
     return np.asarray(array)
@@ -225,7 +220,7 @@ class PreparedShards:
         of = f"{self._sha256} {number}"
         try:
             return StoredShard.open(folder, of=of)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, EOFError, ValueError, KeyError, TypeError):
             read_shard(self.table, number, self.layout).save(folder, of=of, durable=self.durable)
             return StoredShard.open(folder, of=of)
 
