@@ -235,6 +235,7 @@ class PreparedBatch:
     of two values.
     """
 
+    number: int  # Number of the round
     batch: QueryBatch
     drawn: DrawnCoalitions
     # (n_pairs, n_edges): edges of the bins as 32-bit distances; the nearest rows lie before
@@ -405,7 +406,13 @@ class Ranker:
         return get_units(self.target_scale)
 
     def prepare(
-        self, batch: QueryBatch, drawn: DrawnCoalitions, *, empty: str, with_label: bool
+        self,
+        number: int,
+        batch: QueryBatch,
+        drawn: DrawnCoalitions,
+        *,
+        empty: str,
+        with_label: bool,
     ) -> PreparedBatch:
         """Find the bins of every pair, and the values without columns."""
         ends, origins = self._find_edges(batch, drawn)
@@ -419,7 +426,7 @@ class Ranker:
         bases = np.where(with_label, without_rows, alone[:, -1])
         # Kernels are compiled for contiguous arrays.
         nothing = np.ascontiguousarray(alone[:, :-1])
-        return PreparedBatch(batch, drawn, ends, origins, nothing, bases)
+        return PreparedBatch(number, batch, drawn, ends, origins, nothing, bases)
 
     def _find_edges(
         self, batch: QueryBatch, drawn: DrawnCoalitions
@@ -726,18 +733,16 @@ def _sample_size(n_rows: int) -> int:
     return min(n_rows, max(min(n_rows // _SAMPLE_SHARE, most), _MIN_SAMPLE))
 
 
-def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) -> Floats | None:
+def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) -> Floats:
     """Return the probability that the vote of all rows is correct, for each query.
 
-    Summaries count matches and mismatches, which suffices for two classes. The result is None for
-    more classes, and NaN for a numeric target.
+    Summaries count matches and mismatches, which suffices for two classes. The result is NaN for
+    more classes and for a numeric target.
     """
     from cellworth.knn import binned_kernels as bin_kernels
 
-    if ranker.target_scale is not None:
+    if ranker.target_scale is not None or len(ranker.class_counts) > 2:
         return np.full(len(batch.labels), np.nan)
-    if len(ranker.class_counts) > 2:
-        return None
     chances = np.empty(len(batch.labels))
     for query, pair in enumerate((batch.pair_starts[1:] - 1).tolist()):
         if ranker.radius is not None:

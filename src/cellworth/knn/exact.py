@@ -517,76 +517,20 @@ class SortedRows:
         ``order`` is the column player at each position of the plan's coalitions. ``nothing`` has
         the values of rows without columns. ``into`` has shape (n_results, n_rows).
         """
-        add = self._add_few if plan.few else self._add_many
-        return add(query, plan, order=order, query_weight=query_weight, nothing=nothing, into=into)
-
-    def _add_few(
-        self,
-        query: Query,
-        plan: CoalitionBatches,
-        *,
-        order: Integers,
-        query_weight: float,
-        nothing: Floats,
-        into: Floats,
-    ) -> Integers:
-        """Add values where coalitions have few weights; return the keys of the full coalition."""
         from cellworth.knn import kernels
 
         training, keys, before = self._training, self._keys[:1], nothing
-        given = training.rows, query[:3], training.scales, training.columns
-        payload, shift = self._payload(query), training.shift
-        if plan.needs_everything:
-            players = np.arange(len(training.columns[1]) - 1)
-            steps = find_steps(np.ones((1, len(players)), dtype=bool), with_everything=False)
-            kernels.follow_steps(
-                *given, players, steps, payload, shift, payload, self._last,
-                self._everything[np.newaxis],
-            )  # fmt: skip
-        for number, ((_, steps), few) in enumerate(zip(plan.batches, plan.few, strict=True)):
-            keys = self._keys[: len(steps[0])]
-            values = self._values[number % 2, : len(keys)]
-            kernels.follow_steps(
-                *given, order, steps, payload, shift, self._everything, self._last, keys
-            )
-            _sort(keys)
-            training.row_values(keys, query, values)
-            kernels.add_few(values, before, nothing, few, order, query_weight, into)
-            before = values[-1]
-        return np.asarray(keys[-1])
-
-    def _payload(self, query: Query) -> Integers:
-        """Return the low bits of the sort keys, which depend on the label alone."""
-        key = query.label if self._training.is_class else 0.0
-        if key not in self._payloads:
-            # For many classes, one after the other.
-            self._payloads = {} if len(self._payloads) == _KEPT_PAYLOADS else self._payloads
-            self._payloads[key] = self._training.payload(query)
-        return self._payloads[key]
-
-    def _add_many(
-        self,
-        query: Query,
-        plan: CoalitionBatches,
-        *,
-        order: Integers,
-        query_weight: float,
-        nothing: Floats,
-        into: Floats,
-    ) -> Integers:
-        """Add values by a matrix product; return the keys of the full coalition."""
-        from cellworth.knn import kernels
-
-        training, keys = self._training, self._keys[:1]
-        payload = self._payload(query)
-        weights = plan.weights[:, np.argsort(order)]
-        for batch, steps in plan.batches:
-            keys, values = self._keys[: len(steps[0])], self._stacked[: len(steps[0]) + 1]
-            kernels.fill_keys(
-                training.rows, query[:3], training.scales, training.players, order, steps,
-                payload, training.shift, keys,
-            )  # fmt: skip
-            _sort(keys)
+        weights = plan.weights if plan.few else plan.weights[:, np.argsort(order)]
+        for number, keys in enumerate(self._rank(query, plan, order)):
+            if plan.few:
+                values = self._values[number % 2, : len(keys)]
+                training.row_values(keys, query, values)
+                kernels.add_few(
+                    values, before, nothing, plan.few[number], order, query_weight, into
+                )
+                before = values[-1]
+                continue
+            values, batch = self._stacked[: len(keys) + 1], plan.batches[number][0]
             training.row_values(keys, query, values[:-1])
             batch_weights = weights[batch]
             if batch.stop == len(weights) - 1:
@@ -598,10 +542,40 @@ class SortedRows:
             )  # fmt: skip
         return np.asarray(keys[-1])
 
+    def _rank(self, query: Query, plan: CoalitionBatches, order: Integers) -> Iterator[Integers]:
+        """Yield the sorted keys of each batch of coalitions."""
+        from cellworth.knn import kernels
 
-def _sort(keys: Integers) -> None:
-    """Sort lines of keys; floats with the same bits are sorted faster, in the same order."""
-    keys.view(np.float64).sort(axis=1)
+        training, payload = self._training, self._payload(query)
+        given, shift = (training.rows, query[:3], training.scales), training.shift
+        if plan.needs_everything:
+            players = np.arange(len(training.columns[1]) - 1)
+            steps = find_steps(np.ones((1, len(players)), dtype=bool), with_everything=False)
+            kernels.follow_steps(
+                *given, training.columns, players, steps, payload, shift, payload, self._last,
+                self._everything[np.newaxis],
+            )  # fmt: skip
+        for _, steps in plan.batches:
+            keys = self._keys[: len(steps[0])]
+            if plan.few:
+                kernels.follow_steps(
+                    *given, training.columns, order, steps, payload, shift, self._everything,
+                    self._last, keys,
+                )  # fmt: skip
+            else:
+                kernels.fill_keys(*given, training.players, order, steps, payload, shift, keys)
+            # Floats with the same bits are sorted faster, in the same order.
+            keys.view(np.float64).sort(axis=1)
+            yield keys
+
+    def _payload(self, query: Query) -> Integers:
+        """Return the low bits of the sort keys, which depend on the label alone."""
+        key = query.label if self._training.is_class else 0.0
+        if key not in self._payloads:
+            # For many classes, one after the other.
+            self._payloads = {} if len(self._payloads) == _KEPT_PAYLOADS else self._payloads
+            self._payloads[key] = self._training.payload(query)
+        return self._payloads[key]
 
 
 def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> Chances:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -44,7 +44,7 @@ from cellworth.knn.tasks import (
     sum_queries,
 )
 from cellworth.runtime.workers import leave_if_cancelled
-from cellworth.sampling.moments import Tally, append_margins, append_pairs, count_with_pairs
+from cellworth.sampling.moments import Tally, append_margins, append_pairs
 from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 
@@ -132,15 +132,11 @@ class QueryTasks:
         """Return the row players that only queries of later tasks can value."""
         done = self.schedule.parts[:n_tasks]
         folds_done = {piece.fold for part in done for piece in part.pieces}
-        players = self._players_in(range(len(self.game.problem.folds)))
-        return players & ~self._players_in(folds_done)
-
-    def _players_in(self, folds: Iterable[int]) -> Mask:
-        """Return the row players with a training row in one of these folds."""
-        found = np.zeros(self.game.shape[0], dtype=bool)
-        for fold in folds:
+        valued, later = np.zeros((2, self.game.shape[0]), dtype=bool)
+        for fold in range(len(self.game.problem.folds)):
+            found = valued if fold in folds_done else later
             found[self._row_players(fold)] = True
-        return found
+        return later & ~valued
 
     def _row_players(self, fold: int) -> NDArray[Any]:
         """Return the row player of each training row of a fold."""
@@ -181,7 +177,12 @@ class QueryTasks:
         for (position, draw), order in zip(draws, orders, strict=False):
             leave_if_cancelled()
             query_weight = float(queries.weights[piece.fold][position])
-            query = queries.query(training.scales, piece.fold, position)
+            query = Query.from_row(
+                queries.cells[piece.fold],
+                training.scales,
+                position,
+                float(queries.labels[piece.fold][position]),
+            )
             weight = query_weight / task.n_draws
             # The first draw of a query is recorded.
             kept = recorder if draw == 0 else None
@@ -251,9 +252,10 @@ class QueryTasks:
                         bin_kernels.take_units(alone, units, grouped[0], recorder.values)
                         squared = (weights[positions[at]] * schedule.queries.n_queries) ** 2
                         recorder.add_values(float(squared), int(strata[positions[at]]))
-            votes = count_votes_in_summary(ranker, batch, summary)
-            if votes is None:
+            if len(ranker.class_counts) > 2:
                 votes = count_votes_in_rows(ranker, batch, shard)
+            else:
+                votes = count_votes_in_summary(ranker, batch, summary)
             totals.append((batch.weights, found.of_full_table(batch), prepared.bases, votes))
         by_draw = np.empty_like(grouped)
         by_draw[..., shard.positions] = grouped
@@ -373,8 +375,9 @@ class QueryRecorder:
         # Players with several rows have sums; rows of different ones are squared as they are.
         self._grouped = grouped
         self._first, self._second = np.zeros((2, *self._shape))
-        of_owners = n_strata, count_with_pairs(n_owners)
-        self._owned_first, self._owned_second = np.zeros(of_owners), np.zeros(of_owners)
+        self._owned_first, self._owned_second = np.zeros(
+            (2, n_strata, len(append_pairs(np.zeros(n_owners))))
+        )
         self._n_queries, self._counts = np.zeros(n_strata, dtype=np.int64), np.zeros(n_strata)
 
     @contextmanager

@@ -56,13 +56,6 @@ class NumberedShard(NamedTuple):
     codes: CellCodes | None
 
 
-class NumberedRound(NamedTuple):
-    """A prepared round, and its number."""
-
-    number: int
-    prepared: PreparedBatch
-
-
 @dataclass(frozen=True, eq=False)
 class KNNShardAlgorithm:
     """Values of cells computed on shards, round by round.
@@ -89,32 +82,30 @@ class KNNShardAlgorithm:
         rows = self.shards.open(shard)
         return NumberedShard(shard, rows, self.codes and self.codes.take(rows.positions))
 
-    def prepare(self, number: int) -> NumberedRound:
+    def prepare(self, number: int) -> PreparedBatch:
         """Return the queries of a round and the edges of the bins."""
         task = self.schedule(number)
         # Validation rows are one fold.
         (piece,) = task.part.pieces
         orders = self.schedule.orders(task)
-        return NumberedRound(number, self.schedule.prepare(piece, task, orders, self.ranker))
+        return self.schedule.prepare(piece, task, orders, self.ranker)
 
-    def count(self, rows: NumberedShard, prepared: NumberedRound) -> Summary:
+    def count(self, rows: NumberedShard, prepared: PreparedBatch) -> Summary:
         """Count a shard's rows by bin, and list its nearest rows."""
-        return self.ranker.count(rows.number, rows.shard, prepared.prepared)
+        return self.ranker.count(rows.number, rows.shard, prepared)
 
     def merge(self, one: Summary, other: Summary) -> Summary:
         """Merge two summaries."""
         return one.merge(other)
 
-    def finalize(self, prepared: NumberedRound, summary: Summary) -> RoundResult:
+    def finalize(self, prepared: PreparedBatch, summary: Summary) -> RoundResult:
         """Compute the values of rows from the summary of all shards, and the round's report."""
-        batch, task = prepared.prepared.batch, self.schedule(prepared.number)
+        batch, task = prepared.batch, self.schedule(prepared.number)
         row_values = self.ranker.finalize(batch, summary)
         votes = count_votes_in_summary(self.ranker, batch, summary)
-        if votes is None:
-            votes = np.full(len(batch.labels), np.nan)
-        utilities, bases = row_values.of_full_table(batch), prepared.prepared.bases
+        utilities, bases = row_values.of_full_table(batch), prepared.bases
         totals = sum_queries(batch.weights, utilities, bases, votes)
-        sums = _column_sums(prepared.prepared, row_values.sums, self.ranker)[:: task.n_draws]
+        sums = _column_sums(prepared, row_values.sums, self.ranker)[:: task.n_draws]
         # Of the column sums over queries.
         variance = self.schedule.variance([task.part], sums)
         n_ranked = {"n_ranked": self.schedule.n_ranked(task)}
@@ -128,7 +119,7 @@ class KNNShardAlgorithm:
     def accumulate(
         self,
         rows: NumberedShard,
-        prepared: NumberedRound,
+        prepared: PreparedBatch,
         shared: Floats,
         part: Near,
         state: ShardState,
@@ -139,9 +130,7 @@ class KNNShardAlgorithm:
         shape = self.schedule.n_results, rows.shard.n_rows
         sums = np.zeros((n_strata * task.n_draws, *shape), dtype=np.int64)
         record = self._record(rows, task, state)
-        self.ranker.accumulate(
-            rows.shard, prepared.prepared, shared, part, into=sums, record=record
-        )
+        self.ranker.accumulate(rows.shard, prepared, shared, part, into=sums, record=record)
         if record.sums.size:
             # In units of a query with one draw.
             _append(state, "query_sums", record.sums[:: task.n_draws] * task.n_draws)
@@ -392,18 +381,16 @@ class KNNGroupAlgorithm(KNNShardAlgorithm):
     def accumulate(
         self,
         rows: NumberedShard,
-        prepared: NumberedRound,
+        prepared: PreparedBatch,
         shared: Floats,
         part: Near,
         state: ShardState,
     ) -> ShardState:
         """Add a round to the sums by code; the last round of a pass closes the pass."""
-        task, batch = self.schedule(prepared.number), prepared.prepared.batch
+        task, batch = self.schedule(prepared.number), prepared.batch
         record = _with_codes(QueryRecord.nothing(len(batch.labels)), cast(CellCodes, rows.codes))
         no_cells = np.zeros((1, self.schedule.n_results, 0), dtype=np.int64)
-        self.ranker.accumulate(
-            rows.shard, prepared.prepared, shared, part, into=no_cells, record=record
-        )
+        self.ranker.accumulate(rows.shard, prepared, shared, part, into=no_cells, record=record)
         by_draw = record.sums.reshape(-1, task.n_draws, record.sums.shape[1])
         if task.records and self.observes_codes:
             _append(state, "query_sums", by_draw[:, 0] * task.n_draws)

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Positions
 from cellworth.knn.binned import DrawnCoalitions, PreparedBatch, QueryBatch, Ranker
-from cellworth.knn.distances import Columns, ColumnScales
-from cellworth.knn.exact import Query
+from cellworth.knn.distances import Columns
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights, stratify_queries
 from cellworth.sampling.column_samplers import Coalitions, ColumnSampler, ExhaustiveSampler
 from cellworth.sampling.passes import DrawVariance, QueryVariance
@@ -141,12 +140,6 @@ class WeightedQueries:
         """Number of strata."""
         return 1 + max(int(strata.max(initial=0)) for strata in self.strata)
 
-    def query(self, scales: ColumnScales, fold: int, position: int) -> Query:
-        """Return one query."""
-        return Query.from_row(
-            self.cells[fold], scales, position, float(self.labels[fold][position])
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class TaskSchedule:
@@ -271,7 +264,9 @@ class TaskSchedule:
             np.concatenate([[0], np.cumsum(np.diff(drawn.steps.starts)[draws])]),
             self.queries.weights[piece.fold][positions] / task.n_draws,
         )
-        return ranker.prepare(batch, drawn, empty=self.empty, with_label=self.with_label)
+        return ranker.prepare(
+            task.number, batch, drawn, empty=self.empty, with_label=self.with_label
+        )
 
     def n_ranked(self, task: Task) -> int:
         """Return the number of coalitions of all queries of a task."""
