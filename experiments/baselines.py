@@ -22,7 +22,7 @@ from cellworth.sampling.estimators import (
     require_shapley,
 )
 from cellworth.sampling.moments import Estimate
-from cellworth.sampling.samplers import PermutationTasks, TaskSampler
+from cellworth.sampling.samplers import OrderPairs, PermutationTasks, TaskSampler
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,24 @@ class PlainPermutations(Estimator):
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Return a sampler of one order of rows and one of columns per task."""
         require_shapley(self, semivalues)
-        return PermutationTasks(shape, seed)
+        return PlainTasks(shape, seed)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Return the mean of second differences."""
         return average_differences
+
+
+class PlainTasks(PermutationTasks):
+    """Draw one uniformly random order of the rows and one of the columns per task."""
+
+    def __call__(self, task: int) -> OrderPairs:
+        """Draw the orders of a task."""
+        return OrderPairs(super().__call__(task).pairs[:1])
+
+    @property
+    def utilities_per_task(self) -> float:
+        """One utility per pair of prefixes."""
+        return super().utilities_per_task / 2
 
 
 class FlattenedGame:

@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from cellworth import KNNValuer, ModelValuer, Runtime
 from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Threads
-from cellworth.sampling import LeverageSampler
+from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers.utilities import coalition_bytes
 from cellworth.valuers.valuer import FitData
@@ -110,7 +110,7 @@ class Fits:
     def bare(self):
         """Return the CPU seconds of two processes that train on each coalition once."""
         game = self.valuer()._game(FitData(**self.data()))
-        sampler = PermutationTasks((10, 7), 0, antithetic=True)
+        sampler = PermutationTasks((10, 7), 0)
         pairs = [pair for number in range(self.n_tasks) for pair in sampler(number)]
         distinct = list({coalition_bytes(*pair): pair for pair in pairs}.values())
 

@@ -172,7 +172,7 @@ def test_a_resumed_run_pays_only_for_new_tasks(table_game, tmp_path):
     value_game(Spy(table_game.table), stop=MaxTasks(20), **run)
     calls.clear()
     value_game(Spy(table_game.table), stop=MaxTasks(25), **run)
-    sampler = PermutationTasks((4, 3), 5, antithetic=True)
+    sampler = PermutationTasks((4, 3), 5)
     before, after = (
         {(*rows.tolist(), *columns.tolist()) for task in tasks for rows, columns in sampler(task)}
         for tasks in (range(20), range(20, 25))

@@ -27,7 +27,7 @@ def test_parts_with_two_draws_are_observations():
     assert seen.moments.count.tolist() == [[9]]
     assert seen.moments.values.tolist() == [[4.0]]
     assert seen.moments.sampling_se.tolist() == [[0.0]]
-    assert seen.expected_total == 2.0
+    assert seen.latest.total == 2.0
     assert seen.tally.utilities == 24
 
 
@@ -54,7 +54,7 @@ def test_a_quick_pass_is_replaced_by_the_next_one():
     better = [part([2 * v], quick=True, query_variance=variance_of([2 * v])) for v in VALUES]
     seen = fold([*quick, *better])
     assert seen.moments.values[0, 0] == 2 * VALUES.sum()
-    assert seen.validation_se()[0, 0] == pytest.approx(sampling_se(2 * VALUES))
+    assert seen.latest.validation_se()[0, 0] == pytest.approx(sampling_se(2 * VALUES))
     thrice = fold([*quick, *better, *(part([4 * v], quick=True) for v in VALUES)])
     assert thrice.moments.values[0, 0] == 3 * VALUES.sum()
 
@@ -111,21 +111,17 @@ def test_errors_of_a_simulated_run_are_right_at_every_moment(quick):
         assert sampling == pytest.approx(known.mean() / n_asked, rel=0.05)
         assert sampling == pytest.approx(np.mean(error**2), rel=0.1)
         count = found.moments.count[0]
-        reach = 1.96 * np.hypot(found.moments.sampling_se * widening(count), found.validation_se())
+        reach = 1.96 * np.hypot(
+            found.moments.sampling_se * widening(count), found.latest.validation_se()
+        )
         # Values vary around 0, the mean over all queries there could be.
         assert 0.93 < np.mean(np.abs(found.moments.values) < reach) < 0.98
-
-
-def test_values_during_the_first_pass_are_means_over_the_queries_so_far():
-    seen = fold([part([1.0], weight=0.2, total=0.3), part([2.0], weight=0.3, total=0.2)])
-    assert seen.moments.values[0, 0] == 6.0
-    assert seen.expected_total == 1.0
 
 
 def test_a_later_unfinished_pass_without_milestones_does_not_count():
     seen = fold([part([1.0], total=0.5)] * 4 + [part([9.0], total=3.0)])
     assert seen.moments.values[0, 0] == 4.0
-    assert seen.expected_total == 2.0
+    assert seen.latest.total == 2.0
 
 
 def test_a_pass_may_be_a_single_task():
@@ -162,14 +158,14 @@ def test_the_validation_error_is_the_standard_error_of_the_mean_over_queries():
     seen = fold(
         [part([v / 4]) for v in VALUES[:3]] + [part([5 / 4], query_variance=variance_of(VALUES))]
     )
-    assert seen.validation_se()[0, 0] == pytest.approx(sampling_se(VALUES))
+    assert seen.latest.validation_se()[0, 0] == pytest.approx(sampling_se(VALUES))
 
 
 @pytest.mark.parametrize("n_done", [2, 3])
 def test_an_interrupted_run_has_the_error_of_its_finished_queries(n_done):
     done = VALUES[:n_done]
     parts = [part([v / 4], query_variance=variance_of([v])) for v in done]
-    errors = fold(parts).validation_se()
+    errors = fold(parts).latest.validation_se()
     assert errors[0, 0] == pytest.approx(sampling_se(done))
 
 
@@ -177,8 +173,8 @@ def test_later_passes_repeat_the_same_queries():
     first = [part([v / 4], query_variance=variance_of([v])) for v in VALUES]
     for n_more in (0, 1, 3, 4):
         seen = fold([*first, *(part([v / 4]) for v in VALUES[:n_more])])
-        assert seen.n_estimated == 4
-        assert seen.validation_se()[0, 0] == pytest.approx(sampling_se(VALUES))
+        assert seen.latest.n_queries == 4
+        assert seen.latest.validation_se()[0, 0] == pytest.approx(sampling_se(VALUES))
 
 
 def test_differences_between_strata_are_no_error():
@@ -195,12 +191,12 @@ def test_differences_between_strata_are_no_error():
     # Satterthwaite: the small stratum has most of the variance, with few degrees of freedom.
     degrees = variances.sum() ** 2 / (variances**2 / [1, 3]).sum()
     expected = np.sqrt(variances.sum()) / 2 * student(np.floor(degrees))
-    assert seen.validation_se()[0, 0] == pytest.approx(expected, rel=1e-4)
+    assert seen.latest.validation_se()[0, 0] == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_single_query_has_no_validation_error():
-    assert part([1.0]).validation_se() is None
-    assert part([1.0], query_variance=variance_of([1.0])).validation_se() is None
+    assert part([1.0]).latest.validation_se() is None
+    assert part([1.0], query_variance=variance_of([1.0])).latest.validation_se() is None
 
 
 def test_the_correction_for_sampling_errors_never_removes_all_of_the_validation_error():
@@ -212,4 +208,4 @@ def test_the_correction_for_sampling_errors_never_removes_all_of_the_validation_
                 for v in VALUES
             ]
         )
-        assert seen.validation_se()[0, 0] == pytest.approx(np.sqrt(expected) * student(3))
+        assert seen.latest.validation_se()[0, 0] == pytest.approx(np.sqrt(expected) * student(3))

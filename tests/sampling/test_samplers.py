@@ -66,13 +66,18 @@ def test_utilities_per_task_is_the_mean_number(semivalue):
 
 
 def test_a_pair_of_orders_lists_all_pairs_of_prefixes():
-    (grid,) = PermutationTasks((3, 2), seed=1)(0).pairs
+    grid, reverse = PermutationTasks((3, 2), seed=1)(0).pairs
     pairs = list(grid)
     assert [(rows.sum(), columns.sum()) for rows, columns in pairs] == [
         (s, f) for s in range(4) for f in range(3)
     ]
     first = pairs[3][0]
     assert np.flatnonzero(first).tolist() == [grid.row_order[0]]
+    for one, other in (
+        (grid.row_order, reverse.row_order),
+        (grid.column_order, reverse.column_order),
+    ):
+        assert one.tolist() == other.tolist()[::-1]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (4, 4)])

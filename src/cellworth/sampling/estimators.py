@@ -116,7 +116,7 @@ class AntitheticPermutations(Estimator):
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Return a sampler of random orders and their reverses."""
         require_shapley(self, semivalues)
-        return PermutationTasks(shape, seed, antithetic=True)
+        return PermutationTasks(shape, seed)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Return the mean of second differences, centered by size."""

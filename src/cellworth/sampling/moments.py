@@ -200,11 +200,6 @@ class Tally:
     new: int = 0
     reused: int = 0
 
-    @property
-    def hit_rate(self) -> float:
-        """Share of used utilities that needed no computation."""
-        return self.reused / self.utilities if self.utilities else 0.0
-
     def merge(self, other: Tally) -> Tally:
         """Add up both; keep the first few distinct messages."""
         messages = tuple(dict.fromkeys(self.messages + other.messages))
@@ -355,11 +350,6 @@ def append_pairs(sums: Floats) -> Floats:
         return np.concatenate([sums, sums[..., one] + sums[..., other]], axis=-1)
     total = sums.sum(axis=-1, keepdims=True)
     return np.concatenate([sums, sums + total, total], axis=-1)
-
-
-def count_with_pairs(n_owners: int) -> int:
-    """Return the length of the last axis that :func:`append_pairs` gives."""
-    return len(append_pairs(np.zeros(n_owners)))
 
 
 def draw_errors(errors: Floats, n_owners: int, normals: Floats) -> Floats:
@@ -545,7 +535,7 @@ class UtilityLog:
         if 0 in lengths:
             return
         # A session with another budget may have kept fewer deviations.
-        n_deviations = _count_pooled(min(lengths), most)
+        n_deviations = len(pool_deviations(np.zeros(min(lengths)), most))
         at_once = max(_NUMBERS_AT_ONCE // sum(map(len, deviations)), 8)
         for start in range(0, n_deviations, at_once):
             some = slice(start, start + at_once)
@@ -593,10 +583,6 @@ def pool_deviations(deviations: NDArray[Any], most: float) -> NDArray[Any]:
         deviations = pairs.sum(axis=-1) * deviations.dtype.type(scale)
         n_before = n_after
     return deviations
-
-
-def _count_pooled(n_deviations: int, most: float) -> int:
-    return len(pool_deviations(np.zeros(n_deviations), most))
 
 
 def _stack(task: Sequence[Deviations | None], most: int, some: slice) -> Floats:

@@ -148,9 +148,8 @@ class Passes:
     # Sampling variance of a pass with one draw per query, in units of that of these passes.
     of_draw: float
     weight: float = math.nan  # Sum of the query weights of a pass
-    relative_variance: float = (
-        math.nan
-    )  # Its sampling variance, in units of that of a draw with weight 1
+    # Its sampling variance, in units of that of a draw with weight 1
+    relative_variance: float = math.nan
     total: float = math.nan  # Expected sum of the values
     utility: float = math.nan  # Utility of the full table
     # Share of queries that the full table's majority vote predicts correctly; NaN if not known.
@@ -321,11 +320,6 @@ class PassSums:
         return self.latest.moments
 
     @property
-    def expected_total(self) -> float:
-        """Expected sum of the values."""
-        return self.latest.total
-
-    @property
     def baseline(self) -> float:
         """Part of the full table's utility that exists without any rows or columns."""
         return self.latest.utility - self.latest.total
@@ -333,21 +327,7 @@ class PassSums:
     @property
     def score(self) -> float:
         """Utility of the full table."""
-        return self.expected_total + self.baseline
-
-    @property
-    def accuracy(self) -> float:
-        """Share of queries that the full table's majority vote predicts correctly; NaN: unknown."""
-        return self.latest.right
-
-    @property
-    def n_estimated(self) -> int:
-        """Number of distinct queries that the values are means over; passes repeat them."""
-        return self.latest.n_queries
-
-    def validation_se(self) -> Floats | None:
-        """Return the errors due to the choice of queries; None if they are not known."""
-        return self.latest.validation_se()
+        return self.latest.total + self.baseline
 
     def latest_errors(self) -> LatestErrors:
         """Return both errors."""

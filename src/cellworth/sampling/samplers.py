@@ -74,28 +74,25 @@ class OrderPairs:
 
 @dataclass(frozen=True)
 class PermutationTasks:
-    """Draw one uniformly random order of the rows and one of the columns per task.
+    """Draw one uniformly random order of the rows and one of the columns, and both reversed.
 
-    With ``antithetic``, each task also has both orders reversed. A player that joins early in one
-    order joins late in the other, so effects of the position cancel.
+    A player that joins early in one order joins late in the other, so effects of the position
+    cancel.
     """
 
     shape: tuple[int, int]
     seed: int
-    antithetic: bool = False
 
     @property
     def utilities_per_task(self) -> float:
-        """One utility per pair of prefixes."""
-        return float((1 + self.antithetic) * (self.shape[0] + 1) * (self.shape[1] + 1))
+        """One utility per pair of prefixes, of each order."""
+        return 2.0 * (self.shape[0] + 1) * (self.shape[1] + 1)
 
     def __call__(self, task: int) -> OrderPairs:
         """Draw the orders of a task."""
         rng = generator(self.seed, task)
         n_rows, n_columns = self.shape
         drawn = OrderPair(rng.permutation(n_rows), rng.permutation(n_columns))
-        if not self.antithetic:
-            return OrderPairs((drawn,))
         return OrderPairs((drawn, OrderPair(drawn.row_order[::-1], drawn.column_order[::-1])))
 
 

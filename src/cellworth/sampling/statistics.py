@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
@@ -165,9 +164,10 @@ class CategorySummary:
 
     def merge(self, other: CategorySummary) -> CategorySummary:
         """Return the summary of the cells of both."""
+        counts, firsts = self.counts | other.counts, self.firsts | other.firsts
         return CategorySummary(
-            _merge_dicts(self.counts, other.counts, int.__add__),
-            _merge_dicts(self.firsts, other.firsts, min),
+            {cell: self.counts.get(cell, 0) + other.counts.get(cell, 0) for cell in counts},
+            {cell: min(self.firsts.get(cell, at), at) for cell, at in firsts.items()},
             self.n_missing + other.n_missing,
         )
 
@@ -276,12 +276,3 @@ def _drop_low_bits(shift: int, keys: Integers, counts: Integers) -> _Counted:
         keys = keys >> drop
     starts = _find_starts(keys)
     return shift + drop, keys[starts], np.add.reduceat(counts, starts)
-
-
-def _merge_dicts(
-    one: dict[Any, int], other: dict[Any, int], joined: Callable[[int, int], int]
-) -> dict[Any, int]:
-    both = dict(one)
-    for cell, number in other.items():
-        both[cell] = joined(both[cell], number) if cell in both else number
-    return both

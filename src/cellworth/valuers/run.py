@@ -456,7 +456,7 @@ def scores_of_queries(
         (piece.fold, piece.queries) for part in schedule.parts[:n_tasks] for piece in part.pieces
     ]
     labels = [targets[fold][queries] for fold, queries in asked]
-    figures = {"accuracy": seen.accuracy}
+    figures = {"accuracy": seen.latest.right}
     if class_counts is None:
         figures = _of_squared_error(seen.score, float(np.var(np.concatenate(labels))))
     else:

@@ -556,7 +556,7 @@ class ShardedRun:
         complete = n_done >= n_parts and not finished.interrupted
         session = Session(self.schedule.seed, n_done)
         figures: dict[str, Any] = {
-            "expected_total": seen.expected_total,
+            "expected_total": seen.latest.total,
             "empty": self.game.empty,
             "status": "estimated" if complete else "interrupted",
             "provenance": Provenance.now(
@@ -574,13 +574,12 @@ class ShardedRun:
             ),
             "column_info": self.game.column_info,
         }
+        errors = seen.latest.validation_se()
         if self.blocks.rows.grouped:
-            errors = seen.validation_se()
             valuation = Valuation(self.blocks, seen.moments, validation=errors, **figures)
         else:
             files = [ValueFile.from_plain(entry) for entry in finished.entries]
             moments = StoredMoments(folder, files, seen.moments)
-            errors = seen.validation_se()
             valuation = ShardedValuation(self.blocks, moments, sums_validation=errors, **figures)
         valuation.save(folder)
         return valuation
