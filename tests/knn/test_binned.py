@@ -14,14 +14,8 @@ from cellworth.knn.exact import choose_chances
 from cellworth.knn.knn_game import compute_expected_error, compute_expected_matches
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.knn.tasks import TaskSchedule, WeightedQueries
-from cellworth.sampling import (
-    Banzhaf,
-    Beta,
-    ExhaustiveSampler,
-    LeverageSampler,
-    PermutationSampler,
-    Shapley,
-)
+from cellworth.sampling import Banzhaf, Beta, ExhaustiveSampler, PermutationSampler, Shapley
+from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.passes import UNITS
 from enumeration import line_values
 from fit_settings import split_settings
@@ -52,10 +46,16 @@ def fit(given, **settings):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", [PermutationSampler(1), LeverageSampler(24)], ids=repr)
-@pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf()], ids=repr)
-def test_values_are_close_to_those_of_exact_ranking(sampler, semivalue):
-    settings = {"sampler": sampler, "semivalue": (semivalue, None)}
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"sampler": PermutationSampler(1)},
+        {"sampler": LeverageSampler(24), "value_labels": True},
+        {"sampler": PermutationSampler(1), "semivalue": (Banzhaf(), None)},
+    ],
+    ids=str,
+)
+def test_values_are_close_to_those_of_exact_ranking(settings):
     exact, binned = (
         fit(problem(), ranking=ranking, **settings) for ranking in (None, BinnedRanks(200, 0.02))
     )
@@ -72,13 +72,6 @@ def test_sums_stay_exact(empty):
         problem(), ranking=BinnedRanks(50, 0.5), empty=empty, sampler=PermutationSampler(2)
     )
     assert abs(valuation.efficiency_residual) < 1e-12
-
-
-def test_labels_are_valued_with_binned_ranks():
-    settings = {"sampler": LeverageSampler(24), "value_labels": True}
-    exact, binned = (fit(problem(), ranking=r, **settings) for r in (None, BinnedRanks(200)))
-    assert spearmanr(exact.values[:, -1], binned.values[:, -1])[0] > 0.99
-    assert abs(binned.efficiency_residual) < 1e-12
 
 
 @pytest.mark.slow
@@ -225,16 +218,10 @@ def test_shards_give_the_same_bits_as_one_table(n_shards):
     assert np.array_equal(cells, truth)
     assert np.array_equal(row_values.sums, expected.sums)
     assert np.array_equal(row_values.utilities, expected.utilities)
-
-
-def test_sums_over_rows_are_reported_for_every_coalition():
-    _, ranker, shard, prepared = make_round(problem(), BinnedRanks(100, 0.05))
-    cells, row_values = run_round(ranker, [shard], prepared)
-    batch = prepared.batch
-    total = batch.weights @ (row_values.of_full_table(batch) - prepared.bases)
-    assert cells.sum() / UNITS == pytest.approx(total, abs=1e-13)
+    total = prepared.batch.weights @ (expected.of_full_table(prepared.batch) - prepared.bases)
+    assert truth.sum() / UNITS == pytest.approx(total, abs=1e-13)
     # Shapley values of rows add up to the utility of all rows.
-    np.testing.assert_allclose(row_values.sums, row_values.utilities, atol=1e-13)
+    np.testing.assert_allclose(expected.sums, expected.utilities, atol=1e-13)
 
 
 def test_float32_numbers_give_the_same_bits():
@@ -349,18 +336,6 @@ def test_a_numeric_target_in_bins_is_close_to_exact_ranks(settings, spread):
     assert binned.expected_total == pytest.approx(exact.expected_total, rel=1e-11)
     if "semivalue" not in settings:
         assert abs(binned.efficiency_residual) < 1e-10 * abs(binned.total)
-
-
-def test_folds_of_a_numeric_target_have_their_own_means():
-    X, y, _, _ = numeric(400)
-    exact, binned = (
-        KNNValuer(ranking=ranking, sampler=PermutationSampler(1), n_passes=1, random_state=0)
-        .fit(X, y, cv=4)
-        .valuation_
-        for ranking in (None, BinnedRanks())
-    )
-    largest = np.abs(exact.values).max()
-    np.testing.assert_allclose(binned.values, exact.values, rtol=0, atol=1e-9 * largest)
 
 
 def test_shards_of_a_numeric_target_give_the_same_bits_as_one_table():

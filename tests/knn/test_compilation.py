@@ -66,7 +66,8 @@ import warnings
 import numpy as np
 from cellworth import KNNValuer
 from cellworth.knn import BinnedRanks, kernels
-from cellworth.sampling import LeverageSampler, PermutationSampler
+from cellworth.sampling import PermutationSampler
+from cellworth.sampling.column_samplers import LeverageSampler
 
 warnings.simplefilter("ignore")
 compiled = []

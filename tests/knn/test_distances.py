@@ -39,12 +39,6 @@ def test_distances_of_numbers_are_squared_differences_over_squared_scales():
     np.testing.assert_allclose(column(cells, 1.0), robust, rtol=1e-6)
 
 
-def test_an_outlier_hardly_changes_a_robust_scale():
-    cells = np.arange(101.0)
-    wild = np.append(cells[:-1], 1e9)
-    np.testing.assert_allclose(column(cells, 3.0)[:50], column(wild, 3.0)[:50], rtol=0.05)
-
-
 def test_a_column_of_mostly_one_value_is_scaled_by_wider_quantiles():
     cells = np.where(np.arange(100) < 90, 0.0, np.arange(100.0))
     scale = (np.percentile(cells, 95) - np.percentile(cells, 5)) / 3.290
@@ -59,14 +53,10 @@ def test_no_distance_exceeds_a_thousand_scales():
 def test_the_mean_distance_of_categories_is_two():
     distances = column(["a", "a", "b", "c"], "a")
     assert distances[:2].tolist() == [0, 0]
+    new = column(["a", "a", "b", "c"], "z")
+    assert new.tolist() == [distances[2]] * 4
     among = [column(["a", "a", "b", "c"], query) for query in ["a", "a", "b", "c"]]
     assert np.mean(among) == pytest.approx(2.0)
-
-
-def test_a_new_category_is_a_mismatch_for_all_rows():
-    distances = column(["a", "a", "b"], "z")
-    assert len(set(distances)) == 1
-    assert distances[0] > 0
 
 
 @pytest.mark.parametrize(
@@ -190,15 +180,6 @@ def test_dates_of_different_precision_are_the_same_categories():
     np.testing.assert_allclose(days_apart, [0, 1, 9])
 
 
-def test_dates_are_the_same_categories_in_any_library():
-    frames = [pd.DataFrame({"c": pd.Series(DAYS, dtype=object)}), pl.DataFrame({"c": DAYS})]
-    for X in frames:
-        for X_val in frames:
-            distances = measure(X, X_val, column_types={"c": "categorical"})[0]
-            assert distances[0] == 0
-            assert distances[1] == distances[2] > 0
-
-
 @pytest.mark.parametrize(
     ("cells", "query", "words"),
     [
@@ -262,19 +243,11 @@ def kernel_distances(distances, members, query, way):
 
 @pytest.mark.parametrize("way", ["all", "from everything", "from nothing"])
 def test_the_kernels_compute_distances_by_definition(mixed, way):
-    members = ExhaustiveSampler().draw(4, Shapley(), np.random.default_rng(0)).members
+    rng = np.random.default_rng(0)
+    members = rng.permutation(ExhaustiveSampler().draw(4, Shapley(), rng).members)
     for query in range(30):
         sums = members.astype(np.int64) @ mixed.measure(0, query)
         assert np.array_equal(kernel_distances(mixed, members, query, way), sums)
-
-
-@pytest.mark.parametrize("way", ["all", "from everything", "from nothing"])
-def test_sums_do_not_depend_on_the_way_to_a_coalition(mixed, way):
-    rng = np.random.default_rng(1)
-    members = ExhaustiveSampler().draw(4, Shapley(), rng).members
-    order = rng.permutation(len(members))
-    one, other = (kernel_distances(mixed, some, 5, way) for some in (members, members[order]))
-    assert np.array_equal(one[order], other)
 
 
 @pytest.mark.parametrize("n_columns", [1, 3, 40])

@@ -85,15 +85,6 @@ def test_sums_of_chances_at_far_ranks_need_no_table(n_neighbors):
     np.testing.assert_allclose(running, expected, rtol=2e-12, atol=0)
 
 
-def test_chances_at_ranks_equal_the_table():
-    table = RankChances.from_semivalue(Shapley(), 500, 400, 7)
-    ranks = np.arange(401)
-    for ours, theirs in zip(ShapleyChances(7).at(ranks), table.at(ranks), strict=True):
-        np.testing.assert_allclose(ours[1:], theirs[1:], rtol=1e-12)
-    other = choose_chances(Banzhaf(), 500, 400, 7)
-    assert isinstance(other, RankChances)
-
-
 @pytest.mark.parametrize("n_neighbors", [1, 2, 7])
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(2, 1)], ids=repr)
 def test_differences_of_running_sums_are_sums_over_pairs(semivalue, n_neighbors):

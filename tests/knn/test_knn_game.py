@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
-from cellworth import value_game
 from cellworth.knn import KNNGame
 from cellworth.knn.knn_game import compute_expected_error, compute_expected_matches
 
@@ -112,27 +111,6 @@ def test_without_rows_nothing_matches(game):
 def test_the_papers_policy_gives_no_columns_a_utility_of_zero():
     zero = KNNGame([[0.0], [1.0]], [0, 1], [[0.0]], [0], n_neighbors=1, empty="zero")
     assert zero.value(np.ones(2, dtype=bool), np.zeros(1, dtype=bool)) == 0.0
-
-
-def test_shuffling_rows_permutes_the_values(game):
-    order = np.array([3, 0, 5, 1, 4, 2])
-    table = game.problem.table.data
-    shuffled = KNNGame(
-        table[order],
-        game.problem.target[order],
-        game.problem.folds[0].table.data,
-        game.problem.folds[0].target,
-        n_neighbors=2,
-    )
-    values, moved = value_game(game, (6, 3)).values, value_game(shuffled, (6, 3)).values
-    np.testing.assert_allclose(moved, values[order], atol=1e-13)
-
-
-def test_duplicate_rows_have_equal_values():
-    X = [[0.0, 1.0], [0.0, 1.0], [2.0, 3.0], [1.0, 0.0]]
-    game = KNNGame(X, [0, 0, 1, 1], X, [0, 0, 1, 1], n_neighbors=2)
-    values = value_game(game, game.shape, estimator="exact").values
-    np.testing.assert_allclose(values[0], values[1], atol=1e-14)
 
 
 def test_cross_validation_scores_each_row_on_the_others():

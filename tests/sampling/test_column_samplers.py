@@ -11,11 +11,11 @@ from cellworth.sampling import (
     Beta,
     ExhaustiveSampler,
     LeaveOneOut,
-    LeverageSampler,
     PermutationSampler,
     QuadratureSampler,
     Shapley,
 )
+from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.samplers import coalition_masks, generator
 from cellworth.sampling.semivalues import membership_weights
 from enumeration import line_values
@@ -156,42 +156,6 @@ def test_two_orders_are_an_order_and_its_reverse(n_players, rng):
     members = PermutationSampler(2).draw(n_players, Shapley(), rng).members[:-1]
     first, second = members[: n_players - 1], members[n_players - 1 :]
     assert {m.tobytes() for m in first} == {(~m).tobytes() for m in second}
-
-
-def test_orders_are_uniformly_distributed(rng):
-    seen = [
-        PermutationSampler(1).draw(3, Shapley(), rng).members[:2].tobytes() for _ in range(3000)
-    ]
-    counts = np.unique(seen, return_counts=True)[1]
-    assert len(counts) == 6
-    assert np.abs(counts - 500).max() < 4.5 * np.sqrt(500)
-
-
-def test_orthogonal_orders_err_less_than_independent_ones(rng):
-    weights = rng.normal(size=8)
-    members = (np.arange(256)[:, None] >> np.arange(8)) & 1
-    utilities = np.tanh(members @ weights)
-
-    def error(draws):
-        seen = [np.mean([estimate(d, utilities) for d in draw], axis=0) for draw in draws]
-        return np.var(seen, axis=0).mean()
-
-    together = [[PermutationSampler(8).draw(8, Shapley(), rng)] for _ in range(200)]
-    apart = [[PermutationSampler(1).draw(8, Shapley(), rng) for _ in range(8)] for _ in range(200)]
-    assert error(together) < 0.8 * error(apart)
-
-
-def test_a_fit_beats_permutations_on_a_smooth_game(rng):
-    weights = rng.normal(size=12)
-    members = (np.arange(4096)[:, None] >> np.arange(12)) & 1
-    utilities = np.tanh(members @ weights / 2)
-    truth = estimate(ExhaustiveSampler().draw(12, Shapley(), rng), utilities)
-    errors = {}
-    for sampler in (PermutationSampler(8), LeverageSampler(96), QuadratureSampler(96)):
-        seen = [estimate(sampler.draw(12, Shapley(), rng), utilities) for _ in range(100)]
-        errors[type(sampler)] = np.mean((np.array(seen) - truth) ** 2)
-    assert errors[LeverageSampler] < errors[PermutationSampler]
-    assert errors[QuadratureSampler] < errors[PermutationSampler]
 
 
 def test_a_required_last_player_halves_the_coalitions(rng):

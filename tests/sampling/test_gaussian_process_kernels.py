@@ -29,11 +29,6 @@ def test_values_by_sizes_equal_sums_over_all_coalitions(n_players, semivalue):
     np.testing.assert_allclose(side.rough_covariance(), weights.T @ weights, atol=1e-12)
 
 
-def test_the_kernel_is_positive_definite():
-    side, _ = make_side(5, Shapley())
-    assert np.linalg.eigvalsh(side.kernel(PARAMETERS)).min() > -1e-10
-
-
 def test_the_derivatives_of_the_kernel_are_correct():
     side, _ = make_side(4, Shapley())
     logs = np.log([PARAMETERS.roughness, PARAMETERS.linear, PARAMETERS.level, PARAMETERS.size])

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Contribution, Tally, append_margins, append_unknown_margins
+from cellworth.sampling.moments import Tally, append_margins
 
 observations = hnp.arrays(
     np.float64,
@@ -59,17 +59,6 @@ def test_margins_are_row_sums_column_sums_and_the_total():
     np.testing.assert_array_equal(margins, [[1, 2, 3], [3, 4, 7], [4, 6, 10]])
 
 
-def test_unknown_margins_count_as_unobserved():
-    moments = Moments.of(append_unknown_margins(np.array([[1.0, np.nan]])))
-    np.testing.assert_array_equal(moments.count, [[1, 0, 0], [0, 0, 0]])
-
-
-def test_moments_leave_the_callers_arrays_alone():
-    mean = np.array([1.0])
-    Moments(np.array([1]), mean, np.array([0.0]))
-    mean[0] = 2.0
-
-
 def test_a_sum_with_an_unobserved_block_counts_as_unobserved():
     moments = Moments.of(append_margins(np.array([[1.0, np.nan], [3.0, 4.0]])))
     np.testing.assert_array_equal(moments.count, [[1, 0, 0], [1, 1, 1], [1, 0, 0]])
@@ -81,10 +70,3 @@ def test_a_tally_keeps_counts_and_the_first_distinct_messages():
         tally = tally.merge(Tally(10, 1, (f"reason {number % 6}",)))
     assert (tally.utilities, tally.failed) == (80, 8)
     assert tally.messages == tuple(f"reason {number}" for number in range(5))
-
-
-def test_contributions_merge_moments_and_tally():
-    one = Contribution(Moments.of(np.array([1.0])), Tally(1))
-    both = one.merge(Contribution(Moments.of(np.array([3.0])), Tally(2)))
-    assert both.moments.values == [2.0]
-    assert both.tally.utilities == 3

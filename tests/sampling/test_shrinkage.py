@@ -1,13 +1,12 @@
 import numpy as np
 import pytest
 
-from cellworth import load, value_game
+from cellworth import value_game
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
-from cellworth.sampling import AntitheticPermutations, Moments
+from cellworth.sampling import Moments
 from cellworth.sampling.moments import append_margins
 from cellworth.sampling.shrinkage import shrink_values
-from experiments.baselines import PlainPermutations
 
 
 def moments_of(values, noise, n_tasks, seed=0):
@@ -101,21 +100,3 @@ def test_many_short_runs_merge_into_the_values_of_a_long_one():
     z = (merged.values - exact) / merged.sampling_se
     assert np.abs(z).max() < 4.5
     assert np.corrcoef(merged.values.ravel(), exact.ravel())[0, 1] > 0.97
-
-
-def test_a_shrunk_valuation_survives_saving_and_loading(tmp_path):
-    valuation = value_game(
-        GAME, estimator=AntitheticPermutations(), stop=MaxTasks(5), random_state=0
-    )
-    valuation.save(tmp_path)
-    loaded = load(tmp_path)
-    assert loaded.shrink
-    np.testing.assert_array_equal(loaded.values, valuation.values)
-    np.testing.assert_array_equal(loaded.sampling_se, valuation.sampling_se)
-    np.testing.assert_array_equal(loaded.rows().sampling_se, valuation.rows().sampling_se)
-
-
-def test_plain_permutations_are_not_shrunk():
-    valuation = value_game(GAME, estimator=PlainPermutations(), stop=MaxTasks(5), random_state=0)
-    assert not valuation.shrink
-    np.testing.assert_array_equal(valuation.values, valuation.moments.mean[:-1, :-1])
