@@ -114,17 +114,14 @@ def test_rows_are_sampled_by_position(rows):
     _, table, layout = rows
     ids = np.array([0, 3, 499, 500, 777, 1199])
     shards = {shard: read_shard(table, shard, layout) for shard in range(2)}
-    found = []
     for part in shards.values():
-        columns, own = take_rows(part, ids)
-        found += own.tolist()
+        columns = take_rows(part, ids)
         assert columns.numbers.dtype == np.float64
-        where = [part.positions.tolist().index(position) for position in own.tolist()]
+        positions = part.positions.tolist()
+        where = [positions.index(position) for position in ids.tolist() if position in positions]
         np.testing.assert_array_equal(columns.numbers, part.rows.numbers[:, where])
         np.testing.assert_array_equal(columns.categories, part.rows.categories[:, where])
-    assert found == ids.tolist()
-    none, own = take_rows(shards[0], np.array([600]))
-    assert (none.numbers.shape[1], len(own)) == (0, 0)
+    assert take_rows(shards[0], np.array([600])).numbers.shape[1] == 0
 
 
 def test_files_that_change_while_they_are_read_are_an_error(tmp_path):

@@ -113,12 +113,12 @@ def read_shard(table: ShardedTable, shard: int, layout: Layout) -> StoredShard:
     return StoredShard(columns, starts, order + table.rows(shard).start, targets)
 
 
-def take_rows(shard: StoredShard, ids: Integers) -> tuple[Columns, Integers]:
-    """Return the rows of a shard at these positions of the table, sorted, and their positions."""
+def take_rows(shard: StoredShard, ids: Integers) -> Columns:
+    """Return the rows of a shard at these positions of the table, in this order."""
     found = np.flatnonzero(np.isin(shard.positions, ids))
     found = found[np.argsort(shard.positions[found], kind="stable")]
     columns = shard.rows.take(found)
-    return columns._replace(numbers=columns.numbers.astype(np.float64)), shard.positions[found]
+    return columns._replace(numbers=columns.numbers.astype(np.float64))
 
 
 class _Filler:
@@ -247,7 +247,7 @@ def _make_scratch(folder: Path) -> None:
 def _take_sample(prepared: PreparedShards, ids: Integers, number: int) -> Columns:
     rows = prepared.table.rows(number)
     own = ids[np.searchsorted(ids, rows.start) : np.searchsorted(ids, rows.stop)]
-    return take_rows(prepared.open(number), own)[0]
+    return take_rows(prepared.open(number), own)
 
 
 def _each_shard(

@@ -459,18 +459,6 @@ class UtilityLog:
     # Both errors by their number of tasks, shared by the logs that share the lists.
     latest: dict[int, LatestErrors] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        task: Any,
-        utilities: Floats,
-        estimate: Estimate,
-        tally: Tally,
-        deviations: list[Deviations | None],
-    ) -> UtilityLog:
-        """Return the log of one task."""
-        return cls([task], [utilities], 1, estimate, tally, [deviations])
-
     def merge(self, other: UtilityLog) -> UtilityLog:
         """Return the log of both."""
         lists, latest = (self.tasks, self.utilities, self.deviations), self.latest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +136,9 @@ class DrawVariance:
         return self.once / self.twice if self.n_parts else 0.0
 
 
+_NOT_DRAWN_TWICE = DrawVariance(0, np.zeros(()), 0.0, 0.0)
+
+
 @dataclass(frozen=True, eq=False)
 class Passes:
     """Means over the queries of one or more passes."""
@@ -233,7 +236,7 @@ class PassSums:
     # Weighted number of queries that the full table's majority vote predicts correctly; NaN if not
     # known.
     right: float = math.nan
-    draws: DrawVariance | None = None  # None: no query was drawn twice
+    draws: DrawVariance = _NOT_DRAWN_TWICE
     query_variance: QueryVariance | None = None  # Variance between queries, if it is observed
     # Whether the first pass is a quick one, with few coalitions, which the second one replaces.
     quick: bool = False
@@ -262,7 +265,7 @@ class PassSums:
                 total=ended.total + other.total,
                 utility=ended.utility + other.utility,
                 right=ended.right + other.right,
-                draws=_merge_known(ended.draws, other.draws),
+                draws=ended.draws.merge(other.draws),
                 query_variance=_merge_known(ended.query_variance, other.query_variance),
                 tally=ended.tally.merge(other.tally),
                 owned=ended.owned and other.owned and ended.owned.merge(other.owned),
@@ -299,7 +302,7 @@ class PassSums:
             total=0.0,
             utility=0.0,
             right=0.0,
-            draws=None,
+            draws=_NOT_DRAWN_TWICE,
             query_variance=None,
             finished=seen if before is None or before.is_quick else before.merge(seen),
         )
@@ -335,16 +338,15 @@ class PassSums:
 
     def _means(self) -> Passes:
         """Return the means over the queries of the unfinished pass."""
-        drawn = self.draws or DrawVariance(0, np.zeros(()), 0.0, 0.0)
         return Passes(
             n_passes=1,
-            n_parts=drawn.n_parts,
+            n_parts=self.draws.n_parts,
             n_queries=self.n_queries,
             values=as_floats(self.sums, self.units) / self.weight,
-            variance=drawn.variance / self.weight**2,
-            of_draw=drawn.of_draw,
+            variance=self.draws.variance / self.weight**2,
+            of_draw=self.draws.of_draw,
             weight=self.weight,
-            relative_variance=drawn.twice / 2.0 + drawn.once,
+            relative_variance=self.draws.twice / 2.0 + self.draws.once,
             total=self.total / self.weight,
             utility=self.utility / self.weight,
             right=self.right / self.weight,
@@ -353,10 +355,7 @@ class PassSums:
         )
 
 
-_Known = TypeVar("_Known", DrawVariance, QueryVariance)
-
-
-def _merge_known(one: _Known | None, other: _Known | None) -> _Known | None:
+def _merge_known(one: QueryVariance | None, other: QueryVariance | None) -> QueryVariance | None:
     """Merge what is known of one or both."""
     if one is None or other is None:
         return one or other

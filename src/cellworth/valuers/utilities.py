@@ -175,12 +175,13 @@ class UtilityPlanner:
             return None
         del self._open[request.task]
         known = [self._known[coalition] for coalition in open_task.coalitions]
-        return UtilityLog.of(
-            open_task.task,
-            np.array([each.utility for each in known]),
+        return UtilityLog(
+            [open_task.task],
+            [np.array([each.utility for each in known])],
+            1,
             self._estimate,
             self._failures(open_task),
-            [each.deviations for each in known],
+            [[each.deviations for each in known]],
         )
 
     def pack_state(self, log: UtilityLog) -> Plain:
