@@ -14,7 +14,7 @@ from matplotlib import pyplot
 
 from cellworth import KNNValuer, Runtime, ShardedKNNValuer, ShardedTable
 from cellworth.data import load_adult
-from cellworth.sampling import LeverageSampler
+from cellworth.sampling import QuadratureSampler
 
 people, income = load_adult("train", backend="pandas")
 people = people.drop(columns="fnlwgt")
@@ -33,7 +33,7 @@ print(table)
 # %%
 # Sums, lists and single cells are read from the files of values when they are asked for.
 
-settings = {"n_neighbors": 5, "sampler": LeverageSampler(52), "n_passes": 2, "random_state": 0}
+settings = {"n_neighbors": 5, "sampler": QuadratureSampler(52), "n_passes": 2, "random_state": 0}
 valuer = ShardedKNNValuer(**settings, runtime=Runtime(progress=False))
 sharded = valuer.fit(table, X_val=X_val, y_val=y_val).valuation_
 print(sharded.columns().highest(5))

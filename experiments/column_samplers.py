@@ -16,7 +16,8 @@ import numpy as np
 
 from cellworth import KNNValuer, Runtime
 from cellworth.runtime import Serial
-from cellworth.sampling import LeverageSampler, PermutationSampler, QuadratureSampler
+from cellworth.sampling import PermutationSampler, QuadratureSampler
+from cellworth.sampling.column_samplers import LeverageSampler
 from experiments import tables
 from experiments.frame import Tables, log
 

@@ -33,11 +33,11 @@ from cellworth.sampling import (
     ExhaustiveSampler,
     GaussianProcess,
     LeaveOneOut,
-    LeverageSampler,
     PermutationSampler,
     QuadratureSampler,
     Shapley,
 )
+from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.estimators import choose_estimator
 from cellworth.sampling.semivalues import coalition_weights
 from cellworth.valuation.provenance import ALGORITHM_VERSION

@@ -7,7 +7,7 @@ from cellworth import KNNValuer, Runtime, plots, value_game
 from cellworth.diagnostics.curves import RemovalCurve
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, Progress
-from cellworth.sampling import LeverageSampler
+from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.moments import widening
 from drawing import assert_readable, normal
 

@@ -21,7 +21,8 @@ from cellworth import KNNValuer, ModelValuer, Runtime, value_game
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.runtime.engine import CheckpointWriter
-from cellworth.sampling import Banzhaf, LeverageSampler, PermutationSampler
+from cellworth.sampling import Banzhaf, PermutationSampler
+from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.valuation import provenance
 from experiments.baselines import PlainPermutations
 from fit_settings import split_settings

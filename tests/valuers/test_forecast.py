@@ -24,7 +24,8 @@ from cellworth.runtime import (
     TargetStandardError,
     Threads,
 )
-from cellworth.sampling import GaussianProcess, LeverageSampler, PermutationSampler
+from cellworth.sampling import GaussianProcess, PermutationSampler
+from cellworth.sampling.column_samplers import LeverageSampler
 from experiments import mixture
 
 X, Y = load_iris(return_X_y=True)

@@ -37,11 +37,11 @@ from cellworth.sampling import (
     Beta,
     ExhaustiveSampler,
     LeaveOneOut,
-    LeverageSampler,
     PermutationSampler,
     QuadratureSampler,
     Shapley,
 )
+from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.valuers.knn_valuer import MAX_SORTED_ROWS, Effort, ExpectedShare, Size
 from enumeration import block_values
 from fit_settings import split_settings

@@ -36,10 +36,10 @@ from cellworth.sampling import (
     Banzhaf,
     ExhaustiveSampler,
     LeaveOneOut,
-    LeverageSampler,
     PermutationSampler,
     QuadratureSampler,
 )
+from cellworth.sampling.column_samplers import LeverageSampler
 from fit_settings import split_settings
 from killing import Killer, Log
 from logged_phases import LoggedAlgorithm

@@ -14,7 +14,6 @@ array([[3.]])
 from cellworth.sampling.column_samplers import (
     ColumnSampler,
     ExhaustiveSampler,
-    LeverageSampler,
     PermutationSampler,
     QuadratureSampler,
 )
@@ -36,7 +35,6 @@ __all__ = [
     "ExhaustiveSampler",
     "GaussianProcess",
     "LeaveOneOut",
-    "LeverageSampler",
     "Moments",
     "PermutationSampler",
     "QuadratureSampler",

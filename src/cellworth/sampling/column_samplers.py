@@ -52,7 +52,7 @@ class ColumnSampler(Protocol):
 
     See Also
     --------
-    LeverageSampler, PermutationSampler
+    QuadratureSampler, PermutationSampler
 
     Examples
     --------
@@ -79,7 +79,7 @@ class ExhaustiveSampler:
 
     See Also
     --------
-    LeverageSampler, QuadratureSampler
+    QuadratureSampler, PermutationSampler
 
     Examples
     --------
@@ -103,7 +103,7 @@ class ExhaustiveSampler:
             least = MAX_COALITIONS_OF_ALL_SUBSETS.bit_length() - 1
             raise ValueError(
                 f"ExhaustiveSampler would evaluate more than 2^{least} coalitions of {n_players} "
-                "columns (labels included, if they are valued); use LeverageSampler() or "
+                "columns (labels included, if they are valued); use QuadratureSampler() or "
                 f"PermutationSampler(), or form at most {least} column_groups."
             )
         return _all_subsets(n_players, semivalue)
@@ -162,20 +162,10 @@ class LeverageSampler(FittedSampler):
     coalitions : int, default=None
         Coalitions per query and pass; None means eight per column.
 
-    See Also
-    --------
-    QuadratureSampler, PermutationSampler
-
     References
     ----------
     Musco and Witter (2025), Provably Accurate Shapley Value Estimation via Leverage Score Sampling,
     ICLR.
-
-    Examples
-    --------
-    >>> from cellworth.sampling import LeverageSampler
-    >>> LeverageSampler().n_coalitions(30)
-    240
     """
 
     _least_per_player = 3
@@ -195,10 +185,8 @@ class LeverageSampler(FittedSampler):
 class QuadratureSampler(FittedSampler):
     """Draw coalitions of all sizes, and integrate a Gaussian process through their utilities.
 
-    If the utility is smooth, it needs fewer coalitions than
-    :class:`~cellworth.sampling.LeverageSampler` for the same
-    error. Each draw solves a system of as many equations as coalitions. For Shapley values of
-    columns.
+    If the utility is smooth, it needs few coalitions. Each draw solves a system of as many
+    equations as coalitions. For Shapley values of columns.
 
     Parameters
     ----------
@@ -207,7 +195,7 @@ class QuadratureSampler(FittedSampler):
 
     See Also
     --------
-    LeverageSampler
+    PermutationSampler
 
     References
     ----------
@@ -226,7 +214,7 @@ class QuadratureSampler(FittedSampler):
         if n_players > MAX_COLUMNS_OF_QUADRATURE:
             raise ValueError(
                 f"QuadratureSampler supports at most {MAX_COLUMNS_OF_QUADRATURE} columns, got "
-                f"{n_players}; use LeverageSampler()."
+                f"{n_players}; use PermutationSampler()."
             )
         sizes = np.arange(1, n_players)
         counts = _allot(1.0 / np.sqrt(sizes), _numbers_of_subsets(n_players, sizes), budget, rng)
@@ -253,7 +241,7 @@ class PermutationSampler:
 
     See Also
     --------
-    LeverageSampler
+    QuadratureSampler
 
     References
     ----------

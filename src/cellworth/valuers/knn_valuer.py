@@ -102,7 +102,7 @@ class KNNValuer(TableValuer):
         costs, class weights, soft labels, distance weights and radii.
     sampler : ColumnSampler, default=None
         Coalitions of columns that are evaluated for each validation row: ``ExhaustiveSampler()``,
-        ``LeverageSampler(n)``, ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means
+        ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means
         all subsets if training rows x validation rows x subsets are at most 2^31 (about half a
         minute on one core). Otherwise a quick pass has an order of the columns and its reverse for
         each validation row; further passes have ``QuadratureSampler(4 x columns)``, or
@@ -539,14 +539,14 @@ def _valuation(
     warn_if_interrupted(outcome.tasks, tasks.schedule, interrupted=outcome.interrupted)
     session = Session(tasks.schedule.seed, outcome.tasks)
     never_valued = tasks.never_valued(outcome.tasks)
-    count, errors = seen.moments.count.copy(), seen.validation_se()
+    count, errors = seen.moments.count.copy(), seen.latest.validation_se()
     count[:-1][never_valued] = 0
     if errors is not None:
         errors[:-1][never_valued] = np.nan
     return Valuation(
         blocks,
         replace(seen.moments, count=count),
-        seen.expected_total,
+        seen.latest.total,
         tasks.game.empty,
         _status(outcome, tasks),
         Provenance.now(problem_spec, method, session, seen.tally, outcome.seconds),
@@ -579,7 +579,7 @@ def sum_by_owner(seen: PassSums, holdings: Holdings | None) -> OwnerSums | None:
     if holdings is None or seen.owned is None:
         return None
     owned = seen.owned
-    return OwnerSums(holdings.names, holdings.keys, owned.moments, owned.validation_se())
+    return OwnerSums(holdings.names, holdings.keys, owned.moments, owned.latest.validation_se())
 
 
 def _describe_passes(schedule: TaskSchedule, progress: Progress) -> str:
@@ -676,8 +676,8 @@ def choose_sampler(
         return _default_sampler(size, n_queries, column_semivalue)
     if isinstance(sampler, type) or not isinstance(sampler, ColumnSampler):
         raise TypeError(
-            "sampler must be ExhaustiveSampler(), LeverageSampler(), QuadratureSampler() or "
-            f"PermutationSampler(), got {sampler!r}."
+            "sampler must be ExhaustiveSampler(), QuadratureSampler() or PermutationSampler(), "
+            f"got {sampler!r}."
         )
     return _all_if_enough(sampler, size.n_players, column_semivalue)
 
