@@ -45,6 +45,9 @@ from cellworth.valuers.out_of_bag import Bags
 from experiments.baselines import PlainPermutations
 from fit_settings import split_settings
 
+# All kernels are compiled for this, where that was not done before.
+pytestmark = pytest.mark.timeout(600)
+
 RECORD = Path(__file__).parent / "algorithm_digests.json"
 PACKAGES = ("numpy", "scipy", "numba", "scikit-learn")
 # Cases are named apart from classes: a new name is no new version.

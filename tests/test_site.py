@@ -96,12 +96,6 @@ def test_llms_txt_names_every_page_with_a_line(site):
     assert len(links) > 80
 
 
-def test_llms_full_txt_holds_the_pages_without_their_marks(site):
-    text = (site / "llms-full.txt").read_text()
-    assert "# Long runs on one machine\n" in text
-    assert "<!--" not in text
-
-
 def test_the_gallery_shows_what_examples_draw(site):
     examples = sorted(ROOT.glob("examples/plot_*.py"))
     assert len(examples) >= 16
