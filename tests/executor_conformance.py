@@ -85,16 +85,6 @@ class ExecutorConformance:
             assert time.monotonic() < deadline, f"requests {sorted(open_requests)} have no answer."
         return found
 
-    def test_it_is_an_executor_with_room_for_requests(self) -> None:
-        """It has ``start``, and its pool a capacity."""
-        assert isinstance(self.executor(), Executor)
-        with self.executor().start(_return_request, "conformance") as pool:
-            assert pool.capacity >= 1
-
-    def test_no_answer_is_lost(self) -> None:
-        """Each request is answered."""
-        assert set(self.get_answers(_return_request, range(31))) == set(range(31))
-
     def test_no_answer_comes_twice(self) -> None:
         """A request is answered once; later waits do not return it again."""
         seen = []
@@ -161,12 +151,6 @@ class ExecutorConformance:
             assert isinstance(answer, Failure)
             assert "this and that" in str(answer.error)
             assert "in fail_oddly" in "".join(traceback.format_exception(answer.error))
-
-    def test_closures_reach_the_workers(self) -> None:
-        """The task function may be a closure, as in a notebook."""
-        offset = 5
-        found = self.get_answers(lambda request: request + offset, range(3))
-        assert found == {0: 5, 1: 6, 2: 7}
 
     def test_arrays_of_the_task_function_can_be_written_to(self) -> None:
         """A model may change its input; no other worker sees half of a change."""

@@ -1,7 +1,5 @@
 """Equal bits on every executor, however often a run is interrupted."""
 
-import subprocess
-import sys
 import threading
 import time
 import warnings
@@ -27,7 +25,6 @@ from cellworth.runtime import (
     Threads,
 )
 from cellworth.sampling import GaussianProcess, LeaveOneOut, PermutationSampler
-from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers import utilities
 from cellworth.valuers.out_of_bag import OutOfBagScores
 
@@ -36,8 +33,6 @@ EXECUTORS = [
     Threads(3),
     Processes(2),
     Ray(),
-    pytest.param(Threads(2), marks=pytest.mark.nightly),
-    pytest.param(Processes(1), marks=pytest.mark.nightly),
 ]
 
 
@@ -156,42 +151,6 @@ def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game, tmp_path):
         assert part.counts.max() == budget
     whole = value_game(table_game, (4, 3), stop=MaxTasks(63), random_state=5)
     assert_same_bits(part, whole)
-
-
-def test_a_resumed_run_pays_only_for_new_tasks(table_game, tmp_path):
-    calls = []
-
-    class Spy(TableGame):
-        def value(self, rows, columns):
-            calls.append((rows, columns))
-            return super().value(rows, columns)
-
-    # Calls in other processes, which a run on a busy machine may choose, would not be seen.
-    runtime = Runtime(Serial(), checkpoint=tmp_path / "run")
-    run = {"shape": (4, 3), "random_state": 5, "runtime": runtime}
-    value_game(Spy(table_game.table), stop=MaxTasks(20), **run)
-    calls.clear()
-    value_game(Spy(table_game.table), stop=MaxTasks(25), **run)
-    sampler = PermutationTasks((4, 3), 5)
-    before, after = (
-        {(*rows.tolist(), *columns.tolist()) for task in tasks for rows, columns in sampler(task)}
-        for tasks in (range(20), range(20, 25))
-    )
-    corners = 4
-    assert len(calls) == corners + len(after - before)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"random_state": 6}, {"shape": (3, 4), "game": TableGame(np.zeros((8, 16)))}],
-    ids=["other seed", "other game"],
-)
-def test_a_journal_refuses_another_run(table_game, change, tmp_path):
-    run = {"game": table_game, "shape": (4, 3), "stop": MaxTasks(2), "random_state": 5}
-    checkpoint = tmp_path / "run"
-    value_game(**run, runtime=Runtime(checkpoint=checkpoint))
-    with pytest.raises(ValueError, match="holds another run"):
-        value_game(**(run | change), runtime=Runtime(checkpoint=checkpoint))
 
 
 class BrokenOff(TableGame):
@@ -393,50 +352,6 @@ def test_failures_of_an_earlier_session_are_told_again(wine, tmp_path):
             valuer.fit(**wine | {"column_groups": np.arange(13)})
 
 
-SCRIPT = """
-import os, signal, sys, threading, time
-import numpy as np
-from cellworth.runtime import MaxTasks, MaxUtilities, Processes, Serial, Threads
-from cellworth import Runtime, value_game
-
-class Slow:
-    def __init__(self, traces):
-        self.traces = traces
-
-    def value(self, rows, columns):
-        time.sleep(0.005)
-        with open(self.traces, "ab") as file:
-            file.write(b"x")
-        return float(rows.sum() * columns.sum())
-
-def press_ctrl_c_later():
-    while not os.path.exists(game.traces) or os.path.getsize(game.traces) < 400:
-        time.sleep(0.05)
-    os.killpg(0, signal.SIGINT)
-
-game = Slow(sys.argv[2])
-executor = {"serial": Serial(), "threads": Threads(2), "processes": Processes(2)}[sys.argv[1]]
-threading.Thread(target=press_ctrl_c_later, daemon=True).start()
-stop, runtime = MaxTasks(10**6), Runtime(executor)
-valuation = value_game(game, (9, 8), stop=stop, random_state=0, runtime=runtime)
-assert valuation.status == "interrupted"
-assert np.allclose(valuation.values, 1.0)
-print(valuation.counts.min())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
-def test_ctrl_c_ends_a_real_run_with_what_it_has(executor, tmp_path):
-    done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
-        [sys.executable, "-c", SCRIPT, executor, str(tmp_path / "traces")],
-        capture_output=True, text=True, timeout=300, check=False, start_new_session=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 1
-    assert "status is 'interrupted'" in done.stderr
-
-
 def test_tasks_of_an_exact_run_are_done_side_by_side():
     meeting = threading.Barrier(2, timeout=20)
 
@@ -449,45 +364,3 @@ def test_tasks_of_an_exact_run_are_done_side_by_side():
     # 128 pairs are two tasks; each of their utilities waits for one of the other task.
     runtime = Runtime(executor=Threads(2))
     assert np.allclose(value_game(Meeting(), (4, 3), estimator="exact", runtime=runtime).values, 1)
-
-
-NEIGHBOURS = """
-import os, signal, threading, time
-import numpy as np
-from cellworth import KNNValuer, Runtime
-from cellworth.sampling import PermutationSampler
-
-def press_ctrl_c():
-    # In the middle of the second pass, on a busy machine too.
-    time.sleep(0.3)
-    os.kill(os.getpid(), signal.SIGINT)
-
-def press_ctrl_c_later(progress, pressed=[]):
-    if not pressed:
-        pressed.append(threading.Thread(target=press_ctrl_c, daemon=True).start())
-
-rng = np.random.default_rng(0)
-X, X_val = rng.normal(size=(4000, 10)), rng.normal(size=(4000, 10))
-y, y_val = (X[:, 0] > 0).astype(int), (X_val[:, 0] > 0).astype(int)
-valuer = KNNValuer(
-    sampler=PermutationSampler(1), n_passes=50, random_state=0,
-    runtime=Runtime(on_round=press_ctrl_c_later),
-)
-valuation = valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
-assert valuation.status == "interrupted"
-assert np.isfinite(valuation.values).all()
-assert abs(valuation.efficiency_residual) < 1e-12
-assert valuation.columns().highest(1).labels["column"][0] == "x0"
-print(valuation.provenance.sessions[0].tasks)
-"""
-
-
-@pytest.mark.slow
-def test_ctrl_c_leaves_a_usable_part_of_a_run_over_queries():
-    done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
-        [sys.executable, "-c", NEIGHBOURS],
-        capture_output=True, text=True, timeout=120, check=False, start_new_session=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 1
-    assert "status is 'interrupted'" in done.stderr

@@ -30,14 +30,6 @@ BLOCKS = Blocks.cut(["ann", "bob", "cid", "dan"], ["age", "pay", "sex"])
 ADDED = value_game(Sum(CELLS), BLOCKS)
 
 
-def test_a_notebook_shows_the_parts_with_bars_and_all_that_a_terminal_shows():
-    bob = explain_row(ADDED, "bob", n_similar=1)
-    view = html.unescape(bob._repr_html_())
-    assert "row 'bob' is worth 2.2" in view
-    assert view.count('aria-hidden="true"') == 3
-    assert bob.differences[0] in view
-
-
 def test_parts_of_a_row_are_its_cells_the_largest_first():
     bob = explain_row(ADDED, "bob")
     assert (bob.side, bob.label) == ("row", "bob")
@@ -144,12 +136,6 @@ def test_a_long_column_shows_its_largest_parts_and_sums_of_the_rest():
     assert len(column.to_frame("pandas")) == 32
 
 
-def test_it_turns_into_a_frame_of_parts():
-    frame = explain_row(ADDED, "ann").to_frame("polars")
-    assert frame["column"].to_list() == ["age", "pay", "sex"]
-    assert frame["value"].sum() == pytest.approx(2.0)
-
-
 def test_unknown_labels_tables_and_numbers_are_rejected():
     with pytest.raises(KeyError, match="no row is called 'eve'"):
         explain_row(ADDED, "eve")
@@ -239,15 +225,3 @@ def test_columns_are_compared_by_position_where_row_ids_repeat():
     valuation = value_game(Sum(cells), Blocks.cut(X.index, X.columns))
     reported = explain_column(valuation, "a", n_similar=1).differences[0]
     assert reported.endswith("differs most in row 7: 9, not 3.")
-
-
-@pytest.mark.parametrize("valuation", [KNNValuer(), None])
-def test_what_is_no_valuation_gets_a_sentence(valuation):
-    for explain in (explain_row, explain_column):
-        with pytest.raises(TypeError, match="pass the valuation_ attribute of a fitted valuer"):
-            explain(valuation, 0)
-
-
-def test_parts_that_are_rounding_are_not_counted():
-    cells = np.array([[5.0, 4.0, 3.0, 2.0, 1.0, 1e-15, -1e-15]] * 2)
-    assert "more" not in repr(explain_row(value_game(Sum(cells), (2, 7)), 0, n_similar=0))

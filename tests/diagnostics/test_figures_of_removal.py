@@ -13,16 +13,6 @@ DATA = Path(__file__).parents[3] / "shared" / "data"
 with_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"the data sets are not in {DATA}")
 
 
-@pytest.mark.slow
-@with_data
-def test_high_cells_are_needed_and_low_ones_are_not():
-    split = removal.value_split(*removal.split_rows(load("adult", DATA).numbers(), 0, 1000), 0)
-    points = pd.DataFrame(removal.all_improvements(split, 0)).query("fill == 'draw'")
-    by = points.groupby(["order", "model"]).points.mean()
-    assert (by["highest"] < -6).all()
-    assert by["lowest"].mean() > 1
-
-
 @with_data
 def test_a_table_without_its_lowest_cells_looks_better_to_itself_than_to_test_rows():
     split = removal.value_split(*removal.split_rows(load("heart", DATA).numbers(), 0, 1000), 0)

@@ -14,8 +14,6 @@ import survivor
 import toy_shards
 from cellworth.runtime import (
     Dask,
-    MaxTasks,
-    MaxUtilities,
     Ray,
     Serial,
     Threads,
@@ -65,15 +63,6 @@ def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster
 
 
 @pytest.mark.slow
-def test_workers_may_be_threads_of_this_process(truth, tmp_path):
-    with distributed.Client(
-        processes=False, n_workers=2, threads_per_worker=2, dashboard_address=":0"
-    ) as client:
-        _, got = toy_shards.run(Toy(9), N_ROUNDS, Dask(client), tmp_path, n_cached=3)
-    assert np.array_equal(got, truth(N_ROUNDS))
-
-
-@pytest.mark.slow
 def test_a_run_goes_on_elsewhere_and_does_nothing_twice(cluster, truth, tmp_path):
     log = Log(tmp_path / "log")
     toy, folder = Toy(N_SHARDS, log=str(log.path)), tmp_path / "checkpoint"
@@ -82,19 +71,6 @@ def test_a_run_goes_on_elsewhere_and_does_nothing_twice(cluster, truth, tmp_path
         _, got = toy_shards.run(toy, n_rounds, executor, tmp_path, folder)
         assert np.array_equal(got, truth(n_rounds))
     assert log.n_starts_of("accumulate") == log.n_starts_of("count") == N_SHARDS * len(executors)
-
-
-@pytest.mark.slow
-def test_a_rule_ends_a_run_after_the_round_that_it_judged(cluster, truth, tmp_path):
-    log = Log(tmp_path / "log")
-    toy = Toy(N_SHARDS, log=str(log.path))
-    finished, got = toy_shards.run(
-        toy, None, Dask(cluster(2)), tmp_path, stop=MaxUtilities(3) | MaxTasks(100)
-    )
-    assert len(finished.reports) == 3
-    assert np.array_equal(got, truth(3))
-    # What was looked at ahead is dropped.
-    assert log.n_starts_of("accumulate") == 3 * N_SHARDS
 
 
 @pytest.mark.slow
@@ -134,32 +110,11 @@ def test_an_error_of_a_worker_arrives(cluster, truth, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_damaged_state_is_noticed_by_the_worker_that_reads_it(cluster, truth, tmp_path):
-    folder = tmp_path / "checkpoint"
-    toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, folder)
-    path = folder / "shard-000004-00000003.npz"
-    content = bytearray(path.read_bytes())
-    content[300] ^= 1
-    path.write_bytes(content)
-    with pytest.warns(UserWarning, match="its content is computed again"):
-        _, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Dask(cluster(2)), tmp_path, folder)
-    assert np.array_equal(got, truth(N_ROUNDS))
-
-
-@pytest.mark.slow
 def test_a_worker_that_does_not_see_the_folder_says_so(cluster, tmp_path):
     folder = tmp_path / "checkpoint"
     toy = Elsewhere(N_SHARDS, hidden=str(folder))
     with pytest.raises(FileNotFoundError, match="that all workers of the cluster share"):
         toy_shards.run(toy, 1, Dask(cluster(2)), tmp_path, folder)
-
-
-@pytest.mark.slow
-def test_a_cluster_that_is_gone_is_told(tmp_path):
-    with survivor.cluster(1) as client:
-        executor = Dask(client)
-    with pytest.raises(ConnectionError, match="the cluster is gone"):
-        toy_shards.run(Toy(2), 1, executor, tmp_path)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The engine, without any game: tasks are numbers, contributions are arrays."""
 
 import math
-import sys
 import threading
 import time
 
@@ -107,20 +106,6 @@ def test_the_checkpoint_is_written_after_every_round_and_at_the_end(
     assert written == entries
 
 
-def test_a_resumed_run_starts_at_the_first_missing_task(tmp_path):
-    checkpoint = DirectoryCheckpoint(tmp_path / "run")
-    start(MaxTasks(11), checkpoint=checkpoint)
-    begun = []
-
-    def watched(task):
-        begun.append(task)
-        return noise(task)
-
-    outcome = start(MaxTasks(20), watched, checkpoint=checkpoint)
-    assert begun == list(range(11, 20))
-    assert outcome.tasks == 20
-
-
 @pytest.mark.parametrize("cut", [1, 8, 11, 12, 23])
 def test_a_run_in_parts_stops_at_the_task_at_which_a_run_in_one_stops(cut, tmp_path):
     whole = start(TargetStandardError(0.2))
@@ -165,43 +150,6 @@ def test_a_run_that_is_long_enough_already_does_nothing(tmp_path):
     assert outcome.tasks == 9
 
 
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
-    checkpoint = DirectoryCheckpoint(tmp_path / "run")
-    checkpoint.open({"name": "another run"})
-    with pytest.raises(ValueError, match=r"its name is 'another run', but here it is 'this run'"):
-        start(MaxTasks(5), checkpoint=checkpoint)
-
-
-def test_an_error_in_a_task_comes_through():
-    def broken(task):
-        raise ZeroDivisionError("task 0 is broken")
-
-    with pytest.raises(ZeroDivisionError, match="task 0 is broken"):
-        start(MaxTasks(3), broken)
-
-
-def test_a_short_run_shows_no_bar(capsys):
-    start(MaxTasks(3), show_progress=True)
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.slow
-def test_a_longer_run_shows_the_time_left_and_the_errors(capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-
-    def slow(task):
-        time.sleep(0.2)
-        return noise(task)
-
-    start(MaxTasks(14), slow, show_progress=True, title="values")
-    shown = capsys.readouterr().err
-    assert "values:" in shown
-    assert "left" in shown
-    assert "standard errors up to" in shown
-    assert "100%" in shown
-    assert "14 tasks" in shown
-
-
 def test_rounds_are_told_to_those_who_ask():
     seen = []
     start(MaxTasks(20), on_round=seen.append)
@@ -220,14 +168,6 @@ def test_an_error_of_a_listener_ends_the_run_with_what_was_done(tmp_path):
     with pytest.raises(ZeroDivisionError, match="the tracker is down"):
         start(MaxTasks(20), on_round=fail, checkpoint=checkpoint)
     assert checkpoint.read_state().tasks == 8
-
-
-def test_the_log_is_silent_until_somebody_listens(capfd, caplog):
-    start(MaxTasks(8))
-    assert capfd.readouterr() == ("", "")
-    with caplog.at_level("INFO", logger="cellworth"):
-        start(MaxTasks(8), title="values")
-    assert "values: ended: 8 tasks" in caplog.text
 
 
 @pytest.mark.slow

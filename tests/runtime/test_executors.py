@@ -22,7 +22,6 @@ from cellworth.runtime import (
     Ray,
     Serial,
     Threads,
-    dask_executor,
     executors,
     workers,
 )
@@ -122,18 +121,6 @@ def test_processes_live_on_after_a_run_that_used_up_its_tasks():
     assert set(answers(Processes(1), lambda task: os.getpid(), range(3)).values()) == first
 
 
-def test_tasks_have_meaningful_names_on_the_dashboard(client):
-    with Dask(client).start(lambda task: task, "antithetic permutations") as pool:
-        for number in range(3):
-            pool.submit({number: number})
-        while pool.in_flight:
-            pool.wait_for_answers(10)
-        prefixes = client.run_on_scheduler(
-            lambda dask_scheduler: [str(name) for name in dask_scheduler.task_prefixes]
-        )
-    assert "antithetic_permutations" in prefixes
-
-
 def eat(request):
     eaten = np.ones(2**27)
     # The nanny looks ten times a second.
@@ -155,30 +142,6 @@ def test_work_that_outgrows_the_workers_memory_ends_with_the_limit():
     assert isinstance(failure.error, MemoryError)
     expected = r"2 times .* memory limit of 400.00 MiB: a worker needs more than \d+\.\d\d MiB"
     assert re.search(expected, str(failure.error))
-
-
-@pytest.fixture
-def full():
-    """A cluster whose worker is over its limit from the start, so that it may not begin."""
-    distributed = pytest.importorskip("distributed")
-    with distributed.Client(
-        processes=False, n_workers=1, dashboard_address=":0", memory_limit="20 MiB"
-    ) as client:
-        deadline = time.monotonic() + 30
-        while {each["status"] for each in client.scheduler_info()["workers"].values()} != {
-            "paused"
-        }:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield client
-
-
-@pytest.mark.slow
-def test_workers_that_may_not_begin_a_task_end_the_run(full, monkeypatch):
-    monkeypatch.setattr(dask_executor, "_SECONDS_BETWEEN_CHECKS", 0.3)
-    monkeypatch.setattr(workers, "_SECONDS_BETWEEN_COUNTS", 0.3)
-    with pytest.raises(MemoryError, match=r"near their memory limit: one uses .* of 20.00 MiB"):
-        answers(Dask(full), str, range(1))
 
 
 def test_a_cluster_without_workers_is_told_until_one_joins(monkeypatch, caplog):
@@ -308,30 +271,6 @@ def test_a_forked_process_does_not_take_the_pool_of_its_parent():
     os.close(read)
     os.close(write)
     assert executors._waiting
-
-
-@pytest.mark.slow
-def test_idle_processes_end_after_a_while(monkeypatch):
-    monkeypatch.setattr("cellworth.runtime.executors._SECONDS_TO_LIVE_IDLE", 0.3)
-    executors._waiting.clear()
-    (pid,) = set(answers(Processes(1), lambda task: os.getpid(), range(3)).values())
-    deadline = time.monotonic() + 20
-    while psutil.pid_exists(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not psutil.pid_exists(pid)
-    assert answers(Processes(1), abs, range(3)) == {t: t for t in range(3)}
-
-
-@pytest.mark.slow
-def test_one_run_in_processes_may_begin_within_another():
-    with Processes(2).start(abs, "outer") as outer:
-        outer.submit({0: -3})
-        with Processes(2).start(lambda task: time.sleep(10), "inner") as inner:
-            inner.submit({0: 0})
-        found = []
-        while not found:
-            found = outer.wait_for_answers(30)
-    assert found == [(0, 3)]
 
 
 @pytest.mark.slow

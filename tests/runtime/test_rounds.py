@@ -187,12 +187,8 @@ def flip_a_bit(path):
     path.write_bytes(content)
 
 
-def empty(path):
-    path.write_bytes(b"")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [cut, flip_a_bit, empty])
+@pytest.mark.parametrize("damage", [cut, flip_a_bit])
 @pytest.mark.parametrize("n_rounds", [3, N_ROUNDS])
 def test_a_damaged_state_costs_its_shard_one_round(damage, n_rounds, truth, tmp_path):
     folder = tmp_path / "checkpoint"

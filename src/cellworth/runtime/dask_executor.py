@@ -108,23 +108,12 @@ class _DaskAnswer(LazyAnswer):
 
     future: Any
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether the cluster will not compute it again."""
-        return self.future.status in ("error", "cancelled", "lost")
-
 
 class _DaskPool(ClusterPool):
     """A pool that checks, while it waits, whether workers have the memory to answer."""
 
     def __init__(self, client: Any, work: Callable[..., Any], title: str) -> None:
-        super().__init__(
-            self._send_alike,
-            self._read_future,
-            lambda: dict(client.nthreads()),
-            # The type of the error depends on the version of Dask.
-            lambda error: isinstance(error, OSError) or client.status != "running",
-        )
+        super().__init__(self._send_alike, self._read_future)
         self._client = client
         run = uuid4().hex
         # The dashboard groups tasks by the words before the numbers.
@@ -135,6 +124,13 @@ class _DaskPool(ClusterPool):
             self._memory = WorkerMemory(client, n_bytes)
         # Futures may be held by the traceback of an error, so they must be released by name.
         self._made: WeakSet[Any] = WeakSet([*chunks, self._work])
+
+    def count_threads(self) -> dict[str, int]:
+        return dict(self._client.nthreads())
+
+    def is_lost(self, error: Exception) -> bool:
+        # The type of the error depends on the version of Dask.
+        return isinstance(error, OSError) or self._client.status != "running"
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         answers = super().wait_for_answers(seconds)
@@ -176,10 +172,11 @@ class _DaskPool(ClusterPool):
         if future.status == "finished":
             return _DaskAnswer(load, future)
         answer, inputs = load(), as_request(request).inputs
-        gone = [given for given in inputs if isinstance(given, _DaskAnswer) and given.is_gone]
-        return (
-            replace(answer, inputs_lost=True) if gone and isinstance(answer, LostAnswer) else answer
-        )
+        states = {given.future.status for given in inputs if isinstance(given, _DaskAnswer)}
+        # The cluster will not compute an input of such a state again.
+        if isinstance(answer, LostAnswer) and states & {"error", "cancelled", "lost"}:
+            return replace(answer, inputs_lost=True)
+        return answer
 
     def _fetch(self, future: Any) -> Any:
         """Return the answer of a future, a LostAnswer or a Failure."""

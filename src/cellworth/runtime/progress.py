@@ -166,11 +166,9 @@ class Progress:
         """Statistics with validation errors, maybe of fewer tasks; None while nothing is known."""
         if self.shards is not None:
             return self.shards.errors
-        return (
-            None
-            if self.contribution is None
-            else BlockErrors.of(*self.contribution.latest_errors())
-        )
+        if self.contribution is None:
+            return None
+        return BlockErrors.of(*self.contribution.latest_errors())
 
     @property
     def largest_standard_error(self) -> float:

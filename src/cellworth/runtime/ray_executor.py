@@ -86,13 +86,12 @@ class _RayAnswer(LazyAnswer):
 
 
 class _RayPool(ClusterPool):
+    explanation = "no node of the cluster has the cores and the memory that a task needs"
+
     def __init__(self, executor: Ray, work: Callable[..., Any], title: str) -> None:
         super().__init__(
             lambda requests: ((number, self._submit(each)) for number, each in requests.items()),
             self._read_future,
-            self._count_tasks,
-            self._has_lost,
-            "no node of the cluster has the cores and the memory that a task needs",
         )
         self._ray = _import_ray()
         self._needs = {"CPU": 1, "memory": executor.memory or 0}
@@ -111,7 +110,7 @@ class _RayPool(ClusterPool):
             _internal_kv_put(self._run, b"running")
             self._work = self._ray.put(_pack(work))
 
-    def _count_tasks(self) -> dict[str, int]:
+    def count_threads(self) -> dict[str, int]:
         """Return how many tasks each node can run at once."""
         nodes = {n["NodeID"]: n["Resources"] for n in self._ray.nodes() if n["Alive"]}
         needs = [(name, need) for name, need in self._needs.items() if need]
@@ -199,7 +198,7 @@ class _RayPool(ClusterPool):
         with super().explain_loss():
             yield
 
-    def _has_lost(self, error: Exception) -> bool:
+    def is_lost(self, error: Exception) -> bool:
         gone = (ConnectionError, self._ray.exceptions.LocalRayletDiedError)
         return isinstance(error, gone) or not self._is_connected
 

@@ -160,7 +160,7 @@ class MaxSeconds(StoppingRule):
     needs_errors = False
 
     def __post_init__(self) -> None:
-        _check_positive("MaxSeconds", self.n_seconds, "seconds")
+        _check_positive(self.n_seconds, "n_seconds of MaxSeconds")
         self._set_limit("most_seconds", self.n_seconds)
 
     def share_done(self, progress: Progress) -> float:
@@ -198,7 +198,7 @@ class TargetStandardError(StoppingRule):
     largest: float
 
     def __post_init__(self) -> None:
-        _check_positive("TargetStandardError", self.largest, "error")
+        _check_positive(self.largest, "largest of TargetStandardError")
 
     def share_done(self, progress: Progress) -> float:
         """Return the share of the expected tasks; errors fall with the square root of tasks."""
@@ -237,7 +237,7 @@ class TargetPrecision(StoppingRule):
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        _check_positive("TargetPrecision", self.share, "validation errors")
+        _check_positive(self.share, "share of TargetPrecision")
 
     def share_done(self, progress: Progress) -> float:
         """Return the share of the expected tasks; sampling variances fall with their number."""
@@ -280,10 +280,7 @@ def _limit_by_observations(errors: BlockErrors, share: float) -> float:
     return share if seen >= _MIN_OBSERVATIONS else min(share, seen / _MIN_OBSERVATIONS)
 
 
-def _check_positive(rule: str, number: float, what: str) -> None:
-    if isinstance(number, bool) or not isinstance(number, int | float | np.number):
-        raise TypeError(f"{rule} must be a number of {what}, got {number!r}.")
-    if not (math.isfinite(number) and number > 0):
-        raise ValueError(
-            f"{rule} must be a finite number above 0, got {number}; it would never be met."
-        )
+def _check_positive(number: float, called: str) -> None:
+    is_number = isinstance(number, int | float | np.number) and not isinstance(number, bool)
+    if not is_number or not 0 < number < math.inf:
+        raise ValueError(f"{called} must be a finite number above 0, got {number!r}.")

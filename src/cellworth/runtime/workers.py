@@ -30,6 +30,10 @@ from typing import Any, ClassVar
 import cloudpickle
 
 Answers = list[tuple[int, Any]]
+# Sends numbered requests to workers; returns their futures, with their numbers.
+Send = Callable[[Mapping[int, Any]], Iterable[tuple[int, Any]]]
+# Converts a request and its finished future to its answer.
+Read = Callable[[Any, Any], Any]
 
 # Requests in flight for each worker: one runs, one waits.
 REQUESTS_PER_WORKER = 2
@@ -204,17 +208,11 @@ class Retries:
 class FuturePool(WorkerPool):
     """A pool of workers that return futures; it sends requests of dead workers again.
 
-    ``send`` returns the futures of numbered requests, with their numbers, ``count`` the number of
-    workers. ``read`` converts a finished future of a request to an answer, a Failure, a LazyAnswer
-    or a LostAnswer.
+    ``count`` returns the number of workers. What ``read`` returns is an answer, a Failure, a
+    LazyAnswer or a LostAnswer.
     """
 
-    def __init__(
-        self,
-        send: Callable[[Mapping[int, Any]], Iterable[tuple[int, Any]]],
-        read: Callable[[Any, Any], Any],
-        count: Callable[[], int],
-    ) -> None:
+    def __init__(self, send: Send, read: Read, count: Callable[[], int]) -> None:
         self._send, self._read, self._count = send, read, count
         self._in_flight: dict[int, tuple[Any, Any]] = {}
         self._ready: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
@@ -234,10 +232,7 @@ class FuturePool(WorkerPool):
         """Send requests to the workers."""
         for number, future in self._send(requests):
             self._in_flight[number] = requests[number], future
-            future.add_done_callback(partial(self._finish, number))
-
-    def _finish(self, number: int, future: Any) -> None:
-        self._ready.put((number, future))
+            future.add_done_callback(lambda done, number=number: self._ready.put((number, done)))
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for answers; return none if the time is up or a worker died."""
@@ -277,32 +272,32 @@ class ClusterPool(FuturePool):
     """A pool on a cluster: answers stay with workers, which may join, leave and die.
 
     It tells of workers that leave, and of a cluster without workers: after ten seconds and then
-    every minute, as a warning and in the log. ``count`` returns how many requests each worker can
-    run at once, ``is_lost`` whether an error means that the cluster is gone.
+    every minute, as a warning and in the log.
     """
 
     keeps_answers = True
+    explanation: ClassVar[str] = "the cluster has no workers"
 
-    def __init__(
-        self,
-        send: Callable[[Mapping[int, Any]], Iterable[tuple[int, Any]]],
-        read: Callable[[Any, Any], Any],
-        count: Callable[[], dict[str, int]],
-        is_lost: Callable[[Exception], bool],
-        explanation: str = "the cluster has no workers",
-    ) -> None:
+    def __init__(self, send: Send, read: Read) -> None:
         super().__init__(send, read, lambda: sum(self.find_workers().values()))
-        self._count_threads, self._is_lost, self._explanation = count, is_lost, explanation
         self._assignment, self._n_threads = Assignment(), dict[str, int]()
         self._counted = -math.inf
         self._none_since: float | None = None
         self._next_notice = 0.0
 
+    @abstractmethod
+    def count_threads(self) -> dict[str, int]:
+        """Return how many requests each worker can run at once."""
+
+    @abstractmethod
+    def is_lost(self, error: Exception) -> bool:
+        """Return whether an error means that the cluster is gone."""
+
     def find_workers(self) -> dict[str, int]:
         """Return the workers with their numbers of threads, counted every few seconds."""
         if time.monotonic() - self._counted >= _SECONDS_BETWEEN_COUNTS:
             with self.explain_loss():
-                before, self._n_threads = self._n_threads, self._count_threads()
+                before, self._n_threads = self._n_threads, self.count_threads()
             self._counted = time.monotonic()
             n_left = len(self._n_threads)
             for gone in sorted(set(before) - set(self._n_threads)):
@@ -321,7 +316,7 @@ class ClusterPool(FuturePool):
         if now >= self._next_notice:
             self._next_notice, seconds = now + _SECONDS_BETWEEN_NOTICES, now - self._none_since
             notice = (
-                f"{self._explanation} (for {seconds:.0f} s); the run waits until some join; press "
+                f"{self.explanation} (for {seconds:.0f} s); the run waits until some join; press "
                 "Ctrl-C to end."
             )
             _log.warning(notice, extra={"event": "no_workers", "seconds": seconds})
@@ -345,7 +340,7 @@ class ClusterPool(FuturePool):
         try:
             yield
         except Exception as error:
-            if self._is_lost(error):
+            if self.is_lost(error):
                 raise make_lost_cluster_error(error) from error
             raise
 
