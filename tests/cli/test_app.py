@@ -23,42 +23,26 @@ def failing(error):
     return program
 
 
-@pytest.mark.parametrize(
-    ("error", "reported"),
-    [
-        (ValueError("give\n  another one."), "give another one."),
-        (KeyError("no row is called 'x'."), "no row is called 'x'."),
-        (PermissionError(13, "Permission denied"), "Permission denied"),
-        (ImportError("install it."), "install it."),
-        (TypeError(), "TypeError"),
-    ],
-)
-def test_a_mistake_is_reported_on_one_line(error, reported):
-    done = invoked(failing(error), "fail")
-    assert (done.code, done.err) == (2, f"Error: {reported}\n")
+INTERNAL = "internal error (ZeroDivisionError: by 0); please report it, with the traceback that "
 
 
 @pytest.mark.parametrize(
-    ("error", "reported"),
+    ("error", "code", "reported"),
     [
-        (OSError(28, "No space left on device", "values"), "values: No space left on device"),
-        (ConnectionError("no scheduler answers."), "no scheduler answers."),
-        (TimeoutError("the store is slow."), "the store is slow."),
-        (LostWorkersError("workers died 6 times."), "workers died 6 times."),
+        (ValueError("give\n  another one."), 2, "give another one."),
+        (KeyError("no row is called 'x'."), 2, "no row is called 'x'."),
+        (PermissionError(13, "Permission denied"), 2, "Permission denied"),
+        (TypeError(), 2, "TypeError"),
+        (OSError(28, "No space left on device", "values"), 75, "values: No space left on device"),
+        (ConnectionError("no scheduler answers."), 75, "no scheduler answers."),
+        (TimeoutError("the store is slow."), 75, "the store is slow."),
+        (LostWorkersError("workers died 6 times."), 75, "workers died 6 times."),
+        (ZeroDivisionError("by 0"), 70, f"{INTERNAL}--debug shows."),
     ],
 )
-def test_what_may_pass_has_an_exit_code_of_its_own(error, reported):
+def test_an_error_is_one_line_with_an_exit_code_by_its_kind(error, code, reported):
     done = invoked(failing(error), "fail")
-    assert (done.code, done.err) == (75, f"Error: {reported}\n")
-
-
-def test_a_mistake_of_ours_has_an_exit_code_of_its_own():
-    done = invoked(failing(ZeroDivisionError("by 0")), "fail")
-    reported = (
-        "internal error (ZeroDivisionError: by 0); please report it, with the traceback that "
-        "--debug shows."
-    )
-    assert (done.code, done.err) == (70, f"Error: {reported}\n")
+    assert (done.code, done.err) == (code, f"Error: {reported}\n")
 
 
 @pytest.mark.parametrize(("error", "code"), [(ZeroDivisionError(), 70), (ValueError("x"), 2)])

@@ -26,17 +26,13 @@ def parsed(line):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_has_help_with_an_example(name):
+def test_a_command_has_help_with_examples_that_are_command_lines(name):
     text = fine(name, "--help")
     assert "Example:" in text
     assert main.commands[name].help
     for parameter in main.commands[name].params:
         if isinstance(parameter, click.Option):
             assert parameter.help or parameter.show_default, parameter.name
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_example_is_a_command_line(name):
     found = examples(main.commands[name])
     assert found
     for line in found:

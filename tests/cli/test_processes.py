@@ -42,14 +42,6 @@ def test_a_pipeline_sees_exit_codes_0_and_1(home):
 
 
 @pytest.mark.slow
-def test_debug_shows_the_traceback_of_a_mistake(home):
-    code, _, err = done(started("--debug", "value", home.table, "--target", "nosuch"))
-    assert code == 2
-    assert "Traceback" in err
-    assert "--target is 'nosuch'" in err
-
-
-@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error_to_talk_about(home):
     process = started("explain", home.values, "--column", "age", "--json")
     process.stdout.close()
@@ -60,8 +52,7 @@ def test_a_reader_that_goes_away_is_no_error_to_talk_about(home):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs sh")
-@pytest.mark.parametrize(("least", "code"), [("-9", 0), ("1000", 1)])
-@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-"])
+@pytest.mark.parametrize(("least", "code", "closed"), [("-9", 0, ">&- 2>&-"), ("1000", 1, ">&-")])
 def test_a_stream_that_was_closed_beforehand_leads_nowhere(home, least, code, closed):
     words = [sys.executable, "-m", "cellworth", "check", home.values, "--min-total", least]
     line = ["sh", "-c", f"{shlex.join(map(str, words))} {closed}"]
@@ -116,24 +107,6 @@ def test_letters_that_the_code_page_of_a_pipe_lacks_are_escaped(tmp_path):
     code, out, err = done(started("audit", "towns.csv", "--quick", cwd=tmp_path, env=code_page))
     assert code == 0, err
     assert r"\u6771\u4eac" in out
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_completes_commands_and_options(tmp_path):
-    script = f"""
-        mkdir bin; printf '#!/bin/sh\\nexec {sys.executable} -m cellworth "$@"\\n' > bin/cellworth
-        chmod +x bin/cellworth; export PATH="$PWD/bin:$PATH"
-        eval "$(_CELLWORTH_COMPLETE=bash_source cellworth)"
-        COMP_WORDS=(cellworth expl); COMP_CWORD=1
-        _cellworth_completion cellworth; echo "${{COMPREPLY[@]}}"
-        COMPREPLY=(); COMP_WORDS=(cellworth check --max-f); COMP_CWORD=2
-        _cellworth_completion cellworth; echo "${{COMPREPLY[@]}}"
-    """
-    found = subprocess.run(  # noqa: S603 (our own script)
-        ["bash", "-c", script],  # noqa: S607 (whichever bash is there)
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    assert found.stdout.split() == ["explain", "--max-findings"]
 
 
 @pytest.mark.nightly

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cellworth import KNNValuer, Owners, report
+from cellworth import KNNValuer, report
 from cellworth.payouts import Policy, split_revenue
 from cellworth.report.page import visible
 from report_tables import DATA, census, flowers, hostile, quirks
@@ -70,10 +70,6 @@ def files(tmp_path_factory):
     numbered, target = X.set_axis(np.arange(24) - 12), np.arange(24) - 12.5
     fitted = KNNValuer(n_neighbors=3).fit(numbered, target, cv=3)
     report.save(fitted.valuation_, folder / "targets.html", numbered, target)
-    left = np.zeros(X.shape, dtype=bool)
-    left[:12, 0] = True
-    halves = Owners(X).assign("upper left", cells=left).assign("the rest", cells=~left)
-    report.save(valuation, folder / "halves.html", X, y, owners=halves)
     twins = X.set_axis(["twin"] * 24)
     fitted = KNNValuer(n_neighbors=3).fit(twins, y, cv=3)
     report.save(fitted.valuation_, folder / "twins.html", twins, y)
@@ -169,13 +165,6 @@ def test_sorting_and_filters_give_what_python_gives(open_page, census_file):
     assert shown_columns(page) == [name for name in best if name not in held]
     page.fill("#only-rows", "no such row")
     assert shown_rows(page) == []
-
-
-def test_rows_of_one_label_stand_together(open_page, files):
-    page = open_page(files / "flowers.html")
-    page.select_option("#row-order", "label")
-    rows = shown_rows(page)
-    assert rows == [f"{i:03d}" for i in [*range(12, 24), *range(12)]]
 
 
 def test_columns_can_be_hidden(open_page, files):
@@ -352,20 +341,6 @@ def test_a_cell_that_is_filtered_away_is_no_longer_described(open_page, files):
     assert page.inner_text("#status") == ""
 
 
-def test_a_cell_of_another_owner_is_no_longer_described(open_page, files):
-    page = open_page(files / "halves.html")
-    page.select_option("#row-order", "table")
-    page.focus("#canvas")
-    page.keyboard.press("Enter")
-    assert page.inner_text("#status").startswith("row 000, column size")
-    page.select_option("#only-owner", label="upper left")
-    assert page.locator("#chosen").is_visible()
-    page.select_option("#only-owner", label="the rest")
-    assert shown_rows(page)[0] == "000"
-    assert "size" in shown_columns(page)
-    assert page.locator("#chosen").is_hidden()
-
-
 def test_undoing_a_mark_keeps_a_note_that_was_written_since(open_page, files):
     page = open_page(files / "flowers.html")
     mark = page.locator("#lowest-cells tbody tr:nth-child(2) select.mark")
@@ -414,17 +389,6 @@ def test_the_script_shows_hidden_characters_as_the_page_itself_does(open_page, f
     differ = [c for c, s in zip(known, shown, strict=True) if s != visible(c)]
     assert differ == []
     assert page.evaluate(r"visible('\ud83d') === '\ufffd'")
-
-
-def test_marks_survive_a_reload(open_page, files):
-    page = open_page(files / "flowers.html")
-    page.select_option("#lowest-cells tbody tr:nth-child(2) select.mark", "right")
-    page.fill("#marked input", "asked the gardener")
-    page.reload()
-    page.wait_for_selector("html[data-map=ready]")
-    assert page.inner_text("#marks-count") == "1 cell marked: 1 right."
-    assert page.input_value("#marked input") == "asked the gardener"
-    assert page.input_value("#lowest-cells tbody tr:nth-child(2) select.mark") == "right"
 
 
 def exported(page):

@@ -36,7 +36,6 @@ from cellworth.cli.input_files import (
     check_same_columns,
     keep_stdin,
     read_input,
-    read_unlabeled,
 )
 from cellworth.cli.verdicts import WRITERS, write_verdict
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
@@ -129,8 +128,6 @@ def _run_audit(
     }  # fmt: skip
 
     def read(path: str, like: Any = None) -> tuple[Table, Any]:
-        if target is None:
-            return read_unlabeled(path, **how, like=like), None
         found = read_input(path, target=target, **how, like=like)
         return found.X, found.y
 

@@ -56,10 +56,10 @@ class TextOptions(TextFormat):
 
 @dataclass(frozen=True, eq=False)
 class InputTable:
-    """A table of Arrow columns with the user's row ids, and its labels."""
+    """A table of Arrow columns with the user's row ids, and its labels; None without a target."""
 
     X: Table
-    y: NDArray[Any]
+    y: Any
     # X with the columns that only tell whose a row is.
     with_keys: Table | None = None
 
@@ -82,7 +82,7 @@ class InputTable:
 def read_input(
     address: str | Path,
     *,
-    target: str,
+    target: str | None = None,
     row_id: str | None = None,
     drop: Sequence[str] = (),
     keys: Sequence[str] = (),
@@ -93,21 +93,26 @@ def read_input(
     """Read a table, and separate labels and row ids from the other columns.
 
     The arguments are the options of the command line, and the columns that owners use as ``keys``.
-    ``like`` is the Arrow schema of the training
-    table, if these are validation rows: columns get its types, and columns of row ids and dropped
-    ones may be absent.
+    ``like`` is the Arrow schema of the training table, if these are validation rows: columns get
+    its types, and columns of row ids and dropped ones may be absent.
     """
+    import pyarrow as pa
+
     check_roles(target, row_id, drop)
-    as_text = _list_as_text(row_id, drop, categorical, like) - {target}
+    ids = () if row_id is None else (row_id,)
+    like_text = [field.name for field in like or () if pa.types.is_string(field.type)]
+    as_text = {*like_text, *categorical, *ids, *drop} - {target}
     how = replace(text or TextOptions(), as_text=sorted(as_text))
     # For other columns, fit itself warns.
-    checked = None if like is not None else (target,)
+    checked = None if like is not None else () if target is None else (target,)
     path = os.fspath(address)
     table, kind = _read_files(path, target, how, checked)
-    check_column(table.column_names, target, path, "--target")
+    y = None
+    if target is not None:
+        check_column(table.column_names, target, path, "--target")
+        y = read_column(table, target)
+        check_no_missing_labels(y, target, path)
     X = _separate(table, path, kind, target=target, row_id=row_id, drop=drop, like=like)
-    y = read_column(table, target)
-    check_no_missing_labels(y, target, path)
     if like is None:
         for name in keys:
             check_column(X.names.tolist(), name, path, "the column of owners")
@@ -116,34 +121,6 @@ def read_input(
         raise ValueError(f"{path} has no column left to value besides those of owners; add one.")
     valued = X.select(np.array(kept)) if len(kept) < len(X.names) else X
     return InputTable(valued, y, X if keys else None)
-
-
-def read_unlabeled(
-    address: str | Path,
-    *,
-    row_id: str | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    text: TextFormat | None = None,
-    like: Any = None,
-) -> Table:
-    """Read a table that has no labels, and separate row ids from the other columns."""
-    as_text = _list_as_text(row_id, drop, categorical, like)
-    how = replace(text or TextOptions(), as_text=sorted(as_text))
-    checked = None if like is not None else ()
-    path = os.fspath(address)
-    table, kind = _read_files(path, None, how, checked)
-    return _separate(table, path, kind, target=None, row_id=row_id, drop=drop, like=like)
-
-
-def _list_as_text(
-    row_id: str | None, drop: Sequence[str], categorical: Sequence[str], like: Any
-) -> set[str]:
-    import pyarrow as pa
-
-    ids = () if row_id is None else (row_id,)
-    texts = [field.name for field in like or () if pa.types.is_string(field.type)]
-    return {*texts, *categorical, *ids, *drop}
 
 
 def _read_files(
@@ -458,10 +435,10 @@ def check_column(names: Sequence[str], name: str, path: str, option: str) -> Non
     raise ValueError(f"{problem}; its columns are {preview(list(names))}{hint}")
 
 
-def check_roles(target: str, row_id: str | None, drop: Sequence[str]) -> None:
+def check_roles(target: str | None, row_id: str | None, drop: Sequence[str]) -> None:
     """Check that the column of labels has no other role."""
     for given, option in (([row_id], "--id"), (drop, "--drop")):
-        if target in given:
+        if target is not None and target in given:
             raise ValueError(f"--target and {option} both name {target!r}; give two columns.")
 
 

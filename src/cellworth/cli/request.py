@@ -642,26 +642,10 @@ def load_model(name: str) -> Any:
     return found
 
 
-def _check_decimals(arrow: Any) -> None:
-    """Check for decimals that would make polars abort."""
-    from pyarrow import types
-
-    for column in arrow.schema:
-        if types.is_decimal256(column.type):
-            raise ValueError(
-                f"column {column.name!r} must be of a type that polars can hold, got "
-                f"{column.type}; write it as decimal128 or double, or install pandas."
-            )
-
-
 def _convert_for_models(table: Table) -> Any:
-    """Return a table as scikit-learn expects it: pandas, polars or an array of numbers."""
-    arrow = table.native
-    for library in ("pandas", "polars"):
-        if importlib.util.find_spec(library):
-            if library == "polars":
-                _check_decimals(arrow)
-            return replace(table, data=nw.from_arrow(arrow, backend=library))
+    """Return a table as scikit-learn expects it: of pandas, or without it an array of numbers."""
+    if importlib.util.find_spec("pandas"):
+        return replace(table, data=nw.from_arrow(table.native, backend="pandas"))
     try:
         return replace(table, data=table.numbers(called="the table"))
     except TypeError as error:
