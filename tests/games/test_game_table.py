@@ -11,18 +11,6 @@ def test_bits_of_the_index_name_the_members():
     assert game.value(np.array([True, False, True]), np.array([False, True])) == 0b101 * 4 + 0b10
 
 
-def test_any_small_game_can_be_written_down():
-    class Product:
-        def value(self, rows, columns):
-            return float(rows.sum() * columns.sum())
-
-    table = TableGame.from_game(Product(), (3, 2)).table
-    assert table.shape == (8, 4)
-    assert table[0b111, 0b11] == 6
-    assert table[0b010, 0b01] == 1
-    assert not table[0].any()
-
-
 def test_a_failed_utility_is_a_number_with_a_reason_that_travels():
     utility = pickle.loads(pickle.dumps(FailedUtility(0.25, "why")))  # noqa: S301 (our own bytes)
     assert utility + 1 == 1.25

@@ -6,19 +6,19 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.compose import ColumnTransformer, make_column_selector
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_wine
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, RidgeClassifier
 from sklearn.metrics import accuracy_score, f1_score, log_loss, make_scorer, roc_auc_score
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, ShuffleSplit, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, KFold, ShuffleSplit, StratifiedKFold
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import ModelValuer, value_game
 from cellworth.games import FailedUtility, ModelGame
@@ -64,15 +64,6 @@ def test_a_group_brings_all_its_rows_and_columns():
     rows, columns = np.array([True, False, True, True]), np.array([False, True, True])
     single = wine_game(GaussianNB())
     assert game.value(rows, columns) == single.value(np.arange(80) % 4 != 1, np.arange(13) // 5 > 0)
-
-
-def test_any_scoring_name_or_scorer_serves():
-    by_name = wine_game(GaussianNB(), scoring="neg_log_loss")
-    by_scorer = wine_game(
-        GaussianNB(),
-        scoring=make_scorer(log_loss, greater_is_better=False, response_method="predict_proba"),
-    )
-    assert by_name.value(*everyone(by_name)) == by_scorer.value(*everyone(by_scorer))
 
 
 # empty coalitions -----------------------------------------------------------------------------
@@ -200,17 +191,6 @@ def named_columns():
     return make_pipeline(scaled, SimpleImputer(), DecisionTreeClassifier())
 
 
-def test_a_transformer_that_names_columns_never_fails():
-    X, y = mixed_table()[["age", "pay"]], np.arange(60) % 2
-    given = {"X_val": X, "y_val": y, "row_groups": np.arange(60) % 3}
-    by_name = ModelValuer(named_columns(), estimator="exact").fit(X, y, **given)
-    assert by_name.valuation_.provenance.failed_utilities == 0
-    by_function = clone(named_columns())
-    by_function[0].transformers = [("numbers", StandardScaler(), make_column_selector())]
-    by_function = ModelValuer(by_function, estimator="exact").fit(X, y, **given)
-    np.testing.assert_array_equal(by_name.values_, by_function.values_)
-
-
 @pytest.mark.parametrize("empty", ["prior", "zero"])
 def test_a_model_that_sees_none_of_the_columns_is_worth_as_much_as_no_columns(empty):
     X, y = mixed_table(), np.arange(60) % 3 % 2
@@ -232,12 +212,6 @@ def test_an_error_can_be_raised_where_it_happens():
     with pytest.raises(RuntimeError, match="9 rows are too few"):
         valuer.fit(*data, row_groups=(np.arange(80) >= 9) * 1, column_groups=np.zeros(13),
                    X_val=WINE_X[VAL], y_val=WINE_Y[VAL])  # fmt: skip
-
-
-def test_a_score_of_nan_can_be_an_error_too():
-    game = wine_game(GaussianNB(), scoring=lambda model, X, y: np.nan, error="raise")
-    with pytest.raises(RuntimeError, match="the score is nan"):
-        game.value(*everyone(game))
 
 
 class Undefined(DecisionTreeClassifier):
@@ -427,21 +401,6 @@ def test_models_without_probabilities_serve_scorers_that_rank(model):
     assert lacking == np.mean(WINE_Y[VAL] != 1)
 
 
-SCORERS = ["roc_auc", "neg_log_loss", "average_precision", "neg_brier_score", "f1_macro", "jaccard"]
-
-
-@pytest.mark.parametrize("scoring", SCORERS)
-@pytest.mark.parametrize("kind", ["codes", "numbers"])
-def test_binary_scorers_work_on_every_coalition(scoring, kind):
-    y = (WINE_Y == 0) * 1 if kind == "codes" else (WINE_Y == 0) * 3.0 - 1
-    if kind == "numbers":
-        scoring = {"roc_auc": "roc_auc", "f1_macro": "f1_macro"}.get(scoring, "balanced_accuracy")
-    for model in (GaussianNB(), Coded()):
-        game = wine_game(model, y=y, scoring=scoring)
-        for rows in (np.arange(80) < 40, y[TRAIN] == y.max(), y[TRAIN] == y.min()):
-            assert type(game.value(rows, np.ones(13, dtype=bool))) is float
-
-
 # weights ----------------------------------------------------------------------------------------
 
 WEIGHTS = np.random.default_rng(0).integers(0, 4, 80).astype(float)
@@ -579,21 +538,6 @@ def test_numeric_tables_of_every_library_give_the_same_utilities(library):
     assert game.value(*coalition) == plain.value(*coalition)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_a_pipeline_sees_names_types_and_gaps(library):
-    X = TYPES[library](mixed_table())
-    y = np.where(mixed_table()["job"] == "baker", "sweet", "salty")
-    encoder = OneHotEncoder(handle_unknown="ignore", min_frequency=5)
-    model = make_pipeline(encoder, DecisionTreeClassifier(random_state=0))
-    valuer = ModelValuer(model, estimator="exact").fit(
-        X, y, X_val=X, y_val=y, row_groups=np.arange(60) % 3
-    )
-    assert valuer.valuation_.columns().highest(1).labels["column"].tolist() == ["job"]
-    assert valuer.valuation_.provenance.failed_utilities == 0
-    assert type(valuer.valuation_.to_frame()) is type(X)
-
-
 def test_a_column_can_name_the_row_groups_and_then_does_not_play():
     X = mixed_table()[["age", "pay", "job"]].fillna(0.0)
     y = np.arange(60) % 2
@@ -663,16 +607,3 @@ def test_without_a_validation_set_no_row_is_judged_on_itself(cv):
         trained = GaussianNB().fit(X[mine][:, columns], y[mine])
         scores.append(trained.score(X[val][:, columns], y[val]))
     assert game.value(rows, columns) == pytest.approx(np.mean(scores), abs=1e-15)
-
-
-def test_cross_validation_keeps_the_users_tables():
-    X = mixed_table()[["age", "pay"]].fillna(0.0)
-    y = X["age"].to_numpy(dtype=float)
-    game = ModelGame(DecisionTreeRegressor(), X, y, cv=3)
-    assert game.value(*everyone(game)) > 0.9
-    assert len(game.problem.folds) == 3
-
-
-def test_a_splitter_that_needs_groups_is_explained():
-    with pytest.raises(ValueError, match="groups"):
-        ModelGame(GaussianNB(), WINE_X, WINE_Y, cv=GroupKFold(3))

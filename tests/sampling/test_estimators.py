@@ -5,7 +5,7 @@ import pytest
 
 from cellworth import value_game
 from cellworth.games import TableGame
-from cellworth.games.game import utilities
+from cellworth.games.game import compute_detailed_utilities
 from cellworth.runtime import MaxTasks
 from cellworth.sampling import AntitheticPermutations, Banzhaf
 from cellworth.sampling.estimators import (
@@ -30,7 +30,7 @@ ALL_ORDERS = [
 
 
 def evaluate(tasks, game=GAME):
-    return tasks, [utilities(game, task)[0] for task in tasks]
+    return tasks, [np.array(compute_detailed_utilities(game, task)[0]) for task in tasks]
 
 
 def test_plain_permutations_are_exact_in_the_mean_over_all_orders():

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -88,12 +87,6 @@ def test_chunks_of_rows_are_the_same_wherever_files_end(both, n_rows):
         same(strip.values, stored.values)
         same(strip.sampling_se, stored.sampling_se)
         assert stored.values.flags.c_contiguous
-
-
-def test_moments_are_there_when_asked_for(both):
-    one, other = both
-    for name in ("count", "mean", "sum_sq"):
-        same(getattr(one.moments, name), getattr(other.moments, name))
 
 
 def test_other_libraries_read_the_files_as_one_table(both, tmp_path):
@@ -273,15 +266,6 @@ def test_what_does_not_fit_is_refused_and_the_rest_still_works(tmp_path, monkeyp
     assert other.rows()._repr_html_() == one.rows()._repr_html_()
     assert other._repr_html_() == one._repr_html_()
     same_list(one.lowest(40), other.lowest(40))
-
-
-def test_lists_of_rows_print_alike_whichever_end_is_larger(tmp_path):
-    one = whole((20, 3))
-    turned = replace(one, moments=replace(one.moments, mean=-one.moments.mean))
-    for number, valuation in enumerate((one, turned)):
-        other = in_shards(valuation, tmp_path / str(number))
-        assert repr(other.rows()) == repr(valuation.rows())
-        assert list(other.rows())[:3] == list(valuation.rows())[:3]
 
 
 def test_validation_errors_of_sums_are_shown(tmp_path):

@@ -116,12 +116,6 @@ def one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def utilities(game: Game, pairs: Iterable[tuple[Mask, Mask]]) -> tuple[NDArray[np.float64], Tally]:
-    """Return the utilities of pairs of coalitions, and the tally of failures."""
-    seen, tally = compute_detailed_utilities(game, pairs)
-    return np.array(seen, dtype=np.float64), tally
-
-
 def compute_detailed_utilities(
     game: Game, pairs: Iterable[tuple[Mask, Mask]]
 ) -> tuple[tuple[float, ...], Tally]:
@@ -202,8 +196,9 @@ class TableGame:
     def from_game(cls, game: Game, shape: tuple[int, int]) -> TableGame:
         """Evaluate every utility of another game."""
         sampler = ExhaustiveTasks(shape)
-        parts = [utilities(game, sampler(task))[0] for task in range(sampler.n_tasks)]
-        return cls(np.concatenate(parts).reshape(1 << shape[0], 1 << shape[1]))
+        pairs = (pair for task in range(sampler.n_tasks) for pair in sampler(task))
+        utilities, _ = compute_detailed_utilities(game, pairs)
+        return cls(np.reshape(utilities, (1 << shape[0], 1 << shape[1])))
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import math
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -246,18 +246,6 @@ class Scores:
     majority: float = math.nan
     r2: float = math.nan
     rmse: float = math.nan
-
-    def __eq__(self, other: object) -> bool:
-        # Since Python 3.13, dataclasses compare NaN, an unknown figure, as unequal to itself.
-        return isinstance(other, Scores) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[Any, ...]:
-        return tuple(
-            None if isinstance(each, float) and math.isnan(each) else each for each in astuple(self)
-        )
 
     @property
     def name(self) -> str:

@@ -48,7 +48,7 @@ from cellworth.valuation.provenance import Provenance, Scores, Session
 from cellworth.valuation.valuation import Status, Valuation
 from cellworth.valuers.data_checks import DataAdvice
 from cellworth.valuers.run import run_identity, scores_of_queries
-from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
+from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
 
 # Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
@@ -659,13 +659,6 @@ def make_schedule(
         empty=game.empty,
         seed=seed,
     )
-
-
-def check_flag(flag: Any, called: str) -> bool:
-    """Return a parameter that must be True or False."""
-    if not isinstance(flag, bool | np.bool_):
-        raise TypeError(f"{called} must be True or False, got {flag!r}.")
-    return bool(flag)
 
 
 def choose_sampler(

@@ -262,7 +262,10 @@ def value_coalitions(
     # No model is trained before it is known that the run is possible.
     *preferred, method = _choose_methods(blocks, settings, estimator, stop, random_state)
     ends = corners(game, blocks.shape)
-    run = partial(value_blocks, game, blocks, settings=settings, ends=ends, holdings=holdings)
+    run = partial(
+        value_blocks, game, blocks, settings=settings, ends=ends, holdings=holdings,
+        problem_spec=settings.problem_spec(game),
+    )  # fmt: skip
     for exact in preferred:
         try:
             return run(exact)

@@ -25,7 +25,7 @@ from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Problem, target_groups
 from cellworth.data.tables import Table
 from cellworth.games.fitting import for_columns, set_seeds
-from cellworth.games.game import Game, describe_model, one_line
+from cellworth.games.game import describe_model, one_line
 from cellworth.games.model import check_model
 from cellworth.knn.columns import CategoricalColumn, NumericColumn, read_column
 from cellworth.runtime.engine import TaskPlanner
@@ -37,7 +37,7 @@ from cellworth.sampling.samplers import generator
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.data_checks import DataAdvice
 from cellworth.valuers.run import Corners, Method, value_blocks
-from cellworth.valuers.settings import Settings, draw_seed
+from cellworth.valuers.settings import check_flag, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer
 
 _TASKS_PER_ROUND = 10
@@ -214,25 +214,6 @@ class Lessons:
         return np.isin(target[rows], best) / len(best)
 
 
-@dataclass(frozen=True)
-class _Asked(Settings):
-    """Settings of a valuer without semivalues."""
-
-    column_share: float
-    distance: bool
-    contrast: bool
-
-    def problem_spec(self, game: Game) -> dict[str, Any]:
-        """Return everything that determines the values of infinitely many trees."""
-        asked = super().problem_spec(game)
-        del asked["row_semivalue"], asked["column_semivalue"]
-        return asked | {
-            "column_share": float(self.column_share),
-            "distance": self.distance,
-            "contrast": self.contrast,
-        }
-
-
 class OutOfBagValuer(TableValuer):
     """2D-OOB (Sun, Shen and Kwon 2024): values of cells from out-of-bag scores of trees.
 
@@ -355,7 +336,7 @@ class OutOfBagValuer(TableValuer):
                 "X has n_samples=1 row, which is in every bag and never scored; give at least 2 "
                 "rows."
             )
-        distances = self._distances(problem) if _check_flag(self.distance, "distance") else None
+        distances = self._distances(problem) if check_flag(self.distance, "distance") else None
         if self.model is not None:
             return Lessons(problem, self.model, problem.table, distances)
         kind = DecisionTreeRegressor if problem.classes is None else DecisionTreeClassifier
@@ -381,7 +362,7 @@ class OutOfBagValuer(TableValuer):
 
     def _value(self, game: Any, blocks: Blocks) -> Valuation:
         seed = draw_seed(self.random_state, self.runtime)
-        contrast = _check_flag(self.contrast, "contrast")
+        contrast = check_flag(self.contrast, "contrast")
         bags = Bags(
             n_rows=len(game.problem.target),
             n_columns=blocks.shape[1],
@@ -393,26 +374,29 @@ class OutOfBagValuer(TableValuer):
             name="out-of-bag trees",
             sampler=bags,
             answer=OutOfBagScores(game),
-            planner=score_book(contrast),
+            # The driver computes moments of whole tables, workers only scores.
+            planner=TaskPlanner(Contrast, TreeScores, TreeScores.contrast)
+            if contrast
+            else TaskPlanner(Contribution, TreeScores, TreeScores.inside),
             stop=MaxTasks(bags.n_tasks),
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,
         )
         valuation = value_blocks(
-            game, blocks, method, settings=self._out_of_bag_settings(), ends=_trial(game)
-        )
+            game, blocks, method, settings=self._settings(), ends=_trial(game),
+            problem_spec=self._problem_spec(game),
+        )  # fmt: skip
         return replace(valuation, empty="none")
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
-        return self._out_of_bag_settings().problem_spec(game)
-
-    def _out_of_bag_settings(self) -> _Asked:
-        return _Asked(
-            **vars(self._settings()),
-            column_share=self.column_share,
-            distance=_check_flag(self.distance, "distance"),
-            contrast=_check_flag(self.contrast, "contrast"),
-        )
+        spec = super()._problem_spec(game)
+        # Trees have no semivalues.
+        del spec["row_semivalue"], spec["column_semivalue"]
+        return spec | {
+            "column_share": float(self.column_share),
+            "distance": check_flag(self.distance, "distance"),
+            "contrast": check_flag(self.contrast, "contrast"),
+        }
 
 
 def _trial(lessons: Lessons) -> Corners:
@@ -429,12 +413,6 @@ def _trial(lessons: Lessons) -> Corners:
         ) from error
     unknown = (math.nan,) * 4
     return Corners(lessons.problem.blocks.shape, unknown, Tally(), time.perf_counter() - began)
-
-
-def _check_flag(choice: Any, called: str) -> bool:
-    if not isinstance(choice, bool | np.bool_):
-        raise TypeError(f"{called} must be True or False, got {choice!r}.")
-    return bool(choice)
 
 
 def _n_used(share: Any, n_columns: int, contrast: bool) -> int:
@@ -563,13 +541,6 @@ class TreeScores:
         with limit_threads():
             inside, outside = (cross_moments(self.scores, used) for used in (self.used, ~self.used))
         return Contrast(inside, outside, self.tally)
-
-
-def score_book(contrast: bool) -> TaskPlanner:
-    """Return the planner: the driver computes moments of whole tables, workers only scores."""
-    if contrast:
-        return TaskPlanner(Contrast, TreeScores, TreeScores.contrast)
-    return TaskPlanner(Contribution, TreeScores, TreeScores.inside)
 
 
 @dataclass(frozen=True, eq=False)

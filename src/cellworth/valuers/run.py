@@ -53,7 +53,6 @@ from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.settings import Settings
 from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
 
-# Utilities of a game, beside the checkpoint of a run.
 # Memory for the deviations of all utilities; beyond it, validation rows are grouped.
 MAX_BYTES_OF_DEVIATIONS = 2**28
 _BYTES_PER_DEVIATION = 4
@@ -185,10 +184,10 @@ def value_blocks(
     *,
     settings: Settings,
     ends: Corners,
+    problem_spec: dict[str, Any],
     holdings: Holdings | None = None,
 ) -> Valuation:
     """Run a method on a game and return the Valuation."""
-    problem_spec = settings.problem_spec(game)
     settings_of_tasks = {
         "method": method.name,
         "sampler": describe(method.sampler),
@@ -309,10 +308,14 @@ def run_identity(
     problem_spec: dict[str, Any], game: Any, method: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return everything that determines the tasks of a run and their results, to the bit."""
+    problem = _problem(game)
+    # A game with a model also names the user's code.
+    parts = game.parts() if hasattr(game, "parts") else [game]
     return {
         "problem_spec": problem_spec,
-        "types": _types(game),
-        "code": [code_sha256(part) for part in _parts(game)],
+        # Columns in single precision, for example, give other bits.
+        "types": {} if problem is None else problem.types(),
+        "code": [code_sha256(part) for part in parts],
         **method,
         **environment(),
     }
@@ -326,7 +329,9 @@ def _make_planner(
         if method.answer is None or method.planner is None:
             raise ValueError(f"the method {method.name!r} has no estimate and no planner.")
         return method.planner, Work(method.sampler, method.answer)
-    most_deviations = _most_deviations(_most_utilities(method))
+    # Deviations of each utility that fit into memory.
+    n_kept = min(_most_utilities(method), _UTILITIES_WITHOUT_END)
+    most_deviations = int(max(MAX_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * n_kept), 1))
     planner = UtilityPlanner(
         method.sampler,
         method.make_estimate(ends),
@@ -366,23 +371,6 @@ def _forecast(
         unit=unit,
         advice=method.advice,
     )
-
-
-def _most_deviations(n_utilities: float) -> int:
-    """Return the number of deviations of each utility that fit into memory."""
-    known = min(n_utilities, _UTILITIES_WITHOUT_END)
-    return int(max(MAX_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * known), 1))
-
-
-def _parts(game: Any) -> list[Any]:
-    """Return the parts of a game, including the user's code."""
-    return list(game.parts()) if hasattr(game, "parts") else [game]
-
-
-def _types(game: Any) -> dict[str, Any]:
-    """Return the types of a table's columns: single precision, for example, gives other bits."""
-    problem = _problem(game)
-    return {} if problem is None else problem.types()
 
 
 def _problem(game: Any) -> Problem | None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cellworth.data.arguments import RandomState, check_random_state, is_integer
 from cellworth.data.io import content_hash, describe
 from cellworth.games.game import Game
@@ -78,6 +80,13 @@ class Settings:
         )  # fmt: skip
 
 
+def check_flag(flag: Any, called: str) -> bool:
+    """Return a parameter that must be True or False."""
+    if not isinstance(flag, bool | np.bool_):
+        raise TypeError(f"{called} must be True or False, got {flag!r}.")
+    return bool(flag)
+
+
 def check_stop(stop: Any) -> StoppingRule:
     """Return the stopping rule, or raise TypeError."""
     if not isinstance(stop, StoppingRule):
@@ -102,16 +111,16 @@ def _check_semivalues(semivalue: Any) -> tuple[Semivalue, Semivalue]:
     """Return the semivalues of rows and of columns."""
     pair = semivalue if isinstance(semivalue, tuple) else (semivalue, semivalue)
     pair = tuple(Shapley() if side is None else side for side in pair)
-    if len(pair) != 2 or not all(map(_is_semivalue, pair)):
+    # A class has the methods of its instances, too.
+    are_semivalues = all(
+        isinstance(side, Semivalue) and not isinstance(side, type) for side in pair
+    )
+    if len(pair) != 2 or not are_semivalues:
         raise TypeError(
             "semivalue must be Shapley(), Banzhaf(), Beta(a, b), LeaveOneOut() or a pair of them "
             f"for rows and columns, got {semivalue!r}."
         )
     return pair
-
-
-def _is_semivalue(semivalue: Any) -> bool:
-    return isinstance(semivalue, Semivalue) and not isinstance(semivalue, type)
 
 
 def _make_game_spec(game: Game) -> dict[str, Any]:

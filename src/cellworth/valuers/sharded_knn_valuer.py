@@ -79,7 +79,6 @@ from cellworth.valuers.knn_valuer import (
     Effort,
     NValidation,
     Size,
-    check_flag,
     check_ranking,
     make_knn_advice,
     make_schedule,
@@ -87,7 +86,7 @@ from cellworth.valuers.knn_valuer import (
     warn_if_interrupted,
 )
 from cellworth.valuers.run import scores_of_queries
-from cellworth.valuers.settings import Semivalues, Settings, check_stop
+from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop
 from cellworth.valuers.valuer import Valuer, check_owners
 
 # Work of a default run: about an hour on two cores.
