@@ -1,4 +1,4 @@
-"""Holdings: the owners of every block; for a sharded table, as intervals of rows."""
+"""Holdings: the owners of every block, from claims on intervals of rows."""
 
 from __future__ import annotations
 
@@ -63,42 +63,22 @@ class Stretches:
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """Cells that one owner claims: a rectangle, or the cells that ``cells`` marks."""
+    """A rectangle of cells that one owner claims."""
 
     owner: str
-    rows: Mask | Stretches
+    rows: Stretches
+    # The last column is that of the labels.
     columns: Mask
-    cells: Mask | None = None
     # Rows and columns as the user gave them, if later rows are to be found by the same rule.
     rule: tuple[Any, Any] | None = None
     # Whether the column of sources makes this claim.
     by_source: bool = False
 
-    def of_rows(self, rows: NDArray[np.intp]) -> Mask:
-        """Return the claimed cells of some rows, shape (n, n_columns + 1)."""
-        if self.cells is not None:
-            return self.cells[rows]
-        return np.asarray(self.rows[rows, np.newaxis] & self.columns)
-
-    def meets(self, other: Claim) -> tuple[int, int] | None:
-        """Return one cell that both claim, or None."""
-        rows = self._common_rows(other)
+    def find_common_cell(self, other: Claim) -> tuple[int, int] | None:
+        """Return the first row and column of a cell that both claim, or None."""
+        row = self.rows.first_common(other.rows)
         columns = np.flatnonzero(self.columns & other.columns)
-        if len(rows) == 0 or len(columns) == 0:
-            return None
-        both = np.ones((len(rows), len(columns)), dtype=bool)
-        for claim in (self, other):
-            if claim.cells is not None:
-                both &= claim.cells[np.ix_(rows, columns)]
-        found = np.argwhere(both)
-        return (int(rows[found[0, 0]]), int(columns[found[0, 1]])) if len(found) else None
-
-    def _common_rows(self, other: Claim) -> NDArray[np.intp]:
-        """Return the rows in which both claim something; for intervals, only the first."""
-        if isinstance(self.rows, Stretches) and isinstance(other.rows, Stretches):
-            first = self.rows.first_common(other.rows)
-            return np.array([] if first is None else [first], dtype=np.intp)
-        return np.flatnonzero(np.asarray(self.rows) & np.asarray(other.rows))
+        return None if row is None or len(columns) == 0 else (row, int(columns[0]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,11 +129,11 @@ class Holdings:
         in_runs: bool,
         rest: str | None = None,
     ) -> Holdings:
-        """Resolve claims on the cells of a table; ``in_runs`` if their rows are intervals.
+        """Resolve claims on the cells of a table; ``in_runs`` if rows are too many for an array.
 
         The owner ``rest`` gets the cells that no one claims, but no labels.
         """
-        first, patterns = (_find_runs if in_runs else _find_patterns)(claims, shape[0])
+        first, patterns = _find_patterns(claims, shape[0])
         claimed = _mark_claimed(names, claims, first, shape[1], first_wins=first_wins)
         if rest is not None:
             claimed[:, :-1, names.index(rest)] |= ~claimed[:, :-1].any(axis=2)
@@ -162,13 +142,8 @@ class Holdings:
         distinct, codes = _find_distinct(claimed.reshape(n_blocks, claimed.shape[2]))
         # Rows with different claims may still have the same owners.
         lines, positions = np.unique(codes.reshape(claimed.shape[:2]), axis=0, return_inverse=True)
-        line_of_pattern: Codes = positions.ravel().astype(np.int32)
-        row_lines = (
-            Runs(patterns.ends, line_of_pattern[patterns.codes])
-            if isinstance(patterns, Runs)
-            else line_of_pattern[patterns]
-        )
-        return cls(names, row_lines, lines.astype(np.int32), distinct)
+        runs = Runs(patterns.ends, positions.ravel().astype(np.int32)[patterns.codes])
+        return cls(names, runs if in_runs else runs[:], lines.astype(np.int32), distinct)
 
     def project(self, blocks: Blocks) -> Holdings:
         """Return the owners of the blocks of a table; all cells of a block must have the same."""
@@ -239,22 +214,9 @@ class Holdings:
         return digest.hexdigest()
 
 
-def _find_patterns(
-    claims: Sequence[Claim], n_rows: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp] | Runs]:
-    """Return one row of each pattern of claims, and the pattern of every row."""
-    patterns = np.zeros(n_rows, dtype=np.int64)
-    for claim in claims:
-        patterns = _refine(patterns, np.asarray(claim.rows) if claim.cells is None else claim.cells)
-    _, first, row_patterns = np.unique(patterns, return_index=True, return_inverse=True)
-    return first, row_patterns.ravel()
-
-
-def _find_runs(
-    claims: Sequence[Claim], n_rows: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp] | Runs]:
-    """Return the same for intervals: one row of each pattern, and the pattern of each run."""
-    ends = [claim.rows.ends for claim in claims if isinstance(claim.rows, Stretches)]
+def _find_patterns(claims: Sequence[Claim], n_rows: int) -> tuple[NDArray[np.intp], Runs]:
+    """Return one row of each pattern of claims, and the pattern of each run of rows."""
+    ends = [claim.rows.ends for claim in claims]
     cuts = np.unique(np.concatenate([np.array([0, n_rows]), *(some.ravel() for some in ends)]))
     patterns, n_patterns = np.zeros(len(cuts) - 1, dtype=np.int64), 1
     for some in ends:
@@ -282,7 +244,7 @@ def _mark_claimed(
     taken = np.full(claimed.shape[:2], -1)
     for claim in claims:
         position = names.index(claim.owner)
-        mine = claim.of_rows(rows)
+        mine = claim.rows[rows, np.newaxis] & claim.columns
         if first_wins:
             mine = mine & ((taken == -1) | (taken == position))
             taken[mine] = position
@@ -302,16 +264,6 @@ def _find_distinct(claimed: Mask) -> tuple[Mask, NDArray[np.intp]]:
     codes[shared] = n_owners + 1 + positions.ravel()
     alone = np.eye(n_owners + 1, n_owners, k=-1, dtype=bool)
     return np.concatenate([alone, together.reshape(-1, n_owners)]), codes
-
-
-def _refine(patterns: NDArray[np.int64], claimed: Mask) -> NDArray[np.int64]:
-    """Split patterns of rows by one more claim."""
-    if claimed.ndim == 1:
-        number = claimed.astype(np.int64)
-    else:
-        number = np.unique(np.packbits(claimed, axis=1), axis=0, return_inverse=True)[1].ravel()
-    pairs = patterns * (int(number.max()) + 1) + number
-    return np.asarray(np.unique(pairs, return_inverse=True)[1]).ravel()
 
 
 def _find_first(axis: Axis) -> NDArray[np.intp]:

@@ -233,21 +233,24 @@ class Owners:
                 raise ValueError(
                     f"owner {name!r} must have either cells or rows and columns, got both."
                 )
-            claim = self._read_cells(name, cells)
-        else:
-            if columns is not None and not _is_single(columns):
-                columns = list(cast(Iterable[Any], columns))
-            found = self._read_rule(name, rows) if isinstance(rows, Mapping) else rows
-            claim = Claim(name, self._read_rows(name, found), self._read_columns(name, columns))
-            if isinstance(rows, Mapping) or _has_pattern(columns, self.table.names.tolist()):
-                claim = replace(claim, rule=(rows, columns))
+            return self._add(self._read_cells(name, cells))
+        if columns is not None and not _is_single(columns):
+            columns = list(cast(Iterable[Any], columns))
+        found = self._read_rule(name, rows) if isinstance(rows, Mapping) else rows
+        claim = Claim(name, self._read_rows(name, found), self._read_columns(name, columns))
+        if isinstance(rows, Mapping) or _has_pattern(columns, self.table.names.tolist()):
+            claim = replace(claim, rule=(rows, columns))
         owners = self._take_from_source(claim) if self.overlaps == "refuse" else self
-        owners._check_overlap(claim)
-        return owners._change(_claims=(*owners._claims, claim))
+        return owners._add([claim])
+
+    def _add(self, claims: Sequence[Claim]) -> Owners:
+        for claim in claims:
+            self._check_overlap(claim)
+        return self._change(_claims=(*self._claims, *claims))
 
     def _take_from_source(self, claim: Claim) -> Owners:
         """Return new Owners in which the column of sources does not claim an owner's columns."""
-        if self._source is None or claim.cells is not None or not claim.rows.all():
+        if self._source is None or not claim.rows.all():
             return self
         left = ~claim.columns
         return self._change(
@@ -499,8 +502,7 @@ class Owners:
         for name, positions in rows.items():
             _check_name(name)
             mine = Stretches.from_positions(positions, n_rows)
-            held = mine[np.arange(n_rows)] if self.sees_cells else mine
-            claims.append(Claim(name, held, columns, by_source=by_source))
+            claims.append(Claim(name, mine, columns, by_source=by_source))
         return tuple(claims)
 
     def _assign_source(self, column: str) -> Owners:
@@ -518,32 +520,21 @@ class Owners:
             yield {"name": claim.owner} | plain
             return
         names = np.append(self.table.names.astype(object), LABEL)
-        if claim.cells is None:
-            rectangles = [(claim.rows, claim.columns)]
+        entry: dict[str, Any] = {"name": claim.owner, "columns": names[claim.columns].tolist()}
+        if claim.rows.all():
+            yield entry
         else:
-            columns = np.eye(len(names), dtype=bool)
-            rectangles = [(claim.cells[:, j], columns[j]) for j in np.flatnonzero(claim.columns)]
-        for rows, columns in rectangles:
-            entry: dict[str, Any] = {"name": claim.owner, "columns": names[columns].tolist()}
-            if rows.all():
-                yield entry
-            else:
-                yield from (entry | {"rows": some} for some in self._list_rows(rows))
+            yield from (entry | {"rows": some} for some in self._list_rows(claim.rows))
 
-    def _list_rows(self, rows: Mask | Stretches) -> Iterator[dict[str, int] | list[Any]]:
-        """Yield rows as an interval of positions or as ids; as intervals if ids are ambiguous."""
-        if isinstance(rows, Stretches):
-            yield from ({"from": start, "to": end} for start, end in rows.ends.tolist())
-            return
-        ends = np.flatnonzero(np.diff(np.pad(rows, 1).astype(np.int8))).reshape(-1, 2).tolist()
-        ids = self.table.row_ids.tolist()
-        mine = [ids[position] for position in np.flatnonzero(rows)]
-        if len(ends) == 1 or not set(mine).isdisjoint(
-            ids[position] for position in np.flatnonzero(~rows)
-        ):
-            yield from ({"from": start, "to": end} for start, end in ends)
-        else:
-            yield mine
+    def _list_rows(self, rows: Stretches) -> Iterator[dict[str, int] | list[Any]]:
+        """Yield rows as intervals of positions, or several of them as ids that only they have."""
+        if self.sees_cells and len(rows.ends) > 1:
+            ids, held = self.table.row_ids, rows[np.arange(rows.n_rows)]
+            mine = ids[held].tolist()
+            if set(mine).isdisjoint(ids[~held].tolist()):
+                yield mine
+                return
+        yield from ({"from": start, "to": end} for start, end in rows.ends.tolist())
 
     def _get_position(self, name: str) -> int:
         if name not in self.names:
@@ -552,7 +543,8 @@ class Owners:
             )
         return self.names.index(name)
 
-    def _read_cells(self, name: str, cells: Any) -> Claim:
+    def _read_cells(self, name: str, cells: Any) -> list[Claim]:
+        """Read a mask of cells as one claim for each column."""
         called = f"cells of owner {name!r}"
         if not self.sees_cells:
             raise ValueError(
@@ -564,16 +556,17 @@ class Owners:
                 f"{called} must be True or False for each cell, shape {self.shape}, got "
                 f"{marked.dtype} of shape {marked.shape}."
             )
-        marked = np.pad(marked, ((0, 0), (0, 1)))
         if not marked.any():
             raise ValueError(f"{called} must mark some cell, got none; leave the owner out.")
-        rows, columns = (np.asarray(marked.any(axis=axis)) for axis in (1, 0))
-        return Claim(name, rows, columns, marked)
+        columns = np.eye(self.shape[1], self.shape[1] + 1, dtype=bool)
+        return [
+            Claim(name, self._read_rows(name, marked[:, j]), columns[j])
+            for j in np.flatnonzero(marked.any(axis=0))
+        ]
 
-    def _read_rows(self, name: str, rows: Any) -> Mask | Stretches:
-        """Read rows in any form; as intervals of positions for a sharded table."""
+    def _read_rows(self, name: str, rows: Any) -> Stretches:
+        """Read rows in any form as intervals of positions."""
         n_rows, what = self.shape[0], f"rows of owner {name!r}"
-        found: Mask | Stretches
         if rows is None or isinstance(rows, slice):
             found = self._read_slice(what, slice(None) if rows is None else rows)
         else:
@@ -592,19 +585,18 @@ class Owners:
                         f"shape {listed.shape}."
                     )
                 self._check_order(what, rows)
-                found = listed
-                if not self.sees_cells:
-                    found = Stretches.from_positions(np.flatnonzero(listed), n_rows)
+                positions = np.flatnonzero(listed)
             elif self.sees_cells:
                 wanted = [rows] if _is_single(rows) else rows
-                found = _find_named(self.table.row_ids, wanted, what, "row")
+                positions = np.flatnonzero(_find_named(self.table.row_ids, wanted, what, "row"))
             else:
-                found = Stretches.from_positions(_check_positions(what, listed, n_rows), n_rows)
+                positions = _check_positions(what, listed, n_rows)
+            found = Stretches.from_positions(positions, n_rows)
         if not found.any():
             raise ValueError(f"{what} must select some row of X, got none; leave the owner out.")
         return found
 
-    def _read_slice(self, what: str, rows: slice) -> Mask | Stretches:
+    def _read_slice(self, what: str, rows: slice) -> Stretches:
         n_rows = self.shape[0]
         ends = [end for end in (rows.start, rows.stop) if end is not None]
         if any(not is_integer(end) or not -n_rows <= end <= n_rows for end in ends):
@@ -612,13 +604,9 @@ class Owners:
                 f"{what} must be positions up to {n_rows}, the number of rows, got "
                 f"{rows.start!r} to {rows.stop!r}."
             )
-        if not self.sees_cells and rows.step in (None, 1):
+        if rows.step in (None, 1):
             return Stretches.from_range(*rows.indices(n_rows)[:2], n_rows)
-        if not self.sees_cells:
-            return Stretches.from_positions(range(*rows.indices(n_rows)), n_rows)
-        mask = np.zeros(n_rows, dtype=bool)
-        mask[rows] = True
-        return mask
+        return Stretches.from_positions(range(*rows.indices(n_rows)), n_rows)
 
     def _read_rule(self, name: str, rows: Mapping[str, Any]) -> slice | Mask:
         """Convert a rule to a mask, or to a slice of positions."""
@@ -717,8 +705,8 @@ class Owners:
     def _check_overlap(self, claim: Claim) -> None:
         if self.overlaps != "refuse":
             return
-        for other in self._claims:
-            cell = claim.meets(other) if other.owner != claim.owner else None
+        for other in (one for one in self._claims if one.owner != claim.owner):
+            cell = claim.find_common_cell(other)
             if cell is not None:
                 row = self.table.row_ids.tolist()[cell[0]] if self.sees_cells else cell[0]
                 column = [*self.table.names.tolist(), LABEL][cell[1]]
