@@ -20,8 +20,6 @@ Encoding = Literal["floats", "times", "parsed", "codes"]
 # NumPy's representation of a missing date.
 NO_TIME = np.iinfo(np.int64).min
 _UNKNOWN = -2
-# The largest power of ten that is exact as a float.
-_EXACT_POWER = 22
 
 
 def read_floats(cells: pa.Array, name: str) -> Floats:
@@ -57,9 +55,6 @@ def read_times(cells: pa.Array, _name: str) -> Integers:
 
 def read_parsed(cells: pa.Array, name: str) -> Floats:
     """Return ``float()`` of each cell, NaN where missing; infinity raises ValueError."""
-    quick = _read_short_decimals(cells)
-    if quick is not None:
-        return quick
     values, positions = _find_distinct(cells)
     try:
         numbers = [np.nan if value is None else float(value) for value in values]
@@ -162,21 +157,6 @@ def check_has_labels(type_: pa.DataType, target: str) -> None:
             f"the target {target!r} must hold strings, numbers, booleans or dates as "
             f"labels, got {type_}; give another target, or convert it."
         )
-
-
-def _read_short_decimals(cells: pa.Array) -> Floats | None:
-    """Return decimals as floats if the quotient of two exact floats rounds as ``float()`` does."""
-    from pyarrow import types
-
-    if not types.is_decimal128(cells.type) or not 0 <= cells.type.scale <= _EXACT_POWER:
-        return None
-    halves = np.frombuffer(cells.buffers()[1], dtype="<i8").reshape(-1, 2)
-    low, high = halves[cells.offset : cells.offset + len(cells)].T
-    missing = cells.is_null().to_numpy(zero_copy_only=False)
-    # The upper half of a small number repeats its sign.
-    if not (missing | ((high == low >> 63) & (np.abs(low) <= MAX_EXACT))).all():
-        return None
-    return np.where(missing, np.nan, low / 10.0**cells.type.scale)
 
 
 class Coder:
