@@ -263,7 +263,7 @@ def test_classes_are_sorted_like_those_of_a_table_in_memory(tmp_path, labels, cl
         (
             ["a", "b", "a", "b"],
             ["a", "b"],
-            "y_val must have one label for each of 1 rows of X_val, got 2",
+            "y_val must have one entry for each of 1 rows of X_val, got 2",
         ),
     ],
 )

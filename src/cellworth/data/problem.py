@@ -182,9 +182,7 @@ def read_changed_labels(
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Return other labels of the training rows, of their type, and a mask of rows that have one."""
     table, target, classes = problem.table, problem.target.copy(), problem.classes
-    _check_order(y, table, called, "X")
-    array = _read_one_dimensional(y, called)
-    _check_length(array, table, called, "X")
+    array = _read_entries(y, table, called, "X")
     known = ~find_missing(array)
     if not known.any():
         raise ValueError(f"{called} must have a label for some rows, got none.")
@@ -203,13 +201,7 @@ def read_changed_labels(
 def check_weights(sample_weight: VectorLike, table: Table) -> NDArray[np.float64]:
     """Return one weight per training row: finite, none below 0, not all 0."""
     called = "sample_weight"
-    _check_order(sample_weight, table, called, "X")
-    array = _read_one_dimensional(sample_weight, called)
-    if len(array) != len(table.row_ids):
-        raise ValueError(
-            f"sample_weight must have one weight for each of {len(table.row_ids)} rows of X, got "
-            f"{len(array)}."
-        )
+    array = _read_entries(sample_weight, table, called, "X")
     try:
         weights: NDArray[np.float64] = array.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -327,12 +319,7 @@ def _make_folds(
             "give X_val and y_val, or a cv between 2 and the number of rows."
         )
     if groups is not None:
-        _check_order(groups, table, "groups", "X")
-        groups = _read_one_dimensional(groups, "groups")
-        if len(groups) != n_rows:
-            raise ValueError(
-                f"groups must have one entry for each of {n_rows} rows of X, got {len(groups)}."
-            )
+        groups = _read_entries(groups, table, "groups", "X")
     try:
         splitter = check_cv(cv, target, classifier=classes is not None)
         parts = list(splitter.split(np.zeros((n_rows, 1)), target, groups))
@@ -373,9 +360,7 @@ def _read_positions(side: Any, n_rows: int) -> Positions:
 
 
 def _check_target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
-    _check_order(y, table, called, of)
-    array = _read_one_dimensional(y, called)
-    _check_length(array, table, called, of)
+    array = _read_entries(y, table, called, of)
     missing = np.flatnonzero(find_missing(array))
     if len(missing):
         raise ValueError(
@@ -385,12 +370,16 @@ def _check_target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
     return array
 
 
-def _check_length(array: NDArray[Any], table: Table, called: str, of: str) -> None:
+def _read_entries(column: Any, table: Table, called: str, of: str) -> NDArray[Any]:
+    """Return one entry per row of a table; check their number and order."""
+    _check_order(column, table, called, of)
+    array = _read_one_dimensional(column, called)
     if len(array) != len(table.row_ids):
         raise ValueError(
-            f"{called} must have one label for each of {len(table.row_ids)} rows of {of}, got "
+            f"{called} must have one entry for each of {len(table.row_ids)} rows of {of}, got "
             f"{len(array)}."
         )
+    return array
 
 
 def _check_order(column: Any, table: Table, called: str, of: str) -> None:
