@@ -46,7 +46,7 @@ def test_values_carry_the_users_labels(exact):
     assert exact.shape == exact.values.shape == (4, 3)
     assert exact.row_labels.tolist() == ["a", "b", "c", "d"]
     assert exact.column_labels.tolist() == ["age", "pay", "sex"]
-    assert exact.blocks.rows.members(0).tolist() == ["r1", "r3"]
+    assert exact.blocks.rows.ids[exact.blocks.rows.codes == 0].tolist() == ["r1", "r3"]
 
 
 def test_arrays_cannot_be_changed(exact):

@@ -88,11 +88,6 @@ class Axis:
         labels: Labels = self.labels[players]
         return labels
 
-    def members(self, position: int) -> Labels:
-        """Return the ids that the player at this position holds."""
-        ids: Labels = self.ids[self.codes == position]
-        return ids
-
 
 class NumberedAxis(Axis):
     """Players labeled 0, 1, 2, ...; arrays are created on access only."""
@@ -149,10 +144,6 @@ class NumberedAxis(Axis):
         """Return the labels of the players at some positions."""
         return np.asarray(range(self.n_players)[players] if isinstance(players, slice) else players)
 
-    def members(self, position: int) -> Labels:
-        """Return the ids that the player at this position holds."""
-        return np.array([position])
-
 
 @dataclass(frozen=True)
 class Blocks:
@@ -174,8 +165,8 @@ class Blocks:
     ...                     column_groups={"person": ["age", "sex"], "money": ["pay"]})
     >>> blocks.shape
     (3, 2)
-    >>> list(blocks.columns.members(0))
-    ['age', 'sex']
+    >>> blocks.columns.ids[blocks.columns.codes == 0]
+    array(['age', 'sex'], dtype=object)
     """
 
     rows: Axis

@@ -94,8 +94,9 @@ class Owners:
         self._source: str | None = None
         # Who gets the cells that no owner claims; False for no one, None if nothing was said.
         self._rest: str | Literal[False] | None = None
-        self._delivered: Owners | None = None
-        self._merged: NDArray[np.intp] | None = None
+        # The owners before equal rows were merged, and the row that each of their rows became.
+        self.delivered: Owners | None = None
+        self.merged: NDArray[np.intp] | None = None
 
     @classmethod
     def from_column(cls, X: TableLike | ShardedTable, column: str) -> Owners:
@@ -309,7 +310,7 @@ class Owners:
             )
         if self._rest is not None or not self.names:
             return self
-        holdings = self._holdings
+        holdings = self.holdings
         owned = np.asarray(holdings.claims.any(axis=1))[holdings.lines[:, :-1]]
         # Lines without rows do not count.
         owned_somewhere = owned[holdings.rows_of_lines > 0].any(axis=0)
@@ -346,7 +347,7 @@ class Owners:
     @property
     def codes(self) -> Codes:
         """Position of each cell's owner in ``names``; -1 without owner, -2 with several."""
-        holdings = self._holdings
+        holdings = self.holdings
         n_claims = holdings.claims.sum(axis=1)
         positions = np.where(n_claims == 1, holdings.claims.argmax(axis=1), -2)
         positions[n_claims == 0] = -1
@@ -355,13 +356,13 @@ class Owners:
     @property
     def n_unassigned(self) -> int:
         """Number of cells without an owner; labels are not counted."""
-        counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
-        return int(counts[self._holdings.claims.sum(axis=1) == 0].sum())
+        counts = self.holdings.cells_of_claims(slice(0, self.shape[1]))
+        return int(counts[self.holdings.claims.sum(axis=1) == 0].sum())
 
     def n_cells_of(self, name: str) -> int:
         """Return the number of cells that an owner has a share in; labels are not counted."""
-        counts = self._holdings.cells_of_claims(slice(0, self.shape[1]))
-        return int(counts[self._holdings.claims[:, self._get_position(name)]].sum())
+        counts = self.holdings.cells_of_claims(slice(0, self.shape[1]))
+        return int(counts[self.holdings.claims[:, self._get_position(name)]].sum())
 
     def cells_of(self, name: str) -> Mask:
         """Return a mask of the cells that an owner has a share in, shape (n_rows, n_columns).
@@ -374,12 +375,12 @@ class Owners:
         [[True, False, True], [False, False, False]]
         """
         position = self._get_position(name)
-        holdings = self._holdings
+        holdings = self.holdings
         return holdings.claims[:, position][holdings.codes()[:, : self.shape[1]]]
 
     def share_of_labels(self) -> dict[str, int]:
         """Return the number of labels that each owner has a share in."""
-        holdings = self._holdings
+        holdings = self.holdings
         held = (holdings.cells_of_claims(slice(-1, None)) @ holdings.claims).tolist()
         return {name: n for name, n in zip(holdings.names, held, strict=True) if n}
 
@@ -391,12 +392,7 @@ class Owners:
         if are_players(blocks):
             return self._hold_themselves(blocks.rows.labels.tolist())
         self._check_table(blocks)
-        return self._holdings.project(blocks)
-
-    @property
-    def holdings(self) -> Holdings:
-        """The owners of each cell, and of the labels in a last column."""
-        return self._holdings
+        return self.holdings.project(blocks)
 
     def check_cells(self, sha256: str | None) -> None:
         """Check that the table has the cells of this hash; None skips the check."""
@@ -448,7 +444,8 @@ class Owners:
         return counts | ({UNASSIGNED: self.n_unassigned} if self.n_unassigned else {})
 
     @cached_property
-    def _holdings(self) -> Holdings:
+    def holdings(self) -> Holdings:
+        """The owners of each cell, and of the labels in a last column."""
         return Holdings.from_claims(
             tuple(self.names),
             self._claims,
@@ -471,23 +468,13 @@ class Owners:
         own = np.arange(len(players), dtype=np.int32)
         return Holdings(names, own, own.reshape(-1, 1), claims)
 
-    @property
-    def delivered(self) -> Owners | None:
-        """The owners before equal rows were merged; None if none were."""
-        return self._delivered
-
-    @property
-    def merged(self) -> NDArray[np.intp] | None:
-        """The row that each of the delivered rows became."""
-        return self._merged
-
     def with_delivered(self, owners: Owners | None, merged: NDArray[np.intp] | None) -> Owners:
         """Return these owners, of merged rows, with the owners of the rows as delivered."""
-        return self._change(_delivered=owners, _merged=merged)
+        return self._change(delivered=owners, merged=merged)
 
     def _change(self, **changed: Any) -> Owners:
         more = copy(self)
-        more.__dict__.pop("_holdings", None)
+        more.__dict__.pop("holdings", None)
         more.__dict__.update(changed)
         return more
 
