@@ -238,7 +238,7 @@ def test_a_damaged_page_is_rejected_with_the_name_of_its_file(numbered, tmp_path
     "address", [None, 3, [["a"]], b"a", {"a": 1}, pa.table({"a": [1]})], ids=type
 )
 def test_what_is_no_address_is_rejected(address):
-    with pytest.raises(TypeError, match="must be the path of a file or folder, or a"):
+    with pytest.raises(TypeError, match="address must be a path, got"):
         ShardedTable.from_files(address, target="y")
 
 

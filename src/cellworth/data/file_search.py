@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from glob import glob
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
@@ -40,7 +40,8 @@ def find_files(
     address: Address | Sequence[Address], options: Options, root: Address | None = None
 ) -> list[FoundFile]:
     """Return all files of a table, in order; they must be of one kind."""
-    listed = [os.fspath(each) for each in _list_addresses(address)]
+    listed: Any = address if isinstance(address, Sequence) else [address]
+    listed = [address] if isinstance(address, str) else listed
     found = [file for each in listed for file in _find_at(each, options, root)]
     if not found:
         raise ValueError("address must name at least one file or folder, got none.")
@@ -85,27 +86,10 @@ def names_many(address: str, options: Options) -> bool:
     return path.is_dir() or (any(mark in str(path) for mark in "*?[") and not path.exists())
 
 
-def _list_addresses(address: Any) -> list[Address]:
-    if isinstance(address, str | os.PathLike):
-        return [address]
-    # Iterating over a table would yield its columns.
-    if isinstance(address, Mapping) or hasattr(address, "columns"):
-        listed: list[Any] = [None]
-    else:
-        listed = list(address) if isinstance(address, Iterable) else [address]
-    for each in listed:
-        if not isinstance(each, str | os.PathLike):
-            raise TypeError(
-                "address must be the path of a file or folder, or a flat list of such paths, got "
-                f"{type(address).__name__}."
-            )
-    return listed
-
-
-def _find_at(address: str, options: Options, root: Address | None) -> list[FoundFile]:
+def _find_at(address: Address, options: Options, root: Address | None) -> list[FoundFile]:
     # The reading process may have another working directory.
     path = to_path(address, "address", options).absolute()
-    base, files = _list_files(path, address)
+    base, files = _list_files(path, os.fspath(address))
     if root is not None:
         base = to_path(root, "root", options).absolute().as_posix()
     found = []

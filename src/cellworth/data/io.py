@@ -123,31 +123,6 @@ def make_folder(folder: Any, called: str, options: Options | None = None) -> Any
     return path
 
 
-def open_filesystem(address: str, options: Options) -> tuple[Any, str]:
-    """Return the fsspec file system of an address, and the path there."""
-    if "://" not in address:
-        raise ValueError(
-            f"{address} has lost a slash, as in a pathlib.Path; give the address as a string."
-        )
-    try:
-        from fsspec.core import url_to_fs
-    except ImportError as error:
-        raise ImportError(
-            f"{address} needs fsspec, which is not installed; pip install 'cellworth[remote]'."
-        ) from error
-    try:
-        return cast("tuple[Any, str]", url_to_fs(address, **options))
-    except ImportError as error:
-        # fsspec names the package: "Install s3fs to access S3".
-        raise ImportError(
-            f"{address} needs a package that is not installed ({error}); install it with pip."
-        ) from error
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"{address} cannot be opened with fsspec ({error}); give another address."
-        ) from error
-
-
 class RemotePath:
     """A file or folder in an object store: what cellworth uses of ``pathlib.Path``.
 
@@ -285,10 +260,6 @@ class RemotePath:
         with self._explain():
             return cast("bytes", filesystem.cat_file(path))
 
-    def read_text(self, encoding: str = "utf-8") -> str:
-        """Return the content of the file as text."""
-        return self.read_bytes().decode(encoding)
-
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the file."""
         filesystem, path = self.open_filesystem()
@@ -354,8 +325,31 @@ class RemotePath:
     def open_filesystem(self) -> tuple[Any, str]:
         """Return the fsspec file system, and the path there."""
         if self._filesystem is None:
-            self._filesystem = open_filesystem(self._address, self._options)[0]
+            self._filesystem = self._connect()
         return self._filesystem, self._filesystem._strip_protocol(self._address)
+
+    def _connect(self) -> Any:
+        if "://" not in self._address:
+            raise ValueError(
+                f"{self} has lost a slash, as in a pathlib.Path; give the address as a string."
+            )
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise ImportError(
+                f"{self} needs fsspec, which is not installed; pip install 'cellworth[remote]'."
+            ) from error
+        try:
+            return url_to_fs(self._address, **self._options)[0]
+        except ImportError as error:
+            # fsspec names the package: "Install s3fs to access S3".
+            raise ImportError(
+                f"{self} needs a package that is not installed ({error}); install it with pip."
+            ) from error
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"{self} cannot be opened with fsspec ({error}); give another address."
+            ) from error
 
     def _at(self, address: str) -> RemotePath:
         path = RemotePath(address, self._options)

@@ -275,26 +275,19 @@ class ShardedTable:
 
     def _read_positions(self, positions: Labels) -> Iterator[pa.Table]:
         """Yield the rows at sorted positions, row group by row group."""
-        first = 0
+        import pyarrow as pa
+
+        schema, first = _decode_dictionaries(self.schema), 0
         for file in self.files:
             for group, n_rows in enumerate(file.group_rows):
                 begin, end = np.searchsorted(positions, [first, first + n_rows])
                 if begin < end:
-                    yield from self._read_group(file, group, positions[begin:end] - first)
+                    parts = read_batches(
+                        file, range(group, group + 1), schema, self.storage_options
+                    )
+                    tables = [pa.table(part, names=schema.names).cast(schema) for part in parts]
+                    yield pa.concat_tables(tables).take(positions[begin:end] - first)
                 first += n_rows
-
-    def _read_group(self, file: TableFile, group: int, positions: Labels) -> Iterator[pa.Table]:
-        """Yield the rows at sorted positions of one row group, batch by batch."""
-        import pyarrow as pa
-
-        schema, first = _decode_dictionaries(self.schema), 0
-        groups = range(group, group + 1)
-        for part in read_batches(file, groups, schema, self.storage_options):
-            begin, end = np.searchsorted(positions, [first, first + len(part[0])])
-            if begin < end:
-                here = pa.table(part, names=schema.names).take(positions[begin:end] - first)
-                yield here.cast(schema)
-            first += len(part[0])
 
     def files_sha256(self) -> str:
         """Return the hash of all files, as they were found, and of the division into shards."""

@@ -342,7 +342,7 @@ def read_text(address: str, text: TextFormat, options: Options) -> pa.Table:
 def _read_csv(file: TableFile, options: Options) -> pa.Table:
     import pyarrow.csv as pc
 
-    with _open_text(file, options) as source, _name_problem(file):
+    with _open_text(file, options) as source:
         table = pc.read_csv(source, *_make_csv_options(file, None))
         table = table.select(_drop_nameless(table.schema, file).names)
         candidates = _list_candidates(table.schema, file)
@@ -369,7 +369,7 @@ def _open_csv(file: TableFile, schema: pa.Schema | None, options: Options) -> It
     """Open a reader of the blocks of a file, with inferred types, or the columns of a schema."""
     import pyarrow.csv as pc
 
-    with _open_text(file, options) as source, _name_problem(file):
+    with _open_text(file, options) as source:
         yield pc.open_csv(source, *_make_csv_options(file, schema))
 
 
@@ -403,11 +403,10 @@ def _read_json(file: TableFile, schema: pa.Schema | None, options: Options) -> p
 
     with _open_text(file, options) as source:
         content = source.read().removeprefix(codecs.BOM_UTF8)
-    # Without a column, the number of rows would not be known.
-    others = "ignore" if schema else "infer"
-    parse = pj.ParseOptions(explicit_schema=schema or None, unexpected_field_behavior=others)
-    read = pj.ReadOptions(use_threads=False, block_size=len(content) + 1)
-    with _name_problem(file):
+        # Without a column, the number of rows would not be known.
+        others = "ignore" if schema else "infer"
+        parse = pj.ParseOptions(explicit_schema=schema or None, unexpected_field_behavior=others)
+        read = pj.ReadOptions(use_threads=False, block_size=len(content) + 1)
         return pj.read_json(pa.BufferReader(content), read, parse)
 
 
@@ -471,7 +470,7 @@ def _set_types(schema: pa.Schema, grouped: Sequence[str]) -> pa.Schema:
 def _find_format(address: str, text: TextFormat, options: Options) -> TableFile:
     """Find the encoding, the delimiter and the decimal mark of a text file from its beginning."""
     file = TableFile(address, find_kind(address), (), "", text=text)
-    with _open_text(file, options, decoded=False) as source, _name_problem(file):
+    with _open_text(file, options, decoded=False) as source:
         begin = source.read(_SAMPLE)
     if begin.startswith(_GZIP):
         raise ValueError(
@@ -550,12 +549,12 @@ def _check_header(names: list[str], address: str) -> None:
 
 @contextmanager
 def _name_problem(file: TableFile) -> Iterator[None]:
-    """Raise ValueError with the name of the file, and what may be set, if it does not parse."""
+    """Raise ValueError with the name of the file, and what may be set, if it cannot be read."""
     import pyarrow as pa
 
     try:
         yield
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise _make_encoding_error(file, str(error)) from error
     except pa.ArrowInvalid as error:
         reason = format_read_error(error)
@@ -567,6 +566,12 @@ def _name_problem(file: TableFile) -> Iterator[None]:
             advice = f"give another {settings[0]}, {settings[1]} or {settings[2]}"
         raise ValueError(
             f"{file.address} cannot be read ({reason}); fix it, or {advice}."
+        ) from error
+    except (*_DAMAGED, RuntimeError, NotImplementedError, OSError) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise ValueError(
+            f"{file.address} cannot be decompressed ({error}); unpack it, or compress it again."
         ) from error
 
 
@@ -592,7 +597,7 @@ def _open_text(file: TableFile, options: Options, *, decoded: bool = True) -> It
 
     packed = split_suffixes(file.address)[1]
     encoding = codecs.lookup(file.text.encoding).name
-    with ExitStack() as stack, _name_damage(file):
+    with ExitStack() as stack, _name_problem(file):
         raw: Any = stack.enter_context(to_path(file.address, "address", options).open("rb"))
         if packed:
             raw = stack.enter_context(_decompress(raw, packed, file.address))
@@ -615,20 +620,3 @@ def _decompress(raw: Any, packed: str, address: str) -> Any:
     if len(names) != 1:
         raise ValueError(f"{address} must hold one file, got {len(names)}; unpack it.")
     return archive.open(names[0])
-
-
-@contextmanager
-def _name_damage(file: TableFile) -> Iterator[None]:
-    """Raise ValueError with the name of the file for damaged or encrypted content."""
-    try:
-        yield
-    except ValueError as error:
-        if isinstance(error, UnicodeError):
-            raise _make_encoding_error(file, str(error)) from error
-        raise
-    except (*_DAMAGED, RuntimeError, NotImplementedError, OSError) as error:
-        if getattr(error, "errno", None) is not None:
-            raise
-        raise ValueError(
-            f"{file.address} cannot be decompressed ({error}); unpack it, or compress it again."
-        ) from error
