@@ -235,17 +235,14 @@ def test_owners_can_be_written_down_and_read_again(which, tmp_path):
 
 TOML = {
     "": r"must have at least one \[\[owners\]\] or a source, got none",
-    "owners = 5": r"must have at least one \[\[owners\]\] or a source, got none",
     "owners = []": r"must have at least one \[\[owners\]\] or a source, got none",
     "owners = ['ann']": r"must be \[\[owners\]\] tables, got 'ann'",
     "[[owners]]\nrows = [1]": "an owner in .* must have name, rows and columns, got rows",
     "[[owners]]\nname = 'a'\ncolour = 1": "must have name, rows and columns, got colour, name",
     "[[owners": "is not valid TOML",
     "overlaps = 'some'\n[[owners]]\nname = 'a'": "'first', got 'some'",
-    "[[owners]]\nname = 5": "the owner's name must be a non-empty string, got 5",
     "[[owners]]\nname = 'a'\nrows = {from = -2, to = 1}": "must be positions .*, got -2 to 1",
     "[[owners]]\nname = 'a'\nrows = {from = 0, to = 9}": "must be positions .*, got 0 to 9",
-    "[[owners]]\nname = 'a'\nrows = {from = 'x', to = 'y'}": "must be positions .*, got 'x' to 'y'",
     "[[owners]]\nname = 'a'\nrows = {from = true, to = 2}": "must be positions .*, got True to 2",
     "[[owners]]\nname = 'a'\nrows = {column = 'size', is = 1}": "to = ...} with a column of X",
     "[[owners]]\nname = 'a'\nrows = {column = 'region'}": "to = ...} with a column of X",
@@ -263,12 +260,9 @@ def test_a_mistake_in_a_file_gets_one_sentence(text, tmp_path):
 
 WRONG = [
     ({"name": ""}, "the owner's name must be a non-empty string, got ''"),
-    ({"name": None}, "the owner's name must be a non-empty string, got None"),
     ({"name": "ann\nbob"}, "must have no line breaks"),
     ({"name": " ann"}, "must have no line breaks and no blanks at its ends"),
     ({"rows": ["r9"]}, "rows of owner 'eve' must be rows of X, got 'r9'; its rows are 'r1'"),
-    ({"rows": "r9"}, "rows of owner 'eve' must be rows of X, got 'r9'"),
-    ({"rows": 0}, "rows of owner 'eve' must be rows of X, got 0"),
     ({"rows": []}, "rows of owner 'eve' must select some row of X, got none; leave the owner out"),
     ({"rows": {"from": 0, "size": 2}}, "must be {column = ..., is = ...} or"),
     ({"rows": slice(2, 2)}, "must select some row of X"),
@@ -289,7 +283,6 @@ WRONG = [
         {"columns": []},
         "columns of owner 'eve' must name some column, got none; leave the owner out",
     ),
-    ({"columns": 3}, "columns of owner 'eve' must be columns of X, got 3"),
     (
         {"columns": [True, False, True]},
         "columns of owner 'eve' must be names of columns, got a mask",
@@ -339,11 +332,6 @@ def test_a_hundred_owners_of_ten_thousand_rows_in_any_shape_are_quick():
     assert len(set(holdings.keys)) == 100
     assert time.process_time() - begin < 20
     assert np.array_equal(owners.codes, whose)
-
-
-def test_before_any_assignment_no_one_holds_anything():
-    owners = Owners(pd.DataFrame({"a": [1, 2], "b": [3, 4]}))
-    assert repr(owners) == "Owners of 2 x 2 cells\n  unassigned  4 cells"
 
 
 def test_owners_of_rows_hold_them_as_if_they_were_assigned_one_by_one(tmp_path):

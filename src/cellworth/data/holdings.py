@@ -76,9 +76,12 @@ class Claim:
 
     def find_common_cell(self, other: Claim) -> tuple[int, int] | None:
         """Return the first row and column of a cell that both claim, or None."""
+        columns = self.columns & other.columns
+        # Cells of any shape are many claims, most of other columns.
+        if not columns.any():
+            return None
         row = self.rows.first_common(other.rows)
-        columns = np.flatnonzero(self.columns & other.columns)
-        return None if row is None or len(columns) == 0 else (row, int(columns[0]))
+        return None if row is None else (row, int(columns.argmax()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,11 +247,13 @@ def _mark_claimed(
     taken = np.full(claimed.shape[:2], -1)
     for claim in claims:
         position = names.index(claim.owner)
-        mine = claim.rows[rows, np.newaxis] & claim.columns
+        block = np.ix_(np.flatnonzero(claim.rows[rows]), np.flatnonzero(claim.columns))
         if first_wins:
-            mine = mine & ((taken == -1) | (taken == position))
-            taken[mine] = position
-        claimed[:, :, position] |= mine
+            mine = (taken[block] == -1) | (taken[block] == position)
+            taken[block] = np.where(mine, position, taken[block])
+            claimed[(*block, position)] |= mine
+        else:
+            claimed[(*block, position)] = True
     return claimed
 
 
