@@ -247,13 +247,14 @@ def _mark_claimed(
     taken = np.full(claimed.shape[:2], -1)
     for claim in claims:
         position = names.index(claim.owner)
-        block = np.ix_(np.flatnonzero(claim.rows[rows]), np.flatnonzero(claim.columns))
+        held, columns = np.ix_(np.flatnonzero(claim.rows[rows]), np.flatnonzero(claim.columns))
         if first_wins:
-            mine = (taken[block] == -1) | (taken[block] == position)
-            taken[block] = np.where(mine, position, taken[block])
-            claimed[(*block, position)] |= mine
+            before = taken[held, columns]
+            mine = (before == -1) | (before == position)
+            taken[held, columns] = np.where(mine, position, before)
+            claimed[held, columns, position] |= mine
         else:
-            claimed[(*block, position)] = True
+            claimed[held, columns, position] = True
     return claimed
 
 
