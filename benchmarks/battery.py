@@ -62,11 +62,12 @@ class Public:
 
 cw = Public()
 sys.path.append(str(Path(__file__).parents[1]))
+from cellworth.sampling.column_samplers import LeverageSampler  # noqa: E402
 from experiments.baselines import PlainPermutations  # noqa: E402
 
 SAMPLERS = {
     "exhaustive": cw.ExhaustiveSampler(),
-    "leverage": cw.LeverageSampler(64),
+    "leverage": LeverageSampler(64),
     "quadrature": cw.QuadratureSampler(64),
     "permutation": cw.PermutationSampler(4),
 }

@@ -96,8 +96,9 @@ def numeric_target():
 def sampler(name, n_coalitions):
     def prepare():
         from cellworth import sampling
+        from cellworth.sampling import column_samplers
 
-        made = getattr(sampling, name)(n_coalitions)
+        made = getattr(column_samplers, name)(n_coalitions)
         rng = np.random.default_rng(0)
         return lambda: [made.draw(14, sampling.Shapley(), rng) for _ in range(10)]
 
