@@ -43,7 +43,7 @@ from cellworth.cli.commands import main as program
 # The public interface, in one place: cases below use these functions and our own words alone.
 
 PACKAGES = [
-    "", ".valuers", ".sampling", ".runtime", ".games", ".diagnostics", ".payouts", ".knn", ".data",
+    "", ".valuers", ".sampling", ".runtime", ".games", ".findings", ".payouts", ".knn", ".data",
     ".valuation",
 ]  # fmt: skip
 

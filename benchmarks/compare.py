@@ -144,7 +144,7 @@ def audit():
 
 
 def anomalies():
-    from cellworth.diagnostics import anomaly_scores
+    from cellworth.findings import anomaly_scores
 
     given = table(150, 6)
     return lambda: anomaly_scores(given["X"], given["y"])

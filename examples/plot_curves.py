@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
 
 from cellworth import KNNValuer, OutOfBagValuer, Runtime, plots
-from cellworth.diagnostics import anomaly_scores, removal_curve
+from cellworth.findings import anomaly_scores, removal_curve
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 X, X_rest, y, y_rest = train_test_split(X, y, train_size=90, stratify=y, random_state=0)

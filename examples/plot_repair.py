@@ -14,7 +14,7 @@ from sklearn.preprocessing import OrdinalEncoder
 
 from cellworth import KNNValuer, Runtime, audit
 from cellworth.data import load_adult
-from cellworth.diagnostics import anomaly_scores, compare_models
+from cellworth.findings import anomaly_scores, compare_models
 
 people, income = load_adult("train", backend="pandas")
 # Duplicate people must not be in both the training and the test set.

@@ -40,7 +40,7 @@ from scipy.stats import norm
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
-from cellworth.diagnostics import anomaly_scores
+from cellworth.findings import anomaly_scores
 from cellworth.runtime import Serial
 from cellworth.sampling.column_samplers import LeverageSampler
 from experiments import tables

@@ -26,7 +26,7 @@ import pandas as pd
 from sklearn.linear_model import LogisticRegression
 
 from cellworth import OutOfBagValuer, Runtime
-from cellworth.diagnostics import anomaly_scores
+from cellworth.findings import anomaly_scores
 from cellworth.runtime import Serial
 from experiments import tables
 from experiments.cell_scores import class_z

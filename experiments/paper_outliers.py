@@ -25,7 +25,7 @@ from numba import njit
 from scipy.stats import norm
 
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
-from cellworth.diagnostics import anomaly_scores
+from cellworth.findings import anomaly_scores
 from experiments.detection import Case, authors_case, inspect, rare, share_found
 from experiments.frame import Mean, Row, Tables, log, means
 from experiments.tree_games import Rows, flat_values

@@ -20,7 +20,7 @@ import pandas as pd
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from cellworth import audit
-from cellworth.diagnostics import anomaly_scores
+from cellworth.findings import anomaly_scores
 from experiments.cell_scores import copod, ddc, ecod
 from experiments.frame import Tables, log
 from experiments.tables import find

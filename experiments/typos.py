@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
-from cellworth.diagnostics import anomaly_scores
+from cellworth.findings import anomaly_scores
 from experiments import tables
 from experiments.cell_scores import class_z, ecod, standardize_values
 from experiments.frame import Tables, log, means

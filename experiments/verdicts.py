@@ -34,8 +34,8 @@ from lightgbm import LGBMClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from cellworth.diagnostics import compare_models
-from cellworth.diagnostics.held_out import compute_half_width, estimate_training_variance
+from cellworth.findings import compare_models
+from cellworth.findings.held_out import compute_half_width, estimate_training_variance
 from experiments.frame import Tables, log
 from experiments.tables import Table, draw_samples, load
 

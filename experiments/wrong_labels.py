@@ -26,7 +26,7 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 from cellworth import KNNValuer, Runtime
-from cellworth.diagnostics.features import FeatureColumn
+from cellworth.findings.features import FeatureColumn
 from cellworth.findings.label_checks import LabelScores
 from experiments import tables
 from experiments.frame import Tables, means

@@ -262,7 +262,7 @@ CHOICES = {"games.EmptyPolicy", "games.ErrorPolicy"}
 # A row or column label may have any type; others pass the arguments of fit on.
 WITHOUT_TYPE = {
     ("KNNValuer", "data"),
-    ("diagnostics.Explanation", "label"),
+    ("findings.Explanation", "label"),
     ("payouts.Agreement", "data"),
 }
 # What numpydoc calls: parameters that are not documented, or documented and not there; no Returns,

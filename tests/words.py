@@ -77,7 +77,7 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     ("docs/explanation/bibliography.md", "Journal"),
     ("sampling/column_samplers.py", "Journal"),
     ("sampling/estimators.py", "Journal"),
-    ("diagnostics/interactions.py", "Journal"),
+    ("findings/interactions.py", "Journal"),
     # Keys of results that were recorded before the words changed.
     ("benchmarks/battery.py", "fingerprint|"),
     ("benchmarks/battery.py", "question|"),
@@ -188,7 +188,6 @@ def files() -> list[Path]:
 # Packages whose names users import.
 PACKAGES = (
     "data",
-    "diagnostics",
     "findings",
     "games",
     "knn",

@@ -19,14 +19,13 @@ _MODULES = {
     "ShardedTable": "data",
     "Valuation": "valuation",
     "audit": "findings",
-    "explain_column": "diagnostics",
-    "explain_row": "diagnostics",
+    "explain_column": "findings",
+    "explain_row": "findings",
     "load": "valuation",
     "value_game": "valuers",
 }
 _SUBPACKAGES = (
     "data",
-    "diagnostics",
     "findings",
     "games",
     "knn",

@@ -1,5 +1,4 @@
 from cellworth import data as data
-from cellworth import diagnostics as diagnostics
 from cellworth import findings as findings
 from cellworth import games as games
 from cellworth import knn as knn
@@ -10,9 +9,9 @@ from cellworth import runtime as runtime
 from cellworth import sampling as sampling
 from cellworth.data import Owners as Owners
 from cellworth.data import ShardedTable as ShardedTable
-from cellworth.diagnostics import explain_column as explain_column
-from cellworth.diagnostics import explain_row as explain_row
 from cellworth.findings import audit as audit
+from cellworth.findings import explain_column as explain_column
+from cellworth.findings import explain_row as explain_row
 from cellworth.runtime import Runtime as Runtime
 from cellworth.valuation import Valuation as Valuation
 from cellworth.valuation import load as load
@@ -36,7 +35,6 @@ __all__ = [
     "Valuation",
     "audit",
     "data",
-    "diagnostics",
     "explain_column",
     "explain_row",
     "findings",

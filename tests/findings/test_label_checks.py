@@ -7,7 +7,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 
 from cellworth import audit
-from cellworth.diagnostics.features import FeatureColumn
+from cellworth.findings.features import FeatureColumn
 from cellworth.findings.label_checks import LabelScores
 
 

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from cellworth import plots
-from cellworth.diagnostics.explain import Explanation
+from cellworth.findings.explain import Explanation
 from cellworth.payouts.payout import Payout
 from cellworth.plots.figure_style import NEGATIVE, POSITIVE
 from cellworth.sampling.moments import WIDTH_95

@@ -4,7 +4,7 @@ from matplotlib import pyplot
 from scipy import stats
 
 from cellworth import KNNValuer, Runtime, plots, value_game
-from cellworth.diagnostics.curves import RemovalCurve
+from cellworth.findings.curves import RemovalCurve
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, Progress
 from cellworth.sampling.column_samplers import LeverageSampler

@@ -13,7 +13,7 @@ from sklearn.datasets import load_wine
 
 from cellworth import KNNValuer, Owners, report, value_game
 from cellworth.data.views import draw_bars, html_table
-from cellworth.diagnostics import measure_interactions
+from cellworth.findings import measure_interactions
 from cellworth.games import TableGame
 from cellworth.payouts import IntervalPlan, Verdict
 from cellworth.runtime import MaxTasks

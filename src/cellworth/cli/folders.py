@@ -15,7 +15,7 @@ from cellworth.cli.app import escape_formula
 from cellworth.cli.request import FILE, KNN, LoadedRequest, RunRequest
 from cellworth.data.io import AnyPath, RemotePath, read_json, write_atomically
 from cellworth.data.owners import are_players
-from cellworth.diagnostics.cells import drop_group_column
+from cellworth.findings.cells import drop_group_column
 from cellworth.payouts import bundle
 from cellworth.runtime import checkpoint
 from cellworth.valuation import load, storage

@@ -33,7 +33,7 @@ from cellworth.cli.runs import list_values, summarize_valuation
 from cellworth.data.blocks import Axis, preview
 from cellworth.data.io import AnyPath, get_size
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.diagnostics.explain import explain_column, explain_row
+from cellworth.findings.explain import explain_column, explain_row
 from cellworth.report.page import text_of
 from cellworth.runtime.forecast import format_seconds
 from cellworth.runtime.progress import read_progress

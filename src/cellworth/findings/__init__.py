@@ -1,4 +1,4 @@
-"""Findings: what is wrong with a table, and what to do about it.
+"""Findings: what is wrong with a table, what to do about it, and why rows help or hurt.
 
 Examples
 --------
@@ -9,7 +9,27 @@ Examples
 'missing code'
 """
 
+from cellworth.findings.anomaly import anomaly_scores
+from cellworth.findings.comparison import Comparison, compare_models
+from cellworth.findings.curves import RemovalCurve, removal_curve
 from cellworth.findings.data_audit import Audit, audit
+from cellworth.findings.explain import Explanation, explain_column, explain_row
 from cellworth.findings.finding import Action, Finding
+from cellworth.findings.interactions import PairInteractions, measure_interactions
 
-__all__ = ["Action", "Audit", "Finding", "audit"]
+__all__ = [
+    "Action",
+    "Audit",
+    "Comparison",
+    "Explanation",
+    "Finding",
+    "PairInteractions",
+    "RemovalCurve",
+    "anomaly_scores",
+    "audit",
+    "compare_models",
+    "explain_column",
+    "explain_row",
+    "measure_interactions",
+    "removal_curve",
+]

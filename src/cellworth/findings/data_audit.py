@@ -16,8 +16,8 @@ from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike, default_backend, frame
 from cellworth.data.views import heading, html_table, paragraph, view
-from cellworth.diagnostics.cells import check_cells, object_array, read_cell_values, read_cells
-from cellworth.diagnostics.changed_cells import copy_native, set_cells
+from cellworth.findings.cells import check_cells, object_array, read_cell_values, read_cells
+from cellworth.findings.changed_cells import copy_native, set_cells
 from cellworth.findings.differences import find_differences
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.label_checks import find_wrong_labels
@@ -95,7 +95,7 @@ def audit(
 
     See Also
     --------
-    cellworth.diagnostics.compare_models : Whether a fixed table makes a better model.
+    cellworth.findings.compare_models : Whether a fixed table makes a better model.
 
     Examples
     --------

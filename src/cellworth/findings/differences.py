@@ -21,7 +21,7 @@ from scipy.special import ndtr, stdtr
 from cellworth.data.arguments import ColumnTypes, Floats, Mask, Positions
 from cellworth.data.blocks import list_first
 from cellworth.data.tables import Table, VectorLike
-from cellworth.diagnostics.anomaly import Evidence
+from cellworth.findings.anomaly import Evidence
 from cellworth.findings.finding import Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels
 from cellworth.findings.odd_cells import read_without

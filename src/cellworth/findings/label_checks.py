@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Integers
-from cellworth.diagnostics.anomaly import Response, predict_left_out
-from cellworth.diagnostics.features import FeatureColumn, Features
+from cellworth.findings.anomaly import Response, predict_left_out
+from cellworth.findings.features import FeatureColumn, Features
 from cellworth.findings.finding import Action, Finding
 
 _N_TREES = 200

@@ -89,7 +89,8 @@ class Bulk:
             levels, counts = levels[levels != 0], counts[levels != 0]
         if counts.sum() < _MIN_ROWS or len(levels) < 4:
             return None
-        unit = float(_quantiles(np.sort(np.abs(levels)), _sort_counts(levels, counts), [0.5])[0])
+        order = np.argsort(np.abs(levels), kind="stable")
+        unit = float(_quantiles(np.abs(levels[order]), counts[order], [0.5])[0])
         found = [cls._on_scale(levels, counts, each) for each in (0.0, unit)]
         usable = [(skew, bulk) for skew, bulk in found if bulk.scale > 0]
         return min(usable, key=lambda pair: pair[0])[1] if usable else None
@@ -111,10 +112,6 @@ class Bulk:
 
 def _transform(numbers: Floats, unit: float) -> Floats:
     return numbers if unit == 0 else np.sign(numbers) * np.log1p(np.abs(numbers) / unit)
-
-
-def _sort_counts(levels: Floats, counts: Integers) -> Integers:
-    return counts[np.argsort(np.abs(levels), kind="stable")]
 
 
 def _quantiles(levels: Floats, counts: Integers, shares: list[float]) -> Floats:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.tables import Table
-from cellworth.diagnostics.anomaly import Evidence
-from cellworth.diagnostics.cells import fit_words, format_cell, read_cells, shorten
-from cellworth.diagnostics.features import FeatureColumn, Features, find_ties
-from cellworth.diagnostics.typical_rows import NO_ROW, find_typical_rows, name_evidence
+from cellworth.findings.anomaly import Evidence
+from cellworth.findings.cells import fit_words, format_cell, read_cells, shorten
+from cellworth.findings.features import FeatureColumn, Features, find_ties
 from cellworth.findings.finding import Action, Finding
 from cellworth.findings.levels import ColumnLevels
+from cellworth.findings.typical_rows import NO_ROW, find_typical_rows, name_evidence
 
 # A single cell is never certain to be wrong.
 _MIN_FALSE_RATE = 0.2

@@ -436,7 +436,7 @@ def compare_pair(
     bins, labels = _bin(column), _bin(label)
     n_labels = int(labels.max()) + 1
     cells = bins * n_labels + labels
-    new, old = (np.bincount(cells[s], minlength=cells.max() + 1) for s in _sides(both))
+    new, old = (np.bincount(cells[both.is_new == s], minlength=cells.max() + 1) for s in (1, 0))
     p_value = compute_counts_p_value(new, old)
     if both.classes is None or len(both.classes) < 2:
         sentence = f"{column.name} and the label go together otherwise than in the reference."
@@ -451,10 +451,6 @@ def compare_pair(
     )
     finding = make_finding("leak" if is_leak else "label drift", column, sentence, action=action)
     return Check(f"{column.name}: label", weight, p_value, finding)
-
-
-def _sides(both: BothTables) -> tuple[Mask, Mask]:
-    return both.is_new, ~both.is_new
 
 
 def _bin(column: ColumnLevels) -> Integers:

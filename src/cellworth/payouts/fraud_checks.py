@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Mask, Model, Positions, Scoring
 from cellworth.data.owners import Owners, are_players
 from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike
-from cellworth.diagnostics.cells import check_valuation
-from cellworth.diagnostics.changed_cells import take_cells
-from cellworth.diagnostics.comparison import Comparison, compare_models
+from cellworth.findings.cells import check_valuation
+from cellworth.findings.changed_cells import take_cells
+from cellworth.findings.comparison import Comparison, compare_models
 from cellworth.payouts.allocation import (
     OwnerValues,
     check_owners_type,
@@ -138,7 +138,7 @@ def check_owners(
     slightly, and a few of them. At most 1% of tables of honest owners have such a finding.
 
     With a model, the checks report owners whose cells make the model worse.
-    :func:`~cellworth.diagnostics.compare_models` compares the table with one in which the owner's
+    :func:`~cellworth.findings.compare_models` compares the table with one in which the owner's
     cells are shuffled within their columns. This takes 22 trainings for each owner, 20 of them on
     half of the rows.
 
@@ -157,7 +157,7 @@ def check_owners(
     y_val : array-like, default=None
         Their labels, to score the model.
     scoring : str or callable, default=None
-        As in :func:`~cellworth.diagnostics.compare_models`; None means accuracy or R squared.
+        As in :func:`~cellworth.findings.compare_models`; None means accuracy or R squared.
     reserve : tuple of a table and its labels, default=None
         Rows that were drawn together with the validation rows and that no owner can know, the more
         the better. Needs ``y``, ``X_val`` and ``y_val`` as well.

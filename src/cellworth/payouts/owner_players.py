@@ -28,7 +28,7 @@ from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.data.views import View
-from cellworth.diagnostics.interactions import PairInteractions, measure_interactions
+from cellworth.findings.interactions import PairInteractions, measure_interactions
 from cellworth.games.game import Game
 from cellworth.games.model import FoldScore, ModelGame
 from cellworth.games.scoring import MAX_GROUPS
@@ -744,7 +744,7 @@ def measure_owner_interactions(
 
     See Also
     --------
-    compare_sources, cellworth.diagnostics.measure_interactions
+    compare_sources, cellworth.findings.measure_interactions
 
     Examples
     --------

@@ -21,7 +21,7 @@ from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike, frame
 from cellworth.data.views import View, draw_bars, heading, html_table, paragraph, table_lines, view
-from cellworth.diagnostics.cells import check_valuation
+from cellworth.findings.cells import check_valuation
 from cellworth.payouts.allocation import (
     Allocation,
     IntervalPlan,

@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from cellworth.data.arguments import MISSING, Codes, Floats, check_count
 from cellworth.data.blocks import LABEL, preview
 from cellworth.data.tables import Table, TableLike
-from cellworth.diagnostics.cells import check_valuation
+from cellworth.findings.cells import check_valuation
 from cellworth.knn.columns import read_column
 from cellworth.plots.figure_style import (
     GRAY,

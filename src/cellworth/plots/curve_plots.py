@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cellworth.data.arguments import Floats
-from cellworth.diagnostics.curves import Band, RemovalCurve
+from cellworth.findings.curves import Band, RemovalCurve
 from cellworth.plots.figure_style import (
     DASHES,
     GRAY,
@@ -47,7 +47,7 @@ def removal(
     Parameters
     ----------
     *curves : RemovalCurve
-        What :func:`~cellworth.diagnostics.removal_curve` returns.
+        What :func:`~cellworth.findings.removal_curve` returns.
     labels : list of str, default=None
         Names of the curves; None means their order and fill.
     ax : matplotlib axes, default=None
@@ -59,13 +59,13 @@ def removal(
 
     See Also
     --------
-    cellworth.diagnostics.removal_curve
+    cellworth.findings.removal_curve
 
     Examples
     --------
     >>> from matplotlib.figure import Figure
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth.diagnostics import removal_curve
+    >>> from cellworth.findings import removal_curve
     >>> from cellworth.plots import removal
     >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
     >>> curve = removal_curve(DecisionTreeClassifier(random_state=0), X, y, ranking=[[2, 1]] * 24,

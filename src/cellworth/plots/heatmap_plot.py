@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import Axis
 from cellworth.data.owners import Owners
-from cellworth.diagnostics.cells import check_valuation
+from cellworth.findings.cells import check_valuation
 from cellworth.plots.figure_style import (
     GRAY,
     PALE_GRAY,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cellworth.data.arguments import Floats, check_count
-from cellworth.diagnostics.cells import check_valuation
-from cellworth.diagnostics.explain import Explanation
+from cellworth.findings.cells import check_valuation
+from cellworth.findings.explain import Explanation
 from cellworth.payouts.payout import Payout
 from cellworth.plots.figure_style import (
     GRAY,

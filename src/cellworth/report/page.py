@@ -19,7 +19,7 @@ import numpy as np
 
 from cellworth.data.blocks import is_missing
 from cellworth.data.views import visible_text
-from cellworth.diagnostics.cells import format_timestamp, shorten
+from cellworth.findings.cells import format_timestamp, shorten
 from cellworth.plots.figure_style import with_minus
 from cellworth.sampling.moments import WIDTH_95
 

@@ -17,7 +17,7 @@ from cellworth.data.io import jsonable
 from cellworth.data.owners import Owners
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike
-from cellworth.diagnostics.cells import (
+from cellworth.findings.cells import (
     check_cells,
     check_valuation,
     drop_group_column,

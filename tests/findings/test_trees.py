@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from cellworth.diagnostics import anomaly_scores, trees
-from cellworth.diagnostics.anomaly import Evidence, score_isolation, score_ratios
-from cellworth.diagnostics.features import FeatureColumn, Table
-from cellworth.diagnostics.trees import compute_log_ratios, encode, hash_contents
+from cellworth.findings import anomaly_scores, trees
+from cellworth.findings.anomaly import Evidence, score_isolation, score_ratios
+from cellworth.findings.features import FeatureColumn, Table
+from cellworth.findings.trees import compute_log_ratios, encode, hash_contents
 
 
 def evidence(X, y):

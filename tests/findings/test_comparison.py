@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth.diagnostics import compare_models
+from cellworth.findings import compare_models
 
 
 class Sure(ClassifierMixin, BaseEstimator):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from cellworth.data.arguments import Floats, Mask, Positions
-from cellworth.diagnostics.features import FeatureColumn, find_ties
+from cellworth.findings.features import FeatureColumn, find_ties
 
 Codes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]

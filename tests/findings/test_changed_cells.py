@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth.data.tables import Table
-from cellworth.diagnostics.changed_cells import clear_cells, copy_native, set_cells, take_cells
+from cellworth.findings.changed_cells import clear_cells, copy_native, set_cells, take_cells
 
 COLUMNS = {
     "age": [20, 30, 40, 300],

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from cellworth.data.tables import Table
-from cellworth.diagnostics import features, typical_rows
-from cellworth.diagnostics.anomaly import Evidence
-from cellworth.diagnostics.typical_rows import NO_ROW, find_typical_rows, name_evidence
+from cellworth.findings import features, typical_rows
+from cellworth.findings.anomaly import Evidence
+from cellworth.findings.typical_rows import NO_ROW, find_typical_rows, name_evidence
 
 
 def evidence_of(X, y):

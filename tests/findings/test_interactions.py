@@ -5,7 +5,7 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, Owners
-from cellworth.diagnostics import measure_interactions
+from cellworth.findings import measure_interactions
 from cellworth.games import ModelGame, TableGame
 from cellworth.knn import KNNGame
 from cellworth.payouts import measure_owner_interactions

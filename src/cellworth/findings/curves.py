@@ -21,9 +21,9 @@ from cellworth.data.arguments import (
 )
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.data.views import View
-from cellworth.diagnostics.cells import read_cell_scores
-from cellworth.diagnostics.changed_cells import clear_cells, draw_cells, find_known_cells
-from cellworth.diagnostics.held_out import (
+from cellworth.findings.cells import read_cell_scores
+from cellworth.findings.changed_cells import clear_cells, draw_cells, find_known_cells
+from cellworth.findings.held_out import (
     check_held_out_rows,
     describe_cause,
     make_held_out_game,
@@ -84,7 +84,7 @@ class RemovalCurve:
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth.diagnostics import removal_curve
+    >>> from cellworth.findings import removal_curve
     >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
     >>> X_test, y_test = [[i + 0.4, 1] for i in range(24)], y
     >>> curve = removal_curve(DecisionTreeClassifier(random_state=0), X, y,
@@ -227,7 +227,7 @@ def removal_curve(
     Examples
     --------
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth.diagnostics import removal_curve
+    >>> from cellworth.findings import removal_curve
     >>> X, y = [[0.0, 5.0], [1.0, 4.0], [2.0, 5.0], [3.0, 4.0]], [0, 0, 1, 1]
     >>> curve = removal_curve(DecisionTreeClassifier(), X, y, ranking=[[2, 1]] * 4,
     ...                       X_test=[[0.5, 5.0], [2.5, 5.0]], y_test=[0, 1], order="lowest",

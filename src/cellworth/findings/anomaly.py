@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from cellworth.data.arguments import ColumnTypes, Floats, Mask
 from cellworth.data.problem import read_target, target_groups
 from cellworth.data.tables import Table, TableLike, VectorLike
-from cellworth.diagnostics.features import (
+from cellworth.findings.features import (
     FeatureColumn,
     Features,
     Levels,
@@ -23,7 +23,7 @@ from cellworth.diagnostics.features import (
     read_columns,
     read_labels,
 )
-from cellworth.diagnostics.trees import compute_log_ratios
+from cellworth.findings.trees import compute_log_ratios
 from cellworth.knn.columns import quantile_scale
 
 Counts = NDArray[np.int32]
@@ -102,7 +102,7 @@ def anomaly_scores(
 
     Examples
     --------
-    >>> from cellworth.diagnostics import anomaly_scores
+    >>> from cellworth.findings import anomaly_scores
     >>> X = [[size, 7 * size] for size in range(20)]
     >>> X[4][1] = 105
     >>> anomaly_score = anomaly_scores(X, ["small"] * 10 + ["large"] * 10)

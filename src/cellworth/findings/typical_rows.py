@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from cellworth.data.arguments import Floats, Positions
-from cellworth.diagnostics.anomaly import DIGITS, Evidence
-from cellworth.diagnostics.features import FeatureColumn, Features
+from cellworth.findings.anomaly import DIGITS, Evidence
+from cellworth.findings.features import FeatureColumn, Features
 
 N_NEIGHBORS = 10
 NO_ROW = -1

@@ -9,7 +9,7 @@ import pytest
 from cellworth import KNNValuer, audit, value_game
 from cellworth.data import Blocks
 from cellworth.data.tables import Table
-from cellworth.diagnostics.cells import (
+from cellworth.findings.cells import (
     drop_group_column,
     fit_words,
     format_cell,

@@ -23,7 +23,7 @@ from cellworth.data.blocks import is_missing
 from cellworth.data.problem import read_changed_labels
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.data.views import heading, html_table, paragraph, table_lines, view
-from cellworth.diagnostics.held_out import (
+from cellworth.findings.held_out import (
     HeldOutRows,
     PredictionRecorder,
     check_held_out_rows,
@@ -78,7 +78,7 @@ class Comparison:
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression
-    >>> from cellworth.diagnostics import compare_models
+    >>> from cellworth.findings import compare_models
     >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
     >>> X_test, y_test = [[0.25 + i / 2] for i in range(80)], [0] * 40 + [1] * 40
     >>> slipped = [[1000.0], *X[1:]]
@@ -242,7 +242,7 @@ def compare_models(
     Examples
     --------
     >>> from sklearn.linear_model import LogisticRegression
-    >>> from cellworth.diagnostics import compare_models
+    >>> from cellworth.findings import compare_models
     >>> X, y = [[float(i)] for i in range(40)], [0] * 20 + [1] * 20
     >>> X_test = [[0.25 + i / 2] for i in range(80)]
     >>> compare_models(LogisticRegression(), [[1000.0], *X[1:]], y, X_repaired=X, X_test=X_test,

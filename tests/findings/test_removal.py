@@ -13,8 +13,8 @@ from sklearn.tree import DecisionTreeClassifier
 from cellworth import KNNValuer, value_game
 from cellworth.data import Blocks
 from cellworth.data.tables import Table
-from cellworth.diagnostics import RemovalCurve, removal_curve
-from cellworth.diagnostics.curves import _make_filler
+from cellworth.findings import RemovalCurve, removal_curve
+from cellworth.findings.curves import _make_filler
 
 SEEN = []
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cellworth.diagnostics import anomaly_scores
+from cellworth.findings import anomaly_scores
 from experiments import cell_scores, detection
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

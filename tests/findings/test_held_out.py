@@ -6,7 +6,7 @@ from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import get_scorer, make_scorer
 
-from cellworth.diagnostics.held_out import (
+from cellworth.findings.held_out import (
     SAFETY,
     JackknifeGroups,
     RowwiseScores,

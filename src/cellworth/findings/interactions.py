@@ -43,7 +43,7 @@ class PairInteractions:
 
     Examples
     --------
-    >>> from cellworth.diagnostics import measure_interactions
+    >>> from cellworth.findings import measure_interactions
     >>> from cellworth.games import TableGame
     >>> found = measure_interactions(TableGame([[0, 0], [0, 1], [0, 1], [0, 1]]))
     >>> found
@@ -146,7 +146,7 @@ def measure_interactions(
     Two columns of which the label is the exclusive or, and a copy of the second:
 
     >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth.diagnostics import measure_interactions
+    >>> from cellworth.findings import measure_interactions
     >>> from cellworth.games import ModelGame
     >>> X = [[a, b, b] for a in (0, 1) for b in (0, 1)] * 3
     >>> y = [row[0] ^ row[1] for row in X]

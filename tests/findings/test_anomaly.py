@@ -9,14 +9,14 @@ import pytest
 from scipy.special import ndtri
 
 from cellworth.data.problem import target_groups
-from cellworth.diagnostics import anomaly, anomaly_scores, features
-from cellworth.diagnostics.anomaly import (
+from cellworth.findings import anomaly, anomaly_scores, features
+from cellworth.findings.anomaly import (
     compute_log_densities,
     compute_residuals,
     measure_distances,
     score_levels,
 )
-from cellworth.diagnostics.features import FeatureColumn, Features
+from cellworth.findings.features import FeatureColumn, Features
 
 # What the largest distance from the mean adds to a score.
 FAR_FROM_MEAN = 2 * np.log(1 + 2.5**2)

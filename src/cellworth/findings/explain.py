@@ -14,7 +14,7 @@ from cellworth.data.blocks import LABEL
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike, default_backend
 from cellworth.data.views import heading, paragraph, view
-from cellworth.diagnostics.cells import (
+from cellworth.findings.cells import (
     check_cells,
     check_rows,
     check_valuation,
