@@ -45,7 +45,7 @@ def test_a_table_like_its_reference_passes(folder):
     done = against(folder, "new.csv")
     assert done.code == 0
     assert done.out.startswith("ok    no difference of 600 rows from the 600 of ")
-    assert done.out.endswith("Passed: 1 check.\n")
+    assert done.out.endswith("Passed: one check.\n")
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_limits_on_kinds_of_findings(folder):
     kept = cellworth(*asked, "--max", "missing code=10%")
     assert (kept.code, kept.out) == (
         0, "ok    missing code: 10.00% of rows, 90% certain; at most 10.00% allowed\n"
-        "Passed: 1 check.\n",
+        "Passed: one check.\n",
     )  # fmt: skip
     broken = cellworth(*asked, "--max", "missing code=9.9%", "--max", "any=100%", "--certain", 0.95)
     assert broken.code == 1
@@ -110,7 +110,7 @@ def test_a_number_of_findings_is_a_limit_up_to_itself(folder):
     assert cellworth(*asked, 1).code == 0
     done = cellworth(*asked, 0)
     assert done.code == 1
-    assert done.out.startswith("FAIL  1 finding at least 90% certain, at most 0 allowed\n")
+    assert done.out.startswith("FAIL  one finding at least 90% certain, at most 0 allowed\n")
     assert cellworth(*asked, 0, "--certain", "100%").code == 0
 
 

@@ -51,7 +51,7 @@ def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home):
     kept = cellworth("check", home.values, "--min-total", repr(total))
     assert kept.code == 0
     assert "neighbor agreement (K = 3), baseline 0." in kept.out
-    assert kept.out.endswith(f"), at least {total:.4g} required\nPassed: 1 check.\n")
+    assert kept.out.endswith(f"), at least {total:.4g} required\nPassed: one check.\n")
     assert cellworth("check", home.values, "--min-total", repr(total + 1e-9)).code == 1
 
 

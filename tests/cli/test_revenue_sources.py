@@ -101,7 +101,7 @@ def test_rows_that_came_later_need_an_owner(table, tmp_path):
     later = write(tmp_path / "later.csv", [*ROWS, "1024,1,1,bank,no"])
     done = cellworth("value", later, *OPTIONS, "--owners", owners, "-o", tmp_path / "w")
     assert done.code != 0
-    assert "1 row has no owner in --owners, for example row 24 in column 'a'" in done.err
+    assert "one row has no owner in --owners, for example row 24 in column 'a'" in done.err
     owners.write_text("rest = 'pool'\n" + owners.read_text())
     fine("value", later, *OPTIONS, "--owners", owners, "-o", tmp_path / "w")
     assert load(tmp_path / "w").owned.names == ("old", "pool")

@@ -5,13 +5,11 @@ import json
 import shutil
 import sys
 
-import pyarrow as pa
+import pandas as pd
 import pytest
 
-from cellworth.cli.app import escape_formula
-from cellworth.cli.folders import write_list
-from cellworth.data.views import visible_text
-from shell import TABLE, cellworth, fine
+from cellworth import audit
+from shell import cellworth, fine
 
 # Leaves a trace wherever it is imported.
 MODEL = """
@@ -164,35 +162,17 @@ def wild(tmp_path_factory):
     return tmp_path
 
 
-def test_a_csv_file_holds_no_formulas(tmp_path):
-    cells = ["=HYPERLINK(1)", "@x", "-5", "a\tb"]
-    lines = pa.table({"row": ["=r"] * 4, "cell": cells, "value": [-1.0] * 4})
-    write_list(tmp_path / "s.csv", lines, None)
-    with (tmp_path / "s.csv").open(newline="", encoding="utf-8") as file:
-        found = list(csv.DictReader(file))
-    assert {line["row"] for line in found} == {"'=r"}
-    assert [line["cell"] for line in found] == ["'=HYPERLINK(1)", "'@x", "-5", "a\tb"]
-    assert {line["value"] for line in found} == {"-1"}
-
-
-@pytest.mark.parametrize(
-    ("text", "harmless"),
-    [
-        ("=1+1", "'=1+1"),
-        ("  =1", "'  =1"),
-        ("+1-555", "'+1-555"),
-        ("-1.5e3", "-1.5e3"),
-        ("+.5", "+.5"),
-        ("\tx", "'\tx"),
-        ("\rx", "'\rx"),
-        ("a=b", "a=b"),
-        ("", ""),
-        (None, None),
-        (-3, -3),
-    ],
-)
-def test_only_what_looks_like_a_formula_gets_an_apostrophe(text, harmless):
-    assert escape_formula(text) == harmless
+def test_files_of_an_audit_hold_no_formulas(tmp_path):
+    rows = [f"{20 + n % 7},{'x' if n % 2 else 'y'}" for n in range(40)]
+    (tmp_path / "t.csv").write_text("\n".join(["=cmd|a,b", *rows, "999,n/a", ""]))
+    fine("audit", tmp_path / "t.csv", "-o", tmp_path / "command.csv")
+    audit(pd.read_csv(tmp_path / "t.csv", keep_default_na=False)).to_csv(tmp_path / "library.csv")
+    for name in ("command.csv", "library.csv"):
+        with (tmp_path / name).open(newline="", encoding="utf-8") as file:
+            lines = list(csv.reader(file))
+        cells = [cell for line in lines for cell in line]
+        assert any(cell.startswith("'=cmd|a") for cell in cells)
+        assert not any(cell.startswith("=") for cell in cells)
 
 
 @pytest.mark.slow
@@ -215,10 +195,3 @@ def test_a_terminal_gets_no_orders_from_a_table(wild, line):
         assert not set(text) & {"\x1b", "\x9b", "\t"}
     if "--json" in line:
         assert "wild\x1b[1m" in str(json.loads(done.out)).encode().decode("unicode_escape")
-
-
-def test_controls_are_shown_as_pictures():
-    assert visible_text("a\x1bb\x7fc\x9bd\u202ee") == "a␛b�c�d�e"
-    assert visible_text("a\nb", keep="\n") == "a\nb"
-    assert visible_text("a\nb") == "a␊b"
-    assert visible_text(TABLE, keep="\n") == TABLE

@@ -106,7 +106,7 @@ def test_a_file_has_source_keys_rules_and_rest_and_is_written_as_such(tmp_path):
 def test_rows_without_an_owner_are_an_error_unless_the_file_says_who_gets_them(table, tmp_path):
     path = tmp_path / "owners.toml"
     path.write_text("source = 'source'")
-    with pytest.raises(ValueError, match=r"1 row has no owner in .*, for example row 2 in .*rest"):
+    with pytest.raises(ValueError, match=r"one row has no owner .* example row 2 in .*rest"):
         Owners.from_toml(path, table)
     path.write_text("source = 'source'\nrest = false")
     assert Owners.from_toml(path, table).n_unassigned == 5

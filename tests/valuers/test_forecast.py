@@ -114,7 +114,7 @@ def test_a_model_is_fitted_at_most_so_often(valuer, sampler, utilities):
 
 def test_a_deadline_is_the_time_and_without_an_end_there_is_none():
     timed = forecast(ModelValuer(GaussianNB(), stop=MaxSeconds(90)), **DATA)
-    assert str(timed) == "6 x 4 blocks, any number of fits, about 1.5 min on 1 core"
+    assert str(timed) == "6 x 4 blocks, any number of fits, about 1.5 min on one core"
     endless = forecast(ModelValuer(GaussianNB(), stop=TargetStandardError(0.1)), **DATA)
     assert str(endless).endswith("any number of fits, until its stopping rule is met")
     assert timed.is_long

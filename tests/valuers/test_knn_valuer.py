@@ -491,7 +491,7 @@ def test_rows_that_no_query_has_valued_yet_are_not_known(monkeypatch):
     assert "nan" not in repr(part)
 
 
-@pytest.mark.parametrize(("rounds", "count"), [(1, "1 pass;"), (2, "2 passes;")])
+@pytest.mark.parametrize(("rounds", "count"), [(1, "one pass;"), (2, "2 passes;")])
 def test_passes_that_were_done_are_counted_when_a_run_is_interrupted(rounds, count):
     seen = []
 

@@ -416,6 +416,6 @@ def test_a_long_run_says_what_it_will_do(monkeypatch, capsys):
     groups = DATA | {"row_groups": np.arange(150) % 8, "column_groups": None}
     monkeypatch.setattr(model_valuer, "_UTILITIES_PER_BLOCK", 5)
     assert first_line(monkeypatch, capsys, 0.5, groups) == (
-        "antithetic permutations: 8 x 4 blocks, at most 160 fits, about 1.33 min on 1 core; "
+        "antithetic permutations: 8 x 4 blocks, at most 160 fits, about 1.33 min on one core; "
         "stop=MaxUtilities(n) sets another limit"
     )

@@ -473,7 +473,7 @@ def test_what_is_done_of_a_run_that_is_broken_off_is_kept_with_a_warning(
         n_parts = valuer().fit(table(folder), **JUDGES).valuation_.provenance.sessions[0].tasks
         monkeypatch.setattr("cellworth.valuers.sharded_knn_valuer.KNNShardAlgorithm", Signalled)
         monkeypatch.setattr(Signalled, "moment", 3 if in_first_sweep else n_parts + 1)
-        words = "of 30 validation rows" if in_first_sweep else "interrupted after 1 pass; status"
+        words = "of 30 validation rows" if in_first_sweep else "interrupted after one pass; status"
         with pytest.warns(UserWarning, match=words):
             kept = (
                 valuer(n_passes=3, runtime=Runtime(executor=Serial()))

@@ -78,8 +78,6 @@ VERSION = 1
 _JSON, _QUIET = "cellworth.json", "cellworth.quiet"
 _LOG_FORMAT, _LOG_LEVEL = "cellworth.log_format", "cellworth.log_level"
 _USUAL_FIELDS = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime"])
-_BEGINS_LIKE_A_FORMULA = re.compile(r"\s*[=+\-@\t\r\n]")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 # Limits of --stop: a number and, for a time, its unit.
 _LIMITS = {
@@ -634,13 +632,6 @@ def _logs_json() -> bool:
     return context is not None and context.meta.get(_LOG_FORMAT) == "json"
 
 
-def escape_formula(text: Any) -> Any:
-    """Put an apostrophe before text that a spreadsheet would run as a formula."""
-    if not isinstance(text, str) or _NUMBER.fullmatch(text):
-        return text
-    return f"'{text}" if _BEGINS_LIKE_A_FORMULA.match(text) else text
-
-
 def example(*lines: str) -> str:
     """Return an example for the end of a help text."""
     return "\n".join(["\b", "Example:", *(f"  {line}" for line in lines)])
@@ -651,6 +642,6 @@ def _show(text: str, keep: str = "") -> str:
     if all(one.isprintable() or one in keep for one in text):
         return text
     # Imported only if needed: it loads numpy.
-    from cellworth.data.views import visible_text
+    from cellworth.data.text import visible_text
 
     return visible_text(text, keep)

@@ -40,7 +40,7 @@ from cellworth.cli.input_files import (
 from cellworth.cli.verdicts import WRITERS, write_verdict
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
 from cellworth.data.tables import Table
-from cellworth.data.views import visible_text
+from cellworth.data.text import format_count, visible_text
 from cellworth.findings.data_audit import Audit, audit, list_lines
 from cellworth.findings.finding import Finding, FindingKind
 from cellworth.findings.reference_checks import ROWS_DRAWN
@@ -66,7 +66,7 @@ def audit_table(
     if output is not None:
         called = "stdin" if table == STDIN else PurePath(table).name or table
         _write_findings(output, found, title=f"Audit of {called}")
-        count = "1 finding is" if len(found) == 1 else f"{len(found):,} findings are"
+        count = format_count(len(found), "finding is", "findings are")
         note(f"{count} in {shorten_path(output.absolute())}.")
     if output is None or wants_json():
         lines = list_lines(found, more="-o FILE lists all")
@@ -177,7 +177,7 @@ def _list_checks(checks: Sequence[dict[str, Any]]) -> Iterator[str]:
         if not one["passed"]:
             yield from (f"      {sentence}" for sentence in one["findings"])
     n_failed = sum(not one["passed"] for one in checks)
-    n_checks = f"{len(checks)} check{'s' * (len(checks) > 1)}"
+    n_checks = format_count(len(checks), "check")
     yield f"Failed: {n_failed} of {n_checks}." if n_failed else f"Passed: {n_checks}."
 
 
@@ -221,7 +221,7 @@ def _check_table(found: Audit, limits: Mapping[str, Any]) -> Iterator[dict[str, 
         yield _check_share(found, kind, limit, certain)
     if most is not None:
         counted = found.select(certain=certain)
-        n_found = f"{len(counted):,} finding{'s' * (len(counted) != 1)}"
+        n_found = format_count(len(counted), "finding")
         sentence = f"{n_found} at least {100 * certain:.4g}% certain, at most {most:,} allowed"
         passed = len(counted) <= most
         yield _make(

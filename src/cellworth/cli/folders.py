@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
-from cellworth.cli.app import escape_formula
 from cellworth.cli.request import FILE, KNN, LoadedRequest, RunRequest
 from cellworth.data.io import AnyPath, RemotePath, read_json, write_atomically
 from cellworth.data.owners import are_players
+from cellworth.data.text import write_csv
 from cellworth.findings.cells import drop_group_column
 from cellworth.payouts import bundle
 from cellworth.runtime import checkpoint
@@ -199,17 +199,4 @@ def write_list(path: AnyPath, lines: Any, plain: Any) -> None:
 
             pq.write_table(lines, file)
         else:
-            import pyarrow.csv as pc
-
-            pc.write_csv(_escape_formulas(lines), file)
-
-
-def _escape_formulas(lines: Any) -> Any:
-    """Escape text that a spreadsheet would run as a formula."""
-    import pyarrow as pa
-
-    for position, field in enumerate(lines.schema):
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-            harmless = [escape_formula(text) for text in lines.column(position).to_pylist()]
-            lines = lines.set_column(position, field, pa.array(harmless, field.type))
-    return lines
+            write_csv(lines, file)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels
 from cellworth.data.arrow import is_bytes
-from cellworth.data.blocks import is_missing, label_array, preview
+from cellworth.data.blocks import is_missing, label_array
 from cellworth.data.file_search import SUFFIXES, find_files, names_many, split_suffixes
 from cellworth.data.io import is_address, to_path, write_atomically
 from cellworth.data.sharded_table import ShardedTable
@@ -30,6 +30,7 @@ from cellworth.data.table_files import (
     read_text,
 )
 from cellworth.data.tables import MAX_EXACT, Table, series_array
+from cellworth.data.text import preview
 from cellworth.valuation.storage import read_parquet
 
 _ARROW = (".arrow", ".feather", ".ipc")

@@ -30,9 +30,10 @@ from cellworth.cli.folders import (
 )
 from cellworth.cli.request import FILE, RunRequest
 from cellworth.cli.runs import list_values, summarize_valuation
-from cellworth.data.blocks import Axis, preview
+from cellworth.data.blocks import Axis
 from cellworth.data.io import AnyPath, get_size
 from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.text import preview
 from cellworth.findings.explain import explain_column, explain_row
 from cellworth.report.page import text_of
 from cellworth.runtime.forecast import format_seconds

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 
 from cellworth.cli.app import format_document
 from cellworth.data.io import AnyPath, write_atomically
-from cellworth.data.views import visible_text
+from cellworth.data.text import visible_text
 
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~!&@])")
 

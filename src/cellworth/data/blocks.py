@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels, Mask, Positions
+from cellworth.data.text import preview
 
 Groups: TypeAlias = Sequence[Any] | NDArray[Any] | Mapping[Any, Iterable[Any]] | None
 # Name of the column of labels, if labels are valued.
 LABEL = "(label)"
-_NAMED_IN_ERRORS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,16 +341,3 @@ def add_label_column(columns: Axis) -> Axis:
         label_array(ids, what="column"),
         np.append(columns.codes, len(columns.labels)),
     )
-
-
-def list_first(texts: Sequence[str], most: int) -> str:
-    """Return the first of some texts, and how many more there are."""
-    more = len(texts) - most
-    return ", ".join(texts[:most]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def preview(labels: Iterable[Any]) -> str:
-    """Return the first few labels, for a message."""
-    items = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    shown = ", ".join(repr(item) for item in items[:_NAMED_IN_ERRORS])
-    return shown + (", ..." if len(items) > _NAMED_IN_ERRORS else "")

@@ -16,19 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Labels, Mask, is_integer
-from cellworth.data.blocks import (
-    LABEL,
-    Axis,
-    Blocks,
-    NumberedAxis,
-    is_missing,
-    label_array,
-    preview,
-)
+from cellworth.data.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing, label_array
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import AbsentTable, Table, TableLike, VectorLike, entries_per_cell
+from cellworth.data.text import format_count, preview
 from cellworth.data.views import View
 
 Overlaps = Literal["refuse", "equal", "first"]
@@ -322,7 +315,7 @@ class Owners:
         n_rows = int(holdings.rows_of_lines[partly].sum())
         first = int(np.argmax(np.asarray(holdings.row_lines[: self.shape[0]]) == line))
         row = self.table.row_ids.tolist()[first] if self.sees_cells else first
-        rows = "1 row has" if n_rows == 1 else f"{n_rows:,} rows have"
+        rows = format_count(n_rows, "row has", "rows have")
         raise ValueError(
             f"{rows} no owner in {called}, for example row {row!r} in column {column!r}; assign "
             'them, or say who gets what no one claims with rest = "name" (rest = false: no one).'
@@ -418,7 +411,7 @@ class Owners:
 
     def __repr__(self) -> str:
         counts = self._count_cells().items()
-        lines = [f"  {name}  {n:,} cell{'' if n == 1 else 's'}" for name, n in counts]
+        lines = [f"  {name}  {format_count(n, 'cell')}" for name, n in counts]
         labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
         return "\n".join([self._title(), *lines, *labels])
 

@@ -16,7 +16,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
 from cellworth.data.arguments import CrossValidation, Mask, Positions, is_integer
-from cellworth.data.blocks import Blocks, Groups, find_missing, preview
+from cellworth.data.blocks import Blocks, Groups, find_missing
 from cellworth.data.io import hash_json
 from cellworth.data.tables import (
     Table,
@@ -26,6 +26,7 @@ from cellworth.data.tables import (
     column_sha256,
     series_array,
 )
+from cellworth.data.text import preview
 
 # Numbers without a fraction are read as classes up to this many different ones.
 _MAX_NUMBERS_AS_CLASSES = 50

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Labels, check_count, is_integer
 from cellworth.data.arrow import Coder, check_has_labels, decode_type, find_common_type
-from cellworth.data.blocks import label_array, preview
+from cellworth.data.blocks import label_array
 from cellworth.data.file_search import Address, find_files
 from cellworth.data.table_files import (
     ExaminedFile,
@@ -23,6 +23,7 @@ from cellworth.data.table_files import (
     examine_files,
     read_batches,
 )
+from cellworth.data.text import preview
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cellworth.data.arguments import Labels, Positions
-from cellworth.data.blocks import is_missing, label_array, preview
+from cellworth.data.blocks import is_missing, label_array
+from cellworth.data.text import preview
 
 if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame, IntoSeries

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from cellworth.data.text import escape_html, shorten
+
 # Blue and orange as in plots, in shades that can be read on white and on black.
 _POSITIVE, _NEGATIVE = "#3d8fc9", "#e07b39"
 _MAX_TEXT = 40
 _ON_ONE_LINE = "white-space: nowrap"
-# Controls, marks of direction, halves of characters.
-_HIDDEN = {"Cc", "Cf", "Cs"}
-_CONTROL_PICTURES = 0x2400
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +56,12 @@ def view(*parts: str) -> str:
 
 def heading(text: str) -> str:
     """Return an HTML line in bold."""
-    return f"<p><strong>{_escape(text)}</strong></p>"
+    return f"<p><strong>{escape_html(text)}</strong></p>"
 
 
 def paragraph(text: str) -> str:
     """Return an HTML line of text."""
-    return f'<p style="margin: 0.4em 0">{_escape(text)}</p>'
+    return f'<p style="margin: 0.4em 0">{escape_html(text)}</p>'
 
 
 def html_table(
@@ -79,9 +76,9 @@ def html_table(
     """
     sides = ["right" if _are_numbers(entries) else "left" for entries in columns.values()]
     widths = ["min-width: 16em" if name in sentences else _ON_ONE_LINE for name in columns]
-    head = [_escape(name) for name in columns]
+    head = [escape_html(name) for name in columns]
     entries: list[Any] = [
-        [_escape(str(entry)) if name in sentences else _short(entry) for entry in column]
+        [escape_html(str(entry)) if name in sentences else _short(entry) for entry in column]
         for name, column in columns.items()
     ]
     if bars:
@@ -127,23 +124,4 @@ def _line(element: str, entries: Sequence[str], styles: Sequence[tuple[str, str]
 
 
 def _short(entry: object) -> str:
-    text = " ".join(str(entry).split())
-    return _escape(text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…")
-
-
-def _escape(text: str) -> str:
-    return html.escape(visible_text(text))
-
-
-def visible_text(text: str, keep: str = "") -> str:
-    """Replace control and invisible characters by visible ones, except those of ``keep``."""
-    if text.isprintable():
-        return text
-    return "".join(one if one in keep else _picture(one) for one in text)
-
-
-def _picture(character: str) -> str:
-    if ord(character) < 0x20:
-        return chr(_CONTROL_PICTURES + ord(character))
-    # Surrogates cannot be encoded; direction marks would reorder the surrounding text.
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(character) in _HIDDEN else character
+    return escape_html(shorten(" ".join(str(entry).split()), _MAX_TEXT))

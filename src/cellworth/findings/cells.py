@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Positions
-from cellworth.data.blocks import LABEL, is_missing, preview
+from cellworth.data.blocks import LABEL, is_missing
 from cellworth.data.tables import Table, entries_per_cell
+from cellworth.data.text import preview
 from cellworth.valuation.valuation import Valuation
 
-# Characters of a content, and words of a sentence.
-_MAX_CHARACTERS = 60
+# Words of a sentence.
 _MAX_WORDS = 25
-# Unicode isolates: right-to-left text between them does not reorder the sentence.
-_ISOLATE, _END = "\u2068", "\u2069"
-_LEFTWARD = {"R", "AL", "RLE", "RLO", "RLI"}
 
 
 def read_cells(table: Table, rows: Positions, columns: Positions) -> list[Any]:
@@ -156,48 +150,3 @@ def fit_words(make: Callable[[int], str]) -> str:
     """Return a sentence of at most 25 words; ``make`` gets the most words of one content."""
     sentences = [make(words) for words in range(_MAX_WORDS, 0, -1)]
     return next((s for s in sentences if len(s.split()) <= _MAX_WORDS), sentences[-1])
-
-
-def format_cell(content: Any, words: int = _MAX_CHARACTERS) -> str:
-    """Format the content of a cell for a sentence: long strings cut, dates without 00:00."""
-    if content is None:
-        return "a missing value"
-    if isinstance(content, int | float) and not isinstance(content, bool):
-        return _format_number(content)
-    if isinstance(content, str):
-        return isolate_text(repr(shorten(content, words)))
-    is_timestamp = isinstance(content, datetime)
-    return isolate_text(shorten(format_timestamp(content) if is_timestamp else str(content), words))
-
-
-def _format_number(number: float) -> str:
-    """Format a number; no separator in four digits: they may be a year."""
-    if isinstance(number, float) and not 1e5 <= abs(number) < 1e15:
-        return format(number, ",.6g" if abs(number) >= 10_000 else ".6g")
-    return f"{round(number):,}" if abs(number) >= 10_000 else str(number)
-
-
-def format_timestamp(moment: datetime) -> str:
-    """Format a timestamp, as a date if it is midnight."""
-    is_date = moment.time() == datetime.min.time()
-    return moment.date().isoformat() if is_date else str(moment)
-
-
-def shorten(text: str, words: int = _MAX_CHARACTERS) -> str:
-    """Cut off the end of text that is long or has more words than this."""
-    end = _find_end(text, words)
-    if len(text) <= _MAX_CHARACTERS and end == len(text):
-        return text
-    return f"{text[: min(end, _MAX_CHARACTERS - 1)]}…"
-
-
-def _find_end(text: str, words: int) -> int:
-    """Return where a number of words ends."""
-    ends = [word.end() for word in re.finditer(r"\S+", text)]
-    return ends[words - 1] if len(ends) > words else len(text)
-
-
-def isolate_text(text: str) -> str:
-    """Isolate right-to-left text, which would reorder the sentence around it."""
-    turns = any(unicodedata.bidirectional(character) in _LEFTWARD for character in text)
-    return f"{_ISOLATE}{text}{_END}" if turns else text

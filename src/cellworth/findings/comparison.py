@@ -22,6 +22,7 @@ from cellworth.data.arguments import (
 from cellworth.data.blocks import is_missing
 from cellworth.data.problem import read_changed_labels
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
+from cellworth.data.text import format_count
 from cellworth.data.views import heading, html_table, paragraph, table_lines, view
 from cellworth.findings.held_out import (
     HeldOutRows,
@@ -168,11 +169,11 @@ class Comparison:
     def _basis(self) -> Iterator[str]:
         if self.n_changed == 0:
             return
-        splits = f"{self.n_repeats} random split{'s' if self.n_repeats > 1 else ''}"
+        splits = format_count(self.n_repeats, "random split")
         yield "The interval accounts for the choice of held-out rows, of training rows and of seeds"
         yield f"({splits} of {self.n_rows:,} training rows into halves)."
         if self.fewest is not None and self.fewest < FEW_ROWS:
-            rows = f"{self.fewest} held-out row{'s' if self.fewest > 1 else ''}"
+            rows = format_count(self.fewest, "held-out row")
             yield f"One class has only {rows}: the interval is rough."
 
 

@@ -20,6 +20,7 @@ from cellworth.data.arguments import (
     check_random_state,
 )
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
+from cellworth.data.text import format_count
 from cellworth.data.views import View
 from cellworth.findings.cells import read_cell_scores
 from cellworth.findings.changed_cells import clear_cells, draw_cells, find_known_cells
@@ -162,7 +163,7 @@ class RemovalCurve:
             "random": _format_with_error(random),
             "difference": [f"{gain:+.4f}" for gain in differences],
         }
-        seeds = f"{len(self.scores)} seed{'s' if len(self.scores) > 1 else ''}"
+        seeds = format_count(len(self.scores), "seed")
         notes = () if self.fill == "draw" else (_describe_leak(self.fill),)
         return View(f"{self.scoring} on held-out rows, {seeds}", columns, notes, differences)
 

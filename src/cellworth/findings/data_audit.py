@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.arguments import Floats, Mask
-from cellworth.data.blocks import list_first, preview
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike, default_backend, frame
+from cellworth.data.text import format_count, format_number, list_first, preview, write_csv
 from cellworth.data.views import heading, html_table, paragraph, view
 from cellworth.findings.cells import check_cells, object_array, read_cell_values, read_cells
 from cellworth.findings.changed_cells import copy_native, set_cells
@@ -22,7 +22,7 @@ from cellworth.findings.differences import find_differences
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.label_checks import find_wrong_labels
 from cellworth.findings.levels import ColumnLevels, read_levels
-from cellworth.findings.number_checks import check_numbers, format_number
+from cellworth.findings.number_checks import check_numbers
 from cellworth.findings.odd_cells import OddCells, read_without
 from cellworth.findings.table_checks import (
     check_columns,
@@ -318,8 +318,7 @@ class Audit:
             return f"Audit of {size}: nothing found"
         counts = Counter(finding.kind for finding in self.findings)
         listed = ", ".join(f"{count} x {kind}" for kind, count in counts.most_common())
-        plural = "" if len(self) == 1 else "s"
-        return f"Audit of {size}: {len(self):,} finding{plural} ({listed})"
+        return f"Audit of {size}: {format_count(len(self), 'finding')} ({listed})"
 
     def share(self, kind: FindingKind | None = None, *, certain: float = 0.9) -> float:
         """Return the share of rows that findings concern, those about the reference left out.
@@ -489,14 +488,12 @@ class Audit:
             file.write(text.encode())
 
     def to_csv(self, path: AnyPath | str) -> None:
-        """Write one line per finding to a CSV file."""
-        import pyarrow as pa
-        from pyarrow import csv
+        """Write one line per finding to a CSV file.
 
-        sink = pa.BufferOutputStream()
-        csv.write_csv(self.to_frame("pyarrow"), sink)
+        Text that a spreadsheet would run as a formula gets a leading apostrophe.
+        """
         with write_atomically(to_path(path, "path")) as file:
-            file.write(sink.getvalue().to_pybytes())
+            write_csv(self.to_frame("pyarrow"), file)
 
 
 def list_lines(audit: Audit, *, more: str, unusual: str = "") -> list[str]:

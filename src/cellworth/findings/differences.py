@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, stdtr
 
 from cellworth.data.arguments import ColumnTypes, Floats, Mask, Positions
-from cellworth.data.blocks import list_first
 from cellworth.data.tables import Table, VectorLike
+from cellworth.data.text import list_first
 from cellworth.findings.anomaly import Evidence
 from cellworth.findings.finding import Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels

@@ -13,12 +13,12 @@ from cellworth.data.arguments import Floats, Mask, Positions, is_integer
 from cellworth.data.blocks import LABEL
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike, default_backend
+from cellworth.data.text import format_cell
 from cellworth.data.views import heading, paragraph, view
 from cellworth.findings.cells import (
     check_cells,
     check_rows,
     check_valuation,
-    format_cell,
     object_array,
     read_cells,
 )

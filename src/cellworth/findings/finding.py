@@ -155,8 +155,3 @@ class Finding:
 
     def __str__(self) -> str:
         return self.sentence
-
-
-def count_cells(count: int) -> str:
-    """Return a number of cells in words."""
-    return "one cell" if count == 1 else f"{count:,} cells"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Integers
+from cellworth.data.text import format_count
 from cellworth.findings.anomaly import Response, predict_left_out
 from cellworth.findings.features import FeatureColumn, Features
 from cellworth.findings.finding import Action, Finding
@@ -65,7 +66,7 @@ def _describe(
     classes: NDArray[Any], given: int, likely: int, rows: NDArray[np.intp], name: str
 ) -> Finding:
     one, other = (repr(classes[[each]].tolist()[0]) for each in (given, likely))
-    count = "one row has" if len(rows) == 1 else f"{len(rows):,} rows have"
+    count = format_count(len(rows), "row has", "rows have")
     return Finding(
         "wrong label",
         (),

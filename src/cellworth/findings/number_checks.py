@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from cellworth.data.arguments import Floats, Integers
-from cellworth.data.blocks import list_first
-from cellworth.findings.finding import Action, Finding, count_cells
+from cellworth.data.text import format_count, format_number, list_first
+from cellworth.findings.finding import Action, Finding
 from cellworth.findings.levels import ColumnLevels
 
 # Numbers that people enter for a missing value, with either sign.
@@ -181,7 +181,7 @@ def _describe_code(column: ColumnLevels, level: int, false_rate: float) -> Findi
     shown = format_number(number, column.kind)
     ends = (format_number(end, column.kind) for end in (others.min(), others.max()))
     rest = f"the others are {' to '.join(ends)}"
-    count = count_cells(len(rows))
+    count = format_count(len(rows), "cell")
     means = (
         "may be a code or a limit"
         if false_rate >= _DOUBTFUL
@@ -205,7 +205,7 @@ def _describe_outside(
     factor = _find_factor(numbers, bulk)
     listed = list_first([format_number(number, column.kind) for number in numbers], 3)
     side = "at most" if edge == inside.max() else "at least"
-    count = count_cells(len(rows))
+    count = format_count(len(rows), "cell")
     sentence = (
         f"{listed} in {count} of {column.name}; all others are {side} "
         f"{format_number(edge, column.kind)}"
@@ -232,13 +232,3 @@ def _find_factor(numbers: Floats, bulk: Bulk) -> float | None:
         if np.all((scaled >= bulk.low) & (scaled <= bulk.high)):
             return factor
     return None
-
-
-def format_number(number: float, kind: str = "number") -> str:
-    """Format a number with separators, or a date."""
-    if kind == "date":
-        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=float(number))
-        return moment.date().isoformat()
-    if number == int(number) and abs(number) < 1e15:
-        return f"{int(number):,}" if abs(number) >= 10_000 else str(int(number))
-    return f"{number:.6g}"

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.tables import Table
+from cellworth.data.text import format_cell, shorten
 from cellworth.findings.anomaly import Evidence
-from cellworth.findings.cells import fit_words, format_cell, read_cells, shorten
+from cellworth.findings.cells import fit_words, read_cells
 from cellworth.findings.features import FeatureColumn, Features, find_ties
 from cellworth.findings.finding import Action, Finding
 from cellworth.findings.levels import ColumnLevels
@@ -93,7 +94,7 @@ class OddCells:
             if typical is not None and typical != cell:
                 compare = f" where rows like it have {about}{format_cell(typical, words)}"
             content = "missing" if cell is None else format_cell(cell, words)
-            named = shorten(name, words)
+            named = shorten(name, words=words)
             return f"{named} is {content}{compare}; {unusual}."
 
         sentence = fit_words(write)

@@ -19,9 +19,9 @@ from scipy.stats import chi2, hypergeom
 from cellworth.data.arguments import MISSING, Floats, Integers, Mask, Positions
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike
+from cellworth.data.text import format_number, shorten
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels
-from cellworth.findings.number_checks import format_number
 from cellworth.findings.table_checks import find_first_equal, hash_rows, is_id
 
 # Rows of each table that scores and the classifier use.
@@ -337,7 +337,7 @@ def _show(column: ColumnLevels, level: int) -> str:
     content = column.levels[level]
     if not isinstance(content, str):
         return format_number(float(content), column.kind)
-    return repr(content if len(content) <= 40 else f"{content[:37]}...")
+    return repr(shorten(content, 40))
 
 
 def _compare_levels(both: BothTables, column: ColumnLevels, new: Integers) -> tuple[float, Finding]:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Integers, Mask, Positions
-from cellworth.data.blocks import list_first, preview
+from cellworth.data.text import format_count, format_number, list_first, preview
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels
-from cellworth.findings.number_checks import are_names, format_number
+from cellworth.findings.number_checks import are_names
 from cellworth.findings.text_checks import simplify_text
 from cellworth.valuers.data_checks import ColumnCells, ColumnFit, fit_columns, mix_bits
 
@@ -125,14 +125,10 @@ def find_repeated_rows(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
         but = f", {preview(without)} left out" if without else ""
         yield Finding(
             "repeated rows", tuple(column.name for column in used), copies,
-            f"{_count_rows(len(copies), 'repeat')} an earlier row{but}.",
+            f"{format_count(len(copies), 'row repeats', 'rows repeat')} an earlier row{but}.",
             Action("drop rows", text="drop the copies, unless they are separate observations"),
             expected / (expected + 0.2 * len(copies)),
         )  # fmt: skip
-
-
-def _count_rows(count: int, verb: str) -> str:
-    return f"one row {verb}s" if count == 1 else f"{count:,} rows {verb}"
 
 
 def _expect_copies(columns: Sequence[ColumnLevels]) -> float:
@@ -159,8 +155,8 @@ def find_near_copies(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
         names, sizes = tuple(found), [len(rows) for rows in found.values()]
         yield Finding(
             "near copies", names, np.concatenate(list(found.values())),
-            f"{_count_rows(sum(sizes), 'repeat')} an earlier row but for a cell of "
-            f"{preview(names)}.",
+            f"{format_count(sum(sizes), 'row repeats', 'rows repeat')} an earlier row but for a "
+            f"cell of {preview(names)}.",
             Action("check", text="check whether one of both is a wrong copy"), 0.3,
             positions=np.repeat(np.arange(len(sizes)), sizes),
         )  # fmt: skip
@@ -170,7 +166,8 @@ def find_near_copies(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     if len(rows):
         yield Finding(
             "near copies", tuple(column.name for column in used), rows,
-            f"{_count_rows(len(rows), 'repeat')} an earlier row but for spelling or rounding.",
+            f"{format_count(len(rows), 'row repeats', 'rows repeat')} an earlier row but for "
+            "spelling or rounding.",
             Action("drop rows", text="drop the copies, unless they are separate observations"),
             0.2,
         )  # fmt: skip
@@ -521,7 +518,7 @@ class Dependency:
         there = _show(self.key, int(self.key.codes[row]))
         n = len(self.violations)
         replacements = [self.column.levels[each] for each in self.expected.tolist()]
-        cells = "one cell differs" if n == 1 else f"{n:,} cells differ"
+        cells = format_count(n, "cell differs", "cells differ")
         return Finding(
             "dependency", (column,), self.violations,
             f"{key} determines {column} in {1 - self.violation_rate:.1%} of cells; {cells}, such "

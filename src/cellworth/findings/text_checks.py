@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from cellworth.data.blocks import list_first, preview
-from cellworth.findings.finding import Action, Finding, count_cells
+from cellworth.data.text import format_count, list_first, preview, shorten
+from cellworth.findings.finding import Action, Finding
 from cellworth.findings.levels import SHARE_OF_NUMBERS, ColumnLevels
 from cellworth.valuation.column_info import (
     DATE_PATTERN,
@@ -69,7 +69,8 @@ def find_missing_marks(column: ColumnLevels) -> Iterator[Finding]:
             "missing code",
             (column.name,),
             rows,
-            f"{shown} stands for a missing value in {count_cells(len(rows))} of {column.name}.",
+            f"{shown} stands for a missing value in {format_count(len(rows), 'cell')} of "
+            f"{column.name}.",
             Action("set missing", {text: None}, "make them missing values"),
             _FALSE_MARK if is_missing_mark(text) else _FALSE_WORD,
         )
@@ -89,7 +90,7 @@ def find_strays(column: ColumnLevels) -> Iterator[Finding]:
             "mixed formats",
             (column.name,),
             rows,
-            f"{_list_texts(list(strange))} in {count_cells(len(rows))} of {column.name} "
+            f"{_list_texts(list(strange))} in {format_count(len(rows), 'cell')} of {column.name} "
             f"{'is' if len(strange) == 1 else 'are'} no number; the others are {kind}.",
             Action("check", text="correct them, or make them missing values"),
             0.02,
@@ -149,9 +150,10 @@ def _find_turned_dates(column: ColumnLevels, levels: Sequence[int]) -> Iterator[
         first = "month" if few is sides[1] else "day"
         yield Finding(
             "mixed formats", (column.name,), rows,
-            f"{_list_texts([column.strings[level] for level in few])} in {count_cells(len(rows))} "
-            f"of {column.name} {'has' if len(few) == 1 else 'have'} the {first} first; "
-            f"{count_cells(n_most)} the other way round.",
+            f"{_list_texts([column.strings[level] for level in few])} in "
+            f"{format_count(len(rows), 'cell')} of {column.name} "
+            f"{'has' if len(few) == 1 else 'have'} the {first} first; "
+            f"{format_count(n_most, 'cell')} the other way round.",
             Action("check", text="write all dates in one order"), 0.05,
         )  # fmt: skip
 
@@ -219,8 +221,8 @@ def find_mixed_shapes(column: ColumnLevels) -> Iterator[Finding]:
         yield Finding(
             "mixed formats", (column.name,), rows,
             f"{_list_texts([column.strings[level] for level in levels])} in "
-            f"{count_cells(len(rows))} of {column.name}; {n_usual / n_known:.0%} look like "
-            f"{column.strings[shapes.index(usual)]!r}.",
+            f"{format_count(len(rows), 'cell')} of {column.name}; {n_usual / n_known:.0%} look "
+            f"like {column.strings[shapes.index(usual)]!r}.",
             Action("check", text="write them as the others are written"),
             share / (share + 0.03),
         )  # fmt: skip
@@ -238,7 +240,7 @@ def find_garbled(column: ColumnLevels) -> Iterator[Finding]:
         yield Finding(
             "encoding", (column.name,), rows,
             f"{_list_texts([column.strings[level] for level in levels])} in "
-            f"{count_cells(len(rows))} of {column.name} was read with a wrong encoding.",
+            f"{format_count(len(rows), 'cell')} of {column.name} was read with a wrong encoding.",
             Action("check", text="read the file again with its own encoding"), 0.05,
         )  # fmt: skip
 
@@ -273,7 +275,7 @@ def find_spelling_variants(column: ColumnLevels) -> Iterator[Finding]:
         yield Finding(
             "spelling variant", (column.name,), rows,
             f"{column.name} spells one content in several ways: {listed} "
-            f"({count_cells(len(rows))}).",
+            f"({format_count(len(rows), 'cell')}).",
             Action("replace", pairs, "use one spelling"), 0.1,
         )  # fmt: skip
 
@@ -324,8 +326,8 @@ def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iter
         by_chance = chance.estimate(len(wrong), without=position_of.get(level))
         yield Finding(
             "misspelling", (column.name,), rows,
-            f"{wrong!r} in {count_cells(len(rows))} of {column.name} is probably {right!r} "
-            f"({column.counts[best]:,} cells).",
+            f"{wrong!r} in {format_count(len(rows), 'cell')} of {column.name} is probably "
+            f"{right!r} ({column.counts[best]:,} cells).",
             Action("replace", {wrong: right}, f"replace it with {right!r}"),
             by_chance / (by_chance + 0.3 * _measure_closed(column) ** 2),
         )  # fmt: skip
@@ -415,12 +417,12 @@ def _describe_foreign(column: ColumnLevels, level: int, what: str, false_rate: f
     rows = column.rows_of([level])
     return Finding(
         "wrong column", (column.name,), rows,
-        f"{column.strings[level]!r} in {count_cells(len(rows))} of {column.name} is {what}.",
+        f"{column.strings[level]!r} in {format_count(len(rows), 'cell')} of {column.name} is "
+        f"{what}.",
         Action("set missing", {column.strings[level]: None}, "correct it"),
         1.0 - (1.0 - false_rate) * _measure_closed(column) ** 2,
     )  # fmt: skip
 
 
 def _list_texts(texts: Sequence[str]) -> str:
-    shown = [repr(text if len(text) <= 40 else text[:39] + "…") for text in texts]
-    return list_first(shown, _EXAMPLES)
+    return list_first([repr(shorten(text, 40)) for text in texts], _EXAMPLES)

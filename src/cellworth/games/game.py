@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cellworth.data.arguments import Floats, Mask
-from cellworth.data.blocks import preview
 from cellworth.data.io import describe
+from cellworth.data.text import preview
 from cellworth.sampling.moments import DetailedUtility, Deviations, Tally
 from cellworth.sampling.samplers import ExhaustiveTasks
 

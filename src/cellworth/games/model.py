@@ -17,10 +17,11 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
 from cellworth.data.arguments import CrossValidation, Mask, Model, Positions, Scoring, check_count
-from cellworth.data.blocks import Blocks, Groups, add_label_column, preview
+from cellworth.data.blocks import Blocks, Groups, add_label_column
 from cellworth.data.io import describe
 from cellworth.data.problem import Fold, GroupedFolds, Problem, check_weights
 from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
+from cellworth.data.text import preview
 from cellworth.games.fitting import (
     AllClasses,
     ConstantClassifier,

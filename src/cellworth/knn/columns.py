@@ -26,8 +26,9 @@ from cellworth.data.arguments import (
     Labels,
     Scale,
 )
-from cellworth.data.blocks import is_missing, preview
+from cellworth.data.blocks import is_missing
 from cellworth.data.tables import MAX_EXACT, Table
+from cellworth.data.text import preview
 from cellworth.sampling.statistics import NumberSummary
 
 # Largest distance in a column, a thousand scales squared. Integers that hold larger distances

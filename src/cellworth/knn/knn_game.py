@@ -25,11 +25,12 @@ from cellworth.data.arguments import (
     Scale,
     check_count,
 )
-from cellworth.data.blocks import Axis, Blocks, Groups, is_missing, preview
+from cellworth.data.blocks import Axis, Blocks, Groups, is_missing
 from cellworth.data.io import describe
 from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
+from cellworth.data.text import preview
 from cellworth.games.game import EmptyPolicy, check_empty_policy
 from cellworth.knn.binned import TargetScale
 from cellworth.knn.distances import ColumnScales, Distances

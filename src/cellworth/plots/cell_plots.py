@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cellworth.data.arguments import MISSING, Codes, Floats, check_count
-from cellworth.data.blocks import LABEL, preview
+from cellworth.data.blocks import LABEL
 from cellworth.data.tables import Table, TableLike
+from cellworth.data.text import preview
 from cellworth.findings.cells import check_valuation
 from cellworth.knn.columns import read_column
 from cellworth.plots.figure_style import (

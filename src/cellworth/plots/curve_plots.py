@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cellworth.data.arguments import Floats
+from cellworth.data.text import with_minus
 from cellworth.findings.curves import Band, RemovalCurve
 from cellworth.plots.figure_style import (
     DASHES,
@@ -26,7 +27,6 @@ from cellworth.plots.figure_style import (
     hide_frame,
     lay_out,
     text_of,
-    with_minus,
     write_title,
 )
 from cellworth.runtime.progress import Progress

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cellworth.data.text import format_timestamp, with_minus
+
 if TYPE_CHECKING:
     from matplotlib import axes, axis, colors, ticker
 
@@ -181,8 +183,8 @@ def format_labels(labels: Iterable[Any], longest: int = _MAX_TEXT) -> list[str]:
 
 
 def _on_one_line(label: Any) -> str:
-    if isinstance(label, datetime) and label.time() == datetime.min.time():
-        label = label.date()
+    if isinstance(label, datetime):
+        label = format_timestamp(label)
     return " ".join((f"{label:g}" if isinstance(label, float) else str(label)).split())
 
 
@@ -214,11 +216,6 @@ def _format_signed(number: float, decimals: int) -> str:
     # Adding 0.0 turns -0.0 into 0.0.
     number = round(number, decimals) + 0.0
     return with_minus(f"{number:{'+' if number else ''},.{decimals}f}")
-
-
-def with_minus(text: str) -> str:
-    """Replace hyphens by minus signs, as matplotlib does on axes."""
-    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def measure_width(texts: Iterable[str], size: float) -> float:

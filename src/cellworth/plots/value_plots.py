@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cellworth.data.arguments import Floats, check_count
+from cellworth.data.text import with_minus
 from cellworth.findings.cells import check_valuation
 from cellworth.findings.explain import Explanation
 from cellworth.payouts.payout import Payout
@@ -28,7 +29,6 @@ from cellworth.plots.figure_style import (
     hide_frame,
     text_color,
     text_of,
-    with_minus,
     write_legend_above,
     write_lines,
     write_title,

@@ -18,9 +18,7 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.blocks import is_missing
-from cellworth.data.views import visible_text
-from cellworth.findings.cells import format_timestamp, shorten
-from cellworth.plots.figure_style import with_minus
+from cellworth.data.text import format_timestamp, shorten, visible_text, with_minus
 from cellworth.sampling.moments import WIDTH_95
 
 _SCRIPTS = (
@@ -344,4 +342,4 @@ def cell_text(content: Any) -> str:
         return text if len(text) <= _MAX_NUMBER else f"{content:.6g}"
     # Only a missing value is empty.
     text = format_timestamp(content) if isinstance(content, datetime) else text_of(content) or "''"
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+    return shorten(text, _MAX_TEXT)

@@ -18,10 +18,10 @@ import numpy as np
 
 from cellworth.data.arguments import Floats
 from cellworth.data.io import to_path, write_atomically
+from cellworth.data.text import with_minus
 from cellworth.payouts.fraud_checks import NOT_CHECKED
 from cellworth.payouts.payout import Payout, Statement
 from cellworth.payouts.policy import has_joint_rows
-from cellworth.plots.figure_style import with_minus
 from cellworth.report.page import (
     Unit,
     count_decimals,

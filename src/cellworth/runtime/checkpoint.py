@@ -35,6 +35,7 @@ from cellworth.data.io import (
     write_atomically,
     write_plain,
 )
+from cellworth.data.text import shorten
 from cellworth.runtime.progress import CheckpointLog, RateLimiter
 from cellworth.runtime.workers import RecoverableError
 
@@ -106,8 +107,7 @@ def _iter_differences(
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shorten(repr(value), 60)
 
 
 class DamagedFileError(RecoverableError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from cellworth.data.text import format_count
+
 _YEAR = 31_557_600
 # A shorter run has no first line.
 _MIN_SECONDS_OF_FIRST_LINE = 3.0
@@ -62,7 +64,7 @@ class Forecast:
             number = f"at most {int(self.utilities):,}"
         duration = "until its stopping rule is met"
         if math.isfinite(self.seconds):
-            cores = f"{self.n_cores} core{'s' * (self.n_cores > 1)}"
+            cores = format_count(self.n_cores, "core")
             duration = f"about {format_seconds(self.seconds)} on {cores}"
         text = f"{self.size}, {number} {self.unit}, {duration}"
         return f"{text}; {self.advice}" if self.advice else text

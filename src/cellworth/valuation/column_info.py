@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.blocks import is_missing, list_first
+from cellworth.data.blocks import is_missing
 from cellworth.data.tables import frame
+from cellworth.data.text import list_first
 from cellworth.data.views import html_table, table_lines, view
 
 # Fewer values may all differ by chance.

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any, Self
 
 from cellworth.data.io import content_hash, jsonable
+from cellworth.data.text import format_count
 from cellworth.sampling.moments import Tally
 
 # Part of the identity of every run. Raise it by 1 whenever a change alters the bits of a task's
@@ -258,7 +259,7 @@ class Scores:
         """Regression, or classification with its number of classes."""
         if self.n_classes is None:
             return "regression"
-        return f"classification with {self.n_classes} class{'es' * (self.n_classes != 1)}"
+        return f"classification with {format_count(self.n_classes, 'class', 'classes')}"
 
     @property
     def scored_on(self) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Floats, Integers, Mask
-from cellworth.data.blocks import is_missing, preview
+from cellworth.data.blocks import is_missing
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
+from cellworth.data.text import preview
 from cellworth.knn.columns import infer_column_type
 from cellworth.knn.distances import ColumnScales, Distances
 from cellworth.valuation.column_info import (

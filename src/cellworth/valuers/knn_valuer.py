@@ -23,6 +23,7 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
+from cellworth.data.text import format_count
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.knn.binned import BinnedRanks
 from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement, ShardedKNNGame
@@ -731,7 +732,7 @@ def warn_if_interrupted(n_done: int, schedule: TaskSchedule, *, interrupted: boo
     elif interrupted:
         n_passes = n_done // n_parts
         warnings.warn(
-            f"the run was interrupted after {n_passes} pass{'es' if n_passes > 1 else ''}; status "
+            f"the run was interrupted after {format_count(n_passes, 'pass', 'passes')}; status "
             "is 'interrupted'.",
             stacklevel=2,
         )

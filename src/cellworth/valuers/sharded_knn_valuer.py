@@ -22,19 +22,13 @@ from cellworth.data.arguments import (
     RandomState,
     Scale,
 )
-from cellworth.data.blocks import (
-    Axis,
-    Blocks,
-    Groups,
-    NumberedAxis,
-    add_label_column,
-    preview,
-)
+from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis, add_label_column
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, to_path
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
+from cellworth.data.text import format_count, preview
 from cellworth.games.game import EmptyPolicy
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
 from cellworth.knn.knn_game import (
@@ -491,7 +485,7 @@ class ShardedRun:
         # While a state is written, the one before it is still there.
         disk = n_rows * (of_row + 16 * n_results * stored + 8 * (n_results + 1) * written)
         known = self.effort.forecast(schedule, self.game.shape, self.executor)
-        shards = f"{n_shards:,} shard{'s' * (n_shards > 1)}"
+        shards = format_count(n_shards, "shard")
         needs = f"{_format_bytes(memory)} of memory per worker, {_format_bytes(disk)} of disk"
         return replace(known, size=f"{known.size}, {shards}, {needs}")
 
