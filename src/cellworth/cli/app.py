@@ -426,7 +426,7 @@ class Command(click.Command):
 class Program(click.Group):
     """A group of commands that report a user's mistake in one sentence, without a traceback."""
 
-    command_class = Command
+    command_class: type[click.Command] | None = Command
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of commands in the order in which they are used."""
