@@ -7,6 +7,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -16,6 +17,7 @@ from cellworth import KNNValuer, ModelValuer, Runtime
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Serial, Threads, checkpoint
 from cellworth.sampling import PermutationSampler
+from cellworth.valuers import knn_valuer
 
 # This file also runs as a program, from any folder.
 sys.path.append(str(Path(__file__).parents[1]))
@@ -54,16 +56,6 @@ class LoggedTasks(QueryTasks):
             return super().contribution(task)
 
 
-class LoggedKNN(KNNValuer):
-    """Values cells by tasks that tell when they begin."""
-
-    def _tasks(self, game, settings, effort, with_label, holdings):
-        tasks = super()._tasks(game, settings, effort, with_label, holdings)
-        tasks.__class__ = LoggedTasks
-        tasks.log, tasks.seconds = self.log, self.seconds
-        return tasks
-
-
 class NearestMean(ClassifierMixin, BaseEstimator):
     """A small model that tells when it is trained, and on what."""
 
@@ -91,9 +83,15 @@ def table(n_rows=60, n_columns=4):
 
 def knn(log, *, stop, seconds=SECONDS_PER_TASK, cv=N_FOLDS, **given):
     """Value the cells of a table; a task is a fold in a sweep."""
-    valuer = LoggedKNN(3, sampler=PermutationSampler(2), stop=stop, random_state=5, **given)
-    valuer.log, valuer.seconds = str(log), seconds
-    return valuer.fit(*table(), cv=cv).valuation_
+
+    def make_tasks(*parts):
+        tasks = LoggedTasks(*parts)
+        tasks.log, tasks.seconds = str(log), seconds
+        return tasks
+
+    valuer = KNNValuer(3, sampler=PermutationSampler(2), stop=stop, random_state=5, **given)
+    with mock.patch.object(knn_valuer, "QueryTasks", make_tasks):
+        return valuer.fit(*table(), cv=cv).valuation_
 
 
 def monte_carlo(log, *, stop, seconds=SECONDS_PER_FIT, **given):
