@@ -101,14 +101,6 @@ def test_info_tells_of_values_in_shards(both, tmp_path):
     assert json.loads(text)["values"]["lowest"][0]["value"] == both[0].lowest(1).values[0]
 
 
-def test_check_holds_values_in_shards_against_limits(both, tmp_path):
-    total = both[0].total
-    code, text = run("check", tmp_path / "values", "--min-total", total - 1)
-    assert (code, text.count("ok")) == (0, 1)
-    code, text = run("check", tmp_path / "values", "--min-total", total + 1)
-    assert (code, "FAIL" in text) == (1, True)
-
-
 @pytest.mark.parametrize(
     "command",
     [

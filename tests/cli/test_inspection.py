@@ -46,15 +46,6 @@ def test_rows_without_names_go_by_number(home, tmp_path):
     assert cellworth("explain", tmp_path / "v", "--row", "24").code == 2
 
 
-def test_a_limit_is_kept_up_to_itself_and_broken_beyond(home):
-    total = load(home.values).total
-    kept = cellworth("check", home.values, "--min-total", repr(total))
-    assert kept.code == 0
-    assert "neighbor agreement (K = 3), baseline 0." in kept.out
-    assert kept.out.endswith(f"), at least {total:.4g} required\nPassed: one check.\n")
-    assert cellworth("check", home.values, "--min-total", repr(total + 1e-9)).code == 1
-
-
 def test_a_report_is_one_page(home, tmp_path):
     path = tmp_path / "report.html"
     assert "The report is in" in fine("report", home.values, "-o", path, "--title", "People")

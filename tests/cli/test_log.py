@@ -40,15 +40,8 @@ def test_an_error_is_a_json_line_too(tmp_path):
     assert "no.csv" in line["message"]
 
 
-def test_levels_choose_lines(value):
-    lines = value("--log-level", "info").err.splitlines()
-    assert [line.split(" ")[1] for line in lines[:-1]] == ["WARNING", "INFO", "INFO"]
-    assert lines[-1].startswith("The values are in")
-    assert value("--log-level", "error").err.startswith("The values are in")
-
-
 def test_the_log_is_as_before_after_a_command(value):
-    value("--log-level", "debug")
+    value("--log-format", "json")
     logger = logging.getLogger("cellworth")
     assert logger.level == logging.NOTSET
     assert all(isinstance(handler, logging.NullHandler) for handler in logger.handlers)

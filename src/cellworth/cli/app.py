@@ -70,13 +70,13 @@ _HEADINGS = {
         "currency", "unit", "digits", "negative", "minimum", "undecided", "party_of",
         "label_owner", "label_share", "game", "gate", "duplicates",
     ),
-    "Limits": ("shares", "max_findings", "certain", "min_rows", "min_total"),
+    "Limits": ("shares", "max_findings", "certain", "min_rows"),
     "Run": ("checkpoint", "workers", "dry_run"),
     "Output": (),
 }  # fmt: skip
 VERSION = 1
 _JSON, _QUIET = "cellworth.json", "cellworth.quiet"
-_LOG_FORMAT, _LOG_LEVEL = "cellworth.log_format", "cellworth.log_level"
+_LOG_FORMAT = "cellworth.log_format"
 _USUAL_FIELDS = frozenset([*vars(logging.makeLogRecord({})), "message", "asctime"])
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 # Limits of --stop: a number and, for a time, its unit.
@@ -123,8 +123,8 @@ def join_options(*options: Decorator) -> Decorator:
     return decorate
 
 
-def _remember(context: click.Context, option: click.Parameter, given: bool) -> None:
-    """Remember whether a flag was given."""
+def _remember(context: click.Context, option: click.Parameter, given: Any) -> None:
+    """Remember an option about the output."""
     context.meta[f"cellworth.{option.name}"] = given
 
 
@@ -134,16 +134,6 @@ json_output: Decorator = click.option(
 )  # fmt: skip
 
 
-def _remember_log(context: click.Context, option: click.Parameter, given: str | None) -> None:
-    """Remember how lines of the log are written; JSON lines include progress."""
-    if given is None:
-        return
-    context.meta[f"cellworth.{option.name}"] = given
-    default = "info" if context.meta.get(_LOG_FORMAT) == "json" else "warning"
-    level = context.meta.get(_LOG_LEVEL, default)
-    logging.getLogger("cellworth").setLevel(level.upper())
-
-
 log_options: Decorator = join_options(
     click.option(
         "-q", "--quiet", is_flag=True, expose_value=False, callback=_remember,
@@ -151,13 +141,8 @@ log_options: Decorator = join_options(
     ),
     click.option(
         "--log-format", type=click.Choice(["text", "json"]), envvar="CELLWORTH_LOG_FORMAT",
-        is_eager=True, expose_value=False, callback=_remember_log,
+        expose_value=False, callback=_remember,
         help="Lines on stderr: text, or one JSON document each (progress, warnings, errors).",
-    ),
-    click.option(
-        "--log-level", type=click.Choice(["debug", "info", "warning", "error"]),
-        envvar="CELLWORTH_LOG_LEVEL", is_eager=True, expose_value=False, callback=_remember_log,
-        help="Log lines to show: info for progress.  [default: warning; with json: info]",
     ),
 )  # fmt: skip
 owners: Decorator = click.option(
@@ -435,17 +420,11 @@ class Program(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Start the program; discard output to a closed stream."""
         _prepare_streams()
-        logger = logging.getLogger("cellworth")
-        level = logger.level
-        logger.setLevel(logging.WARNING)
-        try:
-            return super().main(*args, **extra)
-        finally:
-            logger.setLevel(level)
+        return super().main(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; turn an error into one sentence and an exit code."""
-        with _log_to_stderr(ctx):
+        with _log_to_stderr():
             try:
                 result = super().invoke(ctx)
                 sys.stdout.flush()
@@ -516,7 +495,7 @@ def _raise(
     ctx: click.Context, shown: click.ClickException, cause: BaseException | None = None
 ) -> NoReturn:
     """End the program with an error: click prints it, or the log as JSON."""
-    if ctx.meta.get(_LOG_FORMAT) != "json":
+    if not _logs_json():
         raise shown from cause
     fields = {"event": "error", "exit_code": shown.exit_code}
     logging.getLogger("cellworth").error(shown.format_message(), extra=fields)
@@ -524,25 +503,23 @@ def _raise(
 
 
 class _StderrHandler(logging.Handler):
-    """Writes log records and warnings to stderr, as the options say."""
+    """Writes log records and warnings to stderr, as text or as JSON lines."""
 
-    def __init__(self, chosen: Mapping[str, Any]) -> None:
+    def __init__(self, *, as_json: bool) -> None:
         super().__init__()
-        self._chosen = chosen
+        self._as_json = as_json
         self._shown: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line."""
+        if not self._as_json:
+            self.warn(record.getMessage())
+            return
         message = _show(" ".join(record.getMessage().split()))
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        if self._chosen.get(_LOG_FORMAT) == "json":
-            own = {name: vars(record)[name] for name in vars(record) if name not in _USUAL_FIELDS}
-            line = {"time": time, "level": record.levelname.lower(), "message": message, **own}
-            click.echo(json.dumps(line, default=str), err=True)
-        elif _LOG_LEVEL in self._chosen:
-            click.echo(f"{time} {record.levelname} {message}", err=True)
-        else:
-            self.warn(message)
+        own = {name: vars(record)[name] for name in vars(record) if name not in _USUAL_FIELDS}
+        line = {"time": time, "level": record.levelname.lower(), "message": message, **own}
+        click.echo(json.dumps(line, default=str), err=True)
 
     def warn(self, message: Any, *_: Any, **__: Any) -> None:
         """Print a warning once, as one line."""
@@ -550,16 +527,18 @@ class _StderrHandler(logging.Handler):
         if line in self._shown:
             return
         self._shown.add(line)
-        if _LOG_LEVEL in self._chosen or self._chosen.get(_LOG_FORMAT) == "json":
+        if self._as_json:
             logging.getLogger("cellworth").warning(line, extra={"event": "warning"})
         else:
             click.echo(f"Warning: {line}", err=True)
 
 
 @contextmanager
-def _log_to_stderr(ctx: click.Context) -> Iterator[None]:
-    """Print the log and each warning to stderr, one line each."""
-    logger, handler = logging.getLogger("cellworth"), _StderrHandler(ctx.meta)
+def _log_to_stderr() -> Iterator[None]:
+    """Print the log and each warning to stderr, one line each; JSON lines include progress."""
+    logger, handler = logging.getLogger("cellworth"), _StderrHandler(as_json=_logs_json())
+    level = logger.level
+    logger.setLevel(logging.INFO if _logs_json() else logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for category in (UserWarning, RuntimeWarning):
@@ -570,6 +549,7 @@ def _log_to_stderr(ctx: click.Context) -> Iterator[None]:
             yield
         finally:
             logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 def wants_json() -> bool:
@@ -623,13 +603,11 @@ def wrap_to_terminal(lines: Iterable[str]) -> Iterable[str]:
 
 def shows_progress() -> bool:
     """Return whether to show progress: not with ``--quiet``, nor if the log shows it."""
-    is_logged = _logs_json() or logging.getLogger("cellworth").isEnabledFor(logging.INFO)
-    return not is_logged and not click.get_current_context().meta.get(_QUIET)
+    return not _logs_json() and not click.get_current_context().meta.get(_QUIET)
 
 
 def _logs_json() -> bool:
-    context = click.get_current_context(silent=True)
-    return context is not None and context.meta.get(_LOG_FORMAT) == "json"
+    return bool(click.get_current_context().meta.get(_LOG_FORMAT) == "json")
 
 
 def example(*lines: str) -> str:

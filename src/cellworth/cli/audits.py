@@ -1,8 +1,7 @@
-"""Audit a table, and check a table or values against limits: the commands audit and check."""
+"""Audit a table, and check it against limits: the commands audit and check."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
@@ -23,10 +22,7 @@ from cellworth.cli.app import (
 )
 from cellworth.cli.folders import (
     LIST_FORMATS,
-    VALUATION,
     check_list_file,
-    get_folder_format,
-    read_folder_manifest,
     write_list,
 )
 from cellworth.cli.input_files import (
@@ -38,14 +34,13 @@ from cellworth.cli.input_files import (
     read_input,
 )
 from cellworth.cli.verdicts import WRITERS, write_verdict
-from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
+from cellworth.data.io import AnyPath, jsonable, write_atomically
 from cellworth.data.tables import Table
 from cellworth.data.text import format_count, visible_text
 from cellworth.findings.data_audit import Audit, audit, list_lines
 from cellworth.findings.finding import Finding, FindingKind
 from cellworth.findings.reference_checks import ROWS_DRAWN
 from cellworth.valuation import load
-from cellworth.valuation.valuation import Valuation, format_score
 
 ANY = "any"
 # Only a reference shows these.
@@ -53,8 +48,8 @@ _DIFFERENCES = {"schema", "drift", "new content", "missing values", "dependence"
 _LIMITED = [kind for kind in get_args(FindingKind) if kind not in _DIFFERENCES]
 # A check of the document lists at most this many findings.
 _LISTED = 20
-# Options of ``check`` that limit a table or its values.
-_LIMITS = ("shares", "max_findings", "certain", "min_total", "min_rows")
+# Options of ``check`` that limit a table.
+_LIMITS = ("shares", "max_findings", "certain", "min_rows")
 
 
 def audit_table(
@@ -76,7 +71,7 @@ def audit_table(
 def check_input(
     *, table: str, outputs: Sequence[AnyPath], keep: AnyPath | None, force: bool, **asked: Any
 ) -> None:
-    """Check a table, or a folder of values, against limits: the command ``check``."""
+    """Check a table against limits: the command ``check``."""
     for output in outputs:
         check_list_file(output, tuple(WRITERS), force=force)
     check_list_file(keep, (".parquet",), force=force, option="--keep")
@@ -86,12 +81,13 @@ def check_input(
             raise click.UsageError(
                 f"--max is given for {kind!r}; give one of {', '.join((*_LIMITED, ANY))}."
             )
-    folder = _find_values(table)
-    if folder is not None:
-        _finish(list(_check_values(folder, asked["reference"], limits)), table, outputs)
-        return
-    _check_limits_of_table(table, asked["reference"], limits)
-    asked["quick"] = asked["quick"] or not _limits_findings(limits)
+    # Findings are limited besides differences from the reference.
+    limits_findings = bool(limits["shares"]) or limits["max_findings"] is not None
+    if not (limits_findings or asked["reference"] or limits["min_rows"]):
+        raise click.UsageError(
+            "no limit was given; give --reference, --max, --max-findings or --min-rows."
+        )
+    asked["quick"] = asked["quick"] or not limits_findings
     found, y, n_reference = _run_audit(table, **asked)
     checks: list[dict[str, Any]] = []
     if asked["reference"] is not None:
@@ -190,27 +186,6 @@ def _write_findings(path: AnyPath, found: Audit, *, title: str) -> None:
         write_list(path, listed("pyarrow"), jsonable(found.to_dict()))
 
 
-# Tables
-
-
-def _limits_findings(limits: Mapping[str, Any]) -> bool:
-    """Tell whether findings are limited, besides differences from a reference."""
-    return bool(limits["shares"]) or limits["max_findings"] is not None
-
-
-def _check_limits_of_table(table: str, reference: str | None, limits: Mapping[str, Any]) -> None:
-    if limits["min_total"] is not None:
-        get_folder_format(to_path(table, "the path"))
-        raise click.UsageError(
-            f"--min-total is for values, and {table} is a table; give a folder that cellworth "
-            "value wrote."
-        )
-    if reference is None and limits["min_rows"] is None and not _limits_findings(limits):
-        raise click.UsageError(
-            "no limit was given; give --reference, --max, --max-findings or --min-rows."
-        )
-
-
 def _check_table(found: Audit, limits: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     least, most, certain = limits["min_rows"], limits["max_findings"], limits["certain"]
     if least is not None:
@@ -254,49 +229,6 @@ def _check_share(found: Audit, kind: str, limit: float, certain: float) -> dict[
     )
     findings = found.select(asked, certain=certain)
     return _make("max", share, limit, passed=share <= limit, sentence=sentence, findings=findings)
-
-
-# Values
-
-
-def _find_values(address: str) -> AnyPath | None:
-    """Return the folder of values that an address names; None for a table."""
-    if address == STDIN:
-        return None
-    path = to_path(address, "the path")
-    return path if path.is_dir() and read_folder_manifest(path) is not None else None
-
-
-def _check_values(
-    folder: AnyPath, reference: str | None, limits: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    least = limits["min_total"]
-    if reference is not None or limits["min_rows"] is not None or _limits_findings(limits):
-        raise click.UsageError(
-            f"--reference, --max, --max-findings and --min-rows are for tables, and {folder} holds "
-            "values; give the table."
-        )
-    if least is None:
-        raise click.UsageError("no limit was given; give --min-total.")
-    if get_folder_format(folder) != VALUATION:
-        raise ValueError(f"{folder} holds no values; give a folder that cellworth value wrote.")
-    valuation = load(folder)
-    if valuation.status == "interrupted":
-        done = "" if valuation.scores is None else f" ({valuation.scores.scored_on})"
-        sentence = f"the run was interrupted{done}; continue with cellworth resume"
-        yield _make("interrupted", 1.0, 0.0, passed=False, sentence=sentence)
-    total = valuation.total
-    sentence = (
-        f"the sum of all values is {total:.4g}{_describe_score(valuation)}, at least {least:.4g} "
-        "required"
-    )
-    yield _make("min_total", total, least, passed=total >= least, sentence=sentence)
-
-
-def _describe_score(valuation: Valuation) -> str:
-    if valuation.scores is None or math.isnan(valuation.score):
-        return ""
-    return f" (score {format_score(valuation)}, baseline {valuation.baseline:.4g})"
 
 
 def _make(

@@ -196,10 +196,9 @@ def report(**arguments: Any) -> None:
     epilog=app.example(
         "cellworth check new.csv --target income --reference old.csv -o check.xml",
         "cellworth check new.csv --max 'missing code=1%' --max 'wrong label=5%' --certain 95%",
-        "cellworth check values --min-total 0.1",
     )
 )
-@click.argument("table", metavar="TABLE|FOLDER")
+@click.argument("table")
 @app.audit_options
 @click.option(
     "--max", "shares", type=app.limit_of_kind, multiple=True, metavar="KIND=SHARE",
@@ -214,7 +213,6 @@ def report(**arguments: Any) -> None:
     help="How certain a finding must be to count for --max and --max-findings.",
 )  # fmt: skip
 @click.option("--min-rows", type=click.IntRange(min=1), metavar="N", help="Least number of rows.")
-@click.option("--min-total", type=float, help="Smallest sum of all values in FOLDER.")
 @click.option(
     "-o", "--output", "outputs", type=app.STORED, multiple=True,
     help="File of the verdict: .json, .xml (JUnit) or .md; may be repeated.",
@@ -227,12 +225,12 @@ def report(**arguments: Any) -> None:
 @app.force
 @app.json_output
 def check(**arguments: Any) -> None:
-    """Check TABLE, or the values in FOLDER, against limits.
+    """Check TABLE against limits.
 
     The exit code is 1 if one is exceeded. With --reference, everything that cellworth audit finds
     different fails, columns and their types included; a table of fewer rows does not, unless --min-
     rows says so. --max and --max-findings limit what an audit finds; what is common in the whole
-    table cannot be found without a reference. FOLDER holds values that cellworth value wrote.
+    table cannot be found without a reference.
     """
     from cellworth.cli.audits import check_input
 
