@@ -803,7 +803,7 @@ def _(folder: Path) -> Any:
 @in_folder("report/cells")
 def _(folder: Path) -> Any:
     payout = payout_for({})
-    summary = cw.report.summarize(payout.valuation, X_MIXED, Y_MIXED, payout=payout, k=9)
+    summary = cw.report.summarize(payout.valuation, X_MIXED, Y_MIXED, owners=payout.ownership, k=9)
     return report_parts(summary)
 
 

@@ -13,7 +13,6 @@ import pytest
 
 from cellworth import KNNValuer, Owners, report, value_game
 from cellworth.games import TableGame
-from cellworth.payouts import Policy, split_revenue
 from cellworth.report import heatmap_data
 from cellworth.sampling.moments import WIDTH_95
 from report_tables import flowers, hostile, quirks
@@ -237,10 +236,8 @@ def test_too_many_bytes_leave_rows_out(monkeypatch):
 
 def test_a_summary_without_cells_holds_none():
     valuation, X, y, owners = hostile()
-    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
-    plain = report.summarize(valuation, X, y, payout=payout, cells=False)
+    plain = report.summarize(valuation, X, y, owners=owners, cells=False)
     assert plain["cells"] is plain["rows"] is plain["heatmap"] is None
-    assert plain["owners"]["amount"] == "100.00"
     written = json.dumps({**plain, "columns": None, "column_info": None, "owners": None})
     ids = set(map(json.dumps, X.index))
     assert not any(text[1:-1] in written for text in ids)
@@ -266,10 +263,9 @@ def without_cells(valuation, X, y, **given):
 def test_without_cells_there_is_no_hash_to_try_guesses_on():
     valuation, X, y = flowers()
     owners = Owners(X).assign("one", columns=["size"]).assign("two", columns=["leaf", "seen"])
-    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
     with_cells = report.render(report.summarize(valuation, X, y))
     assert re.search(r"[0-9a-fA-F]{64}", with_cells)
-    for text in without_cells(valuation, X, y, payout=payout):
+    for text in without_cells(valuation, X, y, owners=owners):
         # The first 16 digits of a hash would do for guesses too; those behind a point are figures.
         assert not re.search(r"(?<![.\w])[0-9a-fA-F]{16}", text)
         assert "Hashes are left out: a reader who knows most of the table could guess" in text
@@ -313,8 +309,7 @@ def test_without_cells_no_row_label_content_or_single_value_is_left():
     owners = Owners(X).assign("east", rows=ids[:5]).assign("west", rows=ids[5:])
     types = {"town": "categorical"}
     valuation = KNNValuer(1).fit(X, y, cv=3, column_types=types, owners=owners).valuation_
-    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
-    texts = without_cells(valuation, X, y, payout=payout)
+    texts = without_cells(valuation, X, y, owners=owners)
     hidden = [*ids, *map(str, X["pay"]), *X["town"], "healthy", '"ill"', ">ill<"]
     values = [repr(value) for value in valuation.values.ravel().tolist()]
     for text in texts:
@@ -323,20 +318,10 @@ def test_without_cells_no_row_label_content_or_single_value_is_left():
     assert np.log10(size) == int(np.log10(size))
 
 
-def test_owners_get_what_the_payout_says():
-    valuation, X, y, owners = hostile()
-    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
-    listed = report.summarize(valuation, X, y, payout=payout)["owners"]
-    assert [line["owner"] for line in listed["lines"]] == list(payout.owners)
-    assert [line["amount"] for line in listed["lines"]] == [str(a) for a in payout.amounts]
-    assert listed["notes"] == list(payout.notes)
-    assert any("not allocated to any owner" in note for note in listed["notes"])
-
-
 def test_owners_that_fit_did_not_know_have_sums_without_errors():
     valuation, X, y = flowers()
     owners = Owners(X).assign("one", columns=["size"]).assign("two", columns=["leaf"])
-    lines = report.summarize(valuation, X, y, owners=owners)["owners"]["lines"]
+    lines = report.summarize(valuation, X, y, owners=owners)["owners"]
     assert [line["value"] for line in lines] == pytest.approx(valuation.columns().values[:2])
     assert [line["error"] for line in lines] == [None, None]
 

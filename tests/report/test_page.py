@@ -54,8 +54,7 @@ class Reader(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def pages():
     valuation, X, y, owners = hostile()
-    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
-    summary = report.summarize(valuation, X, y, payout=payout, title=HOSTILE[0])
+    summary = report.summarize(valuation, X, y, owners=owners, title=HOSTILE[0])
     return {"plain": report.render(report.summarize(*flowers())), "hostile": report.render(summary)}
 
 

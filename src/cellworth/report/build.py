@@ -16,7 +16,6 @@ from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.findings.data_audit import Audit
 from cellworth.findings.finding import Finding
-from cellworth.payouts.payout import Payout
 from cellworth.report.heatmap_data import MAX_CELLS, QUANTILE, pack_cells
 from cellworth.report.page import render, render_static, text_of
 from cellworth.report.sections import (
@@ -47,7 +46,6 @@ def save(
     y: VectorLike | None = None,
     *,
     owners: Owners | None = None,
-    payout: Payout | None = None,
     k: int = 100,
     title: str | None = None,
     cells: bool = True,
@@ -69,8 +67,6 @@ def save(
         Its labels.
     owners : Owners, default=None
         Owners of the cells.
-    payout : Payout, default=None
-        Amounts to show; its owners are used if ``owners`` is None.
     k : int, default=100
         Number of cells of lowest value to list.
     title : str, default=None
@@ -102,7 +98,6 @@ def save(
         X,
         y,
         owners=owners,
-        payout=payout,
         k=k,
         title=title,
         cells=cells,
@@ -118,7 +113,6 @@ def summarize(
     y: VectorLike | None = None,
     *,
     owners: Owners | None = None,
-    payout: Payout | None = None,
     k: int = 100,
     title: str | None = None,
     cells: bool = True,
@@ -128,7 +122,7 @@ def summarize(
 
     Parameters
     ----------
-    valuation, X, y, owners, payout, k, title, cells, before
+    valuation, X, y, owners, k, title, cells, before
         As in :func:`~cellworth.report.save`.
 
     Returns
@@ -155,8 +149,6 @@ def summarize(
     """
     subject = Subject.from_table(valuation, X, y)
     k = check_count(k, "k")
-    if owners is None and payout is not None:
-        owners = payout.ownership
     summary: dict[str, Any] = {
         "title": title or f"Value of each {'cell' if subject.of_cells else 'block'}",
         "shape": list(valuation.shape),
@@ -170,7 +162,7 @@ def summarize(
         "columns": list_columns(valuation),
         "changes": None if before is None else list_changes(before, valuation),
         "column_info": _list_column_info(valuation, cells=cells),
-        "owners": list_owners(valuation, owners, payout),
+        "owners": list_owners(valuation, owners),
         "provenance": public_provenance(valuation.provenance),
         "cells": None,
         "rows": None,

@@ -30,7 +30,7 @@ from cellworth.report.page import (
     start_upper,
     text_of,
 )
-from cellworth.report.sections import plain
+from cellworth.report.sections import plain, sum_by_column
 from cellworth.valuation.valuation import Valuation, format_score
 
 # Columns named for each owner, cells listed at each end, letters of a name in the name of a file.
@@ -235,8 +235,9 @@ def _summarize_payout(payout: Payout, digest: str | None, title: str | None) -> 
 
 
 def _list_owners(payout: Payout) -> list[dict[str, Any]]:
-    labels, by_column = payout.ownership.share_of_labels(), _sum_by_column(payout)
-    names = [text_of(name) for name in payout.valuation.column_labels.tolist()]
+    valuation, labels = payout.valuation, payout.ownership.share_of_labels()
+    by_column = sum_by_column(valuation, payout.ownership.project(valuation.blocks))
+    names = [text_of(name) for name in valuation.column_labels.tolist()]
     intervals, shares = payout.intervals.tolist(), payout.shares.tolist()
     of_cells = payout.policy.game != "owners"
     lines = []
@@ -269,18 +270,6 @@ def _make_bar(amount: Decimal, ends: tuple[Decimal, Decimal] | None) -> dict[str
 
 def _format_ends(ends: Sequence[Decimal | str] | None) -> str | None:
     return None if ends is None else " to ".join(_money(Decimal(end)) for end in ends)
-
-
-def _sum_by_column(payout: Payout) -> Floats:
-    """Return the sums of each owner's cells in each column, shape (n_owners, n_columns)."""
-    valuation = payout.valuation
-    holdings, n_columns = payout.ownership.project(valuation.blocks), valuation.shape[1]
-    sums = np.zeros(len(holdings.claims) * n_columns)
-    for chunk in valuation.iter_rows():
-        positions = holdings.codes(chunk.rows) * n_columns + np.arange(n_columns)
-        sums += np.bincount(positions.ravel(), chunk.values.ravel(), minlength=len(sums))
-    by_column: Floats = holdings.shares.T @ sums.reshape(-1, n_columns)
-    return by_column
 
 
 def _find_largest(names: list[str], values: Floats) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Positions
 from cellworth.data.blocks import LABEL
+from cellworth.data.holdings import Holdings
 from cellworth.data.io import jsonable
 from cellworth.data.owners import Owners
 from cellworth.data.problem import read_target
@@ -23,7 +24,6 @@ from cellworth.findings.cells import (
     drop_group_column,
     match_blocks,
 )
-from cellworth.payouts.payout import Payout
 from cellworth.plots.value_plots import match_columns
 from cellworth.report.page import cell_text, text_of
 from cellworth.sampling.moments import combine_errors
@@ -215,64 +215,33 @@ def _format_targets(subject: Subject, positions: Positions) -> dict[int, str | N
     return {position: cell_text(subject.target[position]) for position in positions}
 
 
-def list_owners(
-    valuation: Valuation, owners: Owners | None, payout: Payout | None
-) -> dict[str, Any] | None:
-    """List the owners with the values of their cells, and their amounts if there is a payout."""
-    if payout is not None:
-        return _list_payout(payout)
+def list_owners(valuation: Valuation, owners: Owners | None) -> list[dict[str, Any]] | None:
+    """List the owners with the values of their cells."""
     if valuation.owned is not None:
         sums = valuation.owners()
         errors = _combine_errors(sums)
         names, values = sums.labels["owner"].tolist(), sums.values
     elif owners is not None:
-        names, values = _sum_owners(valuation, owners)
+        holdings = owners.project(valuation.blocks)
+        names, values = list(holdings.names), sum_by_column(valuation, holdings).sum(axis=1)
         errors = np.full(len(names), np.nan)
     else:
         return None
-    lines = [
-        {"owner": name, "value": plain(value), "error": plain(error), "share": None, "amount": None}
+    return [
+        {"owner": name, "value": plain(value), "error": plain(error)}
         for name, value, error in zip(names, values, errors, strict=True)
     ]
-    return {"lines": lines, "amount": None, "currency": None, "notes": []}
 
 
-def _list_payout(payout: Payout) -> dict[str, Any]:
-    lines = [
-        {
-            "owner": name,
-            "value": plain(value),
-            "error": plain(error),
-            "share": plain(share),
-            "amount": f"{amount:,}",
-        }
-        for name, value, error, share, amount in zip(
-            payout.owners,
-            payout.values,
-            payout.errors.together,
-            payout.shares,
-            payout.amounts,
-            strict=True,
-        )
-    ]
-    return {
-        "lines": lines,
-        "amount": f"{payout.amount:,}",
-        "currency": payout.currency,
-        "notes": list(payout.notes),
-    }
-
-
-def _sum_owners(valuation: Valuation, owners: Owners) -> tuple[list[str], Floats]:
-    """Return the sums of owners' cells; co-owners of a block have equal parts."""
-    holdings = owners.project(valuation.blocks)
-    parts = holdings.claims / np.maximum(holdings.claims.sum(axis=1, keepdims=True), 1)
-    sums = np.zeros(len(holdings.names))
+def sum_by_column(valuation: Valuation, holdings: Holdings) -> Floats:
+    """Return the sums of each owner's cells in each column, shape (n_owners, n_columns)."""
+    n_columns = valuation.shape[1]
+    sums = np.zeros(len(holdings.claims) * n_columns)
     for chunk in valuation.iter_rows():
-        codes = holdings.codes(chunk.rows)
-        values = np.bincount(codes.ravel(), chunk.values.ravel(), minlength=len(parts))
-        sums += values @ parts
-    return list(holdings.names), sums
+        positions = holdings.codes(chunk.rows) * n_columns + np.arange(n_columns)
+        sums += np.bincount(positions.ravel(), chunk.values.ravel(), minlength=len(sums))
+    by_column: Floats = holdings.shares.T @ sums.reshape(-1, n_columns)
+    return by_column
 
 
 def _combine_errors(listed: ValueList) -> Floats:
