@@ -167,7 +167,7 @@ def test_validation_rows_of_the_table_are_found(table, tmp_path):
     (tmp_path / "less.csv").write_text("name,age,label\nnew,33,no\n")
     done = cellworth(*asked(table), "--val", tmp_path / "less.csv")
     assert done.code == 2
-    assert "lacks the columns 'town', 'debt'" in done.err
+    assert "X_val lacks the columns 'debt', 'town'" in done.err
 
 
 def test_what_is_rare_in_a_protected_column_is_not_wrong(tmp_path):

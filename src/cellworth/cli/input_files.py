@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels
 from cellworth.data.arrow import is_bytes
-from cellworth.data.blocks import is_missing, label_array
+from cellworth.data.blocks import label_array
 from cellworth.data.file_search import SUFFIXES, find_files, names_many, split_suffixes
 from cellworth.data.io import is_address, to_path, write_atomically
 from cellworth.data.sharded_table import ShardedTable
@@ -40,8 +40,6 @@ _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _DIGITS_KEPT = 18
 # A text column with at most this share of other entries was meant to hold numbers.
 _SHARE_OF_TYPOS = 0.05
-# This scoring makes every numeric target a regression target.
-_REGRESSION = "neg_mean_squared_error"
 STDIN = "-"
 # Text files are read as a whole when they are opened, so that is done once.
 _opened: dict[tuple[str, str, str], ShardedTable] = {}
@@ -112,7 +110,6 @@ def read_input(
     if target is not None:
         check_column(table.column_names, target, path, "--target")
         y = read_column(table, target)
-        check_no_missing_labels(y, target, path)
     X = _separate(table, path, kind, target=target, row_id=row_id, drop=drop, like=like)
     if like is None:
         for name in keys:
@@ -441,51 +438,3 @@ def check_roles(target: str | None, row_id: str | None, drop: Sequence[str]) -> 
     for given, option in (([row_id], "--id"), (drop, "--drop")):
         if target is not None and target in given:
             raise ValueError(f"--target and {option} both name {target!r}; give two columns.")
-
-
-def check_no_missing_labels(y: NDArray[Any], target: str, path: str) -> None:
-    """Check that every row has a label."""
-    missing = [position for position, label in enumerate(y.tolist()) if is_missing(label)]
-    if missing:
-        raise ValueError(
-            f"column {target!r} of {path} has no label in {len(missing)} of {len(y)} rows, the "
-            f"first of them row {missing[0]} (from 0); fill them in, or remove these rows."
-        )
-
-
-def check_label_varies(y: NDArray[Any], target: str, path: str) -> None:
-    """Check that a numeric target has more than one value."""
-    if y.dtype.kind in "iuf" and len(np.unique(y)) == 1:
-        raise ValueError(
-            f"column {target!r} of {path} holds {y[0].item()!r} in every row, so a model "
-            "cannot learn; give another --target."
-        )
-
-
-def check_same_columns(names: Sequence[str], val_names: Sequence[str], path: str) -> None:
-    """Check that the validation file has the columns of the table."""
-    lacking = [name for name in names if name not in val_names]
-    if lacking:
-        raise ValueError(
-            f"{path} lacks the columns {preview(lacking)} that the table has; add them."
-        )
-    more = [name for name in val_names if name not in names]
-    if more:
-        raise ValueError(
-            f"{path} has the columns {preview(more)} that the table lacks; remove them, or give "
-            "--drop for each."
-        )
-
-
-def check_class_sizes(y: NDArray[Any], target: str, folds: int, scoring: str | None) -> None:
-    """Check that at least one class has as many rows as there are folds."""
-    found, counts = np.unique(y, return_counts=True)
-    if scoring == _REGRESSION or counts.max() >= folds or folds > len(y):
-        return
-    hint = "give --val a table or fewer folds."
-    if y.dtype.kind in "iuf":
-        hint = f"for a numeric target give --scoring {_REGRESSION}, else {hint}"
-    raise ValueError(
-        f"the labels in {target!r} are treated as {len(found)} classes, none of which has the "
-        f"{folds} rows that {folds} folds need; {hint}"
-    )

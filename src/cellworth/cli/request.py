@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
 import importlib.util
@@ -24,12 +23,9 @@ import numpy as np
 from cellworth.cli.input_files import (
     InputTable,
     TextOptions,
-    check_class_sizes,
     check_column,
     check_is_file,
-    check_label_varies,
     check_roles,
-    check_same_columns,
     open_files,
     read_column,
     read_input,
@@ -44,7 +40,6 @@ from cellworth.data.io import (
     write_atomically,
 )
 from cellworth.data.owners import Owners, list_keys
-from cellworth.data.problem import read_target
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.table_files import TextFormat
 from cellworth.data.tables import Table
@@ -312,17 +307,6 @@ class LoadedRequest:
         train, val = request.data()
         if draw is not None:
             train, val = _draw_validation(train, val, draw)
-        if isinstance(train, InputTable):
-            check_label_varies(train.y, request.target, request.table)
-        if val is not None:
-            names = (train if isinstance(train, ShardedTable) else train.X).names.tolist()
-            check_same_columns(names, val.X.names.tolist(), str(request.val))
-        elif (
-            isinstance(train, InputTable)
-            and request.model == KNN
-            and read_target(train.y, train.X)[1] is not None
-        ):
-            check_class_sizes(train.y, request.target, request.cv, request.scoring)
         loaded = cls(request, train, val)
         return loaded if agreed is None else loaded._merge_copies(agreed)
 
@@ -362,8 +346,6 @@ class LoadedRequest:
                 "--reserve is for tables in memory; give --no-shards, or leave it out."
             )
         read = self.request.read(address, self.train.schema)
-        names, found = self.train.X.names.tolist(), read.X.names.tolist()
-        check_same_columns(names, found, address)
         return read.X, read.y
 
     def with_owners(self, *, owners: str | None, agreement: str | None) -> LoadedRequest:
@@ -587,20 +569,8 @@ def _make_model_valuer(request: RunRequest) -> Any:
     for name, given in unfit.items():
         if given:
             raise ValueError(f"--{name} is for --model knn; leave it out for your own model.")
-    _check_scoring(request.scoring)
     model, stop = load_model(request.model), _make_stopping_rule(request)
     return ModelValuer(model, scoring=request.scoring, stop=stop, random_state=request.seed)
-
-
-def _check_scoring(scoring: str | None) -> None:
-    from sklearn.metrics import get_scorer_names
-
-    names = get_scorer_names()
-    if scoring is not None and scoring not in names:
-        alike = difflib.get_close_matches(scoring, names, n=1) or ["balanced_accuracy"]
-        raise ValueError(
-            f"--scoring is {scoring!r}; give a name that scikit-learn knows, such as {alike[0]}."
-        )
 
 
 def _make_stopping_rule(request: RunRequest) -> StoppingRule | None:
