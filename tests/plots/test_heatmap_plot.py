@@ -318,7 +318,7 @@ def test_a_missing_matplotlib_gets_one_sentence(monkeypatch):
     [
         (np.ones((2, 2)), {}, "valuation must be a Valuation, got ndarray"),
         (valuation_of(HOLES), {"max_rows": 0}, r"max_rows .*\b0\b"),
-        (valuation_of(HOLES), {"order": 3}, 'order must be "table", "value" or "similar", got 3'),
+        (valuation_of(HOLES), {"order": 3}, 'order must be "table" or "value", got 3'),
         (valuation_of(HOLES), {"owners": ["a"]}, "must be Owners, got list"),
     ],
 )
@@ -360,12 +360,3 @@ def test_sums_of_columns_are_above_and_those_of_rows_beside():
     assert plots.heatmap(valuation_of(values), sums=False).child_axes == []
     narrow = Figure(figsize=(1.5, 1.5)).subplots()
     assert plots.heatmap(valuation_of(values), ax=narrow).child_axes == []
-
-
-def test_similar_rows_and_columns_stand_together():
-    values = np.array([[1.0, 9.0, 1.1], [8.0, 0.0, 8.1], [1.2, 9.1, 1.0], [8.1, 0.1, 8.0]])
-    ax = plots.heatmap(valuation_of(values), order="similar")
-    draw(ax)
-    rows, columns = tick_names(ax.yaxis), tick_names(ax.xaxis)
-    assert {frozenset(rows[:2]), frozenset(rows[2:])} == {frozenset("02"), frozenset("13")}
-    assert columns.index("x1") in (0, 2)

@@ -44,7 +44,7 @@ _MIN_OPACITY = 0.15
 _INCHES_PER_LETTER = 0.07
 _ROUNDING = 1e-12
 UNOWNED, MIXED = -1, -2
-Order = Literal["table", "value", "similar"]
+Order = Literal["table", "value"]
 _MAX_NUMBERS = 400
 # Points; smaller axes have no sums.
 _SIZE_OF_SUMS, _MIN_ROOM = 32.0, 100.0
@@ -86,10 +86,10 @@ def heatmap(
         Draw values within two errors of zero paler. The error combines sampling and validation
         error. For a mean of rows it is the mean of their errors, an upper bound. Values without a
         known error keep their color.
-    order : {"table", "value", "similar"}, default="table"
+    order : {"table", "value"}, default="table"
         "value": rows from the highest value at the top to the lowest, columns from left to right.
-        "similar": rows, and columns, beside those of similar values (average linkage). Bins of rows
-        are ordered as a whole.
+        Bins of rows are ordered as a whole. ``seaborn.clustermap(valuation.values)`` draws similar
+        rows and columns side by side.
     sums : bool, default=True
         Draw the values of columns as bars above, and those of rows as bars on the right.
     max_rows : int, default=300
@@ -319,16 +319,14 @@ class ValueGrid:
         )
 
     def find_order(self, order: Order) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return the order of bins, and that of columns: highest sum first, or similar ones."""
+        """Return the order of bins, and that of columns: highest sum first."""
+        if order != "value":
+            raise ValueError(f'order must be "table" or "value", got {order!r}.')
         known = np.nan_to_num(self.values)
-        if order == "value":
-            return (
-                np.argsort(-known.sum(axis=1), kind="stable"),
-                np.argsort(-known.sum(axis=0), kind="stable"),
-            )
-        if order == "similar":
-            return _order_by_similarity(known), _order_by_similarity(known.T)
-        raise ValueError(f'order must be "table", "value" or "similar", got {order!r}.')
+        return (
+            np.argsort(-known.sum(axis=1), kind="stable"),
+            np.argsort(-known.sum(axis=0), kind="stable"),
+        )
 
     def take(self, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> ValueGrid:
         """Return these bins and columns, in this order."""
@@ -351,16 +349,6 @@ class ValueGrid:
             prevail = (own == candidates).sum(axis=0) * 3 >= 2 * len(own)
             found.append(np.where(prevail, candidates, MIXED))
         return np.vstack(found)
-
-
-def _order_by_similarity(lines: Floats) -> NDArray[np.intp]:
-    """Return an order of lines in which similar ones are neighbors."""
-    from scipy.cluster.hierarchy import leaves_list, linkage
-
-    if len(lines) < 3:
-        return np.arange(len(lines))
-    order: NDArray[np.intp] = leaves_list(linkage(lines, "average")).astype(np.intp)
-    return order
 
 
 def _average_bins(cells: Floats, rows_per_bin: int) -> Floats:
