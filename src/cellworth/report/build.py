@@ -17,7 +17,7 @@ from cellworth.data.tables import TableLike, VectorLike
 from cellworth.findings.data_audit import Audit
 from cellworth.findings.finding import Finding
 from cellworth.report.heatmap_data import MAX_CELLS, QUANTILE, pack_cells
-from cellworth.report.page import render, render_static, text_of
+from cellworth.report.page import render, text_of, write_page
 from cellworth.report.sections import (
     Subject,
     list_cells,
@@ -212,9 +212,7 @@ def write_audit(
     ...     print((Path(folder) / "audit.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
-    file_path = to_path(path, "path")
-    with write_atomically(file_path) as file:
-        file.write(render_static("audit.html.j2", _summarize_audit(audit, title)).encode())
+    write_page(path, "audit.html.j2", _summarize_audit(audit, title))
 
 
 def _summarize_audit(audit: Audit, title: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.blocks import is_missing
+from cellworth.data.io import to_path, write_atomically
 from cellworth.data.text import format_timestamp, shorten, visible_text, with_minus
 from cellworth.sampling.moments import WIDTH_95
 
@@ -79,12 +81,14 @@ def render(summary: Mapping[str, Any]) -> str:
     return text
 
 
-def render_static(template: str, summary: Mapping[str, Any]) -> str:
-    """Return an HTML page that needs no script: that of an audit, a payout or a statement."""
+def write_page(path: str | os.PathLike[str], template: str, summary: Mapping[str, Any]) -> None:
+    """Write an HTML page that needs no script: that of an audit, a payout or a statement."""
+    file_path = to_path(path, "path")
     style = _read_files(_STYLES)
     page = _make_environment().get_template(template)
-    text: str = page.render(summary, policy=_make_policy("", style), style=_mark_safe(style))
-    return text
+    text = page.render(summary, policy=_make_policy("", style), style=_mark_safe(style))
+    with write_atomically(file_path) as file:
+        file.write(text.encode())
 
 
 @dataclass(frozen=True)

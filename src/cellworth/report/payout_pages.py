@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.arguments import Floats
-from cellworth.data.io import to_path, write_atomically
 from cellworth.data.text import with_minus
 from cellworth.payouts.fraud_checks import NOT_CHECKED
 from cellworth.payouts.payout import Payout, Statement
@@ -26,9 +25,9 @@ from cellworth.report.page import (
     Unit,
     count_decimals,
     draw_bars,
-    render_static,
     start_upper,
     text_of,
+    write_page,
 )
 from cellworth.report.sections import plain, sum_by_column
 from cellworth.valuation.valuation import Valuation, format_score
@@ -127,7 +126,7 @@ def write_payout(
     ...     print((Path(folder) / "payout.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
-    _write(path, "payout.html.j2", _summarize_payout(payout, digest, title))
+    write_page(path, "payout.html.j2", _summarize_payout(payout, digest, title))
 
 
 def write_statement(
@@ -173,7 +172,7 @@ def write_statement(
     False
     """
     summary = _summarize_statement(statement) | {"digest": digest, "head": _read_head(agreement)}
-    _write(path, "statement.html.j2", summary)
+    write_page(path, "statement.html.j2", summary)
 
 
 def write_statements(payout: Payout, folder: Path, *, digest: str | None = None) -> list[Path]:
@@ -192,12 +191,6 @@ def _name_files(owners: tuple[str, ...]) -> Iterator[str]:
     for number, owner in enumerate(owners, start=1):
         safe = re.sub(r"[^a-z0-9]+", "-", owner.lower())[:_LETTERS].strip("-")
         yield f"{number:0{digits}}-{safe}".rstrip("-")
-
-
-def _write(path: str | os.PathLike[str], template: str, summary: Mapping[str, Any]) -> None:
-    file_path = to_path(path, "path")
-    with write_atomically(file_path) as file:
-        file.write(render_static(template, summary).encode())
 
 
 def _summarize_payout(payout: Payout, digest: str | None, title: str | None) -> dict[str, Any]:
