@@ -3,14 +3,12 @@
 import csv
 import io
 import json
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cellworth import audit
-from cellworth.cli.app import wrap_to_terminal
 from cellworth.cli.commands import main
 from cellworth.cli.input_files import read_input
 from cellworth.data.table_files import TextFormat
@@ -55,22 +53,6 @@ def test_the_text_is_that_of_the_library(table):
 
 def test_a_mark_that_is_named_is_a_missing_value(table):
     assert "'?'" not in fine(*quickly(table), "--missing", "?")
-
-
-def test_lines_are_wrapped_in_a_terminal_and_whole_elsewhere(monkeypatch):
-    class Terminal:
-        def isatty(self):
-            return True
-
-    line = "   0  missing code: " + "word " * 20 + "end"
-    assert list(wrap_to_terminal([line])) == [line]
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    monkeypatch.setenv("COLUMNS", "50")
-    (wrapped,) = wrap_to_terminal([line])
-    lines = wrapped.split("\n")
-    assert max(map(len, lines)) <= 50
-    assert all(one.startswith(" " * 6) for one in lines[1:])
-    assert wrapped.split() == line.split()
 
 
 @pytest.mark.slow

@@ -107,19 +107,19 @@ def test_a_validation_file_gets_the_types_of_the_table(tmp_path):
     assert val.X.column(0).tolist() == ["01", "02"]
 
 
-def test_one_typo_in_a_column_of_numbers_is_named(tmp_path):
+def test_one_typo_in_a_target_of_numbers_is_named(tmp_path):
     ages = ["31", "4O", *map(str, range(40, 60))]
     (tmp_path / "t.csv").write_text("\n".join(["age,label", *(f"{a},1" for a in ages), ""]))
     with pytest.warns(UserWarning, match=r"'age'.* row 1 .*'4O'.*--missing '4O'"):
-        read_table(tmp_path / "t.csv")
+        read_input(tmp_path / "t.csv", target="age")
 
 
-def test_a_column_of_text_with_some_numbers_in_it_is_no_typo(tmp_path):
+def test_a_target_of_text_with_some_numbers_in_it_is_no_typo(tmp_path):
     towns = ["a", "b", "3", "4", "c", "d"]
     (tmp_path / "t.csv").write_text("\n".join(["town,label", *(f"{t},1" for t in towns), ""]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read_table(tmp_path / "t.csv")
+        read_input(tmp_path / "t.csv", target="town")
 
 
 @pytest.mark.parametrize(
@@ -185,27 +185,6 @@ def test_categories_are_what_is_written(tmp_path):
     assert train.X.column(0).tolist() == ["01", "1", "001", None, None]
     val = read_input(tmp_path / "v.csv", like=train.schema, **how)
     assert val.X.column(0).tolist() == ["1", "01"]
-
-
-def test_integers_that_lose_digits_are_named(tmp_path):
-    longs = [str(10**20 + i) for i in range(3)]
-    rows = [f"{long},1e300,{i}.5,{10**15 + i},x" for i, long in enumerate(longs)]
-    (tmp_path / "t.csv").write_text("\n".join(["long,big,half,exact,label", *rows, ""]))
-    with pytest.warns(UserWarning, match="'long'.*--categorical long") as reported:
-        read_input(tmp_path / "t.csv", target="label")
-    assert len(reported) == 1
-    for how in ({"categorical": ["long"]}, {"row_id": "long"}, {"drop": ["long"]}):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            read_input(tmp_path / "t.csv", target="label", **how)
-
-
-def test_a_column_that_shall_be_text_holds_no_typos(tmp_path):
-    codes = ["31", "4O", *map(str, range(40, 60))]
-    (tmp_path / "t.csv").write_text("\n".join(["code,a,label", *(f"{c},1,1" for c in codes), ""]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        read_input(tmp_path / "t.csv", target="label", categorical=["code"])
 
 
 def test_bytes_of_one_length_are_no_text_either(tmp_path):

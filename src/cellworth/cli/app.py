@@ -9,9 +9,7 @@ import json
 import logging
 import os
 import re
-import shutil
 import sys
-import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -590,15 +588,6 @@ def shorten_path(path: AnyPath) -> str:
     if isinstance(path, Path) and path.is_relative_to(here):
         return str(path.relative_to(here))
     return str(path)
-
-
-def wrap_to_terminal(lines: Iterable[str]) -> Iterable[str]:
-    """Wrap lines at the width of a terminal; a file or a pipe gets whole lines."""
-    if not sys.stdout.isatty():
-        return lines
-    width = max(shutil.get_terminal_size().columns, 40)
-    indent = " " * 6
-    return [textwrap.fill(line, width, subsequent_indent=indent) or line for line in lines]
 
 
 def shows_progress() -> bool:

@@ -18,7 +18,6 @@ from cellworth.cli.app import (
     print_result,
     shorten_path,
     wants_json,
-    wrap_to_terminal,
 )
 from cellworth.cli.folders import (
     LIST_FORMATS,
@@ -64,7 +63,7 @@ def audit_table(
         note(f"{count} in {shorten_path(output.absolute())}.")
     if output is None or wants_json():
         lines = list_lines(found, more="-o FILE lists all")
-        print_result("audit", found.to_dict(), wrap_to_terminal(map(visible_text, lines)))
+        print_result("audit", found.to_dict(), map(visible_text, lines))
 
 
 def check_input(
@@ -148,7 +147,7 @@ def _finish(checks: list[dict[str, Any]], table: str, outputs: Sequence[AnyPath]
     document = {"passed": all(one["passed"] for one in checks), "checks": checks}
     for output in outputs:
         write_verdict(output, document, table)
-    print_result("check", document, wrap_to_terminal(map(visible_text, _list_checks(checks))))
+    print_result("check", document, map(visible_text, _list_checks(checks)))
     if not document["passed"]:
         click.get_current_context().exit(CHECK_FAILED)
 

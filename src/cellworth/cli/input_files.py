@@ -29,7 +29,7 @@ from cellworth.data.table_files import (
     format_read_error,
     read_text,
 )
-from cellworth.data.tables import MAX_EXACT, Table, series_array
+from cellworth.data.tables import Table, series_array
 from cellworth.data.text import preview
 from cellworth.valuation.storage import read_parquet
 
@@ -102,13 +102,13 @@ def read_input(
     like_text = [field.name for field in like or () if pa.types.is_string(field.type)]
     as_text = {*like_text, *categorical, *ids, *drop} - {target}
     how = replace(text or TextOptions(), as_text=sorted(as_text))
-    # For other columns, fit itself warns.
-    checked = None if like is not None else () if target is None else (target,)
     path = os.fspath(address)
-    table, kind = _read_files(path, target, how, checked)
+    table, kind = _read_files(path, target, how)
     y = None
     if target is not None:
         check_column(table.column_names, target, path, "--target")
+        if kind == "csv":
+            _warn_of_typos(table, target, path)
         y = read_column(table, target)
     X = _separate(table, path, kind, target=target, row_id=row_id, drop=drop, like=like)
     if like is None:
@@ -121,15 +121,10 @@ def read_input(
     return InputTable(valued, y, X if keys else None)
 
 
-def _read_files(
-    path: str,
-    target: str | None,
-    text: TextFormat,
-    checked: Sequence[str] | None,
-) -> tuple[Any, str]:
+def _read_files(path: str, target: str | None, text: TextFormat) -> tuple[Any, str]:
     """Read one file, or all of a folder or pattern, as an Arrow table; return their kind, too."""
     if not names_many(path, {}):
-        return read_table(path, text=text, checked=checked), _find_kind(path)
+        return read_table(path, text=text), _find_kind(path)
     if target is None:
         # A table in files needs a target, which becomes its last column.
         *_, target = examine_files(find_files(path, {})[:1], text, {})[0].schema.names
@@ -179,13 +174,8 @@ def open_files(address: str, target: str, text: TextFormat) -> ShardedTable:
     return _opened[key]
 
 
-def read_table(
-    address: str | Path,
-    *,
-    text: TextFormat | None = None,
-    checked: Sequence[str] | None = None,
-) -> Any:
-    """Read one file as an Arrow table; warn of typos among the numbers of ``checked`` columns."""
+def read_table(address: str | Path, *, text: TextFormat | None = None) -> Any:
+    """Read one file as an Arrow table."""
     path, how = os.fspath(address), text or TextOptions()
     check_is_file(path)
     kind = _find_kind(path)
@@ -194,10 +184,6 @@ def read_table(
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
     _check_no_bytes(table, path)
-    if kind == "csv":
-        names = table.column_names if checked is None else checked
-        _warn_of_typos(table, path, sorted(set(names) - set(how.as_text)))
-        _warn_of_lost_digits(table, path, how)
     return table
 
 
@@ -315,51 +301,25 @@ def _check_no_bytes(table: Any, path: str) -> None:
             )
 
 
-def _warn_of_typos(table: Any, path: str, checked: Sequence[str]) -> None:
-    """Warn of single entries that turn a numeric column into text."""
+def _warn_of_typos(table: Any, target: str, path: str) -> None:
+    """Warn of single entries that turn a numeric target into text; of other columns fit warns."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    for field in table.schema:
-        if not pa.types.is_string(field.type) or field.name not in checked:
-            continue
-        column = table.column(field.name)
-        odd = pc.fill_null(pc.invert(pc.match_substring_regex(column, _NUMBER)), fill_value=False)
-        positions = np.flatnonzero(odd.to_numpy())
-        n_known = len(column) - column.null_count
-        if 0 < len(positions) <= max(1, _SHARE_OF_TYPOS * n_known) and n_known > 2 * len(positions):
-            entry, more = column[int(positions[0])].as_py(), len(positions) - 1
-            warnings.warn(
-                f"column {field.name!r} of {path} is read as text, because row {positions[0]} "
-                f"(from 0) holds {entry!r}{f' and {more} more are not numbers' if more else ''}; "
-                f"fix it, or if it marks a missing value, give --missing {entry!r}.",
-                stacklevel=2,
-            )
-
-
-def _warn_of_lost_digits(table: Any, path: str, text: TextFormat) -> None:
-    """Warn of columns of integers that lost digits because they do not fit into 64 bits."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    large = [
-        field.name
-        for field in table.schema
-        if pa.types.is_float64(field.type)
-        and (pc.max(pc.abs(table.column(field.name))).as_py() or 0) > MAX_EXACT
-    ]
-    if not large:
+    column = table.column(target)
+    if not pa.types.is_string(column.type):
         return
-    written = read_text(path, replace(text, as_text=large), {})
-    for name in large:
-        is_integer = pc.match_substring_regex(written.column(name), r"^\s*[+-]?\d+\s*$")
-        if pc.all(is_integer).as_py():
-            warnings.warn(
-                f"column {name!r} of {path} holds integers with too many digits, so different ones "
-                f"may become equal; if they are categories, give --categorical {name} (or --id, or "
-                "--drop).",
-                stacklevel=2,
-            )
+    odd = pc.fill_null(pc.invert(pc.match_substring_regex(column, _NUMBER)), fill_value=False)
+    positions = np.flatnonzero(odd.to_numpy())
+    n_known = len(column) - column.null_count
+    if 0 < len(positions) <= max(1, _SHARE_OF_TYPOS * n_known) and n_known > 2 * len(positions):
+        entry, more = column[int(positions[0])].as_py(), len(positions) - 1
+        warnings.warn(
+            f"column {target!r} of {path} is read as text, because row {positions[0]} (from 0) "
+            f"holds {entry!r}{f' and {more} more are not numbers' if more else ''}; fix it, or if "
+            f"it marks a missing value, give --missing {entry!r}.",
+            stacklevel=2,
+        )
 
 
 def _read_row_ids(table: Any, name: str | None, path: str, *, written: bool) -> Labels:
