@@ -11,6 +11,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -35,11 +36,13 @@ from cellworth.findings.reference_checks import (
     compare_schemas,
     make_finding,
 )
-from cellworth.runtime.executors import Serial
-from cellworth.runtime.run_settings import Runtime
-from cellworth.sampling.column_samplers import LeverageSampler
+from cellworth.knn.knn_game import KNNGame
+from cellworth.knn.memory_tasks import QueryTasks
+from cellworth.knn.tasks import TaskSchedule, WeightedQueries
+from cellworth.sampling.column_samplers import ExhaustiveSampler, LeverageSampler
 from cellworth.sampling.moments import limit_threads
-from cellworth.valuers.knn_valuer import KNNValuer
+from cellworth.sampling.passes import PassSums
+from cellworth.sampling.semivalues import Shapley
 
 # Shares of the probability of a false alarm; each is divided among the columns.
 _WEIGHTS = {
@@ -55,6 +58,8 @@ _MAX_CLASSES = 100
 _N_PARTS, _MIN_IN_A_PART = 5, 50
 # Cells of a part that are valued, and the rows that value them.
 _MAX_VALUED, _N_VALIDATION = 4_000, 100
+# All coalitions of so many columns are as few as are drawn of more.
+_MAX_ENUMERATED = 4
 # Shares of the cells that fit their row least.
 _HIGH = (0.002, 0.01, 0.05, 0.2)
 # A classifier names the columns that it uses, if its p-value is below the first number: those
@@ -384,17 +389,21 @@ def _value_columns(
     X: Floats, y: NDArray[Any], column_types: ColumnTypes, part: Positions, held_out: Positions
 ) -> Floats:
     """Return the values of columns for nearest neighbors in a part."""
-    valuer = KNNValuer(
-        sampler=LeverageSampler(4 * X.shape[1]), n_passes=1, random_state=0,
-        runtime=Runtime(Serial(), progress=False),
-    )  # fmt: skip
     with warnings.catch_warnings():
         # Of a part, and of ranks in the place of numbers; the audit reports on the table itself.
         warnings.simplefilter("ignore")
-        valuer.fit(
-            X[part], y[part], X_val=X[held_out], y_val=y[held_out], column_types=column_types
-        )
-    return valuer.valuation_.columns().values
+        game = KNNGame(X[part], y[part], X[held_out], y[held_out], column_types=column_types)
+    queries = WeightedQueries.weigh(game.distances.queries, game.query_labels, game.scoring)
+    n_columns = X.shape[1]
+    all_are_few = n_columns <= _MAX_ENUMERATED
+    schedule = TaskSchedule(
+        queries, game.shape,
+        sampler=ExhaustiveSampler() if all_are_few else LeverageSampler(4 * n_columns),
+        column_semivalue=Shapley(), with_label=False, empty=game.empty, seed=0,
+    )  # fmt: skip
+    tasks = QueryTasks(game, schedule, Shapley(), None)
+    sums = [tasks.contribution(tasks(number)) for number in range(len(schedule.parts))]
+    return reduce(PassSums.merge, sums).moments.values[-1, :-1]
 
 
 def compare_means(scores: Floats) -> float:
