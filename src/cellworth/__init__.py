@@ -9,7 +9,7 @@ import logging
 
 # Where each public name is defined, and the public subpackages.
 _MODULES = {
-    "DataWarning": "valuers",
+    "DataWarning": "findings",
     "KNNValuer": "valuers",
     "ModelValuer": "valuers",
     "OutOfBagValuer": "valuers",

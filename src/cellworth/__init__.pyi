@@ -9,13 +9,13 @@ from cellworth import runtime as runtime
 from cellworth import sampling as sampling
 from cellworth.data import Owners as Owners
 from cellworth.data import ShardedTable as ShardedTable
+from cellworth.findings import DataWarning as DataWarning
 from cellworth.findings import audit as audit
 from cellworth.findings import explain_column as explain_column
 from cellworth.findings import explain_row as explain_row
 from cellworth.runtime import Runtime as Runtime
 from cellworth.valuation import Valuation as Valuation
 from cellworth.valuation import load as load
-from cellworth.valuers import DataWarning as DataWarning
 from cellworth.valuers import KNNValuer as KNNValuer
 from cellworth.valuers import ModelValuer as ModelValuer
 from cellworth.valuers import OutOfBagValuer as OutOfBagValuer

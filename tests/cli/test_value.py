@@ -58,7 +58,7 @@ def test_a_validation_file_is_scored_on(home, tmp_path):
     (tmp_path / "val.csv").write_text(TABLE)
     fine("value", *home.asked, "--val", tmp_path / "val.csv", "-o", tmp_path / "v")
     read = read_input(home.table, target="label", row_id="name")
-    with pytest.warns(DataWarning, match="24 of 24 rows of X_val are also in X"):
+    with pytest.warns(DataWarning, match="24 of 24 validation rows are also in X"):
         again = KNNValuer(3).fit(read.X, read.y, X_val=read.X, y_val=read.y).valuation_
     np.testing.assert_array_equal(load(tmp_path / "v").values, again.values)
 

@@ -136,7 +136,7 @@ def test_an_owner_of_validation_rows_is_found_from_fit_to_split(change):
     assert (finding.kind, finding.owners) == ("leaked rows", ("d",))
     valuer = KNNValuer(3, n_passes=1, random_state=0)
     with (
-        pytest.warns(UserWarning, match="rows of X_val are also in X")
+        pytest.warns(UserWarning, match="validation rows are also in X")
         if (change(validation) is validation)
         else nullcontext()
     ):

@@ -15,12 +15,14 @@ from cellworth.findings.curves import RemovalCurve, removal_curve
 from cellworth.findings.data_audit import Audit, audit
 from cellworth.findings.explain import Explanation, explain_column, explain_row
 from cellworth.findings.finding import Action, Finding
+from cellworth.findings.fit_checks import DataWarning
 from cellworth.findings.interactions import PairInteractions, measure_interactions
 
 __all__ = [
     "Action",
     "Audit",
     "Comparison",
+    "DataWarning",
     "Explanation",
     "Finding",
     "PairInteractions",

@@ -21,13 +21,14 @@ from cellworth.findings.changed_cells import copy_native, set_cells
 from cellworth.findings.differences import find_differences
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.label_checks import find_wrong_labels
+from cellworth.findings.leaks import find_leaks, find_sorted_rows
 from cellworth.findings.levels import ColumnLevels, read_levels
 from cellworth.findings.number_checks import check_numbers
 from cellworth.findings.odd_cells import OddCells, read_without
 from cellworth.findings.table_checks import (
     check_columns,
-    find_leaks,
     find_near_copies,
+    find_nearly_shared_rows,
     find_repeated_rows,
     find_shared_rows,
     find_violations,
@@ -137,20 +138,24 @@ def audit(
     if X_val is not None:
         validation = Table.from_data(X_val, called="X_val").align_to(table, called="X_val")
         labels = None if y is None or y_val is None else (target, read_target(y_val, validation)[0])
-        listed += find_shared_rows(columns, read_levels(validation), labels)
+        of_validation = read_levels(validation)
+        listed += find_shared_rows(columns, of_validation, labels)
+        listed += find_nearly_shared_rows(columns, of_validation)
     elif y_val is not None:
         raise ValueError("y_val needs X_val; pass both, or neither.")
     leaks: list[Finding] = []
     if y is not None:
-        leaks += find_leaks(columns, target, of_classes=classes is not None)
+        name = getattr(y, "name", None)
+        leaks += find_leaks(columns, target, of_classes=classes is not None, target_name=name)
         listed += leaks
     if y is not None and classes is not None:
+        listed += find_sorted_rows(target)
         used = [
             feature
             for feature, column in zip(features, columns, strict=True)
             if not is_name(column)
         ]
-        if used and not quick and not any(leak.columns for leak in leaks):
+        if used and not quick and not leaks:
             known = known if len(used) == len(columns) else None
             codes = np.searchsorted(classes, target)
             listed += find_wrong_labels(used, codes, classes, features=known)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import MISSING, Codes, Floats, Integers, Mask, Positions
 from cellworth.data.blocks import find_missing, is_missing
 from cellworth.data.tables import Table
-from cellworth.valuation.column_info import is_missing_mark
+from cellworth.valuation.column_info import is_missing_mark, quantity_of
 
 SHARE_OF_NUMBERS = 0.9
 Kind = Literal["number", "date", "text"]
@@ -51,13 +52,14 @@ class ColumnLevels:
     as_text: bool = False
 
     @classmethod
-    def of(cls, name: str, cells: NDArray[Any]) -> ColumnLevels:
-        """Read the cells of a column; strings are numbers if nearly all of them are."""
+    def of(cls, name: str, cells: NDArray[Any], *, parse: bool = True) -> ColumnLevels:
+        """Read the cells of a column; strings are parsed if nearly all of them are numbers."""
         numbers = _as_numbers(cells)
         if numbers is None:
             text = cls._make(name, "text", *_encode_strings(cells))
-            return text._read_numbers() or text
-        return cls._from_numbers(name, "date" if _is_date(cells) else "number", numbers)
+            return (parse and text.read_numbers()) or text
+        kind: Kind = "date" if quantity_of(cells) == "date" else "number"
+        return cls._from_numbers(name, kind, numbers)
 
     @classmethod
     def _from_numbers(cls, name: str, kind: Kind, numbers: Floats) -> ColumnLevels:
@@ -68,7 +70,7 @@ class ColumnLevels:
         codes[known] = inverse.reshape(-1)
         return cls._make(name, kind, codes, levels)
 
-    def _read_numbers(self) -> ColumnLevels | None:
+    def read_numbers(self) -> ColumnLevels | None:
         """Return the numbers of a column of strings; None if these are not nearly all numbers."""
         marks = np.array([is_missing_mark(level) for level in self.strings], dtype=bool)
         numbers = np.array([_parse_plain(level) for level in self.strings], dtype=np.float64)
@@ -113,9 +115,11 @@ class ColumnLevels:
         return np.sort(np.concatenate(parts))
 
     @cached_property
-    def missing_rows(self) -> Positions:
-        """The rows whose cell is missing."""
-        return np.flatnonzero(self.codes == MISSING)
+    def level_hashes(self) -> NDArray[np.uint64]:
+        """A number for each level and, last, for a missing value; equal in any table."""
+        if self.kind == "text":
+            return np.array([*map(_hash_text, self.strings), 1], dtype=np.uint64)
+        return np.append((self.levels + 0.0).view(np.uint64), np.uint64(1))
 
     @cached_property
     def _rows(self) -> tuple[Positions, Integers]:
@@ -130,19 +134,45 @@ class ColumnLevels:
         return np.append(self.levels, np.nan)[self.codes]
 
 
-def read_levels(table: Table) -> list[ColumnLevels]:
-    """Read all columns of a table."""
+def read_levels(table: Table, *, parse: bool = True) -> list[ColumnLevels]:
+    """Read all columns of a table; strings are parsed if nearly all of them are numbers."""
     return [
-        ColumnLevels.of(str(name), table.column(position))
+        ColumnLevels.of(str(name), table.column(position), parse=parse)
         for position, name in enumerate(table.names.tolist())
     ]
 
 
-def _is_date(cells: NDArray[Any]) -> bool:
-    if cells.dtype.kind == "M":
-        return True
-    first = next((cell for cell in cells.tolist() if not is_missing(cell)), None)
-    return cells.dtype.kind == "O" and isinstance(first, datetime.date)
+def draw_rows(n_rows: int, n_drawn: int) -> Positions:
+    """Return rows in ascending order: all of them, or so many that are drawn."""
+    if n_rows <= n_drawn:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(0).choice(n_rows, n_drawn, replace=False))
+
+
+def hash_rows(columns: Sequence[ColumnLevels]) -> NDArray[np.uint64]:
+    """Return a number for each row, equal for rows with equal contents: a sum over its cells."""
+    found = np.zeros(columns[0].n_rows, dtype=np.uint64)
+    for position, column in enumerate(columns):
+        found += hash_cells(column, position)
+    return found
+
+
+def hash_cells(column: ColumnLevels, position: int) -> NDArray[np.uint64]:
+    """Return a number for each cell of the column at a position."""
+    return mix_bits(column.level_hashes, position)[column.codes]
+
+
+def mix_bits(cells: NDArray[np.uint64], position: int) -> NDArray[np.uint64]:
+    """Return hashes of the cells of a column; their sum over columns is a hash of the row."""
+    mixed = cells + np.uint64((position + 1) * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)
+
+
+def _hash_text(text: str) -> int:
+    """Return 64 bits that depend on the text alone."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def _as_numbers(cells: NDArray[Any]) -> Floats | None:

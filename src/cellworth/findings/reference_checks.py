@@ -21,8 +21,8 @@ from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import format_number, shorten
 from cellworth.findings.finding import Action, Finding, FindingKind
-from cellworth.findings.levels import ColumnLevels
-from cellworth.findings.table_checks import find_first_equal, hash_rows, is_id
+from cellworth.findings.levels import ColumnLevels, hash_rows
+from cellworth.findings.table_checks import find_first_equal, is_id
 
 # Rows of each table that scores and the classifier use.
 ROWS_DRAWN = 20_000

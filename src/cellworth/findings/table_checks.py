@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,10 +12,9 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import MISSING, Integers, Mask, Positions
 from cellworth.data.text import format_count, format_number, list_first, preview
 from cellworth.findings.finding import Action, Finding, FindingKind
-from cellworth.findings.levels import ColumnLevels
+from cellworth.findings.levels import ColumnLevels, draw_rows, hash_cells, hash_rows
 from cellworth.findings.number_checks import are_names
 from cellworth.findings.text_checks import simplify_text
-from cellworth.valuers.data_checks import ColumnCells, ColumnFit, fit_columns, mix_bits
 
 _MIN_IDS, _NAMED = 20, 5
 _SHARE_OF_IDS = 0.99
@@ -40,7 +38,6 @@ _N_TELLING, _N_MOST_TELLING = 8, 3
 _MIN_COLUMNS = 3
 # Near copies must be this many times as many as chance makes, and in at most this share of rows.
 _TIMES_CHANCE, _MAX_NEAR = 20.0, 0.2
-_MIN_SORTED = 50
 
 
 def check_columns(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
@@ -78,33 +75,6 @@ def is_id(column: ColumnLevels) -> bool:
 def is_name(column: ColumnLevels) -> bool:
     """Return whether contents name rows or things, so that none is more usual than another."""
     return is_id(column) or are_names(column)
-
-
-def hash_rows(columns: Sequence[ColumnLevels]) -> NDArray[np.uint64]:
-    """Return a number for each row, equal for rows with equal contents: a sum over its cells."""
-    found = np.zeros(columns[0].n_rows, dtype=np.uint64)
-    for position, column in enumerate(columns):
-        found += hash_cells(column, position)
-    return found
-
-
-def hash_cells(column: ColumnLevels, position: int) -> NDArray[np.uint64]:
-    """Return a number for each cell of the column at a position."""
-    return np.asarray(mix_bits(_hash_levels(column), position)[column.codes], dtype=np.uint64)
-
-
-def _hash_levels(column: ColumnLevels) -> NDArray[np.uint64]:
-    """Return a number for each level and, last, for a missing value; equal in any table."""
-    if column.kind == "text":
-        levels = [np.uint64(hash_text(text)) for text in column.strings]
-        return np.array([*levels, np.uint64(1)], dtype=np.uint64)
-    bits = (column.levels + 0.0).view(np.uint64)
-    return np.append(bits, np.uint64(1))
-
-
-def hash_text(text: str) -> int:
-    """Return 64 bits that depend on the text alone."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def find_first_equal(hashes: NDArray[Any]) -> Positions:
@@ -317,17 +287,26 @@ def find_shared_rows(
             Action("drop rows", text="drop them from X, or the scores are too good"),
             expected / (expected + 0.2 * len(shared)),
         )  # fmt: skip
-    if len(pairs) >= _MIN_COLUMNS:
-        near = RowSums(own, validation=[pair[1] for pair in pairs]).find_pairs()
-        if near:
-            n_near = len(np.unique(np.concatenate(list(near.values()))))
-            yield Finding(
-                "validation rows in X", names, _NOTHING,
-                f"{n_near:,} of {len(theirs):,} validation rows are also in X but for one cell "
-                f"({preview([names[j] for j in near])}).",
-                Action("check", text="check whether they are copies; then the scores are too good"),
-                0.3,
-            )  # fmt: skip
+
+
+def find_nearly_shared_rows(
+    columns: Sequence[ColumnLevels], validation: Sequence[ColumnLevels]
+) -> Iterator[Finding]:
+    """Yield validation rows that are rows of X but for one cell."""
+    pairs = [(a, b) for a, b in zip(columns, validation, strict=True) if not is_id(a)]
+    if len(pairs) < _MIN_COLUMNS:
+        return
+    near = RowSums([pair[0] for pair in pairs], validation=[pair[1] for pair in pairs]).find_pairs()
+    if near:
+        n_near = len(np.unique(np.concatenate(list(near.values()))))
+        names = tuple(pair[0].name for pair in pairs)
+        yield Finding(
+            "validation rows in X", names, _NOTHING,
+            f"{n_near:,} of {validation[0].n_rows:,} validation rows are also in X but for one "
+            f"cell ({preview([names[j] for j in near])}).",
+            Action("check", text="check whether they are copies; then the scores are too good"),
+            0.3,
+        )  # fmt: skip
 
 
 def _describe_contradictions(
@@ -344,55 +323,10 @@ def _describe_contradictions(
     return f", {n_other:,} of them with another label" if n_other else ""
 
 
-def find_leaks(
-    columns: Sequence[ColumnLevels], target: NDArray[Any], *, of_classes: bool
-) -> Iterator[Finding]:
-    """Yield columns that alone predict the target, and an order of rows that follows classes."""
-    cells = [
-        ColumnCells(
-            column.kind != "text", column.codes if column.kind == "text" else column.numbers, []
-        )
-        for column in columns
-    ]
-    names = [column.name for column in columns]
-    for fit in fit_columns(cells, names, target, of_classes=of_classes):
-        if fit.is_leak:
-            yield _describe_leak(fit)
-    if of_classes and len(target) >= _MIN_SORTED:
-        yield from _find_sorted(np.unique(target, return_inverse=True)[1])
-
-
-def _describe_leak(fit: ColumnFit) -> Finding:
-    sentence = (
-        f"{fit.name} alone explains {1 - fit.missed:.1%} of the variance of the target's ranks."
-    )
-    if fit.of_classes:
-        sentence = (
-            f"{fit.name} alone predicts {1 - fit.missed:.1%} of the labels; the most frequent "
-            f"label would be right for {1 - fit.by_guess:.1%}."
-        )
-    action = Action("drop columns", text="drop it if it is known only once the label is")
-    return Finding("leak", (fit.name,), _NOTHING, sentence, action, 0.2)
-
-
-def _find_sorted(labels: Integers) -> Iterator[Finding]:
-    n_classes = int(labels.max()) + 1
-    changes = int(np.sum(labels[1:] != labels[:-1]))
-    chance = 1.0 - float(np.sum((np.bincount(labels) / len(labels)) ** 2))
-    if changes < min(0.2 * chance * len(labels), 50 * n_classes):
-        times = "once" if changes == 1 else f"{changes:,} times"
-        yield Finding(
-            "leak", (), _NOTHING,
-            f"the rows are sorted by label: it changes {times} in {len(labels):,} rows.",
-            Action("check", text="shuffle before you split, and keep no row number as a column"),
-            0.05,
-        )  # fmt: skip
-
-
 def find_violations(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     """Yield the violations of the best dependency for each column."""
     n_rows = columns[0].n_rows
-    tried = _draw_rows(n_rows, _ROWS_TRIED)
+    tried = draw_rows(n_rows, _ROWS_TRIED)
     candidates = _find_candidates(columns, tried)
     strict: list[Dependency] = []
     for column, keys in zip(columns, candidates, strict=True):
@@ -408,12 +342,6 @@ def find_violations(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     for one in strict:
         if not any(_explains(other, one) for other in strict):
             yield one.describe()
-
-
-def _draw_rows(n_rows: int, n_drawn: int) -> Positions:
-    if n_rows <= n_drawn:
-        return np.arange(n_rows)
-    return np.sort(np.random.default_rng(0).choice(n_rows, n_drawn, replace=False))
 
 
 def _find_candidates(columns: Sequence[ColumnLevels], rows: Positions) -> list[list[ColumnLevels]]:

@@ -121,13 +121,6 @@ def notes_on_values(
     return (*notes, *(f"{mark!r} {count:,} times" for mark, count in marks))
 
 
-def reads_as_number(cell: Any) -> bool:
-    """Return whether a cell is a number, or a string that reads as one."""
-    if isinstance(cell, str):
-        return NUMBER_PATTERN.fullmatch(cell) is not None
-    return _type_of(cell) == "number"
-
-
 def is_missing_mark(cell: Any) -> bool:
     """Return whether a cell is a string that people write for a missing value."""
     return isinstance(cell, str) and cell.strip().lower() in _MISSING_MARKS

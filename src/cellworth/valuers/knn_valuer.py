@@ -24,6 +24,7 @@ from cellworth.data.io import describe
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.data.text import format_count
+from cellworth.findings.fit_checks import DataAdvice
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.knn.binned import BinnedRanks
 from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement, ShardedKNNGame
@@ -47,7 +48,6 @@ from cellworth.sampling.passes import PassSums
 from cellworth.sampling.semivalues import Semivalue, Shapley
 from cellworth.valuation.provenance import Provenance, Scores, Session
 from cellworth.valuation.valuation import Status, Valuation
-from cellworth.valuers.data_checks import DataAdvice
 from cellworth.valuers.run import run_identity, scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer, check_holdings

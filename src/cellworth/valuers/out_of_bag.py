@@ -24,6 +24,7 @@ from cellworth.data.arguments import (
 from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Problem, target_groups
 from cellworth.data.tables import Table
+from cellworth.findings.fit_checks import DataAdvice
 from cellworth.games.fitting import for_columns, set_seeds
 from cellworth.games.game import describe_model, one_line
 from cellworth.games.model import check_model
@@ -35,7 +36,6 @@ from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.moments import Contribution, LatestErrors, Moments, Tally, limit_threads
 from cellworth.sampling.samplers import generator
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuers.data_checks import DataAdvice
 from cellworth.valuers.run import Corners, Method, value_blocks
 from cellworth.valuers.settings import check_flag, draw_seed
 from cellworth.valuers.valuer import FitData, TableValuer

@@ -29,6 +29,8 @@ from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import format_count, preview
+from cellworth.findings.fit_checks import warn_of_data, warn_of_target
+from cellworth.findings.levels import read_levels
 from cellworth.games.game import EmptyPolicy
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
 from cellworth.knn.knn_game import (
@@ -62,13 +64,6 @@ from cellworth.valuation.provenance import Provenance, Session, environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
 from cellworth.valuation.storage import ValueFile
 from cellworth.valuation.valuation import Valuation
-from cellworth.valuers.data_checks import (
-    describe_doubtful_target,
-    describe_leaks,
-    describe_text_columns,
-    read_column_cells,
-    warn,
-)
 from cellworth.valuers.knn_valuer import (
     Effort,
     NValidation,
@@ -382,16 +377,9 @@ class ShardedKNNValuer(Valuer):
         if self.scoring is None and game.label_counts:
             labels = game.layout.classes or sorted(game.label_counts)
             counts = np.array([game.label_counts[label] for label in labels])
-            warn(
-                describe_doubtful_target(
-                    np.array(labels), counts, are_classes=is_class, advice=advice
-                )
-            )
-        for message in describe_text_columns(game.column_info, advice):
-            warn(message)
+            warn_of_target(np.array(labels), counts, advice, are_classes=is_class)
         problem = sample_rows(game.table, is_class=is_class)
-        for message in describe_leaks(problem, read_column_cells(problem)):
-            warn(message)
+        warn_of_data(problem, read_levels(problem.table, parse=False), advice, sampled=True)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
+import narwhals.stable.v2 as nw
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from cellworth.data.arguments import ColumnTypes, CrossValidation, Floats, Labels
@@ -16,19 +19,23 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
 from cellworth.data.problem import GroupedFolds, Problem
-from cellworth.data.tables import TableLike, VectorLike
+from cellworth.data.tables import Table, TableLike, VectorLike
+from cellworth.findings.fit_checks import DataAdvice, warn_of_data, warn_of_target
+from cellworth.findings.levels import ColumnLevels, read_levels
 from cellworth.games.game import Game
+from cellworth.knn.columns import infer_column_type
+from cellworth.knn.distances import ColumnScales, Distances
 from cellworth.knn.knn_game import KNNGame
-from cellworth.valuation.column_info import ColumnTable
-from cellworth.valuation.valuation import Valuation
-from cellworth.valuers.data_checks import (
-    DataAdvice,
-    describe_columns,
-    describe_distances,
-    guess_types,
-    read_column_cells,
-    warn_of_data,
+from cellworth.valuation.column_info import (
+    ColumnInfo,
+    ColumnTable,
+    ReadAs,
+    distance_in_words,
+    notes_on_size,
+    notes_on_values,
+    quantity_of,
 )
+from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.settings import Settings
 
 # What a fitted valuer shows of its valuation.
@@ -193,16 +200,23 @@ class TableValuer(Valuer):
 
     def _inspect_columns(self, game: Any) -> ColumnTable:
         """Return the inferred column types; warn of likely mistakes in the data."""
-        problem, distances = game.problem, game.distances if isinstance(game, KNNGame) else None
-        cells = read_column_cells(problem, distances)
+        problem, advice = game.problem, self._advice(game)
+        columns = read_levels(problem.table, parse=False)
         readings = (
-            guess_types(problem.table)
-            if distances is None
-            else describe_distances(distances, problem.table)
+            _describe_distances(game.distances, problem.table)
+            if isinstance(game, KNNGame)
+            else _guess_types(problem.table)
         )
-        columns = describe_columns(problem.table, cells, readings)
-        warn_of_data(problem, cells, columns, self._advice(game))
-        return columns
+        if advice.to_classes is not None:
+            labels = np.unique(problem.target, return_counts=True)
+            warn_of_target(*labels, advice, are_classes=problem.classes is not None)
+        warn_of_data(problem, columns, advice)
+        return ColumnTable(
+            tuple(
+                _describe_column(problem.table, position, column, *reading)
+                for position, (column, reading) in enumerate(zip(columns, readings, strict=True))
+            )
+        )
 
     def _keep(self, game: Any, valuation: Valuation) -> Self:
         self._keep_names(game)
@@ -229,3 +243,70 @@ class TableValuer(Valuer):
         self.n_features_in_ = len(names)
         if game.problem.table.backend is not None and all(isinstance(n, str) for n in names):
             self.feature_names_in_ = names
+
+
+def _describe_distances(distances: Distances, table: Table) -> list[tuple[ReadAs, str]]:
+    """Return how nearest neighbors read each column, and the distance of two of its cells."""
+    return [
+        _describe_distance(distances.scales, position, partial(table.column, position))
+        for position in range(table.shape[1])
+    ]
+
+
+def _describe_distance(
+    scales: ColumnScales, position: int, cells: Callable[[], NDArray[Any]]
+) -> tuple[ReadAs, str]:
+    part, at = scales.where(position)
+    if part == "coded":
+        return "own distance", "your function"
+    if part == "categories":
+        return "category", f"0 or {scales.mismatch(at):.3g}"
+    read_as = quantity_of(cells())
+    return read_as, distance_in_words(scales.scale(at), read_as)
+
+
+def _guess_types(table: Table) -> list[tuple[ReadAs, str]]:
+    """Guess what columns hold; a model decides what it does with them."""
+    found: list[tuple[ReadAs, str]] = []
+    for position, name in enumerate(table.names.tolist()):
+        cells = table.column(position)
+        try:
+            kind = infer_column_type([table.dtype(position)], [cells], name)
+        except TypeError:
+            found.append(("not known", ""))
+            continue
+        found.append(("category" if kind == "categorical" else quantity_of(cells), ""))
+    return found
+
+
+def _describe_column(
+    table: Table, position: int, column: ColumnLevels, read_as: ReadAs, distance: str
+) -> ColumnInfo:
+    """Describe the cells of a column in the training rows, with notes on unusual ones."""
+    missing, distinct = column.n_rows - column.n_known, len(column.levels)
+    notes: tuple[str, ...] = ()
+    if column.kind == "text":
+        is_integer = True
+        named = isinstance(table.dtype(position), nw.Categorical | nw.Enum)
+        firsts = np.unique(column.codes, return_index=True)[1][-distinct or column.n_rows :]
+        cells = table.column(position)[firsts].tolist()
+        notes = notes_on_values(cells, column.counts.tolist(), named=named)
+    else:
+        is_integer = read_as in ("number", "category") and _are_integers(
+            table, position, column.levels, missing
+        )
+    notes = (
+        *notes_on_size(distinct, column.n_known, missing, integral=is_integer and not notes),
+        *notes,
+    )
+    return ColumnInfo(column.name, read_as, missing, distinct, False, distance, notes)
+
+
+def _are_integers(table: Table, position: int, known: NDArray[np.float64], missing: int) -> bool:
+    """Return whether numbers are integers by type, or would be without missing values."""
+    dtype = table.dtype(position)
+    if dtype is not None and dtype.is_integer():
+        return True
+    if isinstance(table.data, np.ndarray) and table.data.dtype.kind in "iu":
+        return True
+    return missing > 0 and bool((known == np.floor(known)).all())

@@ -1,0 +1,192 @@
+"""What fit warns of: quick checks of the audit, in its words, and a target that may be misread."""
+
+from __future__ import annotations
+
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import Integers, Mask, Positions
+from cellworth.data.problem import Problem
+from cellworth.findings.finding import Action, Finding
+from cellworth.findings.leaks import find_leaks
+from cellworth.findings.levels import ColumnLevels, hash_rows, read_levels
+from cellworth.findings.table_checks import find_first_equal, find_repeated_rows, find_shared_rows
+from cellworth.findings.text_checks import find_stored_quantities, find_strays
+
+# A repeated row is a copy if chance would repeat its rarest cells with a smaller probability.
+_CHANCE = 0.05
+_RAREST = 3
+_SHARE_OF_COPIES = 0.02
+_MIN_COPIES = 5
+# Fewer rows than this that are scored by themselves are an example, not a mistake.
+_MIN_VALIDATION_ROWS = 20
+_SIGMAS = 4.0
+_MAX_COPIES_CHECKED = 2000
+# More different integers than this are seldom classes.
+_MAX_PLAIN_CLASSES = 10
+_ROWS_PER_CLASS = 5
+_SHOWN = 3
+_OF_FOLDS = (
+    "drop the copies, or keep them together with groups= and cv=GroupKFold(); copies in other "
+    "folds score each other, so their values are too high"
+)
+_OUT_OF_BAG = (
+    "drop the copies; trees that were not trained on a row were trained on its copy, so its "
+    "values are too high"
+)
+
+
+class DataWarning(UserWarning):
+    """Data that can be valued but is probably not as intended; each message says what to do.
+
+    See Also
+    --------
+    audit
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from cellworth import DataWarning
+    >>> warnings.simplefilter("error", DataWarning)  # Reject such data.
+    >>> warnings.simplefilter("ignore", DataWarning)  # Or accept it silently.
+    """
+
+
+@dataclass(frozen=True)
+class DataAdvice:
+    """What a user of a valuer can do about doubtful data."""
+
+    # Whether the valuer has a parameter ``column_types``, and the columns that it names.
+    column_types: bool = False
+    named: frozenset[str] = frozenset()
+    # The argument that makes y classes or numbers; None if the model decides.
+    to_classes: str | None = None
+    to_numbers: str | None = None
+
+
+def warn_of_data(
+    problem: Problem, columns: Sequence[ColumnLevels], advice: DataAdvice, *, sampled: bool = False
+) -> None:
+    """Warn of each kind of finding; in a sample of rows, copies are not counted."""
+    groups: dict[str, list[Finding]] = defaultdict(list)
+    of_classes = problem.classes is not None
+    for finding in (
+        *_find_text(problem, columns, advice),
+        *find_leaks(
+            columns, problem.target, of_classes=of_classes, target_name=problem.target_name
+        ),
+        *([] if sampled else _find_copies(problem, columns)),
+    ):
+        groups[finding.action.text].append(finding)
+    start = f"in {columns[0].n_rows:,} sampled rows, " if sampled else ""
+    for text, found in groups.items():
+        sentences = " ".join(finding.sentence for finding in found[:_SHOWN])
+        more = f" So do {len(found) - _SHOWN:,} more columns." if len(found) > _SHOWN else ""
+        advised = text[:1].upper() + text[1:]
+        if advice.column_types and found[0].action.kind == "convert":
+            name = found[0].columns[0]
+            advised += f", or pass column_types={{{name!r}: 'categorical'}} (--categorical)"
+        warn(f"{start}{sentences}{more} {advised}.")
+
+
+def warn(message: str) -> None:
+    """Issue a warning."""
+    warnings.warn(message, DataWarning, stacklevel=2)
+
+
+def _find_text(
+    problem: Problem, columns: Sequence[ColumnLevels], advice: DataAdvice
+) -> Iterator[Finding]:
+    """Yield numbers and dates that are stored as strings, unless the user calls them categories."""
+    for position, column in enumerate(columns):
+        dtype = problem.table.dtype(position)
+        meant = column.name in advice.named or isinstance(dtype, nw.Categorical | nw.Enum)
+        if column.kind != "text" or meant:
+            continue
+        stored = list(find_stored_quantities(column))
+        yield from stored
+        if stored:
+            yield from find_strays(column.read_numbers() or column)
+
+
+def _find_copies(problem: Problem, columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
+    """Yield rows whose copies score them, if there are more than chance explains."""
+    held_out, hashes = problem.held_out, hash_rows(columns)
+    first = find_first_equal(hashes)
+    is_repeated = np.bincount(first)[first] > 1
+    if held_out is not None:
+        validation = read_levels(held_out, parse=False)
+        scored = hash_rows(validation)
+        copied: Mask = np.isin(scored, hashes)
+    else:
+        scored, copied = hashes, is_repeated.copy()
+        for fold in problem.folds:
+            copied[fold.rows] = np.isin(hashes[fold.rows], hashes[fold.may_train])
+    n_copied = int(copied.sum())
+    few = max(_SHARE_OF_COPIES * len(copied), _MIN_COPIES)
+    if min(len(copied), len(hashes)) < _MIN_VALIDATION_ROWS or n_copied < few:
+        return
+    # Tables with few distinct values, such as grades from 1 to 10, repeat rows by chance.
+    by_chance = _is_chance(columns, np.flatnonzero(np.isin(hashes, scored[copied])))
+    are_copies = (1.0 - by_chance) * n_copied >= _SHARE_OF_COPIES * len(copied)
+    if held_out is not None:
+        expected = is_repeated.mean() * len(copied)
+        margin = _SIGMAS * np.sqrt(expected * (1 - is_repeated.mean()) + 1)
+        if are_copies or n_copied - expected > max(_SHARE_OF_COPIES * len(copied), margin):
+            yield from find_shared_rows(
+                columns, validation, (problem.target, problem.folds[0].target)
+            )
+    elif are_copies:
+        text = _OF_FOLDS if problem.folds else _OUT_OF_BAG
+        for finding in find_repeated_rows(columns):
+            yield replace(finding, action=Action("drop rows", text=text))
+
+
+def _is_chance(columns: Sequence[ColumnLevels], rows: Positions) -> float:
+    """Return the share of rows whose three rarest cells another row may have by chance."""
+    rows = rows[:: max(len(rows) // _MAX_COPIES_CHECKED, 1)]
+    shares = [
+        np.append(column.counts, column.n_rows - column.n_known)[column.codes[rows]] / column.n_rows
+        for column in columns
+    ]
+    rarest = np.sort(shares, axis=0)[:_RAREST]
+    return float(np.mean(columns[0].n_rows * rarest.prod(axis=0) >= _CHANCE))
+
+
+def warn_of_target(
+    labels: NDArray[Any], counts: Integers, advice: DataAdvice, *, are_classes: bool
+) -> None:
+    """Warn of integers that may be classes and are treated as numbers, or the other way round."""
+    if labels.dtype.kind not in "iuf" or not np.all(labels == np.floor(labels)):
+        return
+    n_values, n_rows = len(labels), int(counts.sum())
+    ends = f"{labels[0]:g} to {labels[-1]:g}"
+    if are_classes:
+        few_each = n_values > _MAX_PLAIN_CLASSES // 2 and n_rows < _ROWS_PER_CLASS * n_values
+        many = n_values > _MAX_PLAIN_CLASSES and not _are_numbered(labels, counts)
+        if few_each or many:
+            warn(
+                f"y has {n_values} different integers ({ends}), which are treated as classes; if "
+                f"y is a numeric target, pass {advice.to_numbers}, else confirm it with "
+                f"{advice.to_classes}."
+            )
+    elif _are_numbered(labels, counts):
+        warn(
+            f"y has the {n_values} integers {ends}, each of them often, which are treated as a "
+            f"numeric target; if they are classes, pass {advice.to_classes}, else confirm it with "
+            f"{advice.to_numbers}."
+        )
+
+
+def _are_numbered(labels: NDArray[Any], counts: Integers) -> bool:
+    """Return whether labels look like class numbers: consecutive from 0 or 1, none rare."""
+    consecutive = np.array_equal(labels, np.arange(len(labels)) + labels[0]) and labels[0] in (0, 1)
+    enough = counts.min() >= max(_ROWS_PER_CLASS, 0.2 * counts.mean())
+    return bool(consecutive and enough)

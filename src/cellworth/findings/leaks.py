@@ -1,0 +1,166 @@
+"""Columns that alone predict the target, or are the target, and rows that are sorted by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cellworth.data.arguments import MISSING, Floats, Integers, Positions
+from cellworth.findings.finding import Action, Finding
+from cellworth.findings.levels import ColumnLevels, draw_rows, mix_bits
+
+# At most and at least this many rows decide whether a column alone predicts the target.
+_MAX_ROWS, _MIN_ROWS = 5000, 50
+_MIN_OTHERS = 20
+# Largest error of a leaking column, as a share of the error of the best constant guess.
+_MISSED = 0.02
+_MISSED_BY_NAME = 0.2
+# Smallest share of the variance of ranks that a leaking column explains.
+_EXPLAINED = 0.995
+_NOTHING: Positions = np.zeros(0, dtype=np.intp)
+
+
+def find_leaks(
+    columns: Sequence[ColumnLevels],
+    target: NDArray[Any],
+    *,
+    of_classes: bool,
+    target_name: str | None = None,
+) -> Iterator[Finding]:
+    """Yield columns that are the target, or that alone predict it on up to 5,000 distinct rows."""
+    if len(target) < _MIN_ROWS:
+        return
+    rows = _draw_distinct_rows(columns)
+    labels, codes = np.unique(target[rows], return_inverse=True)
+    if len(labels) < 2 or len(rows) < _MIN_ROWS:
+        return
+    guess = 1 - float(np.bincount(codes).max()) / len(codes) if of_classes else 1.0
+    for column in columns:
+        if of_classes:
+            missed = _measure_missed_labels(column, rows, codes, len(labels))
+            enough = guess * len(rows) >= _MIN_OTHERS
+            is_leak = enough and missed <= _MISSED * guess
+            what = (
+                f"alone predicts {1 - missed:.1%} of the labels; the most frequent label would be "
+                f"right for {1 - guess:.1%}"
+            )
+        else:
+            missed = _measure_missed_variance(column, rows, codes)
+            is_leak = missed <= 1 - _EXPLAINED
+            what = f"alone explains {1 - missed:.1%} of the variance of the target's ranks"
+        # A column named like y need not equal it: y may be computed from it and from others.
+        is_named = column.name == target_name and missed <= _MISSED_BY_NAME * guess
+        action = "drop it if it is known only once the label is"
+        if is_named or (is_leak and _is_target(column, target, of_classes=of_classes)):
+            what = "is named like the target" if is_named else "is the target up to recoding"
+            action = "drop it, or the target predicts itself"
+        if is_named or is_leak:
+            yield Finding(
+                "leak", (column.name,), _NOTHING, f"{column.name} {what}.",
+                Action("drop columns", text=action), 0.2,
+            )  # fmt: skip
+
+
+def _draw_distinct_rows(columns: Sequence[ColumnLevels]) -> Positions:
+    rows = draw_rows(columns[0].n_rows, _MAX_ROWS)
+    # Any column would predict the label of a copied row.
+    hashes = np.zeros(len(rows), dtype=np.uint64)
+    for position, column in enumerate(columns):
+        hashes += mix_bits(column.codes[rows].astype(np.uint64), position)
+    return rows[np.unique(hashes, return_index=True)[1]]
+
+
+def _group_cells(column: ColumnLevels, rows: Positions) -> tuple[Floats, Integers]:
+    """Return the distinct cells of some rows, a missing one last, and which of them rows have."""
+    codes = column.codes[rows]
+    own, groups = np.unique(
+        np.where(codes == MISSING, len(column.levels), codes), return_inverse=True
+    )
+    return own if column.kind == "text" else np.append(column.levels, np.nan)[own], groups
+
+
+def _find_nearest_values(values: Floats) -> Integers:
+    """Return the nearest other value of each value; a missing value is far from all."""
+    n = len(values)
+    if n == 1:
+        return np.zeros(1, dtype=np.int64)
+    steps = np.diff(values)
+    steps = np.where(np.isnan(steps), np.inf, steps)
+    left, right = np.concatenate([[np.inf], steps]), np.concatenate([steps, [np.inf]])
+    return np.where(left <= right, np.arange(n) - 1, np.arange(n) + 1).clip(0, n - 1)
+
+
+def _measure_missed_labels(
+    column: ColumnLevels, rows: Positions, codes: Integers, n_labels: int
+) -> float:
+    """Return the share of rows whose label other rows with the same or nearest cell miss."""
+    values, groups = _group_cells(column, rows)
+    if len(values) == 1:
+        return 1.0
+    counts = np.bincount(groups * n_labels + codes, minlength=len(values) * n_labels)
+    counts = counts.reshape(len(values), n_labels)
+    others = counts[groups]
+    others[np.arange(len(rows)), codes] -= 1
+    alone = others.sum(axis=1) == 0
+    if column.kind != "text":
+        others[alone] = counts[_find_nearest_values(values)[groups[alone]]]
+    else:
+        # A category of a single row predicts nothing, so all rows do.
+        others[alone] = counts.sum(axis=0)
+    right = others[np.arange(len(rows)), codes]
+    others[np.arange(len(rows)), codes] = -1
+    return float(np.mean(right <= others.max(axis=1)))
+
+
+def _measure_missed_variance(column: ColumnLevels, rows: Positions, codes: Integers) -> float:
+    """Return the share of the variance of ranks that the same or nearest cells do not explain."""
+    values, groups = _group_cells(column, rows)
+    if len(values) == 1:
+        return 1.0
+    ends = np.cumsum(np.bincount(codes))
+    ranks = (ends - (np.bincount(codes) - 1) / 2)[codes]
+    sums, sizes = np.bincount(groups, ranks), np.bincount(groups)
+    fit = sizes[groups] == 1
+    others = (sums[groups] - ranks) / np.maximum(sizes[groups] - 1, 1)
+    if column.kind != "text":
+        near = _find_nearest_values(values)[groups]
+        others[fit] = (sums / sizes)[near[fit]]
+    else:
+        others[fit] = ranks.mean()
+    return float(np.mean((others - ranks) ** 2) / np.var(ranks))
+
+
+def _is_target(column: ColumnLevels, target: NDArray[Any], *, of_classes: bool) -> bool:
+    """Return whether a column equals the target up to recoding, on all rows."""
+    labels, codes = np.unique(target, return_inverse=True)
+    if column.n_known < column.n_rows or len(column.levels) != len(labels):
+        return False
+    firsts = np.full(len(labels), MISSING)
+    firsts[column.codes] = codes
+    one_to_one = len(np.unique(firsts)) == len(labels) and np.array_equal(
+        firsts[column.codes], codes
+    )
+    # Any column of distinct numbers is one to one with a numeric target: it must be monotone, too.
+    steps = np.diff(firsts)
+    return one_to_one and bool(of_classes or (steps > 0).all() or (steps < 0).all())
+
+
+def find_sorted_rows(target: NDArray[Any]) -> Iterator[Finding]:
+    """Yield that the rows follow the classes of the target."""
+    labels = np.unique(target, return_inverse=True)[1]
+    if len(labels) < _MIN_ROWS:
+        return
+    n_classes = int(labels.max()) + 1
+    changes = int(np.sum(labels[1:] != labels[:-1]))
+    chance = 1.0 - float(np.sum((np.bincount(labels) / len(labels)) ** 2))
+    if changes < min(0.2 * chance * len(labels), 50 * n_classes):
+        times = "once" if changes == 1 else f"{changes:,} times"
+        yield Finding(
+            "leak", (), _NOTHING,
+            f"the rows are sorted by label: it changes {times} in {len(labels):,} rows.",
+            Action("check", text="shuffle before you split, and keep no row number as a column"),
+            0.05,
+        )  # fmt: skip
