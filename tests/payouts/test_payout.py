@@ -156,7 +156,7 @@ def test_sums_of_cells_are_exact_whatever_the_order():
     cells = rng.normal(size=(50, 7)) * 10.0 ** rng.integers(-12, 3, (50, 7))
     rows = rng.permutation(50)
     one, other = (
-        sum_owner_values(v, owned(np.zeros((50, 7)), (50, 7)).on(v.blocks))[0]
+        sum_owner_values(v, owned(np.zeros((50, 7)), (50, 7)).project(v.blocks))[0]
         for v in (valued(cells), valued(cells[rows]))
     )
     assert one == other

@@ -52,7 +52,7 @@ def test_owners_of_rectangles_hold_the_same_cells_without_the_table(overlaps):
     assert repr(ours) == repr(theirs)
     np.testing.assert_array_equal(ours.codes, theirs.codes)
     assert ours.n_unassigned == theirs.n_unassigned == int((theirs.codes == -1).sum())
-    held_there, held_here = theirs.on(of_array().blocks), ours.on(whole().blocks)
+    held_there, held_here = theirs.project(of_array().blocks), ours.project(whole().blocks)
     np.testing.assert_array_equal(held_here.codes(), held_there.codes())
     assert held_here.keys == held_there.keys
     np.testing.assert_array_equal(held_here.hold_blocks, held_there.hold_blocks)
@@ -140,7 +140,7 @@ def test_owners_of_another_table_are_rejected(tmp_path):
     with pytest.raises(
         ValueError, match=r"the 50 rows of the valuation .*, got 51 \(0, 1, 2, ...\)"
     ):
-        Owners(AbsentTable(Elsewhere((51, 4)))).assign("ann").on(stored.blocks)
+        Owners(AbsentTable(Elsewhere((51, 4)))).assign("ann").project(stored.blocks)
 
 
 @pytest.mark.parametrize(
