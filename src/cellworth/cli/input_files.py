@@ -30,13 +30,12 @@ from cellworth.data.table_files import (
     read_text,
 )
 from cellworth.data.tables import Table, series_array
-from cellworth.data.text import preview
+from cellworth.data.text import NUMBER, preview
 from cellworth.valuation.storage import read_parquet
 
 _ARROW = (".arrow", ".feather", ".ipc")
 _EXCEL = (".xlsx", ".xlsm")
 _PANDAS_INDEX = "__index_level_0__"
-_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _DIGITS_KEPT = 18
 # A text column with at most this share of other entries was meant to hold numbers.
 _SHARE_OF_TYPOS = 0.05
@@ -309,7 +308,8 @@ def _warn_of_typos(table: Any, target: str, path: str) -> None:
     column = table.column(target)
     if not pa.types.is_string(column.type):
         return
-    odd = pc.fill_null(pc.invert(pc.match_substring_regex(column, _NUMBER)), fill_value=False)
+    is_number = pc.match_substring_regex(column, rf"^\s*{NUMBER}\s*$")
+    odd = pc.fill_null(pc.invert(is_number), fill_value=False)
     positions = np.flatnonzero(odd.to_numpy())
     n_known = len(column) - column.null_count
     if 0 < len(positions) <= max(1, _SHARE_OF_TYPOS * n_known) and n_known > 2 * len(positions):

@@ -52,7 +52,9 @@ def show_folder(folder: AnyPath) -> None:
         raise ValueError(
             f"{folder} was not written by cellworth (it has no manifest); give another folder."
         )
-    settings = _list_settings(folder) if (folder / FILE).exists() else {}
+    settings = dict(vars(RunRequest.load(folder))) if (folder / FILE).exists() else {}
+    for content in ("owners", "agreement"):
+        settings.pop(content, None)
     document: dict[str, Any] = {
         "folder": str(folder),
         "holds": kind,
@@ -205,12 +207,6 @@ def _describe_progress(manifest: Mapping[str, Any], entry: dict[str, Any] | None
         yield f"  done        {', '.join(texts)}"
         state = {"end": "ended", "failed": "failed"}.get(entry["event"], "seems dead")
         yield f"  last write  {entry['time']} ({'active' if entry['active'] else state})"
-
-
-def _list_settings(folder: AnyPath) -> dict[str, Any]:
-    """Return the settings of a run, without the contents of files."""
-    plain = vars(RunRequest.load(folder))
-    return {name: plain[name] for name in plain if name not in ("owners", "agreement")}
 
 
 def _format_settings(settings: Mapping[str, Any]) -> list[str]:

@@ -373,11 +373,6 @@ class LoadedRequest:
         )
         return replace(self, train=InputTable(X, read_column(rows, self.train.target)))
 
-    @property
-    def column_types(self) -> dict[str, Any] | None:
-        """Columns to treat as categories, for any type."""
-        return dict.fromkeys(self.request.categorical, "categorical") or None
-
     def data(self, *, delivered: bool = False) -> dict[str, Any]:
         """Return the arguments of ``fit``, except owners; or with the table as delivered."""
         is_knn = self.request.model == KNN
@@ -393,7 +388,9 @@ class LoadedRequest:
             given["cv"] = self.request.cv
         if is_knn and not self.request.owners_play:
             given["n_validation"] = self._n_validation
-        return given if self.column_types is None else given | {"column_types": self.column_types}
+        # Categories may be columns of any type.
+        types = dict.fromkeys(self.request.categorical, "categorical")
+        return given | {"column_types": types} if types else given
 
     @property
     def _n_validation(self) -> int | str | None:

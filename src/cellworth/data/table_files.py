@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from cellworth.data.arrow import cast_cells, decode_type
 from cellworth.data.file_search import DELIMITERS, FoundFile, Kind, find_kind, split_suffixes
 from cellworth.data.io import Options, get_stamp, hash_file, is_address, to_path
+from cellworth.data.text import NUMBER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +36,6 @@ _SAMPLE = 2**18
 _TAIL = 8
 _GZIP = b"\x1f\x8b"
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
-_NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
 
 
@@ -532,7 +532,7 @@ def _find_decimal(rows: list[list[str]], delimiter: str, address: str, text: Tex
 
 def _check_header(names: list[str], address: str) -> None:
     """Check that the first line holds no numbers but counts such as 0, 1, 2 or years."""
-    numbers = [name.strip() for name in names if re.fullmatch(_NUMBER, name.strip())]
+    numbers = [name.strip() for name in names if re.fullmatch(NUMBER, name.strip())]
     if not numbers:
         return
     counts = all(name.isdigit() for name in numbers) and (

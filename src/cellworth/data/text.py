@@ -21,7 +21,8 @@ _CONTROL_PICTURES = 0x2400
 _ISOLATE, _END = "\u2068", "\u2069"
 _LEFTWARD = {"R", "AL", "RLE", "RLO", "RLI"}
 _BEGINS_LIKE_A_FORMULA = re.compile(r"\s*[=+\-@\t\r\n]")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+# A number as text files write it.
+NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 
 def shorten(text: str, most: int = _MAX_CHARACTERS, words: int | None = None) -> str:
@@ -113,7 +114,7 @@ def escape_html(text: str) -> str:
 
 def escape_formula(text: Any) -> Any:
     """Put an apostrophe before text that a spreadsheet would run as a formula."""
-    if not isinstance(text, str) or _NUMBER.fullmatch(text):
+    if not isinstance(text, str) or re.fullmatch(NUMBER, text):
         return text
     return f"'{text}" if _BEGINS_LIKE_A_FORMULA.match(text) else text
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.arguments import Labels, check_count
-from cellworth.data.io import hash_json, to_path, write_atomically
+from cellworth.data.io import hash_json, jsonable, to_path, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.findings.data_audit import Audit
@@ -26,7 +26,6 @@ from cellworth.report.sections import (
     list_owners,
     list_rows,
     plain,
-    plain_provenance,
     public_provenance,
 )
 from cellworth.valuation.valuation import Valuation, name_of_score
@@ -178,7 +177,7 @@ def summarize(
         heatmap = pack_cells(subject, owners, wanted)
         summary |= {"cells": listed, "rows": rows, "heatmap": heatmap}
         summary["values_hash"] = _hash_values(valuation)
-        summary["provenance"] = plain_provenance(valuation.provenance)
+        summary["provenance"] = jsonable(valuation.provenance.to_dict())
     return summary
 
 

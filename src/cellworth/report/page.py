@@ -20,7 +20,7 @@ import numpy as np
 
 from cellworth.data.blocks import is_missing
 from cellworth.data.io import to_path, write_atomically
-from cellworth.data.text import format_timestamp, shorten, visible_text, with_minus
+from cellworth.data.text import NUMBER, format_timestamp, shorten, visible_text, with_minus
 from cellworth.sampling.moments import WIDTH_95
 
 _SCRIPTS = (
@@ -34,7 +34,6 @@ _NAMES = {0: "", -3: "thousandths", -6: "millionths", -9: "billionths", -12: "tr
 # Half of the last decimal that is shown.
 _NEARLY_ZERO = Decimal("0.0005")
 _MAX_NUMBER, _MAX_TEXT = 9, 80
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def render(summary: Mapping[str, Any]) -> str:
@@ -309,7 +308,7 @@ def sort_value(text: str | None) -> str | None:
     """Return the sort key of a number, "" for a missing value, None for other text."""
     if not text:
         return ""
-    return text if _NUMBER.fullmatch(text) else None
+    return text if re.fullmatch(NUMBER, text) else None
 
 
 def start_upper(sentence: str) -> str:

@@ -253,15 +253,9 @@ def plain(number: Any) -> float | None:
     return None if number is None or not math.isfinite(number) else float(number)
 
 
-def plain_provenance(provenance: Provenance) -> dict[str, Any]:
-    """Return the provenance as plain data for JSON."""
-    record: dict[str, Any] = jsonable(provenance.to_dict())
-    return record
-
-
 def public_provenance(provenance: Provenance) -> dict[str, Any]:
     """Return names and numbers of the provenance, without hashes, parameters and messages."""
-    record = plain_provenance(provenance)
+    record: dict[str, Any] = jsonable(provenance.to_dict())
     return record | {
         "problem_spec": _select_names_and_numbers(record["problem_spec"], _PROBLEM),
         "method": _select_names_and_numbers(record["method"], _METHOD),

@@ -90,8 +90,8 @@ def check_same_run(kept: Mapping[str, Any], asked: Mapping[str, Any], where: str
     """Raise if two runs differ, and name the first difference."""
     for name, (before, now) in _iter_differences(kept, asked, ()):
         raise AnotherRunError(
-            f"{where} holds another run: its {name} is {_short(before)}, but here it is "
-            f"{_short(now)}; give a new checkpoint, or the data, settings, versions and "
+            f"{where} holds another run: its {name} is {shorten(repr(before))}, but here it is "
+            f"{shorten(repr(now))}; give a new checkpoint, or the data, settings, versions and "
             "random_state of that run."
         )
 
@@ -104,10 +104,6 @@ def _iter_differences(
             yield from _iter_differences(kept.get(name), asked.get(name), (*path, str(name)))
     elif kept != asked:
         yield ".".join(path), (kept, asked)
-
-
-def _short(value: Any) -> str:
-    return shorten(repr(value), 60)
 
 
 class DamagedFileError(RecoverableError):
