@@ -71,9 +71,7 @@ def kernels():
     from cellworth.valuers.valuer import FitData
 
     valuer = knn()
-    game, settings = valuer._game(FitData(**table(2000))), valuer._settings()
-    effort = valuer._effort(game, settings, with_label=False, n_validation=None)
-    tasks = valuer._tasks(game, settings, effort, with_label=False)
+    tasks = valuer._prepare(FitData(**table(2000)), n_validation=None).tasks
     return lambda: tasks.contribution(tasks(0))
 
 

@@ -705,11 +705,11 @@ def test_a_column_of_mixed_objects_is_of_one_kind_in_all_folds():
 def test_a_fit_that_fails_leaves_no_results_of_an_earlier_one():
     table, y = larger_problem()[:2]
     valuer = KNNValuer(n_passes=1, random_state=0).fit(table, y)
-    with pytest.raises(ValueError, match="y must have one label"):
+    with pytest.raises(ValueError, match="y must have one entry"):
         valuer.fit(table, y[:-1])
     assert not [name for name in vars(valuer) if name.endswith("_")]
     model = OutOfBagValuer(n_trees=20, random_state=0).fit(table, y)
-    with pytest.raises(ValueError, match="y must have one label"):
+    with pytest.raises(ValueError, match="y must have one entry"):
         model.fit(table, y[:-1])
     assert not [name for name in vars(model) if name.endswith("_")]
 

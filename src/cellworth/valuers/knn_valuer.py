@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from cellworth.data.arguments import (
     ColumnTypes,
     CrossValidation,
+    Floats,
     RandomState,
     Scale,
     check_count,
@@ -25,16 +27,16 @@ from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.data.text import format_count
 from cellworth.findings.fit_checks import DataAdvice
-from cellworth.games.game import EmptyPolicy, Game
+from cellworth.games.game import EmptyPolicy
 from cellworth.knn.binned import BinnedRanks
-from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement, ShardedKNNGame
+from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.knn.tasks import DRAWN_TWICE, TaskSchedule, WeightedQueries
-from cellworth.runtime.engine import Outcome, TaskPlanner, Work
+from cellworth.runtime.engine import TaskPlanner, Work
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import Progress
-from cellworth.runtime.run_settings import Runtime, choose_thread_executor, count_cores
+from cellworth.runtime.run_settings import Runtime, count_cores
 from cellworth.runtime.stopping import MaxTasks, StoppingRule, TargetPrecision
 from cellworth.sampling.column_samplers import (
     MAX_COALITIONS_OF_ALL_SUBSETS,
@@ -43,14 +45,15 @@ from cellworth.sampling.column_samplers import (
     PermutationSampler,
     QuadratureSampler,
 )
-from cellworth.sampling.moments import OwnerSums
+from cellworth.sampling.moments import Counts, OwnerSums
 from cellworth.sampling.passes import PassSums
 from cellworth.sampling.semivalues import Semivalue, Shapley
-from cellworth.valuation.provenance import Provenance, Scores, Session
+from cellworth.valuation.column_info import ColumnTable
+from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.valuation import Status, Valuation
 from cellworth.valuers.run import run_identity, scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop, draw_seed
-from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
+from cellworth.valuers.valuer import FitData, Valuer, check_holdings
 
 # Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
 MAX_RANKED_ROWS = 2**31
@@ -79,7 +82,72 @@ _MAX_PASSES = 100
 NValidation = int | Literal["auto"] | None
 
 
-class KNNValuer(TableValuer):
+class NeighborValuer(Valuer):
+    """Base of the nearest-neighbor valuers: their parameters, and the way from data to values."""
+
+    def __init__(
+        self,
+        n_neighbors: int = 5,
+        *,
+        scoring: KNNScoring | NeighborAgreement | None = None,
+        sampler: ColumnSampler | None = None,
+        ranking: BinnedRanks | None = None,
+        scale: Scale = "robust",
+        empty: EmptyPolicy = "prior",
+        semivalue: Semivalues = None,
+        n_passes: int | None = None,
+        stop: StoppingRule | None = None,
+        random_state: RandomState = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.scoring = scoring
+        self.sampler = sampler
+        self.ranking = ranking
+        self.scale = scale
+        self.empty = empty
+        self.semivalue = semivalue
+        self.n_passes = n_passes
+        self.stop = stop
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+
+    def _fit(
+        self, data: FitData, *, value_labels: bool, owners: Owners | None, n_validation: NValidation
+    ) -> Self:
+        self._forget()
+        run = self._prepare(
+            data, value_labels=value_labels, owners=owners, n_validation=n_validation
+        )
+        self.columns_ = self._inspect_columns(run.game)
+        self.valuation_ = run.value(self.columns_)
+        self._keep_names(run.game)
+        return self
+
+    @abstractmethod
+    def _prepare(
+        self,
+        data: FitData,
+        *,
+        value_labels: bool = False,
+        owners: Owners | None = None,
+        n_validation: NValidation = "auto",
+    ) -> NeighborRun:
+        """Return the run of the arguments of ``fit``."""
+
+    def _advice(self, game: Any) -> DataAdvice:
+        guessed = self.scoring is None
+        return DataAdvice(
+            column_types=True,
+            named=frozenset(map(str, game.column_types or {})),
+            to_classes="scoring='neighbor_agreement'" if guessed else None,
+            to_numbers="scoring='neg_mean_squared_error'" if guessed else None,
+        )
+
+
+class KNNValuer(NeighborValuer):
     """Value all cells of a table for a K-nearest-neighbor model, in closed form.
 
     For each coalition of columns, the values of all rows are exact. Only coalitions of columns are
@@ -178,35 +246,6 @@ class KNNValuer(TableValuer):
         x1  0.1875         0.1015
     """
 
-    def __init__(
-        self,
-        n_neighbors: int = 5,
-        *,
-        scoring: KNNScoring | NeighborAgreement | None = None,
-        sampler: ColumnSampler | None = None,
-        ranking: BinnedRanks | None = None,
-        scale: Scale = "robust",
-        empty: EmptyPolicy = "prior",
-        semivalue: Semivalues = None,
-        n_passes: int | None = None,
-        stop: StoppingRule | None = None,
-        random_state: RandomState = None,
-        n_jobs: int | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.scoring = scoring
-        self.sampler = sampler
-        self.ranking = ranking
-        self.scale = scale
-        self.empty = empty
-        self.semivalue = semivalue
-        self.n_passes = n_passes
-        self.stop = stop
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.runtime = runtime
-
     def fit(
         self,
         X: TableLike,
@@ -261,16 +300,10 @@ class KNNValuer(TableValuer):
         -------
         self
         """
-        self._forget()
-        game = self._game(
-            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types)
+        data = FitData(
+            X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types
         )
-        blocks = game.blocks
-        if check_flag(value_labels, "value_labels"):
-            blocks = Blocks(blocks.rows, add_label_column(blocks.columns))
-        holdings = None if owners is None else check_holdings(owners, game.problem, blocks)
-        self._keep_columns(game)
-        return self._keep(game, self._value(game, blocks, holdings, n_validation))
+        return self._fit(data, value_labels=value_labels, owners=owners, n_validation=n_validation)
 
     def problem_spec(
         self,
@@ -287,14 +320,10 @@ class KNNValuer(TableValuer):
         ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand. ``data`` are
         the other arguments of ``fit`` that describe the data.
         """
-        game = self._game(FitData(X, y, **data))
-        with_label = check_flag(value_labels, "value_labels")
-        semivalue = self._settings(self.semivalue).column_semivalue
-        effort = Effort.resolve(self, n_validation, self._size(game, with_label), semivalue)
-        return self._problem_spec(game, with_label, effort.n_drawn)
-
-    def _advice(self, game: Any) -> DataAdvice:
-        return make_knn_advice(self.scoring, game.column_types)
+        given = FitData(X, y, **data)
+        return self._prepare(
+            given, value_labels=value_labels, n_validation=n_validation
+        ).problem_spec
 
     def _game(self, data: FitData) -> KNNGame:
         return KNNGame(
@@ -304,65 +333,28 @@ class KNNValuer(TableValuer):
             empty=self.empty,
         )  # fmt: skip
 
-    def _value(
+    def _prepare(
         self,
-        game: Game,
-        blocks: Blocks,
-        holdings: Holdings | None = None,
+        data: FitData,
+        *,
+        value_labels: bool = False,
+        owners: Owners | None = None,
         n_validation: NValidation = "auto",
-    ) -> Valuation:
-        assert isinstance(game, KNNGame)  # noqa: S101 (that is what _game returns)
-        settings = self._settings(self.semivalue)
-        with_label = blocks.shape != game.shape
-        size = self._size(game, with_label)
-        effort = Effort.resolve(self, n_validation, size, settings.column_semivalue)
-        queries = WeightedQueries.weigh(
-            game.distances.queries, game.query_labels, game.scoring, effort.n_validation,
-            groups=game.query_groups,
+    ) -> MemoryRun:
+        game = self._game(data)
+        with_label, ranking = check_flag(value_labels, "value_labels"), self._ranking(game)
+        blocks = game.blocks
+        if with_label:
+            blocks = Blocks(blocks.rows, add_label_column(blocks.columns))
+        size = Size(
+            len(game.labels), game.shape[1], game.n_queries, with_label, game.n_targets,
+            ranking is not None,
         )  # fmt: skip
-        schedule = make_schedule(self, game, queries, effort, size=size, settings=settings)
-        tasks = QueryTasks(game, schedule, settings.row_semivalue, self._ranking(game), holdings)
-        problem_spec = self._problem_spec(game, with_label, effort.n_drawn)
-        method = {"name": "KNNValuer", **effort.describe()}
-        settings_of_tasks = {
-            "method": method["name"],
-            "sampler": method["sampler"],
-            "quick": describe(effort.quick),
-            "seed": tasks.schedule.seed,
-            "parts_per_pass": len(tasks.schedule.parts),
-            "owners": list(tasks.holdings.keys) if tasks.holdings else None,
-        }
-        work = Work(tasks, tasks.contribution)
-        executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
-        # numba takes a while to import.
-        from cellworth.knn.kernels import announce_compilation
+        holdings = None if owners is None else check_holdings(owners, game.problem, blocks)
+        settings = self._settings(self.semivalue)
+        return MemoryRun(self, settings, game, blocks, holdings, size, ranking, n_validation)
 
-        announce_compilation(executor)
-        outcome = settings.run(
-            work,
-            planner=TaskPlanner(PassSums),
-            stop=effort.make_stop(len(tasks.schedule.parts)),
-            executor=executor,
-            identity=run_identity(problem_spec, game, settings_of_tasks),
-            title=type(tasks.schedule.sampler).__name__,
-            tasks_per_round=len(tasks.schedule.parts),
-            describe=partial(_describe_passes, schedule),
-            share_done=ExpectedShare(tasks.schedule, effort),
-            forecast=effort.forecast(tasks.schedule, game.shape, executor),
-            errors_from=1 if tasks.schedule.draws else None,
-        )
-        return _valuation(blocks, tasks, outcome, problem_spec, method)
-
-    def _problem_spec(
-        self, game: Any, with_label: bool = False, n_drawn: int | None = None
-    ) -> dict[str, Any]:
-        return super()._problem_spec(game) | {
-            "value_labels": with_label,
-            "ranking": describe(self._ranking(game)),
-            "n_validation": n_drawn,
-        }
-
-    def _ranking(self, game: Any) -> BinnedRanks | None:
+    def _ranking(self, game: KNNGame) -> BinnedRanks | None:
         most = MAX_SORTED_ROWS if game.is_class else MAX_SORTED_NUMBERS
         if not game.fits_bins and self.ranking is not None:
             raise ValueError(
@@ -371,11 +363,185 @@ class KNNValuer(TableValuer):
             )
         return check_ranking(self.ranking, in_bins=game.fits_bins and len(game.labels) > most)
 
-    def _size(self, game: KNNGame, with_label: bool) -> Size:
-        return Size(
-            len(game.labels), game.shape[1], game.n_queries, with_label, game.n_targets,
-            self._ranking(game) is not None,
+
+@dataclass(frozen=True, eq=False)
+class NeighborRun(ABC):
+    """A run of a nearest-neighbor valuer: what is valued, how much is done, and where."""
+
+    valuer: NeighborValuer
+    settings: Settings
+    game: Any  # KNNGame or ShardedKNNGame
+    blocks: Blocks
+    holdings: Holdings | None  # Owners whose sums are observed
+    size: Size
+    ranking: BinnedRanks | None  # None: all rows are ranked exactly
+    n_validation: Any
+
+    @cached_property
+    def effort(self) -> Effort:
+        """How much the run does."""
+        return Effort.resolve(
+            self.valuer, self.n_validation, self.size, self.settings.column_semivalue
+        )
+
+    @property
+    @abstractmethod
+    def queries(self) -> WeightedQueries:
+        """Validation rows that are used."""
+
+    @cached_property
+    def schedule(self) -> TaskSchedule:
+        """The tasks, with a seed unless all coalitions are evaluated."""
+        effort, valuer, seed = self.effort, self.valuer, None
+        if isinstance(effort.sampler, ExhaustiveSampler):
+            check_random_state(valuer.random_state)
+        else:
+            seed = draw_seed(valuer.random_state, valuer.runtime)
+        return TaskSchedule(
+            self.queries,
+            (self.size.n_rows, self.size.n_columns),
+            sampler=effort.sampler,
+            quick=effort.quick,
+            column_semivalue=self.settings.column_semivalue,
+            with_label=self.size.with_label,
+            empty=self.game.empty,
+            seed=seed,
+        )
+
+    @cached_property
+    def problem_spec(self) -> dict[str, Any]:
+        """Everything that determines the true values."""
+        return self.settings.problem_spec(self.game) | {
+            "value_labels": self.size.with_label,
+            "ranking": describe(self.ranking),
+            "n_validation": self.effort.n_drawn,
+        }
+
+    @property
+    def method(self) -> dict[str, Any]:
+        """How values are computed."""
+        name = type(self.valuer).__name__
+        return {"name": name, **self.effort.describe(), "valuer": self.valuer.describe()}
+
+    def value(self, columns: ColumnTable) -> Valuation:
+        """Run all tasks and return the values; ``columns`` says how columns were read."""
+        # numba takes a while to import.
+        from cellworth.knn.kernels import announce_compilation
+
+        announce_compilation(self.settings.threads)
+        return self._value(columns)
+
+    @abstractmethod
+    def _value(self, columns: ColumnTable) -> Valuation: ...
+
+    @abstractmethod
+    def _scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
+        """Return the score, labels or targets of validation rows, and rows of each class."""
+
+    def _describe_tasks(self) -> dict[str, Any]:
+        """Return what determines the tasks beside the problem, for the identity of the run."""
+        return {
+            "sampler": describe(self.effort.sampler),
+            "seed": self.schedule.seed,
+            "parts_per_pass": len(self.schedule.parts),
+            "owners": None if self.holdings is None else list(self.holdings.keys),
+        }
+
+    def _summarize(
+        self, seen: PassSums, n_tasks: int, seconds: float, *, interrupted: bool
+    ) -> dict[str, Any]:
+        """Return the fields of the Valuation that do not depend on where its cells are kept."""
+        _warn_if_interrupted(n_tasks, self.schedule, interrupted=interrupted)
+        session, owned = Session(self.schedule.seed, n_tasks), None
+        if self.holdings is not None and seen.owned is not None:
+            errors = seen.owned.latest.validation_se()
+            owned = OwnerSums(self.holdings.names, self.holdings.keys, seen.owned.moments, errors)
+        scoring, targets, class_counts = self._scored()
+        return {
+            "blocks": self.blocks,
+            "expected_total": seen.latest.total,
+            "empty": self.game.empty,
+            "status": self._status(n_tasks, interrupted=interrupted),
+            "provenance": Provenance.now(
+                self.problem_spec, self.method, session, seen.tally, seconds
+            ),
+            "baseline": seen.baseline,
+            "owned": owned,
+            "scores": scores_of_queries(
+                self.schedule, scoring, targets=targets, class_counts=class_counts,
+                n_tasks=n_tasks, seen=seen,
+            ),
+        }  # fmt: skip
+
+    def _status(self, n_tasks: int, *, interrupted: bool) -> Status:
+        if n_tasks < len(self.schedule.parts):
+            # Some validation rows were not used.
+            return "interrupted"
+        if not self.schedule.draws and self.ranking is None:
+            return "exact"
+        return "interrupted" if interrupted else "estimated"
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryRun(NeighborRun):
+    """A run over a table in memory."""
+
+    @property
+    def queries(self) -> WeightedQueries:
+        """Validation rows that are used."""
+        game = self.game
+        return WeightedQueries.weigh(
+            game.distances.queries, game.query_labels, game.scoring, self.effort.n_validation,
+            groups=game.query_groups,
         )  # fmt: skip
+
+    @cached_property
+    def tasks(self) -> QueryTasks:
+        """The tasks with all that their computation needs."""
+        return QueryTasks(
+            self.game, self.schedule, self.settings.row_semivalue, self.ranking, self.holdings
+        )
+
+    def _value(self, columns: ColumnTable) -> Valuation:
+        tasks, schedule, effort, problem = self.tasks, self.schedule, self.effort, self.game.problem
+        quick = {"method": self.method["name"], "quick": describe(effort.quick)}
+        outcome = self.settings.run(
+            Work(tasks, tasks.contribution),
+            planner=TaskPlanner(PassSums),
+            stop=effort.make_stop(len(schedule.parts)),
+            executor=self.settings.threads,
+            identity=run_identity(self.problem_spec, self.game, self._describe_tasks() | quick),
+            title=type(schedule.sampler).__name__,
+            tasks_per_round=len(schedule.parts),
+            describe=partial(_describe_passes, schedule),
+            share_done=ExpectedShare(schedule, effort),
+            forecast=effort.forecast(schedule, self.game.shape, self.settings.threads),
+            errors_from=1 if schedule.draws else None,
+        )
+        seen = cast(PassSums, outcome.contribution)
+        never_valued = tasks.never_valued(outcome.tasks)
+        count, errors = seen.moments.count.copy(), seen.latest.validation_se()
+        count[:-1][never_valued] = 0
+        if errors is not None:
+            errors[:-1][never_valued] = np.nan
+        return Valuation(
+            moments=replace(seen.moments, count=count),
+            validation=errors,
+            backend=problem.table.backend,
+            held_out=problem.held_out,
+            column_info=columns,
+            **self._summarize(
+                seen, outcome.tasks, outcome.seconds, interrupted=outcome.interrupted
+            ),
+        )
+
+    def _scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
+        game, folds, classes = self.game, self.game.problem.folds, self.game.problem.classes
+        if classes is None:
+            return game.score_name, [fold.target for fold in folds], None
+        labels = game.labels.astype(np.int64)
+        counts = [np.bincount(labels[fold.may_train], minlength=len(classes)) for fold in folds]
+        return game.score_name, game.query_labels, counts
 
 
 @dataclass(frozen=True)
@@ -389,6 +555,7 @@ class Size:
     n_targets: int  # Targets whose squared errors count; 0 for votes
     in_bins: bool  # Whether rows are ranked in bins
     most_work: int = _MAX_WORK
+    has_quick_pass: bool = True
 
     @property
     def n_players(self) -> int:
@@ -411,20 +578,15 @@ class Effort:
 
     @classmethod
     def resolve(
-        cls,
-        valuer: Any,
-        n_validation: Any,
-        size: Size,
-        column_semivalue: Semivalue,
-        *,
-        has_quick_pass: bool = True,
+        cls, valuer: Any, n_validation: Any, size: Size, column_semivalue: Semivalue
     ) -> Effort:
         """Fill in the defaults."""
         wanted = check_n_validation(n_validation)
         n_used = min(size.n_given, wanted) if isinstance(wanted, int) else size.n_given
         sampler = choose_sampler(valuer.sampler, size, n_used, column_semivalue)
         draws = not isinstance(sampler, ExhaustiveSampler)
-        quick = PermutationSampler() if draws and has_quick_pass and not valuer.sampler else None
+        quick_pass = draws and size.has_quick_pass and not valuer.sampler
+        quick = PermutationSampler() if quick_pass else None
         n_passes = None if valuer.n_passes is None else check_count(valuer.n_passes, "n_passes")
         n_passes = n_passes if draws else 1
         stop = None if valuer.stop is None else check_stop(valuer.stop)
@@ -528,61 +690,6 @@ def _affordable_queries(sampler: ColumnSampler, size: Size, per_draw: float) -> 
     return min(max(n_draws - DRAWN_TWICE, n_draws // 2) if draws else n_draws, size.n_given)
 
 
-def _valuation(
-    blocks: Blocks,
-    tasks: QueryTasks,
-    outcome: Outcome,
-    problem_spec: dict[str, Any],
-    method: dict[str, Any],
-) -> Valuation:
-    """Return the valuation of a finished run."""
-    seen = cast(PassSums, outcome.contribution)
-    warn_if_interrupted(outcome.tasks, tasks.schedule, interrupted=outcome.interrupted)
-    session = Session(tasks.schedule.seed, outcome.tasks)
-    never_valued = tasks.never_valued(outcome.tasks)
-    count, errors = seen.moments.count.copy(), seen.latest.validation_se()
-    count[:-1][never_valued] = 0
-    if errors is not None:
-        errors[:-1][never_valued] = np.nan
-    return Valuation(
-        blocks,
-        replace(seen.moments, count=count),
-        seen.latest.total,
-        tasks.game.empty,
-        _status(outcome, tasks),
-        Provenance.now(problem_spec, method, session, seen.tally, outcome.seconds),
-        tasks.game.problem.table.backend,
-        errors,
-        baseline=seen.baseline,
-        owned=sum_by_owner(seen, tasks.holdings),
-        scores=_scores(tasks, outcome.tasks, seen),
-        held_out=tasks.game.problem.held_out,
-    )
-
-
-def _scores(tasks: QueryTasks, n_tasks: int, seen: PassSums) -> Scores:
-    game, counts = tasks.game, None
-    targets = [fold.target for fold in game.problem.folds]
-    if game.problem.classes is not None:
-        targets = game.query_labels
-        labels, n_classes = game.labels.astype(np.int64), len(game.problem.classes)
-        counts = [
-            np.bincount(labels[fold.may_train], minlength=n_classes) for fold in game.problem.folds
-        ]
-    return scores_of_queries(
-        tasks.schedule, game.score_name, targets=targets, class_counts=counts, n_tasks=n_tasks,
-        seen=seen,
-    )  # fmt: skip
-
-
-def sum_by_owner(seen: PassSums, holdings: Holdings | None) -> OwnerSums | None:
-    """Return the sums of owners that a run observed."""
-    if holdings is None or seen.owned is None:
-        return None
-    owned = seen.owned
-    return OwnerSums(holdings.names, holdings.keys, owned.moments, owned.latest.validation_se())
-
-
 def _describe_passes(schedule: TaskSchedule, progress: Progress) -> str:
     """Return the text beside the progress bar."""
     n_passes = progress.tasks / len(schedule.parts) - schedule.n_quick_passes
@@ -613,53 +720,6 @@ class ExpectedShare:
         quick, per_pass = self.schedule.n_quick_coalitions, self.schedule.n_coalitions
         done = quick * min(progress.tasks / n_parts, n_quick) + per_pass * n_passes
         return done / (quick + per_pass * n_expected)
-
-
-def _status(outcome: Outcome, tasks: QueryTasks) -> Status:
-    if outcome.tasks < len(tasks.schedule.parts):
-        # Some validation rows were not used.
-        return "interrupted"
-    if not tasks.schedule.draws and tasks.ranking is None:
-        return "exact"
-    return "interrupted" if outcome.interrupted else "estimated"
-
-
-def make_knn_advice(scoring: Any, column_types: ColumnTypes | None) -> DataAdvice:
-    """Return how a user fixes the data that a nearest-neighbor valuer warns of."""
-    guessed = scoring is None
-    return DataAdvice(
-        column_types=True,
-        named=frozenset(map(str, column_types or {})),
-        to_classes="scoring='neighbor_agreement'" if guessed else None,
-        to_numbers="scoring='neg_mean_squared_error'" if guessed else None,
-    )
-
-
-def make_schedule(
-    valuer: Any,
-    game: KNNGame | ShardedKNNGame,
-    queries: WeightedQueries,
-    effort: Effort,
-    *,
-    size: Size,
-    settings: Settings,
-) -> TaskSchedule:
-    """Return the tasks of a run, with a seed unless all coalitions are evaluated."""
-    seed = None
-    if isinstance(effort.sampler, ExhaustiveSampler):
-        check_random_state(valuer.random_state)
-    else:
-        seed = draw_seed(valuer.random_state, valuer.runtime)
-    return TaskSchedule(
-        queries,
-        (size.n_rows, size.n_columns),
-        sampler=effort.sampler,
-        quick=effort.quick,
-        column_semivalue=settings.column_semivalue,
-        with_label=size.with_label,
-        empty=game.empty,
-        seed=seed,
-    )
 
 
 def choose_sampler(
@@ -719,7 +779,7 @@ def check_n_validation(n_validation: Any) -> int | Literal["auto"] | None:
     return check_count(n_validation, "n_validation")
 
 
-def warn_if_interrupted(n_done: int, schedule: TaskSchedule, *, interrupted: bool) -> None:
+def _warn_if_interrupted(n_done: int, schedule: TaskSchedule, *, interrupted: bool) -> None:
     """Warn if a run ended early, and say how far it came."""
     n_parts = len(schedule.parts)
     if n_done < n_parts:

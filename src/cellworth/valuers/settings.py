@@ -17,7 +17,7 @@ from cellworth.runtime.engine import Outcome, Planner, run
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import Progress
-from cellworth.runtime.run_settings import Runtime, check_runtime
+from cellworth.runtime.run_settings import Runtime, check_runtime, choose_thread_executor
 from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.semivalues import Semivalue, Shapley
 
@@ -45,6 +45,11 @@ class Settings:
     def semivalues(self) -> tuple[Semivalue, Semivalue]:
         """Semivalues of rows and of columns."""
         return self.row_semivalue, self.column_semivalue
+
+    @property
+    def threads(self) -> Executor:
+        """The user's executor, or the default one of tasks that need no processes."""
+        return self.runtime.executor or choose_thread_executor(self.n_jobs)
 
     def problem_spec(self, game: Game) -> dict[str, Any]:
         """Return everything that determines the true values."""

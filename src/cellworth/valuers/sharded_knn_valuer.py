@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -16,12 +17,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import (
-    ColumnTypes,
-    Labels,
-    RandomState,
-    Scale,
-)
+from cellworth.data.arguments import ColumnTypes, Floats
 from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis, add_label_column
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, to_path
@@ -31,14 +27,8 @@ from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import format_count, preview
 from cellworth.findings.fit_checks import warn_of_data, warn_of_target
 from cellworth.findings.levels import read_levels
-from cellworth.games.game import EmptyPolicy
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
-from cellworth.knn.knn_game import (
-    KNNScoring,
-    NeighborAgreement,
-    ShardedKNNGame,
-    sample_rows,
-)
+from cellworth.knn.knn_game import ShardedKNNGame, sample_rows
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_layout import check_validation_rows
 from cellworth.knn.shard_tasks import (
@@ -48,35 +38,27 @@ from cellworth.knn.shard_tasks import (
     SumsByCode,
     fold_rounds,
 )
-from cellworth.knn.tasks import TaskSchedule, WeightedQueries
+from cellworth.knn.tasks import WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
-from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.rounds import run_rounds
-from cellworth.runtime.run_settings import Runtime, choose_thread_executor
 from cellworth.runtime.shard_algorithm import ShardRunResult
-from cellworth.runtime.stopping import StoppingRule
-from cellworth.sampling.column_samplers import ColumnSampler
-from cellworth.sampling.moments import append_margins, append_pairs
+from cellworth.sampling.moments import Counts, append_margins, append_pairs
 from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.valuation.column_info import ColumnTable
-from cellworth.valuation.provenance import Provenance, Session, environment
+from cellworth.valuation.provenance import environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
 from cellworth.valuation.storage import ValueFile
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.knn_valuer import (
-    Effort,
+    NeighborRun,
+    NeighborValuer,
     NValidation,
     Size,
     check_ranking,
-    make_knn_advice,
-    make_schedule,
-    sum_by_owner,
-    warn_if_interrupted,
 )
-from cellworth.valuers.run import scores_of_queries
-from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop
-from cellworth.valuers.valuer import Valuer, check_owners
+from cellworth.valuers.settings import check_flag, check_stop
+from cellworth.valuers.valuer import FitData, check_owners
 
 # Work of a default run: about an hour on two cores.
 _MAX_WORK = 2**37
@@ -85,51 +67,7 @@ _BYTES_OF_PROCESS = 4e8
 _BYTES_OF_PAIR = 2**14
 
 
-@dataclass(frozen=True, eq=False)
-class ShardedData:
-    """The arguments of ``fit`` that describe the data."""
-
-    X: ShardedTable
-    X_val: TableLike
-    y_val: VectorLike
-    row_groups: Groups | str
-    column_groups: Groups
-    column_types: ColumnTypes | None
-    value_labels: bool
-    owners: Owners | None = None
-    n_validation: NValidation = "auto"
-
-    @property
-    def table(self) -> ShardedTable:
-        """The table without the column of row groups, which does not play."""
-        name = self.row_groups
-        if not isinstance(name, str):
-            return self.X
-        if name not in self.X.names.tolist():
-            raise ValueError(
-                f"row_groups must be a column of X or one group per row, got {name!r}; the columns "
-                f"are {preview(self.X.names)}."
-            )
-        return self.X.drop(name)
-
-    @property
-    def validation_rows(self) -> TableLike:
-        """The validation rows without the column of row groups."""
-        if not isinstance(self.row_groups, str):
-            return self.X_val
-        rows = Table.from_data(self.X_val, called="X_val")
-        return rows.select(np.flatnonzero(rows.names != self.row_groups)).data
-
-    def rows(self) -> Axis:
-        """Return the row players."""
-        n_rows, groups = self.X.shape[0], self.row_groups
-        if groups is None:
-            return NumberedAxis(n_rows)
-        labels = self.X.column(groups) if isinstance(groups, str) else groups
-        return Axis.from_groups(np.arange(n_rows), labels, what="row")
-
-
-class ShardedKNNValuer(Valuer):
+class ShardedKNNValuer(NeighborValuer):
     """Values of all cells of a table in shards to a K-nearest-neighbor model.
 
     The table is read shard by shard and is never held in memory as a whole. The values stay in
@@ -196,40 +134,6 @@ class ShardedKNNValuer(Valuer):
     (4, 1)
     """
 
-    valuation_: Valuation
-    columns_: ColumnTable
-    n_features_in_: int
-    feature_names_in_: Labels
-
-    def __init__(
-        self,
-        n_neighbors: int = 5,
-        *,
-        scoring: KNNScoring | NeighborAgreement | None = None,
-        sampler: ColumnSampler | None = None,
-        ranking: BinnedRanks | None = None,
-        scale: Scale = "robust",
-        empty: EmptyPolicy = "prior",
-        semivalue: Semivalues = None,
-        n_passes: int | None = None,
-        stop: StoppingRule | None = None,
-        random_state: RandomState = None,
-        n_jobs: int | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.scoring = scoring
-        self.sampler = sampler
-        self.ranking = ranking
-        self.scale = scale
-        self.empty = empty
-        self.semivalue = semivalue
-        self.n_passes = n_passes
-        self.stop = stop
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.runtime = runtime
-
     def fit(
         self,
         X: ShardedTable,
@@ -272,181 +176,180 @@ class ShardedKNNValuer(Valuer):
         -------
         self
         """
-        self._forget()
-        data = ShardedData(
-            X, X_val, y_val, row_groups, column_groups, column_types, value_labels, owners,
-            n_validation,
+        data = FitData(
+            X, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
+            column_types=column_types,
         )  # fmt: skip
-        run = self._run(data)
-        method = {"name": type(self).__name__, **run.effort.describe(), "valuer": self.describe()}
-        self.columns_ = run.game.column_info
-        self._warn_of_data(run.game)
-        self.valuation_ = run.value(self._problem_spec(run, data.value_labels), method)
-        self.n_features_in_ = len(run.game.table.names)
-        self.feature_names_in_ = run.game.table.names
-        return self
+        return self._fit(data, value_labels=value_labels, owners=owners, n_validation=n_validation)
 
     def problem_spec(
         self,
         X: ShardedTable,
         *,
-        X_val: TableLike,
-        y_val: VectorLike,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-        column_types: ColumnTypes | None = None,
         value_labels: bool = False,
         n_validation: NValidation = "auto",
+        **data: Any,
     ) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves; read all shards once."""
-        data = ShardedData(
-            X, X_val, y_val, row_groups, column_groups, column_types, value_labels,
-            n_validation=n_validation,
-        )  # fmt: skip
-        return self._problem_spec(self._run(data), data.value_labels)
+        given = FitData(X, **data)
+        return self._prepare(
+            given, value_labels=value_labels, n_validation=n_validation
+        ).problem_spec
 
-    def _run(self, data: ShardedData) -> ShardedRun:
-        settings = self._check(data)
-        executor = settings.runtime.executor or choose_thread_executor(self.n_jobs)
-        folder = _check_folder(settings.runtime.checkpoint)
-        game = ShardedKNNGame.from_table(
-            data.table, data.validation_rows, data.y_val, n_neighbors=self.n_neighbors,
-            scoring=self.scoring, scale=self.scale, column_types=data.column_types,
-            column_groups=data.column_groups, empty=self.empty, executor=executor,
-            show_progress=settings.runtime.progress,
-        )  # fmt: skip
-        size = Size(
-            *game.shape,
-            game.n_queries,
-            data.value_labels,
-            n_targets=int(game.class_counts is None),
-            in_bins=True,
-            most_work=_MAX_WORK,
-        )
-        # A pass over the shards reads and writes all of them, so none is quick.
-        effort = Effort.resolve(
-            self, data.n_validation, size, settings.column_semivalue, has_quick_pass=False
-        )
-        queries = WeightedQueries.weigh(
-            (game.queries.columns,), game.query_labels, game.scoring, effort.n_validation
-        )
-        schedule = make_schedule(self, game, queries, effort, size=size, settings=settings)
-        columns = add_label_column(game.columns) if data.value_labels else game.columns
-        blocks = Blocks(data.rows(), columns)
-        holdings = None if data.owners is None else data.owners.project(blocks)
-        return ShardedRun(
-            game, blocks, schedule, effort, self._bins(), settings, executor, folder, holdings
-        )
-
-    def _check(self, data: ShardedData) -> Settings:
-        """Check what can be checked before the table is read."""
+    def _prepare(
+        self,
+        data: FitData,
+        *,
+        value_labels: bool = False,
+        owners: Owners | None = None,
+        n_validation: NValidation = "auto",
+    ) -> ShardedRun:
+        # What can be checked before the table is read.
         if not isinstance(data.X, ShardedTable):
             raise TypeError(
                 f"X must be a ShardedTable, got {type(data.X).__name__}; use KNNValuer for a table "
                 "in memory."
             )
-        check_flag(data.value_labels, "value_labels")
-        if data.owners is not None:
-            check_owners(data.owners)
-        settings = self._settings(self.semivalue)
+        with_label = check_flag(value_labels, "value_labels")
+        if owners is not None:
+            check_owners(owners)
+        settings, ranking = (
+            self._settings(self.semivalue),
+            check_ranking(self.ranking, in_bins=True),
+        )
         if self.stop is not None:
             check_stop(self.stop)
-        check_validation_rows(data.X_val, data.y_val)
+        X_val: Any = data.X_val
+        y_val: Any = data.y_val
+        check_validation_rows(X_val, y_val)
         data.X.check_files_unchanged()
-        return settings
+        folder = _check_folder(settings.runtime.checkpoint)
+        table, validation_rows = _leave_out_groups(data.X, X_val, data.row_groups)
+        game = ShardedKNNGame.from_table(
+            table, validation_rows, y_val, n_neighbors=self.n_neighbors,
+            scoring=self.scoring, scale=self.scale, column_types=data.column_types,
+            column_groups=data.column_groups, empty=self.empty, executor=settings.threads,
+            show_progress=settings.runtime.progress,
+        )  # fmt: skip
+        size = Size(
+            *game.shape,
+            game.n_queries,
+            with_label,
+            n_targets=int(game.class_counts is None),
+            in_bins=True,
+            most_work=_MAX_WORK,
+            # A pass over the shards reads and writes all of them, so none is quick.
+            has_quick_pass=False,
+        )
+        columns = add_label_column(game.columns) if with_label else game.columns
+        blocks = Blocks(_make_row_players(data), columns)
+        holdings = None if owners is None else owners.project(blocks)
+        return ShardedRun(
+            self, settings, game, blocks, holdings, size, ranking, n_validation, folder
+        )
 
-    def _bins(self) -> BinnedRanks:
-        return check_ranking(self.ranking, in_bins=True) or BinnedRanks()
-
-    def _problem_spec(self, run: Any, with_label: bool = False) -> dict[str, Any]:
-        spec: dict[str, Any] = super()._problem_spec(run.game) | {
-            "value_labels": bool(with_label),
-            "ranking": describe(self._bins()),
-            "n_validation": run.effort.n_drawn,
-        }
-        rows = run.blocks.rows
-        if rows.grouped:
-            groups = hashlib.sha256(rows.codes.astype("<i8").tobytes()).hexdigest()
-            spec["data_sha256"] = spec["data_sha256"] | {"rows": groups}
-        return spec
-
-    def _warn_of_data(self, game: ShardedKNNGame) -> None:
+    def _inspect_columns(self, game: ShardedKNNGame) -> ColumnTable:
         """Warn as for a table in memory, except for checks that need all rows."""
-        advice = make_knn_advice(self.scoring, game.column_types)
-        is_class = game.class_counts is not None
+        advice, is_class = self._advice(game), game.class_counts is not None
         if self.scoring is None and game.label_counts:
             labels = game.layout.classes or sorted(game.label_counts)
             counts = np.array([game.label_counts[label] for label in labels])
             warn_of_target(np.array(labels), counts, advice, are_classes=is_class)
         problem = sample_rows(game.table, is_class=is_class)
         warn_of_data(problem, read_levels(problem.table, parse=False), advice, sampled=True)
+        return game.column_info
+
+    def _keep_names(self, game: ShardedKNNGame) -> None:
+        self.n_features_in_ = len(game.table.names)
+        self.feature_names_in_ = game.table.names
+
+
+def _leave_out_groups(
+    X: ShardedTable, X_val: TableLike, name: Any
+) -> tuple[ShardedTable, TableLike]:
+    """Return the table and validation rows without the column of row groups, if it is one."""
+    names = X.names
+    if not isinstance(name, str):
+        return X, X_val
+    if name not in names.tolist():
+        raise ValueError(
+            f"row_groups must be a column of X or one group per row, got {name!r}; the columns "
+            f"are {preview(names)}."
+        )
+    rows = Table.from_data(X_val, called="X_val")
+    return X.drop(name), rows.select(np.flatnonzero(rows.names != name)).data
+
+
+def _make_row_players(data: FitData) -> Axis:
+    n_rows, groups = data.X.shape[0], data.row_groups
+    if groups is None:
+        return NumberedAxis(n_rows)
+    labels = data.X.column(groups) if isinstance(groups, str) else groups
+    return Axis.from_groups(np.arange(n_rows), labels, what="row")
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedRun:
-    """A run over the shards of a table.
+class ShardedRun(NeighborRun):
+    """A run over the shards of a table."""
 
-    Parameters
-    ----------
-    game : ShardedKNNGame
-    blocks : Blocks
-    schedule : TaskSchedule
-    effort : Effort
-    bins : BinnedRanks
-    settings : Settings
-    executor : Executor
-    folder : path or None
-        Where the run and its result are kept. None: the files live as long as the Valuation.
-    holdings : Holdings or None
-        Owners whose sums are observed.
-    """
-
-    game: ShardedKNNGame
-    blocks: Blocks
-    schedule: TaskSchedule
-    effort: Effort
-    bins: BinnedRanks
-    settings: Settings
-    executor: Executor
+    # Where the run and its result are kept. None: the files live as long as the Valuation.
     folder: AnyPath | None
-    holdings: Holdings | None
 
-    def value(self, problem_spec: dict[str, Any], method: dict[str, Any]) -> Valuation:
-        """Run all rounds and put the results of shards together."""
-        runtime, forecast = self.settings.runtime, self.forecast()
+    @property
+    def queries(self) -> WeightedQueries:
+        """Validation rows that are used."""
+        game = self.game
+        return WeightedQueries.weigh(
+            (game.queries.columns,), game.query_labels, game.scoring, self.effort.n_validation
+        )
+
+    @cached_property
+    def problem_spec(self) -> dict[str, Any]:
+        """Everything that determines the true values."""
+        spec, rows = super().problem_spec, self.blocks.rows
+        if not rows.grouped:
+            return spec
+        groups = hashlib.sha256(rows.codes.astype("<i8").tobytes()).hexdigest()
+        return spec | {"data_sha256": spec["data_sha256"] | {"rows": groups}}
+
+    def _value(self, columns: ColumnTable) -> Valuation:
+        runtime, forecast, n_parts = (
+            self.settings.runtime,
+            self.forecast(),
+            len(self.schedule.parts),
+        )
         runtime.announce(forecast)
-        identity = self._identity(problem_spec, method)
+        identity = {
+            "problem_spec": self.problem_spec,
+            "table": self.game.table.files_sha256(),
+            **self._describe_tasks(),
+            **environment(),
+        }
         if self.folder is not None:
             # Raises an error for the checkpoint of another run, before rows are prepared.
             DirectoryCheckpoint(self.folder / "run").open(identity)
-        with _home(self.folder) as home, _rows_folder(home) as rows:
-            # numba takes a while to import.
-            from cellworth.knn.kernels import announce_compilation
-
-            announce_compilation(self.executor)
+        with _make_folders(self.folder) as (home, rows):
             finished = run_rounds(
                 self._phases(rows),
-                self.effort.make_stop(len(self.schedule.parts)),
-                rounds_per_pass=len(self.schedule.parts),
+                self.effort.make_stop(n_parts),
+                rounds_per_pass=n_parts,
                 on_round=runtime.on_round,
-                executor=self.executor,
+                executor=self.settings.threads,
                 into=home / "values",
                 identity=identity,
                 checkpoint=self.folder and self.folder / "run",
-                title=f"{method['sampler']}, {self.game.table.n_shards} shards",
+                title=f"{describe(self.effort.sampler)}, {self.game.table.n_shards} shards",
                 show_progress=runtime.progress,
                 forecast=forecast,
             )
-            valuation = self._valuation(finished, home / "values", problem_spec, method)
-        if self.folder is None and isinstance(home, Path):
-            shutil.rmtree(home / "rows", ignore_errors=True)
-            if isinstance(valuation.moments, StoredMoments):
-                # Lists of rows and the like use these files, too.
-                valuation.moments.delete_with_last_copy(home)
-            else:
-                shutil.rmtree(home, ignore_errors=True)
-        n_done = valuation.provenance.sessions[0].tasks
-        warn_if_interrupted(n_done, self.schedule, interrupted=finished.interrupted)
+            valuation = self._valuation(finished, home / "values", columns)
+            valuation.save(home / "values")
+            if self.folder is None and isinstance(home, Path):
+                if isinstance(valuation.moments, StoredMoments):
+                    # Lists of rows and the like use these files, too.
+                    valuation.moments.delete_with_last_copy(home)
+                else:
+                    shutil.rmtree(home, ignore_errors=True)
         return valuation
 
     def forecast(self) -> Forecast:
@@ -472,7 +375,7 @@ class ShardedRun:
         memory += math.ceil(n_rows / n_shards) * (of_row + 8 * n_results * held + 8)
         # While a state is written, the one before it is still there.
         disk = n_rows * (of_row + 16 * n_results * stored + 8 * (n_results + 1) * written)
-        known = self.effort.forecast(schedule, self.game.shape, self.executor)
+        known = self.effort.forecast(schedule, self.game.shape, self.settings.threads)
         shards = format_count(n_shards, "shard")
         needs = f"{_format_bytes(memory)} of memory per worker, {_format_bytes(disk)} of disk"
         return replace(known, size=f"{known.size}, {shards}, {needs}")
@@ -483,7 +386,9 @@ class ShardedRun:
         durable = self.folder is not None and not is_scratch
         shards = PreparedShards(game.table, game.layout, folder, durable, is_scratch)
         sample = shards.sample(
-            sample_positions(n_rows), self.executor, show_progress=self.settings.runtime.progress
+            sample_positions(n_rows),
+            self.settings.threads,
+            show_progress=self.settings.runtime.progress,
         )
         scales = game.layout.scales
         ranker = Ranker.from_sample(
@@ -492,7 +397,7 @@ class ShardedRun:
             sample,
             np.array(game.layout.class_counts, dtype=np.int64),
             game.layout.target_scale,
-            bins=self.bins,
+            bins=self.ranking or BinnedRanks(),
             n_neighbors=game.n_neighbors,
             semivalue=self.settings.row_semivalue,
             n_players=n_rows,
@@ -512,58 +417,28 @@ class ShardedRun:
             return None
         return CellCodes(held.row_lines, held.lines, np.arange(len(held.claims)))
 
-    def _identity(self, problem_spec: dict[str, Any], method: dict[str, Any]) -> dict[str, Any]:
-        """Return everything that determines the rounds, except their number."""
-        return {
-            "problem_spec": problem_spec,
-            "table": self.game.table.files_sha256(),
-            "sampler": method["sampler"],
-            "seed": self.schedule.seed,
-            "parts_per_pass": len(self.schedule.parts),
-            "owners": None if self.holdings is None else list(self.holdings.keys),
-            **environment(),
-        }
-
     def _valuation(
-        self,
-        finished: ShardRunResult,
-        folder: AnyPath,
-        problem_spec: dict[str, Any],
-        method: dict[str, Any],
+        self, finished: ShardRunResult, folder: AnyPath, columns: ColumnTable
     ) -> Valuation:
-        game = self.game
-        seen, counts, targets = self._fold(finished), self.game.class_counts, [game.queries.target]
-        n_done, n_parts = len(finished.reports), len(self.schedule.parts)
-        complete = n_done >= n_parts and not finished.interrupted
-        session = Session(self.schedule.seed, n_done)
-        figures: dict[str, Any] = {
-            "expected_total": seen.latest.total,
-            "empty": self.game.empty,
-            "status": "estimated" if complete else "interrupted",
-            "provenance": Provenance.now(
-                problem_spec, method, session, seen.tally, finished.seconds
-            ),
-            "baseline": seen.baseline,
-            "owned": sum_by_owner(seen, self.holdings),
-            "scores": scores_of_queries(
-                self.schedule,
-                self.game.scoring,
-                targets=self.schedule.queries.labels if counts is not None else targets,
-                class_counts=None if counts is None else [counts],
-                n_tasks=n_done,
-                seen=seen,
-            ),
-            "column_info": self.game.column_info,
-        }
-        errors = seen.latest.validation_se()
+        seen = self._fold(finished)
+        errors, figures = (
+            seen.latest.validation_se(),
+            self._summarize(
+                seen, len(finished.reports), finished.seconds, interrupted=finished.interrupted
+            )
+            | {"column_info": columns},
+        )
         if self.blocks.rows.grouped:
-            valuation = Valuation(self.blocks, seen.moments, validation=errors, **figures)
-        else:
-            files = [ValueFile.from_plain(entry) for entry in finished.entries]
-            moments = StoredMoments(folder, files, seen.moments)
-            valuation = ShardedValuation(self.blocks, moments, sums_validation=errors, **figures)
-        valuation.save(folder)
-        return valuation
+            return Valuation(moments=seen.moments, validation=errors, **figures)
+        files = [ValueFile.from_plain(entry) for entry in finished.entries]
+        moments = StoredMoments(folder, files, seen.moments)
+        return ShardedValuation(moments=moments, sums_validation=errors, **figures)
+
+    def _scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
+        game, counts = self.game, self.game.class_counts
+        if counts is None:
+            return game.scoring, [game.queries.target], None
+        return game.scoring, game.query_labels, [counts]
 
     def _fold(self, finished: ShardRunResult) -> PassSums:
         """Return sums by pass and their variances, as a run in memory has them."""
@@ -625,34 +500,28 @@ def _regroup(sums: NDArray[Any], holdings: Holdings) -> NDArray[Any]:
 
 
 @contextmanager
-def _home(folder: AnyPath | None) -> Iterator[AnyPath]:
-    """Yield the folder of a run; delete a temporary one after an error."""
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield folder
-        return
-    home = Path(tempfile.mkdtemp(prefix="cellworth-values-"))
-    try:
-        yield home
-    except BaseException:
-        shutil.rmtree(home, ignore_errors=True)
-        raise
+def _make_folders(folder: AnyPath | None) -> Iterator[tuple[AnyPath, Path]]:
+    """Yield the folder of a run and that of its prepared rows; delete temporary ones.
 
-
-@contextmanager
-def _rows_folder(home: AnyPath) -> Iterator[Path]:
-    """Yield the folder of prepared rows; beside a remote checkpoint it is temporary."""
+    Without a folder, that of the run is temporary, but is deleted here only after an error.
+    """
+    home = Path(tempfile.mkdtemp(prefix="cellworth-values-")) if folder is None else folder
+    home.mkdir(parents=True, exist_ok=True)
     if isinstance(home, Path):
         # Workers that do not see this folder raise an error instead of writing elsewhere.
         rows = home / "rows"
-        rows.mkdir(parents=True, exist_ok=True)
-        yield rows
-        return
-    rows = Path(tempfile.gettempdir()) / f"cellworth-rows-{uuid4().hex}"
+        rows.mkdir(exist_ok=True)
+    else:
+        rows = Path(tempfile.gettempdir()) / f"cellworth-rows-{uuid4().hex}"
     try:
-        yield rows
+        yield home, rows
+    except BaseException:
+        if folder is None:
+            shutil.rmtree(home, ignore_errors=True)
+        raise
     finally:
-        shutil.rmtree(rows, ignore_errors=True)
+        if not isinstance(folder, Path):
+            shutil.rmtree(rows, ignore_errors=True)
 
 
 def _check_folder(checkpoint: Any) -> AnyPath | None:

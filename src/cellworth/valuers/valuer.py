@@ -54,8 +54,8 @@ _SETTINGS = ("n_jobs", "runtime")
 class FitData:
     """The arguments of ``fit`` that describe the data."""
 
-    X: TableLike
-    y: VectorLike | None
+    X: Any  # A table in memory, or a ShardedTable
+    y: VectorLike | None = None
     X_val: TableLike | None = None
     y_val: VectorLike | None = None
     cv: CrossValidation = 5
@@ -73,10 +73,14 @@ class FitData:
 class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all valuers: scikit-learn estimators whose ``fit`` values the blocks of X."""
 
+    valuation_: Valuation
     values_: Floats
     standard_errors_: Floats
     row_values_: Floats
     column_values_: Floats
+    columns_: ColumnTable
+    n_features_in_: int
+    feature_names_in_: Labels
 
     def describe(self) -> dict[str, str]:
         """Return the name and the parameters of the valuer as text, as an agreement states them.
@@ -108,6 +112,32 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     def _settings(self, semivalue: Any = None) -> Settings:
         n_jobs, runtime = (getattr(self, name, None) for name in _SETTINGS)
         return Settings.of(semivalue, n_jobs=n_jobs, runtime=runtime)
+
+    def _inspect_columns(self, game: Any) -> ColumnTable:
+        """Return the inferred column types; warn of likely mistakes in the data."""
+        problem, advice = game.problem, self._advice(game)
+        columns = read_levels(problem.table, parse=False)
+        readings = (
+            _describe_distances(game.distances, problem.table)
+            if isinstance(game, KNNGame)
+            else _guess_types(problem.table)
+        )
+        if advice.to_classes is not None:
+            labels = np.unique(problem.target, return_counts=True)
+            warn_of_target(*labels, advice, are_classes=problem.classes is not None)
+        warn_of_data(problem, columns, advice)
+        return ColumnTable(
+            tuple(
+                _describe_column(problem.table, position, column, *reading)
+                for position, (column, reading) in enumerate(zip(columns, readings, strict=True))
+            )
+        )
+
+    def _keep_names(self, game: Any) -> None:
+        names = game.problem.table.names
+        self.n_features_in_ = len(names)
+        if game.problem.table.backend is not None and all(isinstance(n, str) for n in names):
+            self.feature_names_in_ = names
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
         return self._settings(getattr(self, "semivalue", None)).problem_spec(game)
@@ -143,12 +173,7 @@ def check_holdings(owners: Any, problem: Problem, blocks: Blocks) -> Holdings:
 
 
 class TableValuer(Valuer):
-    """Base of valuers of a table in memory."""
-
-    valuation_: Valuation
-    columns_: ColumnTable
-    n_features_in_: int
-    feature_names_in_: Labels
+    """Base of valuers whose game is played on a table in memory."""
 
     def fit(
         self,
@@ -198,26 +223,6 @@ class TableValuer(Valuer):
     def _keep_columns(self, game: Any) -> None:
         self.columns_ = self._inspect_columns(game)
 
-    def _inspect_columns(self, game: Any) -> ColumnTable:
-        """Return the inferred column types; warn of likely mistakes in the data."""
-        problem, advice = game.problem, self._advice(game)
-        columns = read_levels(problem.table, parse=False)
-        readings = (
-            _describe_distances(game.distances, problem.table)
-            if isinstance(game, KNNGame)
-            else _guess_types(problem.table)
-        )
-        if advice.to_classes is not None:
-            labels = np.unique(problem.target, return_counts=True)
-            warn_of_target(*labels, advice, are_classes=problem.classes is not None)
-        warn_of_data(problem, columns, advice)
-        return ColumnTable(
-            tuple(
-                _describe_column(problem.table, position, column, *reading)
-                for position, (column, reading) in enumerate(zip(columns, readings, strict=True))
-            )
-        )
-
     def _keep(self, game: Any, valuation: Valuation) -> Self:
         self._keep_names(game)
         method = {**valuation.provenance.method, "valuer": self.describe()}
@@ -226,8 +231,6 @@ class TableValuer(Valuer):
             provenance=replace(valuation.provenance, method=method),
             column_info=self.columns_,
         )
-        for name, read in _READERS.items():
-            setattr(self, name, read(self.valuation_))
         return self
 
     @abstractmethod
@@ -237,12 +240,6 @@ class TableValuer(Valuer):
     @abstractmethod
     def _game(self, data: FitData) -> Any:
         """Return the game of the arguments of ``fit``."""
-
-    def _keep_names(self, game: Any) -> None:
-        names = game.problem.table.names
-        self.n_features_in_ = len(names)
-        if game.problem.table.backend is not None and all(isinstance(n, str) for n in names):
-            self.feature_names_in_ = names
 
 
 def _describe_distances(distances: Distances, table: Table) -> list[tuple[ReadAs, str]]:
