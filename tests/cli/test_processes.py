@@ -112,6 +112,6 @@ def test_letters_that_the_code_page_of_a_pipe_lacks_are_escaped(tmp_path):
 @pytest.mark.nightly
 def test_a_process_that_ends_at_once_does_so_in_peace(home):
     # Threads that Arrow leaves behind aborted 1 in 3 of these.
-    code = f"from cellworth.valuation.storage import read_folder; read_folder({str(home.values)!r})"
+    code = f"from cellworth import load; load({str(home.values)!r})"
     for _ in range(8):
         subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 (our own code)

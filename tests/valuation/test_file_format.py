@@ -1,6 +1,6 @@
 """A valuation and a payout that version 0.1 wrote are read by this version, equal to the bit.
 
-``python tests/valuation/test_file_format.py FOLDER`` writes such folders; format-1 stays as it is.
+``python tests/valuation/test_file_format.py FOLDER`` writes such folders; format-2 stays as it is.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 from cellworth import KNNValuer, Owners, load
 from cellworth.payouts import split_revenue, verify_bundle
 
-KEPT = Path(__file__).parent / "format-1"
+KEPT = Path(__file__).parent / "format-2"
 ROWS = ["ada", "bo", "cy", "di", "ed", "flo"]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
+from cellworth.data.blocks import Blocks, NumberedAxis
 from cellworth.data.io import Options, to_path
 from cellworth.valuation.column_info import ColumnInfo, ColumnTable
 from cellworth.valuation.provenance import Provenance, Scores
-from cellworth.valuation.sharded_valuation import ShardedValuation
-from cellworth.valuation.storage import read_folder, read_valuation_manifest
-from cellworth.valuation.valuation import RowChunk, Valuation, read_plain
+from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
+from cellworth.valuation.storage import read_cells, read_columns, read_folder
+from cellworth.valuation.valuation import RowChunk, Valuation, check_total, read_plain
 from cellworth.valuation.values import ValueList
 
 __all__ = [
@@ -57,8 +58,20 @@ def load(folder: str | os.PathLike[str], storage_options: Options | None = None)
     True
     """
     path = to_path(folder, "folder", storage_options)
-    if read_valuation_manifest(path).get("sharded"):
-        return ShardedValuation.from_folder(path)
-    manifest, blocks, moments, validation = read_folder(path)
-    fields = read_plain(manifest, blocks.shape, folder)
-    return Valuation(blocks, moments, validation=validation, **fields)
+    manifest, tables, files = read_folder(path)
+    try:
+        plain = read_plain(manifest)
+        if not files:
+            blocks, moments, validation = read_cells(tables)
+            check_total(moments.mean[-1], plain)
+            return Valuation(blocks, moments, validation=validation, **plain)
+        columns, sums, validation = read_columns(tables)
+        check_total(sums.mean, plain)
+        stored = StoredMoments(path, files, sums)
+        blocks = Blocks(NumberedAxis(stored.shape[0]), columns)
+        return ShardedValuation(blocks, stored, sums_validation=validation, **plain)
+    # All hashes are right, so the folder was written by something else.
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"the parts of {path} do not fit together ({error!r}); restore it from a copy."
+        ) from error

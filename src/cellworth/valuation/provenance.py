@@ -307,4 +307,8 @@ class Scores:
 
 def read_number(plain: Any) -> float:
     """Return a number from JSON, where null stands for NaN."""
-    return math.nan if plain is None else float(plain)
+    if plain is None:
+        return math.nan
+    if not math.isfinite(plain):
+        raise ValueError(f"a number is {plain}")
+    return float(plain)

@@ -18,17 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, Positions, check_count
-from cellworth.data.blocks import Blocks, NumberedAxis
-from cellworth.data.io import AnyPath, Options, get_stamp, make_folder, to_path
+from cellworth.data.io import AnyPath, get_stamp, make_folder
 from cellworth.sampling.moments import Counts, Moments, widening
 from cellworth.valuation.storage import (
     GROUP_ROWS,
     ValueFile,
     column_tables,
-    files_to_replace,
-    read_column_tables,
-    read_valuation_manifest,
-    replace_manifest,
     to_array,
     write_groups,
     write_tables,
@@ -39,11 +34,9 @@ from cellworth.valuation.valuation import (
     Valuation,
     check_mergeable,
     merge_validation,
-    read_plain,
 )
 from cellworth.valuation.values import ValueList, index_pairs
 
-_TABLES = ("columns", "total", "column_groups")
 Statistics = dict[str, Floats]
 # About a gigabyte of each statistic.
 MAX_HELD = 2**27
@@ -222,7 +215,7 @@ class StoredMoments(Moments):
         for number, first in enumerate(range(0, self.shape[0], n_rows)):
             some = itertools.islice(groups, _GROUPS_PER_FILE)
             entries.append(write_groups(into, number, first, some))
-        files = [ValueFile.from_plain(entry) for entry in entries]
+        files = [ValueFile(**entry) for entry in entries]
         merged = StoredMoments(into, files, self.sums.merge(other.sums))
         if isinstance(into, Path) and folder is None:
             merged.delete_with_last_copy(into)
@@ -359,18 +352,6 @@ class ShardedValuation(Valuation):
                 "rows."
             )
 
-    @classmethod
-    def from_folder(cls, folder: str | os.PathLike[str]) -> ShardedValuation:
-        """Read the manifest and the small tables; the files of values are not opened."""
-        path = to_path(folder, "folder")
-        manifest = read_valuation_manifest(path)
-        columns, sums, validation = read_column_tables(path, manifest, _TABLES)
-        moments = StoredMoments(path, _list_files(path, manifest), sums)
-        moments.check_sizes()
-        plain = read_plain(manifest, (moments.shape[0], len(columns)), folder)
-        blocks = Blocks(NumberedAxis(moments.shape[0]), columns)
-        return cls(blocks, moments, sums_validation=validation, **plain)
-
     @cached_property
     def values(self) -> Floats:
         """Value of each block, shape (n_rows, n_columns); read on first access."""
@@ -468,27 +449,16 @@ class ShardedValuation(Valuation):
             merged.save(path)
         return merged
 
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        storage_options: Options | None = None,
-    ) -> None:
-        """Copy the files, then write the manifest; an earlier result in the folder is replaced.
-
-        In the folder that holds the files already, write only the manifest.
-        """
-        path = make_folder(folder, "folder", storage_options)
-        before = files_to_replace(path)
+    def _write_files(self, path: AnyPath) -> dict[str, dict[str, Any]]:
+        """Copy the files, unless the folder holds them already."""
         self.moments.check_sizes()
         if not _same_folder(path, self.moments.folder):
             for file in self.moments.files:
                 file.copy(self.moments.folder, path)
-        sums = {name: getattr(self.moments.sums, name) for name in ("count", "mean", "sum_sq")}
-        if self.sums_validation is not None:
-            sums |= {"validation_se": self.sums_validation}
-        files = write_tables(path, column_tables(self.blocks.columns, sums))
-        shards = {f"values-{n:05d}": asdict(file) for n, file in enumerate(self.moments.files)}
-        replace_manifest(path, self._plain() | {"sharded": True}, files | shards, before)
+        sums = column_tables(self.blocks.columns, self.moments.sums, self.sums_validation)
+        return write_tables(path, sums) | {
+            f"values-{number:05d}": asdict(file) for number, file in enumerate(self.moments.files)
+        }
 
     @property
     def _reads_sum_sq(self) -> bool:
@@ -534,17 +504,6 @@ class _Indexer:
         self.moments.check_fits("the chosen values", rows.size)
         (found,) = self.moments.read_at(rows.ravel(), columns.ravel(), ("mean",))
         return found.reshape(rows.shape)[()]
-
-
-def _list_files(path: AnyPath, manifest: Mapping[str, Any]) -> list[ValueFile]:
-    try:
-        shards = [entry for name, entry in manifest["files"].items() if name not in _TABLES]
-        return [ValueFile.from_plain(entry) for entry in shards]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"the manifest of {path} is incomplete or was changed ({error}); restore it from a "
-            "copy."
-        ) from error
 
 
 def _same_folder(one: AnyPath, other: AnyPath) -> bool:

@@ -7,12 +7,9 @@ import io
 import itertools
 import json
 import math
-import os
-import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +22,8 @@ from cellworth.data.io import (
     AnyPath,
     get_size,
     hash_file,
+    hash_json,
     read_manifest,
-    to_path,
     write_atomically,
 )
 from cellworth.sampling.moments import Moments
@@ -35,29 +32,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FORMAT = "cellworth valuation"
-VERSION = 1
+VERSION = 2
 _MANIFEST = "manifest.json"
+_HEAD = ("format", "version", "sha256")
 _MOMENTS = ("count", "mean", "sum_sq")
 _VALIDATION = "validation_se"
 GROUP_ROWS = 65_536
-_NAME = re.compile(r"values-\d{5,}-[0-9a-f]{12}\.parquet")
-_BOUNDS = ("lowest", "highest", "row_lowest", "row_highest")
-_LARGEST = ("largest_sum_sq", "largest_row_sum_sq", "largest_validation_se")
-_STATISTICS = (*_BOUNDS, "squares", "sum_sq", *_LARGEST)
-
-
-def write_folder(
-    path: AnyPath,
-    manifest: Mapping[str, Any],
-    blocks: Blocks,
-    moments: Moments,
-    validation: Floats | None = None,
-) -> None:
-    """Write tables, then the manifest that names them; readers see the old or the new result."""
-    before = files_to_replace(path)
-    figures: dict[str, NDArray[Any]] = {name: getattr(moments, name) for name in _MOMENTS}
-    figures |= {} if validation is None else {_VALIDATION: validation}
-    replace_manifest(path, manifest, write_tables(path, _to_tables(blocks, figures)), before)
 
 
 def write_tables(path: AnyPath, tables: Mapping[str, pa.Table]) -> dict[str, dict[str, Any]]:
@@ -80,63 +60,38 @@ def write_tables(path: AnyPath, tables: Mapping[str, pa.Table]) -> dict[str, dic
 
 def replace_manifest(
     path: AnyPath,
-    manifest: Mapping[str, Any],
+    content: Mapping[str, Any],
     files: Mapping[str, Mapping[str, Any]],
     before: set[str],
 ) -> None:
     """Write the manifest, then delete the files of the earlier result."""
-    plain = {"format": FORMAT, "version": VERSION, **manifest, "files": files}
+    # As JSON returns it, so that its hash can be compared.
+    plain = json.loads(json.dumps({**content, "files": files}))
+    head = {"format": FORMAT, "version": VERSION, "sha256": hash_json(plain)}
     with write_atomically(path / _MANIFEST) as file:
-        file.write(json.dumps(plain, indent=1).encode())
+        file.write(json.dumps(head | plain, indent=1).encode())
     for stale in before - {entry["file"] for entry in files.values()}:
         (path / stale).unlink(missing_ok=True)
 
 
-def read_folder(
-    folder: str | os.PathLike[str],
-) -> tuple[dict[str, Any], Blocks, Moments, Floats | None]:
-    """Read the output of :func:`write_folder`; raise if any file is damaged or was changed."""
-    path = to_path(folder, "folder")
+def read_folder(path: AnyPath) -> tuple[dict[str, Any], dict[str, pa.Table], list[ValueFile]]:
+    """Return the manifest, the tables, and the files of values that are not read yet.
+
+    Raise an error if any file is missing, damaged or was changed.
+    """
     manifest = read_valuation_manifest(path)
     try:
-        contents = _read_files(path, manifest)
+        tables = _read_tables(path, manifest)
     except FileNotFoundError:
         # Another process may have saved a new result since; its manifest names the new files.
         newer = read_valuation_manifest(path)
         if newer == manifest:
             raise
-        manifest, contents = newer, _read_files(path, newer)
-    with _explain_misfits(path):
-        return manifest, *_from_tables(_parse_tables(contents))
-
-
-def read_column_tables(
-    path: AnyPath, manifest: dict[str, Any], names: Iterable[str]
-) -> tuple[Axis, Moments, Floats | None]:
-    """Read the columns, their sums and the total, without any rows."""
-    files = {name: entry for name, entry in manifest["files"].items() if name in names}
-    contents = _read_files(path, {"files": files})
-    with _explain_misfits(path):
-        tables = _parse_tables(contents)
-        figures = _column_figures(tables)
-        validation = figures.pop(_VALIDATION, None)
-        return _axis(tables, "column"), Moments(**figures), validation
-
-
-def _parse_tables(contents: Mapping[str, bytes]) -> dict[str, pa.Table]:
-    import pyarrow as pa
-
-    return {name: read_parquet(pa.BufferReader(contents[name])) for name in contents}
-
-
-@contextmanager
-def _explain_misfits(path: AnyPath) -> Iterator[None]:
-    try:
-        yield
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError, OSError) as error:
-        raise ValueError(
-            f"the tables in {path} do not fit together ({error!r}); restore them from a copy."
-        ) from error
+        manifest, tables = newer, _read_tables(path, newer)
+    files = [ValueFile(**entry) for entry in manifest["files"].values() if "n_bytes" in entry]
+    for file in files:
+        file.check_size(path)
+    return manifest, tables, files
 
 
 def read_parquet(source: Any) -> pa.Table:
@@ -149,15 +104,21 @@ def read_parquet(source: Any) -> pa.Table:
         return file.read(use_threads=False)
 
 
-def _read_files(path: AnyPath, manifest: dict[str, Any]) -> dict[str, bytes]:
-    contents = {}
+def _read_tables(path: AnyPath, manifest: Mapping[str, Any]) -> dict[str, pa.Table]:
+    import pyarrow as pa
+
+    tables = {}
     for name, entry in manifest["files"].items():
-        file = entry["file"]
-        if not _is_inside(file) or not (path / file).is_file():
-            raise FileNotFoundError(f"{path} lacks the file {file!r} that its manifest names.")
-        contents[name] = (path / file).read_bytes()
-        _check_hash(hashlib.sha256(contents[name]).hexdigest(), entry["sha256"], path / file)
-    return contents
+        if not _is_inside(entry["file"]) or not (path / entry["file"]).is_file():
+            raise FileNotFoundError(
+                f"{path} lacks the file {entry['file']!r} that its manifest names."
+            )
+        if "n_bytes" not in entry:
+            content = (path / entry["file"]).read_bytes()
+            digest = hashlib.sha256(content).hexdigest()
+            _check_hash(digest, entry["sha256"], path / entry["file"])
+            tables[name] = read_parquet(pa.BufferReader(content))
+    return tables
 
 
 def _check_hash(found: str, saved: str, path: AnyPath) -> None:
@@ -174,14 +135,13 @@ def read_valuation_manifest(path: AnyPath) -> dict[str, Any]:
             f"{path} holds no {_MANIFEST}; give the folder that a Valuation was saved to."
         )
     manifest = read_manifest(path / _MANIFEST, FORMAT, VERSION)
-    files = manifest.get("files")
-    if not isinstance(files, dict) or not all(
-        isinstance(entry, dict) and {"file", "sha256"} <= set(entry) for entry in files.values()
-    ):
+    content = {name: manifest[name] for name in manifest if name not in _HEAD}
+    if manifest.get("sha256") != hash_json(content):
         raise ValueError(
-            f"{path / _MANIFEST} does not say which files belong to it; restore it from a copy."
+            f"{path / _MANIFEST} was changed after it was written (its sha256 differs); restore it "
+            "from a copy."
         )
-    return manifest
+    return content
 
 
 def _is_inside(name: Any) -> bool:
@@ -202,36 +162,43 @@ def files_to_replace(path: AnyPath) -> set[str]:
     return {entry["file"] for entry in files if _is_inside(entry["file"])}
 
 
-def _to_tables(blocks: Blocks, figures: dict[str, NDArray[Any]]) -> dict[str, pa.Table]:
+def cell_tables(blocks: Blocks, moments: Moments, validation: Floats | None) -> dict[str, pa.Table]:
+    """Return tables of the rows with their cells and sums, and those of the columns."""
     import pyarrow as pa
 
-    width = len(blocks.columns)
     row_parts = {"row": pa.array(blocks.rows.labels)}
-    for name, array in figures.items():
+    for name, array in _name_figures(moments, validation).items():
         # The last row holds the sums of columns and, at its end, the total.
         cells = pa.array(np.ascontiguousarray(array[:-1, :-1]).ravel())
-        row_parts[name] = pa.FixedSizeListArray.from_arrays(cells, width)
+        row_parts[name] = pa.FixedSizeListArray.from_arrays(cells, len(blocks.columns))
         row_parts[f"row_{name}"] = pa.array(array[:-1, -1])
-    sums = {name: array[-1] for name, array in figures.items()}
-    tables = {"rows": pa.table(row_parts), **column_tables(blocks.columns, sums)}
+    sums = Moments(moments.count[-1], moments.mean[-1], moments.sum_sq[-1])
+    of_columns = column_tables(blocks.columns, sums, None if validation is None else validation[-1])
+    tables = {"rows": pa.table(row_parts), **of_columns}
     if blocks.rows.grouped:
         tables["row_groups"] = _members(blocks.rows, "row")
     return tables
 
 
-def column_tables(columns: Axis, sums: Mapping[str, NDArray[Any]]) -> dict[str, pa.Table]:
+def column_tables(columns: Axis, sums: Moments, validation: Floats | None) -> dict[str, pa.Table]:
     """Return tables of the columns with their sums, of the total (the last), and of groups."""
     import pyarrow as pa
 
+    figures = _name_figures(sums, validation)
     labels = {"column": pa.array(columns.labels)}
-    parts = labels | {name: pa.array(array[:-1]) for name, array in sums.items()}
+    parts = labels | {name: pa.array(array[:-1]) for name, array in figures.items()}
     tables = {
         "columns": pa.table(parts),
-        "total": pa.table({name: [array[-1]] for name, array in sums.items()}),
+        "total": pa.table({name: [array[-1]] for name, array in figures.items()}),
     }
     if columns.grouped:
         tables["column_groups"] = _members(columns, "column")
     return tables
+
+
+def _name_figures(moments: Moments, validation: Floats | None) -> dict[str, NDArray[Any]]:
+    figures = {name: getattr(moments, name) for name in _MOMENTS}
+    return figures if validation is None else figures | {_VALIDATION: validation}
 
 
 def _members(axis: Axis, side: str) -> pa.Table:
@@ -240,36 +207,43 @@ def _members(axis: Axis, side: str) -> pa.Table:
     return pa.table({side: pa.array(axis.ids), "group": pa.array(axis.codes)})
 
 
-def _from_tables(tables: dict[str, pa.Table]) -> tuple[Blocks, Moments, Floats | None]:
-    rows, figures = tables["rows"], {}
-    for name, sums in _column_figures(tables).items():
+def read_cells(tables: Mapping[str, pa.Table]) -> tuple[Blocks, Moments, Floats | None]:
+    """Return what :func:`cell_tables` was given."""
+    columns, sums, sums_validation = read_columns(tables)
+    rows, width = tables["rows"], len(columns)
+
+    def join(name: str, of_columns: NDArray[Any]) -> NDArray[Any]:
         cells = rows[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        array = np.empty((rows.num_rows + 1, len(sums)), dtype=cells.dtype)
-        array[:-1, :-1] = cells.reshape(rows.num_rows, len(sums) - 1)
-        array[:-1, -1] = rows[f"row_{name}"].to_numpy()
-        array[-1] = sums
-        figures[name] = array
-    blocks = Blocks(*(_axis(tables, side) for side in ("row", "column")))
-    validation = figures.pop(_VALIDATION, None)
-    return blocks, Moments(**figures), validation
+        of_rows = np.column_stack([cells.reshape(-1, width), rows[f"row_{name}"].to_numpy()])
+        return np.vstack([of_rows, of_columns])
+
+    moments = Moments(*(join(name, getattr(sums, name)) for name in _MOMENTS))
+    if not np.isfinite(moments.mean).all():
+        raise ValueError("some values are not finite")
+    validation = None if sums_validation is None else join(_VALIDATION, sums_validation)
+    return Blocks(_axis(tables, "row"), columns), moments, validation
 
 
-def _column_figures(tables: dict[str, pa.Table]) -> dict[str, NDArray[Any]]:
-    """Return the sums of columns, and the total at the end."""
+def read_columns(tables: Mapping[str, pa.Table]) -> tuple[Axis, Moments, Floats | None]:
+    """Return the columns with their sums, and the total at the end."""
     columns, total = tables["columns"], tables["total"]
-    known = _MOMENTS + ((_VALIDATION,) if _VALIDATION in columns.column_names else ())
-    return {name: np.append(columns[name].to_numpy(), total[name].to_numpy()[:1]) for name in known}
+    figures = {
+        name: np.append(columns[name].to_numpy(), total[name].to_numpy())
+        for name in columns.column_names[1:]
+    }
+    return (
+        _axis(tables, "column"),
+        Moments(*(figures[name] for name in _MOMENTS)),
+        figures.get(_VALIDATION),
+    )
 
 
-def _axis(tables: dict[str, pa.Table], side: str) -> Axis:
+def _axis(tables: Mapping[str, pa.Table], side: str) -> Axis:
     labels = tables[f"{side}s"][side].to_numpy()
     members = tables.get(f"{side}_groups")
     if members is None:
         return Axis.from_ids(labels, what=side)
-    codes = members["group"].to_numpy().astype(np.intp)
-    if not np.array_equal(np.unique(codes), np.arange(len(labels))):
-        raise ValueError(f"{side} groups and their members do not match")
-    return Axis(labels, members[side].to_numpy(), codes)
+    return Axis(labels, members[side].to_numpy(), members["group"].to_numpy().astype(np.intp))
 
 
 def write_groups(
@@ -392,24 +366,6 @@ class ValueFile:
     with_validation: bool
     groups: Mapping[str, list[float]]
 
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> ValueFile:
-        """Read an entry of a manifest, which is untrusted."""
-        entry = cls(**{field.name: plain[field.name] for field in fields(cls)})
-        # The name must not lead out of the folder.
-        if not isinstance(entry.file, str) or not _NAME.fullmatch(entry.file):
-            raise ValueError(f"{entry.file!r} is not the name of a file of values")
-        group_rows = entry.groups["n_rows"]
-        sizes = (entry.first_row, entry.n_columns - 1, len(group_rows) - 1)
-        if not all(isinstance(n, int) and n >= 0 for n in (*sizes, *(n - 1 for n in group_rows))):
-            raise ValueError(f"{entry.file!r} has an impossible number of rows or columns")
-        lengths = {len([float(n) for n in entry.groups[name]]) for name in _STATISTICS}
-        if lengths != {len(group_rows)}:
-            raise ValueError(
-                f"{entry.file!r} has {len(group_rows)} row groups, but not in all lists"
-            )
-        return entry
-
     @property
     def n_rows(self) -> int:
         """Number of rows."""
@@ -433,10 +389,17 @@ class ValueFile:
             # Arrow opens local files itself, which is faster.
             source = path if isinstance(path, Path) else path.open("rb")
             with pq.ParquetFile(source, page_checksum_verification=True) as file:
-                self._check_content(file)
+                found, n_rows = file.metadata, self.groups["n_rows"]
+                rows = [found.row_group(number).num_rows for number in range(found.num_row_groups)]
+                all_names = name_all_columns(self.n_columns, self.with_sum_sq, self.with_validation)
+                if rows != n_rows or file.schema_arrow.names != all_names:
+                    raise OSError("it has other rows or columns than its manifest says")
                 # Threads of Arrow can abort a process that ends soon after.
-                return file.read_row_group(group, columns=names, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
+                table = file.read_row_group(group, columns=names, use_threads=False)
+                if table.num_rows != n_rows[group]:
+                    raise OSError(f"row group {group} has {table.num_rows} rows")
+                return table
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise ValueError(f"cannot read {path} ({error}); restore it from a copy.") from error
 
     def copy(self, folder: AnyPath, to: AnyPath) -> None:
@@ -465,16 +428,6 @@ class ValueFile:
             raise ValueError(
                 f"{path} has {get_size(path)} bytes, but {self.n_bytes} were saved; restore "
                 "it from a copy."
-            )
-
-    def _check_content(self, file: Any) -> None:
-        found = file.metadata
-        rows = [found.row_group(number).num_rows for number in range(found.num_row_groups)]
-        names = name_all_columns(self.n_columns, self.with_sum_sq, self.with_validation)
-        if rows != list(self.groups["n_rows"]) or file.schema_arrow.names != names:
-            raise ValueError(
-                f"{self.file} has other rows or columns than its manifest says; restore both from "
-                "a copy."
             )
 
 

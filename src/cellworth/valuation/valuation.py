@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Blocks, label_array
-from cellworth.data.io import Options, jsonable, make_folder
+from cellworth.data.io import AnyPath, Options, jsonable, make_folder
 from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike, frame
 from cellworth.data.views import heading, paragraph, view
 from cellworth.sampling.moments import (
@@ -29,7 +29,12 @@ from cellworth.sampling.moments import (
 from cellworth.sampling.shrinkage import shrink_values
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Scores, read_number
-from cellworth.valuation.storage import write_folder
+from cellworth.valuation.storage import (
+    cell_tables,
+    files_to_replace,
+    replace_manifest,
+    write_tables,
+)
 from cellworth.valuation.values import (
     InlinePage,
     LabelIndexer,
@@ -458,7 +463,12 @@ class Valuation:
             Options of fsspec for an address, such as keys.
         """
         path = make_folder(folder, "folder", storage_options)
-        write_folder(path, self._plain(), self.blocks, self.moments, self.validation)
+        before = files_to_replace(path)
+        replace_manifest(path, self._plain(), self._write_files(path), before)
+
+    def _write_files(self, path: AnyPath) -> dict[str, dict[str, Any]]:
+        """Write values and labels; return the entries of the files in the manifest."""
+        return write_tables(path, cell_tables(self.blocks, self.moments, self.validation))
 
     def _plain(self) -> dict[str, Any]:
         """Return the entries of the manifest besides the tables."""
@@ -474,7 +484,8 @@ class Valuation:
             "backend": self.backend,
             "shrink": self.shrink,
             "provenance": self.provenance.to_dict(),
-        } | ({} if self._hashed is None else {"held_out": self._hashed.to_plain()})
+            "held_out": None if self._hashed is None else self._hashed.to_plain(),
+        }
 
     def __repr__(self) -> str:
         lines = [*_summarize(self).items()]
@@ -637,34 +648,35 @@ def check_mergeable(one: Valuation, other: Valuation) -> None:
         )
 
 
-def read_plain(
-    manifest: Mapping[str, Any], shape: tuple[int, int], folder: str | os.PathLike[str]
-) -> dict[str, Any]:
-    """Return fields of a Valuation from a manifest; raise if they do not fit the tables."""
-    try:
-        if list(shape) != manifest["shape"] or manifest["status"] not in get_args(Status):
-            raise ValueError("shape or status do not fit the tables")
-        owned, scores, columns = (manifest[name] for name in ("owned", "scores", "column_info"))
-        # The first folders of this format have no hashes of validation rows.
-        held_out = manifest.get("held_out")
-        return {
-            "expected_total": read_number(manifest["expected_total"]),
-            "empty": str(manifest["empty"]),
-            "status": manifest["status"],
-            "provenance": Provenance.from_dict(manifest["provenance"]),
-            "backend": manifest["backend"],
-            "shrink": bool(manifest["shrink"]),
-            "baseline": read_number(manifest["baseline"]),
-            "owned": None if owned is None else OwnerSums.from_plain(owned),
-            "scores": None if scores is None else Scores.from_plain(scores),
-            "column_info": None if columns is None else ColumnTable.from_plain(columns),
-            "held_out": None if held_out is None else HashedRows.from_plain(held_out),
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"the manifest of {folder} is incomplete or was changed ({error}); "
-            "restore it from a copy."
-        ) from error
+def read_plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a Valuation that its manifest holds."""
+    owned, scores, columns, held_out = (
+        manifest[name] for name in ("owned", "scores", "column_info", "held_out")
+    )
+    return {
+        "expected_total": read_number(manifest["expected_total"]),
+        "empty": manifest["empty"],
+        "status": manifest["status"],
+        "provenance": Provenance.from_dict(manifest["provenance"]),
+        "backend": manifest["backend"],
+        "shrink": manifest["shrink"],
+        "baseline": read_number(manifest["baseline"]),
+        "owned": None if owned is None else OwnerSums.from_plain(owned),
+        "scores": None if scores is None else Scores.from_plain(scores),
+        "column_info": None if columns is None else ColumnTable.from_plain(columns),
+        "held_out": None if held_out is None else HashedRows.from_plain(held_out),
+    }
+
+
+def check_total(sums: Floats, plain: Mapping[str, Any]) -> None:
+    """Raise ValueError unless sums of columns and the total suit the fields of a Valuation."""
+    if not np.isfinite(sums).all():
+        raise ValueError("some values are not finite")
+    expected = plain["expected_total"]
+    if plain["status"] == "exact" and plain["provenance"].adds_up:
+        scale = np.abs(sums).sum() + abs(expected) + abs(plain["baseline"])
+        if abs(sums[-1] - expected) > 1e-6 * scale + 1e-12:
+            raise ValueError(f"exact values add up to {sums[-1]}, but {expected} is expected")
 
 
 def merge_validation(

@@ -430,7 +430,7 @@ class ShardedRun(NeighborRun):
         )
         if self.blocks.rows.grouped:
             return Valuation(moments=seen.moments, validation=errors, **figures)
-        files = [ValueFile.from_plain(entry) for entry in finished.entries]
+        files = [ValueFile(**entry) for entry in finished.entries]
         moments = StoredMoments(folder, files, seen.moments)
         return ShardedValuation(moments=moments, sums_validation=errors, **figures)
 

@@ -1,0 +1,92 @@
+"""A single bit that flips in a file is refused with one sentence, or leaves all results equal."""
+
+import numpy as np
+import pytest
+
+from cellworth import KNNValuer, Owners, Runtime, load
+from cellworth.runtime import MaxTasks
+from cellworth.sampling import PermutationSampler
+from in_shards import in_shards, whole
+
+X = np.random.default_rng(0).normal(size=(12, 3))
+Y = X[:, 0] > 0
+DATA = {"X": X, "y": Y, "X_val": X[::2] + 0.1, "y_val": Y[::2]}
+
+
+def in_memory(folder):
+    owners = Owners(X).assign("ann", rows=range(6)).assign("bob", rows=range(6, 12))
+    valuer = KNNValuer(2).fit(**DATA, owners=owners, row_groups=np.arange(12) // 2)
+    valuer.valuation_.save(folder)
+
+
+def sharded(folder):
+    in_shards(whole((12, 3)), folder, 2, validation=np.ones(4))
+
+
+def cells(folder):
+    """Single cells of a sharded valuation are read without the rest of their file."""
+    loaded = load(folder)
+    return [*(loaded.iloc[row, 1] for row in (0, 4, -1)), repr(loaded.lowest(3))]
+
+
+def everything(folder):
+    loaded = load(folder)
+    lists = loaded.rows(), loaded.columns(), loaded.list_blocks()
+    return [repr(loaded), repr(loaded._plain()), *(repr(each._columns()) for each in lists)] + [
+        repr((chunk.values.tolist(), chunk.sampling_se.tolist())) for chunk in loaded.iter_rows()
+    ]
+
+
+def flip(content, n_flips):
+    """Yield a content with one bit flipped, at random bits."""
+    for bit in np.random.default_rng(len(content)).integers(8 * len(content), size=n_flips):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        yield bytes(changed)
+
+
+def outcome(read, folder):
+    """What is read, or the sentence that refuses it."""
+    try:
+        return read(folder)
+    except (ValueError, FileNotFoundError) as error:
+        sentence = str(error)
+    return "refused" if str(folder) in sentence and sentence.endswith(".") else sentence
+
+
+@pytest.mark.parametrize(
+    ("save", "reads"), [(in_memory, [everything]), (sharded, [cells, everything])]
+)
+def test_a_saved_valuation(save, reads, tmp_path):
+    save(tmp_path)
+    for path in sorted(tmp_path.iterdir()):
+        original = path.read_bytes()
+        for read in reads:
+            expected, found = read(tmp_path), []
+            for changed in flip(original, 120 if path.suffix == ".json" else 30):
+                path.write_bytes(changed)
+                found.append(outcome(read, tmp_path))
+            path.write_bytes(original)
+            assert [each for each in found if each not in ("refused", expected)] == [], path.name
+            # Page headers and unread pages of a file of values are harmless.
+            assert found.count("refused") > len(found) / (5 if read is cells else 2)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_checkpoint(tmp_path):
+    def resume(folder, n_tasks=3):
+        runtime = Runtime(checkpoint=folder, progress=False)
+        settings = {"sampler": PermutationSampler(2), "random_state": 0, "runtime": runtime}
+        return repr(KNNValuer(2, stop=MaxTasks(n_tasks), **settings).fit(**DATA).values_.tolist())
+
+    resume(tmp_path, 2)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    expected = resume(tmp_path)
+    for path, original in before.items():
+        for changed in flip(original, 20):
+            for other in tmp_path.iterdir():
+                other.unlink()
+            for other, content in before.items():
+                other.write_bytes(content)
+            path.write_bytes(changed)
+            assert outcome(resume, tmp_path) in ("refused", expected), path.name
