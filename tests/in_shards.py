@@ -58,7 +58,7 @@ def stored_in(folder, entries, valuation, validation=None):
         baseline=valuation.baseline,
         owned=valuation.owned,
         scores=valuation.scores,
-        sums_validation=validation,
+        validation=validation,
     )
 
 

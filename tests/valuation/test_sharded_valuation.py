@@ -8,7 +8,7 @@ from cellworth.valuation import sharded_valuation as stored_moments
 from cellworth.valuation import storage as stored_values
 from cellworth.valuation import storage as value_files
 from cellworth.valuation.sharded_valuation import ShardedValuation
-from in_shards import in_shards, shards_of, stored_in, whole
+from in_shards import in_shards, whole
 
 N_SHARDS = (1, 3, 7)
 
@@ -112,19 +112,6 @@ def test_exact_values_have_errors_of_zero(tmp_path):
     assert not other.sampling_se.any()
     assert one.sign_counts() == other.sign_counts()
     same_list(one.rows(), other.rows())
-
-
-def test_shards_must_hold_each_row_once(tmp_path):
-    valuation = whole()
-    entries = shards_of(valuation, tmp_path)
-    for given, words in (
-        (entries[1:], "the shards hold values of 27 x 4 blocks"),
-        (entries[:-1], "rows 0 to 8 are held by no file"),
-        ([*entries, entries[0]], "rows 27 to 49 are held more than once"),
-        ([], "there are no shards of values"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            stored_in(tmp_path, given, valuation)
 
 
 def test_a_changed_file_is_refused_when_it_is_read_through(tmp_path):
@@ -282,7 +269,7 @@ def test_merging_is_the_same_however_rows_are_cut(tmp_path):
     same_list(merged.rows(), both.rows())
     same(merged.columns().sampling_se, both.columns().sampling_se)
     assert merged.provenance == both.provenance
-    same(merged.sums_validation, np.sqrt((3 * (errors * 3) ** 2 + (errors * 7) ** 2) / 4))
+    same(merged.validation, np.sqrt((3 * (errors * 3) ** 2 + (errors * 7) ** 2) / 4))
     merged.save(tmp_path / "kept")
     folder = merged.moments.folder
     del merged

@@ -69,7 +69,7 @@ def load(folder: str | os.PathLike[str], storage_options: Options | None = None)
         check_total(sums.mean, plain)
         stored = StoredMoments(path, files, sums)
         blocks = Blocks(NumberedAxis(stored.shape[0]), columns)
-        return ShardedValuation(blocks, stored, sums_validation=validation, **plain)
+        return ShardedValuation(blocks, stored, validation=validation, **plain)
     # All hashes are right, so the folder was written by something else.
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(

@@ -60,11 +60,10 @@ class StoredMoments(Moments):
         self.sums = sums
         self._checked: dict[str, str] = {}
         self._temporary: _TemporaryFolder | None = None
-        self._check_rows()
         self._groups = [
             (file, number) for file in self.files for number in range(len(file.groups["n_rows"]))
         ]
-        ends = np.cumsum(self._statistic("n_rows")).astype(np.intp)
+        ends = np.cumsum(self.statistic("n_rows")).astype(np.intp)
         self._starts = np.append(0, ends[:-1])
         self.shape: tuple[int, int] = (int(ends[-1]), len(sums.mean) - 1)
 
@@ -92,22 +91,14 @@ class StoredMoments(Moments):
         """Sums of squared deviations of all cells and sums; read on every access."""
         return self._read_with_sums("sum_sq")
 
-    def add_up(self, name: str) -> float:
-        """Return the sum over all cells of their ``"squares"`` or ``"sum_sq"``."""
-        return math.fsum(self._statistic(name))
-
     def largest_sum_sq(self, part: str) -> float:
         """Return the largest sum of squared deviations of ``"mean"`` or of ``"row_mean"``."""
-        return float(self._statistic(f"largest_{part.replace('mean', 'sum_sq')}").max())
+        return float(self.statistic(f"largest_{part.replace('mean', 'sum_sq')}").max())
 
     @property
     def with_validation(self) -> bool:
         """Whether files have validation errors of cells and rows."""
         return all(file.with_validation for file in self.files)
-
-    def largest_validation_se(self) -> float:
-        """Return the largest validation error of a cell."""
-        return float(self._statistic("largest_validation_se").max())
 
     def largest(self, part: str) -> float:
         """Return the largest absolute value, of ``"mean"`` of cells or of ``"row_mean"``."""
@@ -238,37 +229,14 @@ class StoredMoments(Moments):
             file.check(self.folder)
             self._checked[file.file] = state
 
-    def _check_rows(self) -> None:
-        if not self.files:
-            raise ValueError("there are no shards of values; give those of all rows.")
-        end, n_columns = 0, len(self.sums.mean) - 1
-        for file in self.files:
-            if file.first_row != end:
-                what = "more than once" if file.first_row < end else "by no file"
-                first, last = sorted((file.first_row, end))
-                raise ValueError(
-                    f"rows {first} to {last - 1} are held {what}; give shards that hold each row "
-                    "once."
-                )
-            if file.n_columns != n_columns:
-                raise ValueError(
-                    f"{file.file} must have values of {n_columns} columns, got {file.n_columns}."
-                )
-            if self.n_observations > 1 and not file.with_sum_sq:
-                raise ValueError(
-                    f"{file.file} has no sums of squared deviations but "
-                    f"{self.n_observations} observations; write sum_sq and row_sum_sq."
-                )
-            end += file.n_rows
-
-    def _statistic(self, name: str) -> Floats:
-        """One number of each row group, from the manifest."""
+    def statistic(self, name: str) -> Floats:
+        """Return one number of each row group, as the manifest has it."""
         return np.array([file.groups[name][number] for file, number in self._groups], dtype=float)
 
     def _bounds(self, part: str, *, lowest: bool) -> Floats:
         """Lower bound of each row group, of values or of values with the sign changed."""
         of = part.removesuffix("mean")
-        return self._statistic(f"{of}lowest") if lowest else -self._statistic(f"{of}highest")
+        return self.statistic(f"{of}lowest") if lowest else -self.statistic(f"{of}highest")
 
     def _select_available(self, parts: Sequence[str]) -> list[str]:
         """Leave out statistics that files do not have."""
@@ -314,13 +282,13 @@ class ShardedValuation(Valuation):
 
     Parameters
     ----------
-    blocks, moments, expected_total, empty, status, provenance, backend, validation
+    blocks, moments, expected_total, empty, status, provenance, backend
         As in a Valuation.
+    validation : array of shape (n_columns + 1,) or None
+        Errors of the column sums and of the total due to the choice of validation rows. Those of
+        single cells and rows are in the files.
     shrink, baseline, owned, scores, column_info, held_out
         As in a Valuation.
-    sums_validation : array of shape (n_columns + 1,) or None
-        Errors of the column sums and of the total from the choice of validation rows. Those of
-        single cells and rows are in the files.
 
     See Also
     --------
@@ -342,15 +310,6 @@ class ShardedValuation(Valuation):
     """
 
     moments: StoredMoments
-    sums_validation: Floats | None = None
-
-    def __post_init__(self) -> None:
-        if self.moments.shape != self.shape:
-            raise ValueError(
-                f"the shards hold values of {self.moments.shape[0]} x {self.moments.shape[1]} "
-                f"blocks, but the table has {self.shape[0]} x {self.shape[1]}; give those of all "
-                "rows."
-            )
 
     @cached_property
     def values(self) -> Floats:
@@ -384,7 +343,7 @@ class ShardedValuation(Valuation):
     @property
     def _column_sums(self) -> tuple[Floats, Floats, Counts, Floats | None]:
         sums = self.moments.sums
-        return sums.values, self._errors_of(sums.sum_sq), sums.count, self.sums_validation
+        return sums.values, self._errors_of(sums.sum_sq), sums.count, self.validation
 
     def rows(self) -> ValueList:
         """Return the value of each row; ranking does not read all of them."""
@@ -419,7 +378,7 @@ class ShardedValuation(Valuation):
     @property
     def validation_se_only_for_sums(self) -> bool:
         """Whether validation errors are known of sums, but not of single cells."""
-        return self.sums_validation is not None and not self.moments.with_validation
+        return self.validation is not None and not self.moments.with_validation
 
     def merge(
         self, other: Valuation, folder: str | os.PathLike[str] | None = None
@@ -442,9 +401,6 @@ class ShardedValuation(Valuation):
                 f"folder must not hold one of the two valuations, got {path}; give another folder."
             )
         merged = self._merge_parts(other, self.moments.merge(other.moments, path))
-        counts = self.moments.n_observations, other.moments.n_observations
-        validation = merge_validation(self.sums_validation, other.sums_validation, counts)
-        merged = replace(merged, sums_validation=validation)
         if path is not None:
             merged.save(path)
         return merged
@@ -455,7 +411,7 @@ class ShardedValuation(Valuation):
         if not _same_folder(path, self.moments.folder):
             for file in self.moments.files:
                 file.copy(self.moments.folder, path)
-        sums = column_tables(self.blocks.columns, self.moments.sums, self.sums_validation)
+        sums = column_tables(self.blocks.columns, self.moments.sums, self.validation)
         return write_tables(path, sums) | {
             f"values-{number:05d}": asdict(file) for number, file in enumerate(self.moments.files)
         }
@@ -477,16 +433,18 @@ class ShardedValuation(Valuation):
 
     def _describe_validation(self) -> str | None:
         if self.moments.with_validation:
-            return f"up to {self.moments.largest_validation_se():.2g} {FROM_ROWS}"
-        if self.sums_validation is None:
+            return f"up to {self.moments.statistic('largest_validation_se').max():.2g} {FROM_ROWS}"
+        if self.validation is None:
             return None if self.scores is None else f"not known {FROM_ROWS}"
-        largest = f"up to {self.sums_validation.max():.2g} {FROM_ROWS}"
+        largest = f"up to {self.validation.max():.2g} {FROM_ROWS}"
         return f"{largest} (of columns; of cells not known)"
 
     def _noise_and_signal(self) -> tuple[float, float]:
         count = self.moments.n_observations
-        sum_sq = self.moments.add_up("sum_sq") if self._reads_sum_sq else 0.0
-        return sum_sq / max(count * (count - 1.0), 1.0), self.moments.add_up("squares")
+        sum_sq = math.fsum(self.moments.statistic("sum_sq")) if self._reads_sum_sq else 0.0
+        return sum_sq / max(count * (count - 1.0), 1.0), math.fsum(
+            self.moments.statistic("squares")
+        )
 
     def list_blocks(self) -> ValueList:
         """Return the value of each block, row by row."""

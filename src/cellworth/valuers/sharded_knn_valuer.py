@@ -421,18 +421,14 @@ class ShardedRun(NeighborRun):
         self, finished: ShardRunResult, folder: AnyPath, columns: ColumnTable
     ) -> Valuation:
         seen = self._fold(finished)
-        errors, figures = (
-            seen.latest.validation_se(),
-            self._summarize(
-                seen, len(finished.reports), finished.seconds, interrupted=finished.interrupted
-            )
-            | {"column_info": columns},
+        fields: dict[str, Any] = {"validation": seen.latest.validation_se(), "column_info": columns}
+        fields |= self._summarize(
+            seen, len(finished.reports), finished.seconds, interrupted=finished.interrupted
         )
         if self.blocks.rows.grouped:
-            return Valuation(moments=seen.moments, validation=errors, **figures)
+            return Valuation(moments=seen.moments, **fields)
         files = [ValueFile(**entry) for entry in finished.entries]
-        moments = StoredMoments(folder, files, seen.moments)
-        return ShardedValuation(moments=moments, sums_validation=errors, **figures)
+        return ShardedValuation(moments=StoredMoments(folder, files, seen.moments), **fields)
 
     def _scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
         game, counts = self.game, self.game.class_counts
