@@ -542,7 +542,7 @@ def unread(monkeypatch):
         (
             {},
             {"runtime": Runtime(checkpoint=__file__)},
-            ValueError,
+            NotADirectoryError,
             "checkpoint must be a folder, got the file",
         ),
     ],

@@ -186,14 +186,6 @@ class Layout:
         return digest.hexdigest()
 
 
-def check_validation_rows(X_val: TableLike, y_val: VectorLike) -> None:
-    """Check that there are validation rows, before any shard is read."""
-    if X_val is None or y_val is None:
-        raise ValueError(
-            "X_val and y_val must be given for a ShardedTable, got None; pass validation rows."
-        )
-
-
 def _read_labels(
     table: ShardedTable, summary: TableSummary, classification: bool | None
 ) -> dict[Any, Any]:

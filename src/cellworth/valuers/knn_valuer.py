@@ -32,7 +32,7 @@ from cellworth.knn.binned import BinnedRanks
 from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.knn.tasks import DRAWN_TWICE, TaskSchedule, WeightedQueries
-from cellworth.runtime.engine import TaskPlanner, Work
+from cellworth.runtime.engine import TaskPlanner, Work, run
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import Progress
@@ -118,12 +118,12 @@ class NeighborValuer(Valuer):
         self, data: FitData, *, value_labels: bool, owners: Owners | None, n_validation: NValidation
     ) -> Self:
         self._forget()
-        run = self._prepare(
+        prepared = self._prepare(
             data, value_labels=value_labels, owners=owners, n_validation=n_validation
         )
-        self.columns_ = self._inspect_columns(run.game)
-        self.valuation_ = run.value(self.columns_)
-        self._keep_names(run.game)
+        self.columns_ = self._inspect_columns(prepared.game)
+        self.valuation_ = prepared.value(self.columns_)
+        self._keep_names(prepared.game)
         return self
 
     @abstractmethod
@@ -505,7 +505,10 @@ class MemoryRun(NeighborRun):
     def _value(self, columns: ColumnTable) -> Valuation:
         tasks, schedule, effort, problem = self.tasks, self.schedule, self.effort, self.game.problem
         quick = {"method": self.method["name"], "quick": describe(effort.quick)}
-        outcome = self.settings.run(
+        runtime = self.settings.runtime
+        forecast = effort.forecast(schedule, self.game.shape, self.settings.threads)
+        runtime.announce(forecast)
+        outcome = run(
             Work(tasks, tasks.contribution),
             planner=TaskPlanner(PassSums),
             stop=effort.make_stop(len(schedule.parts)),
@@ -515,8 +518,11 @@ class MemoryRun(NeighborRun):
             tasks_per_round=len(schedule.parts),
             describe=partial(_describe_passes, schedule),
             share_done=ExpectedShare(schedule, effort),
-            forecast=effort.forecast(schedule, self.game.shape, self.settings.threads),
             errors_from=1 if schedule.draws else None,
+            checkpoint=self.settings.checkpoint,
+            show_progress=runtime.progress,
+            on_round=runtime.on_round,
+            forecast=forecast,
         )
         seen = cast(PassSums, outcome.contribution)
         never_valued = tasks.never_valued(outcome.tasks)

@@ -21,7 +21,7 @@ from cellworth.data.problem import Problem
 from cellworth.games.game import EmptyPolicy, Game, compute_detailed_utilities
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights
 from cellworth.knn.tasks import TaskSchedule
-from cellworth.runtime.engine import Outcome, Planner, Work
+from cellworth.runtime.engine import Outcome, Planner, Work, run
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import Progress, count_tasks
@@ -201,7 +201,9 @@ def value_blocks(
     planner, work = _make_planner(game, method, ends)
     seconds = min(ends.seconds * _most_utilities(method), method.stop.most_seconds)
     executor = settings.runtime.executor or choose_process_executor(work, seconds, settings.n_jobs)
-    outcome = settings.run(
+    forecast, runtime = _forecast(game, problem_spec, method, ends, executor), settings.runtime
+    runtime.announce(forecast)
+    outcome = run(
         work,
         planner=planner,
         stop=method.stop,
@@ -211,7 +213,10 @@ def value_blocks(
         tasks_per_round=method.tasks_per_round,
         describe=method.describe,
         errors_from=method.errors_from if method.has_errors else None,
-        forecast=_forecast(game, problem_spec, method, ends, executor),
+        checkpoint=settings.checkpoint,
+        show_progress=runtime.progress,
+        on_round=runtime.on_round,
+        forecast=forecast,
     )
     added = outcome.contribution or _nothing(blocks.shape)
     exact = outcome.tasks >= method.exact_after

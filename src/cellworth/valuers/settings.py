@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +12,7 @@ from cellworth.data.arguments import RandomState, check_random_state, is_integer
 from cellworth.data.io import content_hash, describe
 from cellworth.games.game import Game
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
-from cellworth.runtime.engine import Outcome, Planner, run
 from cellworth.runtime.executors import Executor
-from cellworth.runtime.forecast import Forecast
-from cellworth.runtime.progress import Progress
 from cellworth.runtime.run_settings import Runtime, check_runtime, choose_thread_executor
 from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.semivalues import Semivalue, Shapley
@@ -58,31 +54,6 @@ class Settings:
             "column_semivalue": describe(self.column_semivalue),
             **_make_game_spec(game),
         }
-
-    def run(
-        self,
-        work: Callable[[Any], Any],
-        *,
-        planner: Planner,
-        stop: StoppingRule,
-        executor: Executor,
-        identity: Mapping[str, Any],
-        title: str,
-        tasks_per_round: int,
-        describe: Callable[[Progress], str],
-        share_done: Callable[[Progress], float] | None = None,
-        errors_from: int | None = 2,
-        forecast: Forecast,
-    ) -> Outcome:
-        """Run tasks as the settings say."""
-        where = self.runtime
-        where.announce(forecast)
-        return run(
-            work, planner=planner, stop=stop, executor=executor, checkpoint=self.checkpoint,
-            identity=identity, title=title, show_progress=where.progress,
-            tasks_per_round=tasks_per_round, describe=describe, share_done=share_done,
-            errors_from=errors_from, on_round=where.on_round, forecast=forecast,
-        )  # fmt: skip
 
 
 def check_flag(flag: Any, called: str) -> bool:

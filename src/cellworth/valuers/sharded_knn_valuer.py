@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import ColumnTypes, Floats
 from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis, add_label_column
 from cellworth.data.holdings import Holdings
-from cellworth.data.io import AnyPath, RemotePath, describe, to_path
+from cellworth.data.io import AnyPath, RemotePath, describe, make_folder
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
@@ -30,7 +30,6 @@ from cellworth.findings.levels import read_levels
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
 from cellworth.knn.knn_game import ShardedKNNGame, sample_rows
 from cellworth.knn.shard_data import PreparedShards
-from cellworth.knn.shard_layout import check_validation_rows
 from cellworth.knn.shard_tasks import (
     CellCodes,
     KNNGroupAlgorithm,
@@ -219,11 +218,16 @@ class ShardedKNNValuer(NeighborValuer):
         )
         if self.stop is not None:
             check_stop(self.stop)
-        X_val: Any = data.X_val
-        y_val: Any = data.y_val
-        check_validation_rows(X_val, y_val)
+        X_val, y_val = data.X_val, data.y_val
+        if X_val is None or y_val is None:
+            raise ValueError(
+                "X_val and y_val must be given for a ShardedTable, got None; pass validation rows."
+            )
         data.X.check_files_unchanged()
-        folder = _check_folder(settings.runtime.checkpoint)
+        folder = None
+        if settings.checkpoint is not None:
+            # Workers elsewhere may have another working directory.
+            folder = make_folder(settings.checkpoint.folder, "checkpoint").absolute()
         table, validation_rows = _leave_out_groups(data.X, X_val, data.row_groups)
         game = ShardedKNNGame.from_table(
             table, validation_rows, y_val, n_neighbors=self.n_neighbors,
@@ -518,18 +522,3 @@ def _make_folders(folder: AnyPath | None) -> Iterator[tuple[AnyPath, Path]]:
     finally:
         if not isinstance(folder, Path):
             shutil.rmtree(rows, ignore_errors=True)
-
-
-def _check_folder(checkpoint: Any) -> AnyPath | None:
-    if checkpoint is None:
-        return None
-    if isinstance(checkpoint, DirectoryCheckpoint):
-        checkpoint = checkpoint.folder
-    # Workers elsewhere may have another working directory.
-    folder = to_path(checkpoint, "checkpoint").absolute()
-    if folder.is_file():
-        raise ValueError(
-            f"checkpoint must be a folder, got the file {folder}; give a folder, or the path of a "
-            "new one."
-        )
-    return folder
