@@ -50,7 +50,7 @@ def stored_in(folder, entries, valuation, validation=None):
     sums = Moments(moments.count[-1], moments.mean[-1], moments.sum_sq[-1])
     return ShardedValuation(
         Blocks(NumberedAxis(valuation.shape[0]), valuation.blocks.columns),
-        StoredMoments(folder, [ValueFile(**entry) for entry in entries], sums),
+        StoredMoments(folder, [ValueFile.from_plain(entry) for entry in entries], sums),
         expected_total=valuation.expected_total,
         empty=valuation.empty,
         status=valuation.status,

@@ -84,7 +84,7 @@ def test_forty_million_values_are_read_within_less_than_they_take(tmp_path):
             for start in range(0, len(mean), GROUP_ROWS)
         )
         entry = write_groups(tmp_path, number, number * len(mean), groups)
-        files.append(ValueFile(**entry))
+        files.append(ValueFile.from_plain(entry))
         sums += np.append(mean.sum(axis=0), mean.sum())
     columns = Axis.from_ids([f"c{j}" for j in range(N_COLUMNS)], what="column")
     moments = Moments(np.full(len(sums), 3), sums, np.full(len(sums), 1e-6))

@@ -206,7 +206,7 @@ class StoredMoments(Moments):
         for number, first in enumerate(range(0, self.shape[0], n_rows)):
             some = itertools.islice(groups, _GROUPS_PER_FILE)
             entries.append(write_groups(into, number, first, some))
-        files = [ValueFile(**entry) for entry in entries]
+        files = [ValueFile.from_plain(entry) for entry in entries]
         merged = StoredMoments(into, files, self.sums.merge(other.sums))
         if isinstance(into, Path) and folder is None:
             merged.delete_with_last_copy(into)

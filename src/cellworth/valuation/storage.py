@@ -9,7 +9,7 @@ import json
 import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,9 @@ def read_folder(path: AnyPath) -> tuple[dict[str, Any], dict[str, pa.Table], lis
         if newer == manifest:
             raise
         manifest, tables = newer, _read_tables(path, newer)
-    files = [ValueFile(**entry) for entry in manifest["files"].values() if "n_bytes" in entry]
+    files = [
+        ValueFile.from_plain(entry) for entry in manifest["files"].values() if "n_bytes" in entry
+    ]
     for file in files:
         file.check_size(path)
     return manifest, tables, files
@@ -365,6 +367,11 @@ class ValueFile:
     with_sum_sq: bool
     with_validation: bool
     groups: Mapping[str, list[float]]
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> ValueFile:
+        """Read an entry of a manifest, or of a run, which has also sums of its shard."""
+        return cls(**{field.name: plain[field.name] for field in fields(cls)})
 
     @property
     def n_rows(self) -> int:

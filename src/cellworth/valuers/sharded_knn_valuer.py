@@ -431,7 +431,7 @@ class ShardedRun(NeighborRun):
         )
         if self.blocks.rows.grouped:
             return Valuation(moments=seen.moments, **fields)
-        files = [ValueFile(**entry) for entry in finished.entries]
+        files = [ValueFile.from_plain(entry) for entry in finished.entries]
         return ShardedValuation(moments=StoredMoments(folder, files, seen.moments), **fields)
 
     def _scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
