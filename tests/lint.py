@@ -262,6 +262,7 @@ CHOICES = {"games.EmptyPolicy", "games.ErrorPolicy"}
 # A row or column label may have any type; others pass the arguments of fit on.
 WITHOUT_TYPE = {
     ("KNNValuer", "data"),
+    ("ShardedKNNValuer", "data"),
     ("findings.Explanation", "label"),
     ("payouts.Agreement", "data"),
 }

@@ -435,7 +435,7 @@ class NeighborRun(ABC):
     def _value(self, columns: ColumnTable) -> Valuation: ...
 
     @abstractmethod
-    def _scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
+    def _list_scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
         """Return the score, labels or targets of validation rows, and rows of each class."""
 
     def _describe_tasks(self) -> dict[str, Any]:
@@ -456,7 +456,7 @@ class NeighborRun(ABC):
         if self.holdings is not None and seen.owned is not None:
             errors = seen.owned.latest.validation_se()
             owned = OwnerSums(self.holdings.names, self.holdings.keys, seen.owned.moments, errors)
-        scoring, targets, class_counts = self._scored()
+        scoring, targets, class_counts = self._list_scored()
         return {
             "blocks": self.blocks,
             "expected_total": seen.latest.total,
@@ -541,7 +541,7 @@ class MemoryRun(NeighborRun):
             ),
         )
 
-    def _scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
+    def _list_scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
         game, folds, classes = self.game, self.game.problem.folds, self.game.problem.classes
         if classes is None:
             return game.score_name, [fold.target for fold in folds], None

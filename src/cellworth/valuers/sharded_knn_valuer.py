@@ -434,7 +434,7 @@ class ShardedRun(NeighborRun):
         files = [ValueFile.from_plain(entry) for entry in finished.entries]
         return ShardedValuation(moments=StoredMoments(folder, files, seen.moments), **fields)
 
-    def _scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
+    def _list_scored(self) -> tuple[str, list[Floats], list[Counts] | None]:
         game, counts = self.game, self.game.class_counts
         if counts is None:
             return game.scoring, [game.queries.target], None
