@@ -170,8 +170,8 @@ def _list_checks(checks: Sequence[dict[str, Any]]) -> Iterator[str]:
         if not one["passed"]:
             yield from (f"      {sentence}" for sentence in one["findings"])
     n_failed = sum(not one["passed"] for one in checks)
-    n_checks = format_count(len(checks), "check")
-    yield f"Failed: {n_failed} of {n_checks}." if n_failed else f"Passed: {n_checks}."
+    passed = f"Passed: {format_count(len(checks), 'check')}."
+    yield f"Failed: {n_failed} of {len(checks)} checks." if n_failed else passed
 
 
 def _write_findings(path: AnyPath, found: Audit, *, title: str) -> None:
