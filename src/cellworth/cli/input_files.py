@@ -54,17 +54,18 @@ class TextOptions(TextFormat):
 
 @dataclass(frozen=True, eq=False)
 class InputTable:
-    """A table of Arrow columns with the user's row ids, and its labels; None without a target."""
+    """A table and its labels; None without a target, or for a table in shards, which holds them."""
 
-    X: Table
+    # A Table of Arrow columns with the user's row ids, or a ShardedTable.
+    X: Any
     y: Any
     # X with the columns that only tell whose a row is.
-    with_keys: Table | None = None
+    with_keys: Any = None
 
     @property
     def schema(self) -> Any:
         """Names and Arrow types of the columns."""
-        return self.X.native.schema
+        return self.X.schema if isinstance(self.X, ShardedTable) else self.X.native.schema
 
     def sample(self, n_rows: int, seed: int) -> InputTable:
         """Return this many random rows, in the order of the file."""

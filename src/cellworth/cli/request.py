@@ -198,10 +198,14 @@ class RunRequest:
             like=like,
         )
 
-    def data(self) -> tuple[InputTable | ShardedTable, InputTable | None]:
+    def data(self) -> tuple[InputTable, InputTable | None]:
         """Read the table and the validation file; raise ValueError if they have changed."""
         self._check_unchanged(self.table, self.table_sha256, "--table")
-        train = self.open_files() if self.shards else self.read(self.table)
+        if self.shards:
+            with_keys = self.open_files(with_keys=True) if self.keys else None
+            train = InputTable(self.open_files(), None, with_keys)
+        else:
+            train = self.read(self.table)
         if self.val is None or self.val_sha256 is None:
             return train, None
         self._check_unchanged(self.val, self.val_sha256, "--val")
@@ -289,7 +293,7 @@ class LoadedRequest:
 
     request: RunRequest
     # What is valued.
-    train: InputTable | ShardedTable
+    train: InputTable
     val: InputTable | None
     # The table before equal rows were merged.
     delivered: InputTable | None = None
@@ -312,25 +316,23 @@ class LoadedRequest:
 
     def _merge_copies(self, agreed: Agreement) -> LoadedRequest:
         owners, X, y = agreed.prepare(self.with_keys, self.y)
-        if isinstance(self.train, ShardedTable) or owners.delivered is None:
+        if owners.delivered is None:
             return replace(self, agreed_owners=owners)
         return replace(self, train=InputTable(X, y), delivered=self.train, agreed_owners=owners)
 
     @property
-    def X(self) -> Table | ShardedTable:  # noqa: N802
+    def X(self) -> Any:  # noqa: N802
         """The table that is valued."""
-        return self.train if isinstance(self.train, ShardedTable) else self.train.X
+        return self.train.X
 
     @property
     def y(self) -> Any:
         """Its labels; None for a table in shards, which holds them."""
-        return None if isinstance(self.train, ShardedTable) else self.train.y
+        return self.train.y
 
     @property
-    def with_keys(self) -> Table | ShardedTable:
+    def with_keys(self) -> Any:
         """The table as delivered, with the columns that only tell whose a row is."""
-        if isinstance(self.train, ShardedTable):
-            return self.request.open_files(with_keys=True)
         table = self.delivered or self.train
         return table.X if table.with_keys is None else table.with_keys
 
@@ -341,7 +343,7 @@ class LoadedRequest:
 
     def read_reserve(self, address: str) -> tuple[Table, Any]:
         """Read rows that no owner knows, with the columns of the table, and their labels."""
-        if isinstance(self.train, ShardedTable):
+        if isinstance(self.X, ShardedTable):
             raise ValueError(
                 "--reserve is for tables in memory; give --no-shards, or leave it out."
             )
@@ -357,30 +359,28 @@ class LoadedRequest:
 
     def in_memory(self) -> LoadedRequest:
         """Return the request with its table in memory, which some commands need."""
-        if not isinstance(self.train, ShardedTable):
+        table = self.X
+        if not isinstance(table, ShardedTable):
             return self
-        n_rows, n_columns = self.train.shape
+        n_rows, n_columns = table.shape
         if n_rows * n_columns > _MAX_CELLS:
             raise ValueError(
                 f"this command reads the whole table into memory, which must have at most "
                 f"{_MAX_CELLS:,} cells, got {n_rows * n_columns:,}; list the lowest values with "
                 "valuation.lowest(k) in Python, or value a sample of the rows."
             )
-        rows = self.train.take(range(n_rows))
-        names = self.train.names
+        rows, names = table.take(range(n_rows)), table.names
         X = Table(
             nw.from_native(rows.select(names.tolist()), eager_only=True), names, np.arange(n_rows)
         )
-        return replace(self, train=InputTable(X, read_column(rows, self.train.target)))
+        return replace(self, train=InputTable(X, read_column(rows, table.target)))
 
     def data(self, *, delivered: bool = False) -> dict[str, Any]:
         """Return the arguments of ``fit``, except owners; or with the table as delivered."""
         is_knn = self.request.model == KNN
         X, y = (self.with_keys, self.delivered_y) if delivered else (self.X, self.y)
-        if isinstance(X, ShardedTable):
-            given: dict[str, Any] = {"X": X}
-        else:
-            given = {"X": X if is_knn else _convert_for_models(X), "y": y}
+        given: dict[str, Any] = {"X": X if is_knn else _convert_for_models(X)}
+        given |= {} if y is None else {"y": y}
         if self.val is not None:
             X_val = self.val.X if is_knn else _convert_for_models(self.val.X)
             given |= {"X_val": X_val, "y_val": self.val.y}
@@ -420,10 +420,10 @@ class LoadedRequest:
 
 
 def _draw_validation(
-    table: InputTable | ShardedTable, val: InputTable | None, draw: ValidationDraw
+    table: InputTable, val: InputTable | None, draw: ValidationDraw
 ) -> tuple[InputTable, InputTable]:
     """Return the training rows and the validation rows of the delivered table."""
-    if val is not None or isinstance(table, ShardedTable):
+    if val is not None or isinstance(table.X, ShardedTable):
         reason = "the table is in shards" if val is None else "--val is given"
         raise ValueError(
             f"the agreement draws validation rows from a table in memory, but {reason}; leave it "
