@@ -14,6 +14,7 @@ from cellworth import KNNValuer, Owners, report
 from cellworth.payouts import OwnerValuer, Policy, split_revenue
 from cellworth.payouts.fraud_checks import OwnerFinding
 from cellworth.report import payout_pages
+from cellworth.report.sections import sum_by_column
 from report_tables import HOSTILE
 
 BANKS = {"north": range(6), "south": range(6, 12)}
@@ -62,7 +63,8 @@ def test_the_board_sees_owners_amounts_and_no_row(payout, board):
 
 
 def test_values_by_owner_and_column_are_sums_of_cells(payout):
-    found = payout_pages._sum_by_column(payout)
+    valuation = payout.valuation
+    found = sum_by_column(valuation, payout.ownership.project(valuation.blocks))
     values, again = payout.valuation.values, np.zeros((3, 3))
     for i, (row, column) in product((0, 1), product(range(12), range(3))):
         if row in list(BANKS.values())[i]:
