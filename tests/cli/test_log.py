@@ -26,7 +26,7 @@ def test_json_lines_tell_the_whole_run(value):
     assert [line["event"] for line in lines] == ["warning", "start", "end", "note"]
     assert [line["level"] for line in lines] == ["warning", "info", "info", "info"]
     warning, start, end, note = lines
-    assert "numbers as text" in warning["message"]
+    assert "numbers stored as text" in warning["message"]
     assert start["executor"].startswith("Threads(")
     assert end["done"] == 1.0
     assert note["message"].endswith("values.")

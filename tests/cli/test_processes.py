@@ -26,8 +26,7 @@ def test_results_go_to_stdout_and_all_else_to_stderr(home, tmp_path):
     assert code == 0
     assert json.loads(out)["output"] == "t.values"
     lines = err.strip().split("\n")
-    assert lines[0].startswith("Warning: column 'age' (")
-    assert "numbers as text" in lines[0]
+    assert lines[0].startswith("Warning: '2O' in one cell of age is no number")
     assert lines[-1] == "The values are in t.values."
     assert "\r" not in err
 

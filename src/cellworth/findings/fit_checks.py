@@ -111,9 +111,11 @@ def _find_text(
         if column.kind != "text" or meant:
             continue
         stored = list(find_stored_quantities(column))
-        yield from stored
-        if stored:
-            yield from find_strays(column.read_numbers() or column)
+        strays = list(find_strays(column.read_numbers() or column)) if stored else []
+        # "2O" is a stray, and not a number with a unit besides.
+        odd = {row for finding in strays for row in finding.rows.tolist()}
+        yield from (finding for finding in stored if not odd.issuperset(finding.rows.tolist()))
+        yield from strays
 
 
 def _find_copies(problem: Problem, columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
