@@ -15,21 +15,21 @@ PACKAGE = ROOT / "src" / "cellworth"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
-    "cellworth": 44,
-    "cli": 2741,
-    "data": 3249,
-    "findings": 4221,
-    "games": 1080,
-    "knn": 4531,
+    "cellworth": 43,
+    "cli": 2517,
+    "data": 3177,
+    "findings": 4222,
+    "games": 1078,
+    "knn": 4478,
     "payouts": 3920,
-    "plots": 1042,
-    "report": 1118,
-    "runtime": 2507,
-    "sampling": 1814,
-    "valuation": 1674,
-    "valuers": 2350,
+    "plots": 1009,
+    "report": 1016,
+    "runtime": 2396,
+    "sampling": 1773,
+    "valuation": 1581,
+    "valuers": 2274,
 }
-MAX_CODE_LINES_IN_ALL = 30_555
+MAX_CODE_LINES_IN_ALL = 29_484
 
 
 def _repeated(names: list[str]) -> set[str]:
