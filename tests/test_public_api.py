@@ -77,35 +77,6 @@ def test_all_names_can_be_imported_where_no_heavy_package_is_installed():
     run_python(f"{blocked}; import cellworth; print(cellworth.__version__)")
 
 
-@pytest.mark.slow
-def test_tables_in_memory_are_valued_without_arrow_and_with_models_without_numba():
-    run_python("""
-import sys
-
-absent = {"numba", "pyarrow"}
-
-
-class NotInstalled:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in absent:
-            raise ModuleNotFoundError(name)
-
-
-sys.meta_path.insert(0, NotInstalled())
-from sklearn.linear_model import LogisticRegression
-from cellworth import KNNValuer, ModelValuer, OutOfBagValuer
-from cellworth.runtime import MaxTasks
-from cellworth.sampling import LeaveOneOut
-
-X, y = [[row, row % 3] for row in range(8)], [0, 1] * 4
-ModelValuer(LogisticRegression(), stop=MaxTasks(2)).fit(X, y, X_val=X, y_val=y)
-ModelValuer(LogisticRegression(), semivalue=LeaveOneOut()).fit(X, y, X_val=X, y_val=y)
-OutOfBagValuer().fit(X, y)
-absent.remove("numba")
-KNNValuer(2).fit(X, y, X_val=X, y_val=y)
-""")
-
-
 def cpu_seconds(*arguments):
     """CPU time of a Python process."""
     resource = pytest.importorskip("resource", reason="Windows does not tell it")

@@ -411,7 +411,7 @@ class Owners:
 
     def __repr__(self) -> str:
         counts = self._count_cells().items()
-        lines = [f"  {name}  {format_count(n, 'cell')}" for name, n in counts]
+        lines = [f"  {name}  {n:,} {'cell' if n == 1 else 'cells'}" for name, n in counts]
         labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
         return "\n".join([self._title(), *lines, *labels])
 
