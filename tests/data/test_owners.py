@@ -30,7 +30,7 @@ def test_rectangles_add_up_and_what_no_one_holds_is_counted():
     assert owners.codes.tolist() == [[0, 1, -1], [0, -1, -1], [0, -1, -1], [0, -1, 0]]
     assert owners.n_unassigned == 6
     assert repr(owners).splitlines() == [
-        "Owners of 4 x 3 cells", "  ann  5 cells", "  bob  one cell", "  unassigned  6 cells",
+        "Owners of 4 x 3 cells", "  ann  5 cells", "  bob  1 cell", "  unassigned  6 cells",
     ]  # fmt: skip
 
 
