@@ -18,7 +18,7 @@ MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2517,
     "data": 3177,
-    "findings": 4222,
+    "findings": 4223,
     "games": 1078,
     "knn": 4478,
     "payouts": 3920,
@@ -29,7 +29,7 @@ MAX_CODE_LINES = {
     "valuation": 1581,
     "valuers": 2274,
 }
-MAX_CODE_LINES_IN_ALL = 29_484
+MAX_CODE_LINES_IN_ALL = 29_485
 
 
 def _repeated(names: list[str]) -> set[str]:

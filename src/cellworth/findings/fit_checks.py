@@ -90,7 +90,8 @@ def warn_of_data(
         sentences = " ".join(finding.sentence for finding in found[:_SHOWN])
         more = f" So do {len(found) - _SHOWN:,} more columns." if len(found) > _SHOWN else ""
         advised = text[:1].upper() + text[1:]
-        if advice.column_types and found[0].action.kind == "convert":
+        is_text = found[0].kind == "mixed formats" or found[0].action.kind == "convert"
+        if advice.column_types and is_text:
             name = found[0].columns[0]
             advised += f", or pass column_types={{{name!r}: 'categorical'}} (--categorical)"
         warn(f"{start}{sentences}{more} {advised}.")
