@@ -17,19 +17,19 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2517,
-    "data": 3177,
-    "findings": 4223,
-    "games": 1078,
-    "knn": 4478,
+    "data": 3370,
+    "findings": 4162,
+    "games": 1067,
+    "knn": 4354,
     "payouts": 3920,
     "plots": 1009,
     "report": 1016,
     "runtime": 2396,
     "sampling": 1773,
-    "valuation": 1581,
-    "valuers": 2274,
+    "valuation": 1572,
+    "valuers": 2233,
 }
-MAX_CODE_LINES_IN_ALL = 29_485
+MAX_CODE_LINES_IN_ALL = 29_432
 
 
 def _repeated(names: list[str]) -> set[str]:

@@ -183,8 +183,7 @@ def test_dates_of_different_precision_are_the_same_categories():
 @pytest.mark.parametrize(
     ("cells", "query", "words"),
     [
-        (pd.to_datetime(DAYS), 3, "dates or durations on one side only"),
-        ([DAYS[0], datetime.timedelta(1)], DAYS[0], "must be numbers"),
+        (pd.to_datetime(DAYS), 3, "a date .* and a number"),
         (pd.Series([10**400, 1], dtype=object), 1, "must be numbers"),
         ([1e-170, 3e-170, 9e-170], 1e-170, "multiply the column"),
         ([1e160, 3e160, 9e160], 1e160, "multiply the column"),

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cellworth import ShardedKNNValuer, ShardedTable
-from cellworth.data.arrow import read_parsed
+from cellworth.data.column import Column
 from cellworth.data.problem import Problem
 from cellworth.data.tables import Table
 from cellworth.knn import KNNGame
@@ -88,7 +88,7 @@ def test_decimals_are_rounded_as_python_does(digits, scale, skipped):
     exact = decimal.Context(prec=60)
     cells = [None if d is None else decimal.Decimal(d).scaleb(-scale, exact) for d in digits]
     array = pa.array([None] * skipped + cells, pa.decimal128(38, scale)).slice(skipped)
-    floats = read_parsed(array, "c").tolist()
+    floats = Column("c", array, array.type).read_part().tolist()
     wanted = [np.nan if cell is None else float(cell) for cell in cells]
     np.testing.assert_array_equal(floats, wanted)
 
@@ -325,19 +325,11 @@ def test_a_score_of_numbers_reads_labels_of_any_type_as_numbers(tmp_path, column
         ([1.0, np.inf, 2.0, 3.0], [1.0], "column 'c' must be finite, got infinity"),
         ([2**53 + 1, 0, 1, 2], [1], r"column 'c' holds integers beyond 2\*\*53"),
         ([-(2**60), 0, 1, 2], [1], r"column 'c' holds integers beyond 2\*\*53"),
-        ([1, 0, 1, 2], [2**60], r"integers of column 'c' in X_val must be within 2\*\*53"),
+        ([1, 0, 1, 2], [2**60], r"column 'c' holds integers beyond 2\*\*53"),
         ([[1], [2], [3], [4]], [[1]], "cells of type list"),
         ([b"a", b"b", b"c", b"d"], [b"a"], "cells of type binary"),
-        (
-            [1.0, 2.0, 3.0, 4.0],
-            ["a"],
-            "must have the same type in X and X_val, got numbers in one and strings",
-        ),
-        (
-            [datetime.date(2024, 1, d) for d in (1, 2, 3, 4)],
-            [3.0],
-            "dates or durations on one side",
-        ),
+        ([1.0, 2.0, 3.0, 4.0], ["a"], "same type in X and X_val, got a number .* and a text"),
+        ([datetime.date(2024, 1, 1)] * 4, [3.0], "got a date .* and a number"),
         ([1e-170, 3e-170, 9e-170, 9e-170], [1e-170], "multiply the column"),
     ],
 )
@@ -366,7 +358,7 @@ def test_column_types_are_checked(tmp_path):
     X_val = pa.table({"x": [1.0], "c": ["1"]})
     for column_types, words in [
         ({"c": lambda a, b: 1.0}, "column_types of column 'c' must be .* got a function"),
-        ({"c": "numeric"}, "column 'c' must be numeric, got other cells"),
+        ({"c": "numeric"}, "numeric column 'c' must be numbers .*'b'"),
         ({"d": "numeric"}, "column_types must name columns of X, got 'd'"),
     ]:
         with pytest.raises(ValueError, match=words):

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels
-from cellworth.data.arrow import is_bytes
 from cellworth.data.blocks import label_array
+from cellworth.data.column import is_bytes
 from cellworth.data.file_search import SUFFIXES, find_files, names_many, split_suffixes
 from cellworth.data.io import is_address, to_path, write_atomically
 from cellworth.data.sharded_table import ShardedTable

@@ -319,7 +319,9 @@ def is_missing(cell: Any) -> bool:
     if cell is None:
         return True
     differs = cell != cell  # noqa: PLR0124 (NaN and NaT differ from themselves; NA returns NA)
-    return bool(differs) if isinstance(differs, bool | np.bool_) else True
+    if isinstance(differs, bool | np.bool_):
+        return bool(differs)
+    return not isinstance(cell, np.ndarray)
 
 
 def find_missing(cells: NDArray[Any]) -> Mask:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Labels, Mask, is_integer
 from cellworth.data.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing, label_array
+from cellworth.data.column import list_cells
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
 from cellworth.data.sharded_table import ShardedTable
@@ -486,9 +487,9 @@ class Owners:
         return tuple(claims)
 
     def _assign_source(self, column: str) -> Owners:
-        cells = self._given.column(self._given.names.tolist().index(column)).tolist()
+        cells, _ = self._read_cells_of(column)
         # Numbers may name owners, too.
-        names = [None if is_missing(cell) else str(cell).strip() for cell in cells]
+        names = [None if cell is None else str(cell).strip() for cell in cells]
         if not any(names):
             raise ValueError(f"column {column!r} must name some owner, got missing cells only.")
         return self._change(_claims=self._claim_rows(names, by_source=True), _source=column)
@@ -613,11 +614,7 @@ class Owners:
     def _read_cells_of(self, column: Any) -> tuple[list[Any], bool]:
         """Return the cells of a column of X, None if missing, and whether they are dates."""
         cells = self._given.column(self._given.names.tolist().index(column))
-        is_date = cells.dtype.kind == "M"
-        if is_date:
-            # NumPy returns finer units as integers.
-            cells = cells.astype("M8[us]")
-        return [None if is_missing(cell) else cell for cell in cells.tolist()], is_date
+        return list_cells(cells), cells.dtype.kind == "M"
 
     def _find_range(self, what: str, name: Any, low: Any, high: Any) -> Mask:
         """Find the rows in which a column holds a value from one to another, both included."""

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Labels, check_count, is_integer
-from cellworth.data.arrow import Coder, check_has_labels, decode_type, find_common_type
+from cellworth.data.arrow import check_has_labels, decode_type, find_common_type
 from cellworth.data.blocks import label_array
+from cellworth.data.column import Coder, Column
 from cellworth.data.file_search import Address, find_files
 from cellworth.data.table_files import (
     ExaminedFile,
@@ -214,7 +215,7 @@ class ShardedTable:
         self._check_names([name])
         coder = Coder({}, most=self.shape[0])
         batches = (cells for shard in range(self.n_shards) for cells in self.batches(shard, [name]))
-        codes = np.concatenate([coder.read(cells, name)[0] for (cells,) in batches])
+        codes = np.concatenate([coder.read(Column(name, cells))[0] for (cells,) in batches])
         values: list[Any] = list(coder.codes)
         has_missing = bool((codes < 0).any())
         # The code of a missing cell is -1, the last position.

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from cellworth.data.arguments import Labels, Positions
+from cellworth.data.arguments import ColumnType, Labels, Positions
 from cellworth.data.blocks import is_missing, label_array
+from cellworth.data.column import MAX_EXACT, Column
 from cellworth.data.text import preview
 
 if TYPE_CHECKING:
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 else:
     # At run time, types of older releases of narwhals cannot be evaluated.
     IntoDataFrame = IntoSeries = Any
-
-# Integers up to here are exact in float64, so that 1 and 1.0 have the same hash.
-MAX_EXACT = 2**53
 
 
 def default_backend() -> str:
@@ -100,6 +98,11 @@ class Table:
         if isinstance(self.data, np.ndarray):
             return self.data[:, position]
         return series_array(self.data[:, position])
+
+    def read(self, position: int, declared: ColumnType | None = None) -> Column:
+        """Read one column by position, as the user declares it or as what it is."""
+        name = self.names.tolist()[position]
+        return Column(name, self.column(position), self.dtype(position), declared)
 
     def dtype(self, position: int) -> nw.dtypes.DType | None:
         """Return the narwhals type of one column by position; None for arrays."""

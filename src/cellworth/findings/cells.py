@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Positions
-from cellworth.data.blocks import LABEL, is_missing
+from cellworth.data.blocks import LABEL
+from cellworth.data.column import list_cells
 from cellworth.data.tables import Table, entries_per_cell
 from cellworth.data.text import preview
 from cellworth.valuation.valuation import Valuation
@@ -24,11 +25,8 @@ def read_cells(table: Table, rows: Positions, columns: Positions) -> list[Any]:
     for column in np.unique(columns):
         positions = np.flatnonzero(columns == column)
         cells = table.column(int(column))[rows[positions]]
-        if cells.dtype.kind in "Mm":
-            # NumPy returns finer units as integers.
-            cells = cells.astype(f"{cells.dtype.kind}8[us]")
-        for position, cell in zip(positions, cells.tolist(), strict=True):
-            found[position] = None if is_missing(cell) else cell
+        for position, cell in zip(positions, list_cells(cells), strict=True):
+            found[position] = cell
     return found
 
 

@@ -42,9 +42,8 @@ def clear_cells(table: Table, mask: Mask) -> Table:
 
 def find_known_cells(table: Table) -> Mask:
     """Return a mask of the cells that are not missing, shape (n_rows, n_columns)."""
-    return np.column_stack(
-        [_is_known(table.column(position)) for position in range(table.shape[1])]
-    )
+    columns = map(table.read, range(table.shape[1]))
+    return ~np.column_stack([column.missing for column in columns])
 
 
 def draw_cells(table: Table, mask: Mask, source: Mask, uniforms: Floats) -> Table:
@@ -82,14 +81,6 @@ def set_cells(table: Table, rows: Positions, columns: Positions, values: Sequenc
         else:
             data = data.with_columns(_set_in_series(data[:, position], rows[which], offered))
     return replace(table, data=data)
-
-
-def _is_known(cells: NDArray[Any]) -> Mask:
-    if cells.dtype.kind in "iub":
-        return np.ones(len(cells), dtype=bool)
-    if cells.dtype.kind in "fMm":
-        return np.asarray(cells == cells)  # noqa: PLR0124 (NaN and NaT differ from themselves)
-    return np.array([not is_missing(cell) for cell in cells.tolist()], dtype=bool)
 
 
 def _make_nullable(array: NDArray[Any]) -> NDArray[Any]:

@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import ColumnType, ColumnTypes, Distance, Floats, Mask, Positions
-from cellworth.data.blocks import is_missing
+from cellworth.data.arguments import (
+    MISSING,
+    ColumnType,
+    ColumnTypes,
+    Distance,
+    Floats,
+    Mask,
+    Positions,
+)
 from cellworth.data.tables import Table
 from cellworth.knn.columns import NumericColumn, check_column_types, read_column
 
@@ -193,19 +200,12 @@ class ColumnFeatures:
 
 
 def _read_column(table: Table, position: int, kind: ColumnType | Distance | None) -> FeatureColumn:
-    column = read_column(position, [table], kind, "robust")
-    if isinstance(column, NumericColumn):
-        return FeatureColumn.from_numbers(column.cells[0])
-    return FeatureColumn.from_levels(_order_levels(column.cells[0], table.column(position)))
-
-
-def _order_levels(codes: NDArray[Any], cells: NDArray[Any]) -> Levels:
-    """Number levels by content, not by first occurrence; missing comes last."""
-    _, first, levels = np.unique(codes, return_index=True, return_inverse=True)
-    keys = [(is_missing(cell), type(cell).__name__, str(cell)) for cell in cells[first].tolist()]
-    ranks = np.empty(len(keys), dtype=np.intp)
-    ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
-    return ranks[levels.reshape(-1)]
+    measured = read_column(position, [table], kind, "robust")
+    if isinstance(measured, NumericColumn):
+        return FeatureColumn.from_numbers(measured.cells[0])
+    codes, names = table.read(position, "categorical").levels
+    # Missing comes last.
+    return FeatureColumn.from_levels(np.where(codes == MISSING, len(names), codes))
 
 
 def _compute_min_rows(columns: Sequence[FeatureColumn]) -> int:

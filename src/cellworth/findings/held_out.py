@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask, Model, Positions, Scoring
-from cellworth.data.blocks import is_missing
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.games.game import one_line
 from cellworth.games.model import ModelGame, scoring_name
@@ -99,9 +98,8 @@ def check_held_out_rows(
 
 
 def _iter_rows(table: Table, labels: Any) -> Iterator[tuple[Any, ...]]:
-    columns = [table.column(position).tolist() for position in range(table.shape[1])]
-    for *row, label in zip(*columns, labels.tolist(), strict=True):
-        yield (*(None if is_missing(cell) else cell for cell in row), label)
+    columns = [table.read(position).objects for position in range(table.shape[1])]
+    yield from zip(*columns, labels.tolist(), strict=True)
 
 
 class PredictionRecorder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,13 +9,11 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, Floats, Integers, Mask, Positions
-from cellworth.data.blocks import find_missing, is_missing
+from cellworth.data.column import Column, is_missing_mark
 from cellworth.data.tables import Table
-from cellworth.valuation.column_info import is_missing_mark, quantity_of
 
 SHARE_OF_NUMBERS = 0.9
 Kind = Literal["number", "date", "text"]
@@ -54,12 +51,14 @@ class ColumnLevels:
     @classmethod
     def of(cls, name: str, cells: NDArray[Any], *, parse: bool = True) -> ColumnLevels:
         """Read the cells of a column; strings are parsed if nearly all of them are numbers."""
-        numbers = _as_numbers(cells)
-        if numbers is None:
-            text = cls._make(name, "text", *_encode_strings(cells))
-            return (parse and text.read_numbers()) or text
-        kind: Kind = "date" if quantity_of(cells) == "date" else "number"
-        return cls._from_numbers(name, kind, numbers)
+        column = Column(name, cells)
+        if column.is_quantity or cells.dtype.kind in "fMm":
+            # Times in seconds.
+            numbers = column.floats / 1e6 if column.is_time else column.floats
+            return cls._from_numbers(name, "date" if column.kind == "date" else "number", numbers)
+        codes, names = column.levels
+        text = cls._make(name, "text", codes, np.array(names, dtype=object))
+        return (parse and text.read_numbers()) or text
 
     @classmethod
     def _from_numbers(cls, name: str, kind: Kind, numbers: Floats) -> ColumnLevels:
@@ -173,66 +172,6 @@ def mix_bits(cells: NDArray[np.uint64], position: int) -> NDArray[np.uint64]:
 def _hash_text(text: str) -> int:
     """Return 64 bits that depend on the text alone."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-
-
-def _as_numbers(cells: NDArray[Any]) -> Floats | None:
-    """Return cells as floats, dates and durations as seconds; None if they are no numbers."""
-    if cells.dtype.kind in "iuf":
-        return cells.astype(np.float64)
-    if cells.dtype.kind in "mM":
-        seconds = cells.astype(f"{cells.dtype.kind}8[us]").astype(np.int64) / 1e6
-        return np.where(np.isnat(cells), np.nan, seconds)
-    if cells.dtype.kind != "O":
-        return None
-    listed = cells.tolist()
-    if not _is_quantity(next((cell for cell in listed if not is_missing(cell)), "")):
-        return None
-    missing = find_missing(cells)
-    if not all(_is_quantity(cell) for cell in cells[~missing].tolist()):
-        return None
-    return np.array(
-        [np.nan if m else _to_float(cell) for cell, m in zip(listed, missing.tolist(), strict=True)]
-    )
-
-
-def _is_quantity(cell: Any) -> bool:
-    if isinstance(cell, bool | np.bool_ | str):
-        return False
-    return isinstance(cell, datetime.date | datetime.timedelta) or hasattr(cell, "__float__")
-
-
-def _to_float(cell: Any) -> float:
-    if isinstance(cell, datetime.timedelta):
-        return cell.total_seconds()
-    if isinstance(cell, datetime.datetime):
-        return cell.timestamp()
-    if isinstance(cell, datetime.date):
-        return (cell - datetime.date(1970, 1, 1)).total_seconds()
-    return float(cell)
-
-
-def _encode_strings(cells: NDArray[Any]) -> tuple[Codes, NDArray[Any]]:
-    """Return codes and levels of cells as strings, levels in alphabetical order."""
-    encoded = _read_strings(cells).dictionary_encode()
-    found = encoded.dictionary.to_pylist()
-    codes = encoded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int32)
-    order = sorted(range(len(found)), key=found.__getitem__)
-    ranks = np.full(len(found) + 1, MISSING, dtype=np.int32)
-    ranks[order] = np.arange(len(found), dtype=np.int32)
-    return ranks[codes], np.array([found[code] for code in order], dtype=object)
-
-
-def _read_strings(cells: NDArray[Any]) -> pa.Array:
-    """Return cells as strings; null is missing."""
-    try:
-        found = pa.array(cells, from_pandas=True)
-    except pa.ArrowException:
-        found = None
-    if isinstance(found, pa.StringArray):
-        return found
-    # Other types, or several.
-    texts = [None if is_missing(cell) else str(cell) for cell in cells.tolist()]
-    return pa.array(texts, type=pa.large_string())
 
 
 def _parse_plain(text: str) -> float:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
+from cellworth.data.column import is_missing_mark
 from cellworth.data.text import format_count, list_first, preview, shorten
 from cellworth.findings.finding import Action, Finding
 from cellworth.findings.levels import SHARE_OF_NUMBERS, ColumnLevels
@@ -20,7 +21,6 @@ from cellworth.valuation.column_info import (
     DATE_PATTERN,
     NUMBER_PATTERN,
     are_codes,
-    is_missing_mark,
 )
 
 # Words that often, but not always, stand for a missing value.

@@ -10,8 +10,8 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Mask, Positions
-from cellworth.data.blocks import is_missing
+from cellworth.data.arguments import Codes, Floats, Mask, Positions
+from cellworth.data.column import Column
 from cellworth.data.tables import Table
 
 
@@ -52,7 +52,7 @@ class CategoricalFill:
         Category of each cell; -1 if missing.
     """
 
-    codes: Positions
+    codes: Codes
 
     @property
     def known(self) -> Mask:
@@ -94,7 +94,7 @@ class TableFiller:
     @classmethod
     def from_table(cls, table: Table) -> TableFiller:
         """Read every column as numbers or as categories."""
-        return cls(table, [_readable(table.column(position)) for position in range(table.shape[1])])
+        return cls(table, [_readable(table.read(position)) for position in range(table.shape[1])])
 
     @cached_property
     def known(self) -> Mask:
@@ -127,20 +127,7 @@ def _who_tell(known: Mask, present: Mask) -> Mask:
     return known & present if (known & present).any() else known
 
 
-def _readable(cells: NDArray[Any]) -> NumericFill | CategoricalFill:
-    listed = cells.tolist()
-    if cells.dtype.kind in "iuf":
-        return NumericFill(cells.astype(np.float64))
-    if cells.dtype.kind == "O" and all(_is_number(cell) or is_missing(cell) for cell in listed):
-        return NumericFill(
-            np.array([np.nan if is_missing(cell) else float(cell) for cell in listed])
-        )
-    missing = np.array([is_missing(cell) for cell in listed])
-    names = np.array([str(cell) for cell in listed], dtype=object)
-    codes = np.full(len(listed), -1)
-    codes[~missing] = np.unique(names[~missing], return_inverse=True)[1]
-    return CategoricalFill(codes)
-
-
-def _is_number(cell: Any) -> bool:
-    return isinstance(cell, int | float | np.number) and not isinstance(cell, bool)
+def _readable(column: Column) -> NumericFill | CategoricalFill:
+    if column.kind == "number":
+        return NumericFill(column.floats)
+    return CategoricalFill(column.levels[0])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,9 +10,7 @@ from fractions import Fraction
 from itertools import chain
 from typing import Any, get_args
 
-import narwhals.stable.v2 as nw
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.data.arguments import (
     MISSING,
@@ -26,10 +22,10 @@ from cellworth.data.arguments import (
     Labels,
     Scale,
 )
-from cellworth.data.blocks import is_missing
-from cellworth.data.tables import MAX_EXACT, Table
+from cellworth.data.column import Coder, Column, find_common_kind, read_differences
+from cellworth.data.tables import Table
 from cellworth.data.text import preview
-from cellworth.sampling.statistics import NumberSummary
+from cellworth.sampling.statistics import CategorySummary, NumberSummary
 
 # Largest distance in a column, a thousand scales squared. Integers that hold larger distances
 # would have no digits left for small ones.
@@ -37,7 +33,6 @@ FARTHEST = 1e6
 # Mean squared distance of two rows in a column of unit variance; categories are scaled to it.
 _MEAN_DISTANCE = 2.0
 _MAX_PAIRS = 2**24
-_NESTED = (list, dict, set, np.ndarray)
 _NARROWEST = 1e-100
 # Pairs of percentiles, and their difference in a standard normal distribution.
 _QUANTILES = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
@@ -116,182 +111,32 @@ def read_column(
     position: int, sides: Sequence[Table], kind: ColumnType | Distance | None, scale: Scale
 ) -> NumericColumn | CategoricalColumn | CodedColumn:
     """Read one column of the training table and of the query tables (together: the sides)."""
-    name = sides[0].names.tolist()[position]
-    cells = [side.column(position) for side in sides]
     if callable(kind):
-        return _read_coded(kind, name, position, [list_cells(side, name) for side in cells])
-    dtypes = [side.dtype(position) for side in sides]
-    guess = kind or infer_column_type(dtypes, cells, name)
-    if guess == "categorical":
-        numbered: dict[Any, int] = {}
-        codes = [encode_cells(numbered, list_cells(side, name)) for side in cells]
-        counts = np.bincount(codes[0][codes[0] != MISSING])
-        return categorical_column(position, codes, counts.tolist())
-    check_time_zones(set().union(*map(find_time_zones, dtypes, cells)), name)
-    numbers, known = to_comparable_floats(cells, name)
-    return numeric_column(position, numbers, NumberSummary.from_cells(known), scale, name)
+        return _read_coded(kind, position, [side.read(position) for side in sides])
+    return scale_column(position, [side.read(position, kind) for side in sides], scale)
 
 
-def infer_column_type(
-    dtypes: list[nw.dtypes.DType | None],
-    cells: list[NDArray[Any]],
-    name: Any,
-    beside: ColumnType | None = None,
-) -> ColumnType:
-    """Return the column type that all sides have; a side of missing values alone is ignored.
+def scale_column(
+    position: int,
+    columns: Sequence[Column],
+    scale: Scale,
+    summary: NumberSummary | CategorySummary | None = None,
+) -> NumericColumn | CategoricalColumn:
+    """Scale one column of several tables by the training rows, which are the first table.
 
-    ``beside`` is the type of another side, if known.
+    With a summary of the training rows, the first table need only have their ends or categories.
     """
-    found_types: set[ColumnType] = set() if beside is None else {beside}
-    objects: list[Any] = []
-    for dtype, array in zip(dtypes, cells, strict=True):
-        kind = _infer_type(dtype, array, name)
-        if kind is None:
-            objects += [cell for cell in array.tolist() if not is_missing(cell)]
-        elif kind not in found_types and not all(map(is_missing, array.tolist())):
-            found_types.add(kind)
-    if objects:
-        # The content of Python objects decides, of all sides: one may be numeric by chance.
-        found_types.add("numeric" if all(map(_is_quantity, objects)) else "categorical")
-    if len(found_types) > 1:
-        raise ValueError(
-            f"column {name!r} must have the same type in X and X_val, got numbers in one and "
-            "strings or categories in the other; convert one of them, or pass "
-            f"column_types={{{name!r}: 'categorical'}}."
-        )
-    return "numeric" if "numeric" in found_types else "categorical"
-
-
-def _infer_type(dtype: nw.dtypes.DType | None, cells: NDArray[Any], name: Any) -> ColumnType | None:
-    """Return the column type of a data type; None for Python objects."""
-    if isinstance(dtype, nw.Categorical | nw.Enum | nw.String | nw.Boolean):
-        return "categorical"
-    if isinstance(dtype, nw.List | nw.Array | nw.Struct | nw.Binary) or cells.dtype.kind == "c":
-        raise TypeError(
-            f"column {name!r} must have numbers, dates, strings or categories, got "
-            f"{dtype or cells.dtype}; drop it, or convert it to numbers or strings."
-        )
-    if cells.dtype.kind in "iufMm":
-        return "numeric"
-    return None if cells.dtype.kind == "O" else "categorical"
-
-
-def _is_quantity(cell: Any) -> bool:
-    quantities = (int, float, decimal.Decimal, np.number, datetime.date, datetime.timedelta)
-    return isinstance(cell, quantities) and not isinstance(cell, bool)
-
-
-def list_cells(cells: NDArray[Any], name: Any) -> list[Any]:
-    """Return cells as comparable Python objects, with None for missing values."""
-    if cells.dtype.kind in "Mm":
-        # tolist turns nanoseconds into integers, but microseconds into dates.
-        cells = cells.astype(f"{cells.dtype.kind}8[us]")
-    listed = cells.tolist()
-    nested = next((cell for cell in listed if isinstance(cell, _NESTED)), None)
-    if nested is not None:
-        raise TypeError(
-            f"cells of column {name!r} must be comparable, got {preview([nested])}; drop "
-            "the column, or convert it to numbers or strings."
-        )
-    return [None if is_missing(cell) else cell for cell in listed]
-
-
-def to_comparable_floats(sides: list[NDArray[Any]], name: Any) -> tuple[list[Floats], NDArray[Any]]:
-    """Convert all sides of a column to floats that can be subtracted from each other.
-
-    Also return the numbers of the first side to summarize: floats, or known microseconds.
-    """
-    try:
-        sides = [_unbox(side) if side.dtype.kind == "O" else side for side in sides]
-        sides = _match_missing_times(sides)
-        found_types = {side.dtype.kind if side.dtype.kind in "Mm" else "f" for side in sides}
-        if len(found_types) > 1:
-            raise TypeError("dates or durations on one side only")
-        numbers = _times(sides) if found_types != {"f"} else _subtract_first(sides)
-        known = _microseconds(sides[0]) if found_types != {"f"} else numbers[0]
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ValueError(
-            f"cells of the numeric column {name!r} must be numbers ({error}); fix them, or pass "
-            f"column_types={{{name!r}: 'categorical'}}."
-        ) from error
-    if any(np.isinf(side).any() for side in numbers):
-        raise ValueError(
-            f"cells of column {name!r} must be finite, got infinity; replace it by a number or a "
-            "missing value."
-        )
-    return numbers, known
-
-
-def check_time_zones(zoned: set[bool], name: Any) -> None:
-    """Check that either all timestamps have a time zone or none has."""
-    if len(zoned) > 1:
-        raise ValueError(
-            f"timestamps of column {name!r} must all have a time zone, or none of them, got both; "
-            "add or remove time zones."
-        )
-
-
-def find_time_zones(dtype: nw.dtypes.DType | None, cells: NDArray[Any]) -> set[bool]:
-    """Return whether timestamps have a time zone; an empty set without timestamps."""
-    if isinstance(dtype, nw.Datetime):
-        return set() if all(map(is_missing, cells.tolist())) else {dtype.time_zone is not None}
-    if cells.dtype.kind == "O":
-        times = (cell for cell in cells.tolist() if isinstance(cell, datetime.datetime))
-        return {time.tzinfo is not None for time in times if not is_missing(time)}
-    return {False} if cells.dtype.kind == "M" and not np.isnat(cells).all() else set()
-
-
-def _match_missing_times(sides: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Convert sides of missing values alone to dates if other sides have dates."""
-    empty = [side.dtype.kind in "fMm" and bool(np.isnan(side).all()) for side in sides]
-    pairs = list(zip(sides, empty, strict=True))
-    times = [side.dtype for side, is_empty in pairs if not is_empty and side.dtype.kind in "Mm"]
-    if not times:
-        return sides
-    missing = np.array("NaT", dtype=times[0])
-    return [np.full(len(side), missing) if is_empty else side for side, is_empty in pairs]
-
-
-def _unbox(cells: NDArray[Any]) -> NDArray[Any]:
-    """Convert an array of Python objects to one of numbers, dates or durations."""
-    listed = [None if is_missing(cell) else cell for cell in cells.tolist()]
-    known = [cell for cell in listed if cell is not None]
-    if any(isinstance(cell, datetime.datetime) and cell.tzinfo for cell in known):
-        # NumPy has no time zones, so times are converted to UTC.
-        in_utc = [cell and cell.astimezone(datetime.UTC).replace(tzinfo=None) for cell in listed]
-        return np.array(in_utc, "M8[us]")
-    for kind, dtype in ((datetime.date, "M8[us]"), (datetime.timedelta, "m8[us]")):
-        if any(isinstance(cell, kind) for cell in known):
-            return np.array(listed, dtype=dtype)
-    return np.array([np.nan if cell is None else float(cell) for cell in listed])
-
-
-def _microseconds(times: NDArray[Any]) -> NDArray[np.int64]:
-    return np.asarray(times[~np.isnat(times)].astype(f"{times.dtype.kind}8[us]").view("i8"))
-
-
-def _times(sides: list[NDArray[Any]]) -> list[Floats]:
-    missing_times = [np.isnat(side) for side in sides]
-    since = [side.astype(f"{side.dtype.kind}8[us]").astype(np.int64) for side in sides]
-    known = _microseconds(sides[0])
-    first = known.min() if len(known) else np.int64(0)
-    # Relative to the first one, microseconds of three centuries are exact as floats.
-    return [
-        np.where(missing, np.nan, (s - first).astype(np.float64))
-        for missing, s in zip(missing_times, since, strict=True)
-    ]
-
-
-def _subtract_first(sides: list[NDArray[Any]]) -> list[Floats]:
-    integral = all(side.dtype.kind in "iu" for side in sides)
-    if (
-        integral
-        and max(abs(int(end)) for side in sides for end in (side.min(), side.max())) > MAX_EXACT
-    ):
-        # Large integers that differ by 1 may be the same float, but their differences are exact.
-        first = int(sides[0].min())
-        return [np.array([cell - first for cell in side.tolist()], dtype=float) for side in sides]
-    return [side.astype(np.float64) for side in sides]
+    if find_common_kind(columns) == "category":
+        coder = Coder({}, math.inf)
+        codes = [coder.read(column)[0] for column in columns]
+        counts = np.bincount(codes[0][codes[0] != MISSING]).tolist()
+        if isinstance(summary, CategorySummary):
+            counts = [summary.counts[value] for value in summary.values]
+        return categorical_column(position, codes, counts)
+    numbers, known = read_differences(columns)
+    if not isinstance(summary, NumberSummary):
+        summary = NumberSummary.from_cells(known)
+    return numeric_column(position, numbers, summary, scale, columns[0].name)
 
 
 def numeric_column(
@@ -343,22 +188,6 @@ def _between_quantiles(numbers: NumberSummary) -> float:
     return 0.0
 
 
-def encode_cells(numbers: dict[Any, int], cells: list[Any]) -> Codes:
-    """Return the codes of cells; new categories get the next codes."""
-    if any(type(cell) is datetime.date for cell in cells):
-        # Some libraries convert dates to timestamps, which are not equal to dates.
-        cells = [
-            datetime.datetime.combine(cell, datetime.time())
-            if type(cell) is datetime.date
-            else cell
-            for cell in cells
-        ]
-    return np.array(
-        [MISSING if cell is None else numbers.setdefault(cell, len(numbers)) for cell in cells],
-        dtype=np.int32,
-    )
-
-
 def categorical_column(position: int, sides: list[Codes], counts: list[int]) -> CategoricalColumn:
     """Scale a column by the number of training rows in each category."""
     n_known = sum(counts)
@@ -371,9 +200,10 @@ def categorical_column(position: int, sides: list[Codes], counts: list[int]) -> 
     return CategoricalColumn(position, sides, weight, weight * mismatch, weight)
 
 
-def _read_coded(
-    distance: Distance, name: Any, position: int, sides: list[list[Any]]
-) -> CodedColumn:
+def _read_coded(distance: Distance, position: int, columns: Sequence[Column]) -> CodedColumn:
+    for column in columns:
+        column.check_comparable()
+    name, sides = columns[0].name, [column.objects for column in columns]
     counts = Counter(cell for cell in sides[0] if cell is not None)
     rows = list(counts)
     queries = list(dict.fromkeys(c for c in chain.from_iterable(sides[1:]) if c is not None))

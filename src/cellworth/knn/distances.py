@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, ColumnTypes, Floats, Integers, Scale
+from cellworth.data.column import Column
 from cellworth.data.tables import Table
 from cellworth.knn.columns import (
     FARTHEST,
@@ -22,6 +23,7 @@ from cellworth.knn.columns import (
     check_scale,
     read_column,
 )
+from cellworth.valuation.column_info import ReadAs, distance_in_words, name_kind
 
 AnyColumn = NumericColumn | CategoricalColumn | CodedColumn
 # A 64-bit key has a sign, a distance, a row and whether its label matches.
@@ -83,6 +85,16 @@ class ColumnScales(NamedTuple):
     def mismatch(self, at: int) -> float:
         """Return the distance of two different categories."""
         return float(self.category_weights[at]) / self.unit
+
+    def describe(self, position: int, column: Column) -> tuple[ReadAs, str]:
+        """Return what a column of the user's table is read as, and the distance of two cells."""
+        part, at = self.where(position)
+        if part == "coded":
+            return "own distance", "your function"
+        if part == "categories":
+            return "category", f"0 or {self.mismatch(at):.3g}"
+        read_as = name_kind(column) if column.is_time else "number"
+        return read_as, distance_in_words(self.scale(at), read_as)
 
     @property
     def unit(self) -> float:

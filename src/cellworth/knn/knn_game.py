@@ -26,6 +26,7 @@ from cellworth.data.arguments import (
     check_count,
 )
 from cellworth.data.blocks import Axis, Blocks, Groups, is_missing
+from cellworth.data.column import Column
 from cellworth.data.io import describe
 from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.sharded_table import ShardedTable
@@ -42,8 +43,6 @@ from cellworth.sampling.statistics import CategorySummary, NumberSummary
 from cellworth.valuation.column_info import (
     ColumnInfo,
     ColumnTable,
-    ReadAs,
-    distance_in_words,
     notes_on_size,
     notes_on_values,
 )
@@ -791,16 +790,7 @@ def describe_columns(
         else:
             # Summaries of very many numbers drop low bits, so some numbers are counted as one.
             distinct, at_least, integral = len(own.keys), own.shift > 0, types.is_integer(type_)
-        read_as: ReadAs = "number"
-        part, at = scales.where(position)
-        if part == "categories":
-            read_as, distance = "category", f"0 or {scales.mismatch(at):.3g}"
-        else:
-            if types.is_date(type_) or types.is_timestamp(type_):
-                read_as = "date"
-            elif types.is_duration(type_):
-                read_as = "duration"
-            distance = distance_in_words(scales.scale(at), read_as)
+        read_as, distance = scales.describe(position, Column(name, (), type_))
         size = notes_on_size(
             distinct, own.count, own.n_missing, integral=integral, at_least=at_least
         )

@@ -7,7 +7,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, ColumnTypes, Floats, Integers
-from cellworth.data.arrow import NO_TIME, READERS, Coder
+from cellworth.data.column import NO_TIME, Coder, Column
 from cellworth.data.io import read_array, read_manifest, write_atomically
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.knn.binned import Shard, sort_by_class
@@ -25,7 +25,6 @@ from cellworth.knn.shard_layout import (
     ColumnLayout,
     Layout,
     TableSummary,
-    choose_target_encoding,
     summarize_shard,
 )
 from cellworth.runtime.checkpoint import check_folder
@@ -95,7 +94,7 @@ def read_shard(table: ShardedTable, shard: int, layout: Layout) -> StoredShard:
     numbers = np.empty((len(layout.numeric), n_rows), dtype=layout.dtype)
     categories = np.empty((len(layout.categorical), n_rows), dtype=np.int32)
     fillers = [
-        _Filler(column, line, missing)
+        _Filler(column, line, missing, table.schema.field(column.name).type)
         for columns, lines, missing in (
             (layout.numeric, numbers, np.nan),
             (layout.categorical, categories, MISSING),
@@ -124,21 +123,23 @@ def take_rows(shard: StoredShard, ids: Integers) -> Columns:
 class _Filler:
     """Fills one line of an array with the cells of a column."""
 
-    def __init__(self, column: ColumnLayout, line: NDArray[Any], missing: float) -> None:
-        self.name = column.name
+    def __init__(
+        self, column: ColumnLayout, line: NDArray[Any], missing: float, type_: Any
+    ) -> None:
+        self.name, self._type = column.name, type_
         self._column, self._line, self._missing = column, line, missing
         self._coder = Coder({value: i for i, value in enumerate(column.values)})
 
     def fill(self, cells: Any, positions: Integers) -> None:
-        column = self._column
-        if column.sort == "missing":
+        sort, column = self._column.sort, Column(self.name, cells, self._type, "numeric")
+        if sort == "missing":
             self._line[positions] = self._missing
-        elif column.sort == "codes":
-            self._line[positions] = self._coder.read(cells, self.name)[0]
+        elif sort == "codes":
+            self._line[positions] = self._coder.read(column)[0]
         else:
-            read = READERS[column.sort](cells, self.name)
-            if column.sort == "times":
-                since = (read - column.first).astype(np.float64)
+            read = column.read_part()
+            if sort == "times":
+                since = (read - self._column.first).astype(np.float64)
                 read = np.where(read == NO_TIME, np.nan, since)
             self._line[positions] = read
 
@@ -147,10 +148,10 @@ def _read_targets(table: ShardedTable, shard: int, layout: Layout) -> Floats | N
     """Return a numeric target in steps; None for classes."""
     if layout.target_scale is None:
         return None
-    read = READERS[choose_target_encoding(table)]
+    target = Column(layout.target, (), table.schema.field(layout.target).type, "numeric")
     batches = table.batches(shard, [layout.target])
-    numbers = np.concatenate([read(cells, layout.target) for (cells,) in batches])
-    return layout.target_scale.count_steps(numbers)
+    parts = [replace(target, cells=cells).read_part() for (cells,) in batches]
+    return layout.target_scale.count_steps(np.concatenate(parts))
 
 
 def _sort_by_class(
@@ -159,7 +160,8 @@ def _sort_by_class(
     """Return the first row of each class, the rows sorted by class, and each row's new position."""
     coder = Coder({label: i for i, label in enumerate(layout.classes)})
     batches = table.batches(shard, [layout.target])
-    labels = np.concatenate([coder.read(cells, layout.target)[0] for (cells,) in batches])
+    parts = [coder.read(Column(layout.target, cells))[0] for (cells,) in batches]
+    labels = np.concatenate(parts)
     order, starts = sort_by_class(labels, len(layout.classes))
     arrival = np.empty_like(order)
     arrival[order] = np.arange(len(order))

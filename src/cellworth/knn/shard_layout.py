@@ -12,24 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import ColumnType, ColumnTypes, Floats, Integers, Scale
-from cellworth.data.arrow import NO_TIME, READERS, Coder, Encoding, choose_encoding
+from cellworth.data.column import NO_TIME, Coder, Column
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import MAX_EXACT, Table, TableLike, VectorLike
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.knn.binned import TargetScale
 from cellworth.knn.columns import (
     CategoricalColumn,
     NumericColumn,
-    categorical_column,
     check_column_types,
     check_scale,
-    check_time_zones,
-    encode_cells,
-    find_time_zones,
-    infer_column_type,
-    list_cells,
-    numeric_column,
-    to_comparable_floats,
+    scale_column,
 )
 from cellworth.knn.distances import Columns, ColumnScales, fine_scales, stack_columns
 from cellworth.sampling.statistics import AT_ONCE, CategorySummary, NumberSummary
@@ -41,6 +34,10 @@ _MAX_CATEGORIES = 10**6
 _NO_CATEGORIES = "so that it names rows rather than describing them; leave it out with columns=."
 _MAX_LABELS = 2**16
 _NO_LABELS = "which are too many classes; group them into fewer, or give a target of numbers."
+
+
+# How a column is held: as floats, as microseconds, or as codes.
+Encoding = Literal["floats", "times", "codes"]
 
 
 class ColumnLayout(NamedTuple):
@@ -173,7 +170,7 @@ class Layout:
             labels = target - target_scale.center
         elif problem.classes is not None:
             labels = np.searchsorted(problem.classes, target).astype(np.int64)
-        return layout, Queries(stack_columns(columns, 0, rows.shape[0]), labels, target, rows)
+        return layout, Queries(stack_columns(columns, 1, rows.shape[0]), labels, target, rows)
 
     def sha256(self) -> str:
         """Return a hash of everything that determines a shard's arrays."""
@@ -251,56 +248,43 @@ def _lay_out(
     *,
     scale: Scale,
 ) -> tuple[NumericColumn | CategoricalColumn, ColumnLayout]:
-    from pyarrow import types
-
     name = table.names.tolist()[position]
-    type_ = table.schema.field(name).type
-    sort = choose_encoding(type_, column_type, name)
-    own: ColumnType | None = "categorical" if sort == "codes" else "numeric"
-    cells = queries.column(position)
-    kind = column_type or infer_column_type(
-        [queries.dtype(position)], [cells], name, beside=own if summary.count else None
+    asked = queries.read(position, column_type)
+    rows = _read_training_ends(name, summary, table.schema.field(name).type, column_type)
+    column = scale_column(position, [rows, asked], scale, summary)
+    if rows.kind == "number":
+        # Integers that are exact here alone could not be compared with those of shards.
+        asked.read_part()
+    layout = ColumnLayout(
+        name,
+        find_encoding(rows) if summary.count else "missing",
+        int(summary.ends[0]) if isinstance(summary, NumberSummary) and summary.integral else 0,
+        summary.values if isinstance(summary, CategorySummary) else [],
     )
-    if kind == "categorical":
-        counts = summary.counts if isinstance(summary, CategorySummary) else {}
-        values = summary.values if isinstance(summary, CategorySummary) else []
-        codes = encode_cells({value: i for i, value in enumerate(values)}, list_cells(cells, name))
-        layout = ColumnLayout(name, "codes" if values else "missing", 0, values)
-        return categorical_column(position, [codes], [counts[value] for value in values]), layout
-    numbers = (
-        summary if isinstance(summary, NumberSummary) else NumberSummary.from_cells(np.empty(0))
-    )
-    _check_size(cells, type_, name)
-    zones = {type_.tz is not None} if types.is_timestamp(type_) else set()
-    check_time_zones(zones | find_time_zones(queries.dtype(position), cells), name)
-    floats, _ = to_comparable_floats([_training_ends(numbers, type_), cells], name)
-    first = int(numbers.ends[0]) if numbers.integral else 0
-    layout = ColumnLayout(name, sort if numbers.count else "missing", first, [])
-    return numeric_column(position, floats[1:], numbers, scale, name), layout
+    return column, layout
 
 
-def _training_ends(numbers: NumberSummary, type_: Any) -> NDArray[Any]:
-    """Return the smallest and largest number of the training rows, to compare queries with."""
-    from pyarrow import types
+def _read_training_ends(
+    name: str,
+    summary: NumberSummary | CategorySummary,
+    type_: pa.DataType,
+    column_type: ColumnType | None,
+) -> Column:
+    """Return a column of the ends, or of the categories, of the training rows."""
+    import pyarrow as pa
 
-    if not numbers.count:
-        return np.array([np.nan])
-    if numbers.integral:
-        unit = "m8[us]" if types.is_duration(type_) else "M8[us]"
-        return np.array(numbers.ends, dtype=np.int64).view(unit)
-    return np.array(numbers.ends, dtype=np.float64)
-
-
-def _check_size(cells: NDArray[Any], type_: Any, name: str) -> None:
-    from pyarrow import types
-
-    if not types.is_integer(type_) or cells.dtype.kind not in "iu":
-        return
-    if max(-int(cells.min()), int(cells.max())) > MAX_EXACT:
-        raise ValueError(
-            f"integers of column {name!r} in X_val must be within 2**53, to be exact as floats; "
-            "leave the column out of both tables."
-        )
+    cells: Any = pa.nulls(1)
+    if summary.count == 0:
+        return Column(name, cells, cells.type, column_type)
+    if isinstance(summary, CategorySummary):
+        cells = np.empty(len(summary.counts), dtype=object)
+        cells[:] = summary.values
+    elif summary.integral:
+        unit = "m8[us]" if pa.types.is_duration(type_) else "M8[us]"
+        cells = np.array(summary.ends, dtype=np.int64).view(unit)
+    else:
+        cells = np.array(summary.ends, dtype=np.float64)
+    return Column(name, cells, type_, column_type)
 
 
 def summarize_shard(
@@ -312,17 +296,18 @@ def summarize_shard(
     column_type = check_sharded_types(column_types, table)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
-    encodings = [choose_encoding(types[name], column_type.get(name), name) for name in names]
+    read = [Column(name, (), types[name], column_type.get(name)) for name in names]
     columns = [
-        _CategorySummarizer(name, _MAX_CATEGORIES, _NO_CATEGORIES)
-        if encoding == "codes"
-        else _NumberSummarizer(name, encoding)
-        for name, encoding in zip(names, encodings, strict=True)
+        _CategorySummarizer(column, _MAX_CATEGORIES, _NO_CATEGORIES)
+        if find_encoding(column) == "codes"
+        else _NumberSummarizer(column)
+        for column in read
     ]
     of = types[table.target]
     is_number = pt.is_integer(of) or pt.is_floating(of) or pt.is_decimal(of)
     most = table.shape[0] if is_number else _MAX_LABELS
-    labels: Any = _CategorySummarizer(table.target, most, _NO_LABELS)
+    target = Column(table.target, (), of, "numeric")
+    labels: Any = _CategorySummarizer(target, most, _NO_LABELS)
     unlabelled = None
     first = table.rows(shard).start
     for *cells, targets in table.batches(shard, [*names, table.target]):
@@ -334,7 +319,7 @@ def summarize_shard(
             labels = None if labels.n_distinct > _MAX_LABELS else labels
         first += len(targets)
     if labels is None:
-        labels, unlabelled = _summarize_target(table, shard)
+        labels, unlabelled = _summarize_target(target, table, shard)
     digest = hashlib.sha256("".join(c.digest() for c in (*columns, labels)).encode())
     return TableSummary(
         tuple(column.summary() for column in columns),
@@ -344,9 +329,11 @@ def summarize_shard(
     )
 
 
-def _summarize_target(table: ShardedTable, shard: int) -> tuple[_NumberSummarizer, int | None]:
+def _summarize_target(
+    target: Column, table: ShardedTable, shard: int
+) -> tuple[_NumberSummarizer, int | None]:
     """Summarize numbers that are too many to be counted; return the first missing one as well."""
-    labels = _NumberSummarizer(table.target, choose_target_encoding(table))
+    labels = _NumberSummarizer(target)
     first, unlabelled = table.rows(shard).start, None
     for (cells,) in table.batches(shard, [table.target]):
         missing = np.flatnonzero(np.isnan(labels.add(cells, first)))
@@ -356,9 +343,12 @@ def _summarize_target(table: ShardedTable, shard: int) -> tuple[_NumberSummarize
     return labels, unlabelled
 
 
-def choose_target_encoding(table: ShardedTable) -> Encoding:
-    """Choose how to read a numeric target."""
-    return choose_encoding(table.schema.field(table.target).type, "numeric", table.target)
+def find_encoding(column: Column) -> Encoding:
+    """Return how shards hold a column."""
+    column.check_comparable()
+    if column.is_time:
+        return "times"
+    return "floats" if column.is_quantity else "codes"
 
 
 def check_sharded_types(
@@ -376,15 +366,15 @@ def check_sharded_types(
 
 
 class _NumberSummarizer:
-    def __init__(self, name: str, sort: Encoding) -> None:
-        self._name, self._read, self._integral = name, READERS[sort], sort == "times"
-        self._digest = hashlib.sha256(sort.encode())
+    def __init__(self, column: Column) -> None:
+        self._column, self._integral = column, column.is_time
+        self._digest = hashlib.sha256(find_encoding(column).encode())
         nothing = np.empty(0, dtype=np.int64 if self._integral else np.float64)
         self._summary, self._waiting = NumberSummary.from_cells(nothing), [nothing]
 
     def add(self, array: pa.Array, _first: int) -> NDArray[Any]:
         """Add cells; return them as numbers."""
-        cells = known = self._read(array, self._name)
+        cells = known = replace(self._column, cells=array).read_part()
         if self._integral:
             known = cells[cells != NO_TIME]
             n_missing = self._summary.n_missing + len(cells) - len(known)
@@ -409,15 +399,15 @@ class _NumberSummarizer:
 
 
 class _CategorySummarizer:
-    def __init__(self, name: str, most: int, advice: str) -> None:
-        self._name, self._coder = name, Coder({}, most, advice)
+    def __init__(self, column: Column, most: int, advice: str) -> None:
+        self._column, self._coder = column, Coder({}, most, advice)
         self._counts = np.zeros(1, dtype=np.int64)
         self._firsts: list[int] = []
         self._digest = hashlib.sha256(b"codes")
 
     def add(self, array: pa.Array, first: int) -> int | None:
         """Count cells; return the position of the first missing value, if any."""
-        codes, new = self._coder.read(array, self._name)
+        codes, new = self._coder.read(replace(self._column, cells=array))
         self._firsts += (first + new).tolist()
         # The first entry counts missing values, whose code is -1.
         counts = np.bincount(codes + 1, minlength=len(self._coder.codes) + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from cellworth.data.blocks import is_missing
+from cellworth.data.column import Column, is_missing_mark
 from cellworth.data.tables import frame
 from cellworth.data.text import list_first
 from cellworth.data.views import html_table, table_lines, view
@@ -27,8 +25,6 @@ _SHORTEST_CODE = 5
 _MAX_UNITS = 4
 _FIRST_LOOK = 1000
 _DAY = 86_400e6
-# What people write for a missing value.
-_MISSING_MARKS = {"", "?", "-", "--", ".", "n/a", "na", "nan", "null", "#n/a", "<na>", "(null)"}
 _DIGITS = (
     r"\d{1,3}(?:[,'\u00a0\u202f ]\d{3})+(?:\.\d*)?"  # 1,234,567.8
     r"|\d{1,3}(?:\.\d{3})+,\d+"  # 1.234,5
@@ -69,17 +65,11 @@ def distance_in_words(scale: float, read_as: ReadAs) -> str:
     return f"(difference / {scale / _DAY:.3g} days)²"
 
 
-def quantity_of(cells: NDArray[Any]) -> ReadAs:
-    """Return whether cells of a numeric column are numbers, dates or durations."""
-    if cells.dtype.kind in "Mm":
-        return "date" if cells.dtype.kind == "M" else "duration"
-    if cells.dtype.kind == "O":
-        known = next((cell for cell in cells.tolist() if not is_missing(cell)), None)
-        if isinstance(known, datetime.date):
-            return "date"
-        if isinstance(known, datetime.timedelta):
-            return "duration"
-    return "number"
+def name_kind(column: Column) -> ReadAs:
+    """Return what a column is said to be read as."""
+    if column.kind in ("number", "date", "duration"):
+        return column.kind
+    return "not known" if column.kind == "other" else "category"
 
 
 def notes_on_size(
@@ -119,11 +109,6 @@ def notes_on_values(
     if len({_type_of(value) for value in values}) > 1:
         notes.append(MIXED)
     return (*notes, *(f"{mark!r} {count:,} times" for mark, count in marks))
-
-
-def is_missing_mark(cell: Any) -> bool:
-    """Return whether a cell is a string that people write for a missing value."""
-    return isinstance(cell, str) and cell.strip().lower() in _MISSING_MARKS
 
 
 def _find_matches(

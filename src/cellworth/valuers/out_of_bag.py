@@ -22,13 +22,14 @@ from cellworth.data.arguments import (
     check_count,
 )
 from cellworth.data.blocks import Blocks
+from cellworth.data.column import Column, find_common_kind, read_differences
 from cellworth.data.problem import Problem, target_groups
 from cellworth.data.tables import Table
 from cellworth.findings.fit_checks import DataAdvice
 from cellworth.games.fitting import for_columns, set_seeds
 from cellworth.games.game import describe_model, one_line
 from cellworth.games.model import check_model
-from cellworth.knn.columns import CategoricalColumn, NumericColumn, read_column
+from cellworth.knn.columns import CategoricalColumn, read_column
 from cellworth.runtime.engine import TaskPlanner
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import MaxTasks
@@ -595,20 +596,13 @@ def cross_moments(scores: Floats, used: Mask) -> Moments:
 
 def numbers_of(table: Table) -> Table:
     """Return all cells as numbers: categories in alphabetical order, missing values as NaN."""
-    columns = []
-    for position in range(table.shape[1]):
-        column = read_column(position, [table], None, None)
-        if isinstance(column, NumericColumn):
-            columns.append(column.cells[0])
-        else:
-            columns.append(_alphabetical(column.cells[0], table.column(position)))
+    columns = [_read_numbers(table.read(position)) for position in range(table.shape[1])]
     return Table(np.column_stack(columns), table.names, table.row_ids)
 
 
-def _alphabetical(codes: NDArray[np.int32], cells: NDArray[Any]) -> Floats:
-    """Number categories by name, so that the order of rows does not matter."""
-    numbers = np.full(len(codes), np.nan)
-    known = codes != MISSING
-    names = np.array([str(cell) for cell in cells[known].tolist()], dtype=object)
-    numbers[known] = np.unique(names, return_inverse=True)[1]
-    return numbers
+def _read_numbers(column: Column) -> Floats:
+    if find_common_kind([column]) != "category":
+        (numbers,), _ = read_differences([column])
+        return numbers
+    codes, _ = column.levels
+    return np.where(codes == MISSING, np.nan, codes)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from cellworth.data.arguments import ColumnTypes, CrossValidation, Floats, Labels
@@ -21,19 +19,16 @@ from cellworth.data.owners import Owners
 from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.findings.fit_checks import DataAdvice, warn_of_data, warn_of_target
-from cellworth.findings.levels import ColumnLevels, read_levels
+from cellworth.findings.levels import read_levels
 from cellworth.games.game import Game
-from cellworth.knn.columns import infer_column_type
-from cellworth.knn.distances import ColumnScales, Distances
+from cellworth.knn.distances import Distances
 from cellworth.knn.knn_game import KNNGame
 from cellworth.valuation.column_info import (
     ColumnInfo,
     ColumnTable,
-    ReadAs,
-    distance_in_words,
+    name_kind,
     notes_on_size,
     notes_on_values,
-    quantity_of,
 )
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.settings import Settings
@@ -117,21 +112,16 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
         """Return the inferred column types; warn of likely mistakes in the data."""
         problem, advice = game.problem, self._advice(game)
         columns = read_levels(problem.table, parse=False)
-        readings = (
-            _describe_distances(game.distances, problem.table)
-            if isinstance(game, KNNGame)
-            else _guess_types(problem.table)
-        )
         if advice.to_classes is not None:
             labels = np.unique(problem.target, return_counts=True)
             warn_of_target(*labels, advice, are_classes=problem.classes is not None)
         warn_of_data(problem, columns, advice)
-        return ColumnTable(
-            tuple(
-                _describe_column(problem.table, position, column, *reading)
-                for position, (column, reading) in enumerate(zip(columns, readings, strict=True))
-            )
+        distances = game.distances if isinstance(game, KNNGame) else None
+        infos = (
+            _describe_column(problem.table, position, distances)
+            for position in range(problem.table.shape[1])
         )
+        return ColumnTable(tuple(infos))
 
     def _keep_names(self, game: Any) -> None:
         names = game.problem.table.names
@@ -242,68 +232,31 @@ class TableValuer(Valuer):
         """Return the game of the arguments of ``fit``."""
 
 
-def _describe_distances(distances: Distances, table: Table) -> list[tuple[ReadAs, str]]:
-    """Return how nearest neighbors read each column, and the distance of two of its cells."""
-    return [
-        _describe_distance(distances.scales, position, partial(table.column, position))
-        for position in range(table.shape[1])
-    ]
+def _describe_column(table: Table, position: int, distances: Distances | None) -> ColumnInfo:
+    """Describe the cells of a column in the training rows, with notes on unusual ones.
 
-
-def _describe_distance(
-    scales: ColumnScales, position: int, cells: Callable[[], NDArray[Any]]
-) -> tuple[ReadAs, str]:
-    part, at = scales.where(position)
-    if part == "coded":
-        return "own distance", "your function"
-    if part == "categories":
-        return "category", f"0 or {scales.mismatch(at):.3g}"
-    read_as = quantity_of(cells())
-    return read_as, distance_in_words(scales.scale(at), read_as)
-
-
-def _guess_types(table: Table) -> list[tuple[ReadAs, str]]:
-    """Guess what columns hold; a model decides what it does with them."""
-    found: list[tuple[ReadAs, str]] = []
-    for position, name in enumerate(table.names.tolist()):
-        cells = table.column(position)
-        try:
-            kind = infer_column_type([table.dtype(position)], [cells], name)
-        except TypeError:
-            found.append(("not known", ""))
-            continue
-        found.append(("category" if kind == "categorical" else quantity_of(cells), ""))
-    return found
-
-
-def _describe_column(
-    table: Table, position: int, column: ColumnLevels, read_as: ReadAs, distance: str
-) -> ColumnInfo:
-    """Describe the cells of a column in the training rows, with notes on unusual ones."""
-    missing, distinct = column.n_rows - column.n_known, len(column.levels)
-    notes: tuple[str, ...] = ()
-    if column.kind == "text":
-        is_integer = True
-        named = isinstance(table.dtype(position), nw.Categorical | nw.Enum)
-        firsts = np.unique(column.codes, return_index=True)[1][-distinct or column.n_rows :]
-        cells = table.column(position)[firsts].tolist()
-        notes = notes_on_values(cells, column.counts.tolist(), named=named)
+    Without distances, a model decides what it does with the column.
+    """
+    if distances is None:
+        column = table.read(position)
+        read_as, distance = name_kind(column), ""
     else:
-        is_integer = read_as in ("number", "category") and _are_integers(
-            table, position, column.levels, missing
-        )
-    notes = (
-        *notes_on_size(distinct, column.n_known, missing, integral=is_integer and not notes),
-        *notes,
-    )
-    return ColumnInfo(column.name, read_as, missing, distinct, False, distance, notes)
-
-
-def _are_integers(table: Table, position: int, known: NDArray[np.float64], missing: int) -> bool:
-    """Return whether numbers are integers by type, or would be without missing values."""
-    dtype = table.dtype(position)
-    if dtype is not None and dtype.is_integer():
-        return True
-    if isinstance(table.data, np.ndarray) and table.data.dtype.kind in "iu":
-        return True
-    return missing > 0 and bool((known == np.floor(known)).all())
+        is_number = distances.scales.where(position)[0] == "numbers"
+        column = table.read(position, "numeric" if is_number else "categorical")
+        read_as, distance = distances.scales.describe(position, column)
+    known = ~column.missing
+    missing, notes = len(known) - int(known.sum()), tuple[str, ...]()
+    if column.is_quantity:
+        numbers = column.numbers[known]
+        distinct = len(np.unique(numbers))
+        # Integers with missing values may be stored as floats.
+        integral = numbers.dtype.kind in "iu" or (missing > 0 and (numbers % 1 == 0).all())
+        integral = bool(integral) and not column.is_time
+    else:
+        values, positions = column.distinct
+        counts = np.bincount(positions[known], minlength=len(values)).tolist()
+        named = isinstance(column.type_, nw.Categorical | nw.Enum)
+        notes = notes_on_values(values, counts, named=named)
+        distinct, integral = len(values), not notes
+    notes = (*notes_on_size(distinct, int(known.sum()), missing, integral=integral), *notes)
+    return ColumnInfo(str(column.name), read_as, missing, distinct, False, distance, notes)
