@@ -18,7 +18,7 @@ MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2517,
     "data": 3370,
-    "findings": 4162,
+    "findings": 4163,
     "games": 1067,
     "knn": 4354,
     "payouts": 3920,
@@ -29,7 +29,7 @@ MAX_CODE_LINES = {
     "valuation": 1572,
     "valuers": 2233,
 }
-MAX_CODE_LINES_IN_ALL = 29_432
+MAX_CODE_LINES_IN_ALL = 29_433
 
 
 def _repeated(names: list[str]) -> set[str]:

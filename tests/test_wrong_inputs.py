@@ -292,7 +292,7 @@ MISTAKES = [
         lambda: fit_neighbors(X=X.assign(pay="high"), column_types={"pay": "numeric"}),
         "cells of the numeric column 'pay' must be numbers",
     ),
-    (lambda: fit_neighbors(X_val=X.assign(pay=np.inf)), "cells of column 'pay' must be finite"),
+    (lambda: fit_neighbors(X_val=X.assign(pay=np.inf)), "column 'pay' must be finite"),
     (
         lambda: fit_neighbors(column_types={"age": lambda a, b: -1.0}),
         "distance function of column 'age'",
@@ -356,7 +356,7 @@ MISTAKES = [
     (lambda: out_of_bag(X[["age"]], contrast=True), "of 1 columns is all of them"),
     (
         lambda: out_of_bag(X.assign(tags=[[1]] * len(X)), model=DecisionTreeClassifier()),
-        "must be comparable, got [1]",
+        "must have numbers, dates, strings or categories, got",
     ),
     (lambda: out_of_bag(distance="yes"), "distance must be True or False, got 'yes'"),
     (lambda: out_of_bag(max_features="all"), "the model could not be trained and scored"),
