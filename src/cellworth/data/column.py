@@ -214,7 +214,7 @@ class Column:
         elif times.dtype.kind == "O":
             values, positions = self.distinct
             unit = "M8[us]" if self.kind == "date" else "m8[us]"
-            times = np.array([*map(_drop_zone, values), None], dtype=unit)[positions]
+            times = np.array([*map(drop_zone, values), None], dtype=unit)[positions]
         micros: Integers = _to_microseconds(times).view(np.int64)
         return micros
 
@@ -251,7 +251,7 @@ class Column:
         return check_finite(self.floats, self.name)
 
     def _check_size(self, found: NDArray[Any]) -> None:
-        if _find_largest(found) > MAX_EXACT:
+        if find_largest(found) > MAX_EXACT:
             raise ValueError(
                 f"column {self.name!r} holds integers beyond 2**53, which are not exact as floats; "
                 f"subtract a constant, leave it out with columns=, or pass "
@@ -314,7 +314,7 @@ def read_differences(columns: Sequence[Column]) -> tuple[list[Floats], NDArray[A
         ], known
     sides = [column.numbers for column in columns]
     are_integers = all(side.dtype.kind in "iu" for side in sides)
-    if are_integers and max(map(_find_largest, sides)) > MAX_EXACT:
+    if are_integers and max(map(find_largest, sides)) > MAX_EXACT:
         # Large integers that differ by 1 may be the same float, but their differences are exact.
         first = int(sides[0].min())
         sides = [np.array([cell - first for cell in side.tolist()], dtype=float) for side in sides]
@@ -340,6 +340,13 @@ def is_missing_mark(cell: Any) -> bool:
 def list_cells(cells: NDArray[Any]) -> list[Any]:
     """Return cells as Python objects, None for missing values."""
     return [None if is_missing(cell) else cell for cell in _to_microseconds(cells).tolist()]
+
+
+def drop_zone(time: Any) -> Any:
+    """Convert a timestamp with a time zone to UTC: NumPy has no time zones."""
+    if isinstance(time, datetime.datetime) and time.tzinfo:
+        return time.astimezone(datetime.UTC).replace(tzinfo=None)
+    return time
 
 
 class Coder:
@@ -460,13 +467,6 @@ def _find_distinct(cells: list[Any]) -> tuple[list[Any], Integers]:
     return list(known), np.array([codes[cell] for cell in cells], dtype=np.int64)
 
 
-def _drop_zone(time: Any) -> Any:
-    """Convert a timestamp with a time zone to UTC: NumPy has no time zones."""
-    if isinstance(time, datetime.datetime) and time.tzinfo:
-        return time.astimezone(datetime.UTC).replace(tzinfo=None)
-    return time
-
-
 def _to_microseconds(cells: NDArray[Any]) -> NDArray[Any]:
     # tolist turns nanoseconds into integers, but microseconds into dates.
     return cells.astype(f"{cells.dtype.kind}8[us]") if cells.dtype.kind in "Mm" else cells
@@ -477,7 +477,7 @@ def _read_indices(cells: Any) -> Integers:
     return positions
 
 
-def _find_largest(found: NDArray[Any]) -> int:
+def find_largest(found: NDArray[Any]) -> int:
     """Return the largest absolute integer; 0 for floats."""
     if found.dtype.kind not in "iu" or not len(found):
         return 0

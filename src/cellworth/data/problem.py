@@ -17,13 +17,13 @@ from sklearn.utils.multiclass import type_of_target
 
 from cellworth.data.arguments import CrossValidation, Mask, Positions, is_integer
 from cellworth.data.blocks import Blocks, Groups, find_missing
+from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import hash_json
 from cellworth.data.tables import (
     Table,
     TableLike,
     VectorLike,
     array_as_given,
-    column_sha256,
     series_array,
 )
 from cellworth.data.text import preview

@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cellworth.data.arguments import ColumnType, Labels, Positions
-from cellworth.data.blocks import is_missing, label_array
-from cellworth.data.column import MAX_EXACT, Column
+from cellworth.data.blocks import label_array
+from cellworth.data.column import Column
+from cellworth.data.equal_rows import add_length, column_sha256, hash_rows
 from cellworth.data.text import preview
 
 if TYPE_CHECKING:
@@ -150,11 +151,15 @@ class Table:
             ) from error
         return array
 
+    def hash_rows(self) -> NDArray[np.uint64]:
+        """Return a number for each row, equal for equal rows of any table."""
+        return hash_rows(map(self.read, range(self.shape[1])))
+
     def sha256(self) -> str:
         """Return the hash of names and cells; it does not depend on the library."""
         digest = hashlib.sha256()
         for position, name in enumerate(self.names.tolist()):
-            digest.update(_add_length(str(name).encode()))
+            digest.update(add_length(str(name).encode()))
             digest.update(column_sha256(self.column(position)))
         return digest.hexdigest()
 
@@ -203,24 +208,6 @@ def series_array(series: nw.Series[Any]) -> NDArray[Any]:
     return array
 
 
-def column_sha256(column: NDArray[Any]) -> bytes:
-    """Return the hash of one column; it does not depend on the type of numbers or strings."""
-    digest = hashlib.sha256()
-    numbers = _as_exact_floats(column)
-    if numbers is not None:
-        # Adding 0.0 turns -0.0 into 0.0; every NaN becomes the same one.
-        clean = np.where(np.isnan(numbers), np.nan, numbers + 0.0).astype("<f8")
-        digest.update(b"numbers")
-        digest.update(clean.tobytes())
-    else:
-        digest.update(b"text")
-        if column.dtype.kind == "M":
-            column = column.astype("datetime64[us]")
-        for cell in column.tolist():
-            digest.update(b"-" if is_missing(cell) else _add_length(str(cell).encode()))
-    return digest.digest()
-
-
 @dataclass(frozen=True, eq=False)
 class HashedRows:
     """Hashes of a table's rows, by which equal rows are found without keeping the rows.
@@ -240,13 +227,14 @@ class HashedRows:
 
     def hash(self, table: Table) -> NDArray[np.uint64]:
         """Return the hashes of another table's rows, with the same key."""
-        columns = (_encode_cells(table.column(j)) for j in range(table.shape[1]))
         key = bytes.fromhex(self.key)
-        rows = (
-            hashlib.blake2b(b"".join(cells), digest_size=8, key=key).digest()
-            for cells in zip(*columns, strict=True)
+        rows = table.hash_rows().astype("<u8").tobytes()
+        # Without this, the cells of a narrow table could be computed from the hashes.
+        keyed = (
+            hashlib.blake2b(rows[i : i + 8], digest_size=8, key=key).digest()
+            for i in range(0, len(rows), 8)
         )
-        return np.frombuffer(b"".join(rows), dtype="<u8").astype(np.uint64)
+        return np.frombuffer(b"".join(keyed), dtype="<u8").astype(np.uint64)
 
     def to_plain(self) -> dict[str, str]:
         """Return the key and all hashes as text."""
@@ -260,45 +248,6 @@ class HashedRows:
 
     def __len__(self) -> int:
         return len(self.hashes)
-
-
-def _encode_cells(column: NDArray[Any]) -> list[bytes]:
-    """Return the cells as bytes; equal numbers and strings have equal ones, whatever their type."""
-    numbers = _as_exact_floats(column)
-    if numbers is None:
-        if column.dtype.kind == "M":
-            column = column.astype("datetime64[us]")
-        return [_encode_cell(cell) for cell in column.tolist()]
-    content = (numbers + 0.0).astype("<f8").tobytes()
-    cells = (b"n" + content[i : i + 8] for i in range(0, len(content), 8))
-    return [b"-" if lost else cell for lost, cell in zip(np.isnan(numbers), cells, strict=True)]
-
-
-def _encode_cell(cell: Any) -> bytes:
-    if is_missing(cell):
-        return b"-"
-    if isinstance(cell, bool | int | float) and abs(cell) <= MAX_EXACT:
-        return b"n" + np.array([cell + 0.0], dtype="<f8").tobytes()
-    return b"t" + _add_length(str(cell).encode())
-
-
-def _as_exact_floats(column: NDArray[Any]) -> NDArray[np.float64] | None:
-    if column.dtype.kind == "O":
-        if not all(_is_number_or_missing(cell) for cell in column.tolist()):
-            return None
-        column = np.array([np.nan if cell is None else cell for cell in column.tolist()])
-    if column.dtype.kind in "iu" and len(column) and np.abs(column).max() > MAX_EXACT:
-        return None
-    return column.astype(np.float64) if column.dtype.kind in "iufb" else None
-
-
-def _is_number_or_missing(cell: Any) -> bool:
-    return cell is None or isinstance(cell, bool | int | float)
-
-
-def _add_length(content: bytes) -> bytes:
-    # The length distinguishes ("ab", "c") from ("a", "bc").
-    return len(content).to_bytes(8, "little") + content
 
 
 def _check_table(X: Any, called: str) -> None:
@@ -431,6 +380,10 @@ class AbsentTable(Table):
 
     def __repr__(self) -> str:
         return f"AbsentTable({self.shape[0]} x {self.shape[1]})"
+
+    def hash_rows(self) -> NDArray[np.uint64]:
+        """Return a number for each row, equal for equal rows of any table."""
+        return hash_rows(map(self.read, range(self.shape[1])))
 
     def sha256(self) -> str:
         """Return the hash of names and cells from the source; empty if it has none."""

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Integers, Mask, Positions
+from cellworth.data.equal_rows import find_first_equal
 from cellworth.data.problem import Problem
 from cellworth.findings.finding import Action, Finding
 from cellworth.findings.leaks import find_leaks
-from cellworth.findings.levels import ColumnLevels, hash_rows, read_levels
-from cellworth.findings.table_checks import find_first_equal, find_repeated_rows, find_shared_rows
+from cellworth.findings.levels import ColumnLevels, read_levels
+from cellworth.findings.table_checks import find_repeated_rows, find_shared_rows
 from cellworth.findings.text_checks import find_stored_quantities, find_strays
 
 # A repeated row is a copy if chance would repeat its rarest cells with a smaller probability.
@@ -121,12 +122,11 @@ def _find_text(
 
 def _find_copies(problem: Problem, columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     """Yield rows whose copies score them, if there are more than chance explains."""
-    held_out, hashes = problem.held_out, hash_rows(columns)
+    held_out, hashes = problem.held_out, problem.table.hash_rows()
     first = find_first_equal(hashes)
     is_repeated = np.bincount(first)[first] > 1
     if held_out is not None:
-        validation = read_levels(held_out, parse=False)
-        scored = hash_rows(validation)
+        scored = held_out.hash_rows()
         copied: Mask = np.isin(scored, hashes)
     else:
         scored, copied = hashes, is_repeated.copy()
@@ -144,7 +144,9 @@ def _find_copies(problem: Problem, columns: Sequence[ColumnLevels]) -> Iterator[
         margin = _SIGMAS * np.sqrt(expected * (1 - is_repeated.mean()) + 1)
         if are_copies or n_copied - expected > max(_SHARE_OF_COPIES * len(copied), margin):
             yield from find_shared_rows(
-                columns, validation, (problem.target, problem.folds[0].target)
+                columns,
+                read_levels(held_out, parse=False),
+                (problem.target, problem.folds[0].target),
             )
     elif are_copies:
         text = _OF_FOLDS if problem.folds else _OUT_OF_BAG

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Floats, Integers, Positions
+from cellworth.data.equal_rows import mix_bits
 from cellworth.findings.finding import Action, Finding
-from cellworth.findings.levels import ColumnLevels, draw_rows, mix_bits
+from cellworth.findings.levels import ColumnLevels, draw_rows
 
 # At most and at least this many rows decide whether a column alone predicts the target.
 _MAX_ROWS, _MIN_ROWS = 5000, 50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, Floats, Integers, Mask, Positions
 from cellworth.data.column import Column, is_missing_mark
+from cellworth.data.equal_rows import hash_floats, hash_values, mix_bits
 from cellworth.data.tables import Table
 
 SHARE_OF_NUMBERS = 0.9
@@ -117,8 +117,8 @@ class ColumnLevels:
     def level_hashes(self) -> NDArray[np.uint64]:
         """A number for each level and, last, for a missing value; equal in any table."""
         if self.kind == "text":
-            return np.array([*map(_hash_text, self.strings), 1], dtype=np.uint64)
-        return np.append((self.levels + 0.0).view(np.uint64), np.uint64(1))
+            return hash_values([*self.strings, None])
+        return hash_floats(np.append(self.levels, np.nan))
 
     @cached_property
     def _rows(self) -> tuple[Positions, Integers]:
@@ -159,19 +159,6 @@ def hash_rows(columns: Sequence[ColumnLevels]) -> NDArray[np.uint64]:
 def hash_cells(column: ColumnLevels, position: int) -> NDArray[np.uint64]:
     """Return a number for each cell of the column at a position."""
     return mix_bits(column.level_hashes, position)[column.codes]
-
-
-def mix_bits(cells: NDArray[np.uint64], position: int) -> NDArray[np.uint64]:
-    """Return hashes of the cells of a column; their sum over columns is a hash of the row."""
-    mixed = cells + np.uint64((position + 1) * 0x9E3779B97F4A7C15 % 2**64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return np.asarray(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)
-
-
-def _hash_text(text: str) -> int:
-    """Return 64 bits that depend on the text alone."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def _parse_plain(text: str) -> float:

@@ -17,12 +17,13 @@ from scipy.special import gammainc, kolmogorov
 from scipy.stats import chi2, hypergeom
 
 from cellworth.data.arguments import MISSING, Floats, Integers, Mask, Positions
+from cellworth.data.equal_rows import find_first_equal
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import format_number, shorten
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels, hash_rows
-from cellworth.findings.table_checks import find_first_equal, is_id
+from cellworth.findings.table_checks import is_id
 
 # Rows of each table that scores and the classifier use.
 ROWS_DRAWN = 20_000

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Integers, Mask, Positions
+from cellworth.data.equal_rows import find_first_equal
 from cellworth.data.text import format_count, format_number, list_first, preview
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels, draw_rows, hash_cells, hash_rows
@@ -75,12 +76,6 @@ def is_id(column: ColumnLevels) -> bool:
 def is_name(column: ColumnLevels) -> bool:
     """Return whether contents name rows or things, so that none is more usual than another."""
     return is_id(column) or are_names(column)
-
-
-def find_first_equal(hashes: NDArray[Any]) -> Positions:
-    """Return for each row the position of the first row with the same hash."""
-    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-    return np.asarray(first[inverse.reshape(-1)])
 
 
 def find_repeated_rows(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:

@@ -18,9 +18,10 @@ from sklearn.metrics import get_scorer
 
 from cellworth.data.arguments import CrossValidation, Mask, Model, Positions, Scoring, check_count
 from cellworth.data.blocks import Blocks, Groups, add_label_column
+from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import describe
 from cellworth.data.problem import Fold, GroupedFolds, Problem, check_weights
-from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import preview
 from cellworth.games.fitting import (
     AllClasses,

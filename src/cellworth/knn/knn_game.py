@@ -27,10 +27,11 @@ from cellworth.data.arguments import (
 )
 from cellworth.data.blocks import Axis, Blocks, Groups, is_missing
 from cellworth.data.column import Column
+from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import describe
 from cellworth.data.problem import GroupedFolds, Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import Table, TableLike, VectorLike, column_sha256
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import preview
 from cellworth.games.game import EmptyPolicy, check_empty_policy
 from cellworth.knn.binned import TargetScale

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import ColumnType, ColumnTypes, Floats, Integers, Scale
 from cellworth.data.column import NO_TIME, Coder, Column
+from cellworth.data.equal_rows import encode_value
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
@@ -425,9 +426,7 @@ class _CategorySummarizer:
     def digest(self) -> str:
         values = self._digest.copy()
         for value in self._coder.codes:
-            # The length distinguishes ("ab", "c") from ("a", "bc").
-            text = repr(value).encode()
-            values.update(len(text).to_bytes(8, "little") + text)
+            values.update(encode_value(value))
         return values.hexdigest()
 
     def summary(self) -> CategorySummary:
