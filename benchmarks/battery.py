@@ -62,8 +62,7 @@ class Public:
 
 cw = Public()
 sys.path.append(str(Path(__file__).parents[1]))
-from cellworth.sampling.column_samplers import LeverageSampler  # noqa: E402
-from experiments.baselines import PlainPermutations  # noqa: E402
+from experiments.baselines import LeverageSampler, PlainPermutations  # noqa: E402
 
 SAMPLERS = {
     "exhaustive": cw.ExhaustiveSampler(),

@@ -1,4 +1,4 @@
-"""Baselines of the 2D-Shapley paper: its random orders, and cells as players of one game."""
+"""Baselines: random orders and cells as players of the 2D-Shapley paper, and Leverage SHAP."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Mask
+from cellworth.data.arguments import Floats, Integers, Mask
 from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Problem
 from cellworth.games import ModelGame
 from cellworth.games.model import FoldScore
 from cellworth.games.table_filler import TableFiller
+from cellworth.sampling.column_samplers import (
+    QuadratureSampler,
+    allot,
+    numbers_of_subsets,
+    subsets,
+)
 from cellworth.sampling.estimators import (
     Estimator,
     Semivalues,
@@ -165,3 +171,62 @@ class FlattenedGame:
     @cached_property
     def _fillings(self) -> TableFiller:
         return TableFiller.from_table(self.problem.table)
+
+
+@dataclass(frozen=True)
+class LeverageSampler(QuadratureSampler):
+    """Draw coalitions of all sizes with their complements, and fit a weighted regression.
+
+    Every size gets about as many coalitions, and none is drawn twice. The values are those of the
+    additive game that fits best and keeps the total (Musco and Witter 2025, Leverage SHAP). They
+    are exact if all coalitions are drawn. For Shapley values of columns.
+
+    Parameters
+    ----------
+    coalitions : int, default=None
+        Coalitions per query and pass; None means eight per column.
+
+    References
+    ----------
+    Musco and Witter (2025), Provably Accurate Shapley Value Estimation via Leverage Score Sampling,
+    ICLR.
+    """
+
+    _least_per_player: ClassVar[int] = 3
+
+    def _fit(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
+        members, n_alike = _draw_pairs(n_players, budget, rng)
+        sizes = members.sum(axis=1)
+        centered = members - (sizes / n_players)[:, None]
+        weighted = centered / (n_alike * sizes * (n_players - sizes))[:, None]
+        products = weighted.T @ centered
+        # The fit has no component along equal shares; adding one makes it well conditioned.
+        products += np.trace(products) / n_players**2
+        return members, weighted @ np.linalg.pinv(products, rcond=1e-10, hermitian=True)
+
+
+def _draw_pairs(n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Integers]:
+    """Draw coalitions with complements; also return the number of coalitions of each size."""
+    sizes = np.arange(1, n_players // 2 + 1)
+    exist = numbers_of_subsets(n_players, sizes)
+    # A coalition of half the players has a complement of the same size.
+    halves = 2 * sizes == n_players
+    shares = np.where(halves, 0.5, 1.0)
+    counts = allot(shares, exist * shares, budget / 2, rng)
+    ones = np.vstack(
+        [
+            _subsets_with_first(n_players, size, count, rng)
+            if 2 * size == n_players
+            else subsets(n_players, size, count, rng)
+            for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
+        ]
+    )
+    n_alike = np.repeat(np.where(halves, 2, 1) * counts, counts)
+    members = np.stack([ones, ~ones], axis=1).reshape(-1, n_players)
+    return members, np.repeat(n_alike, 2)
+
+
+def _subsets_with_first(n_players: int, size: int, count: int, rng: np.random.Generator) -> Mask:
+    """Draw distinct subsets with the first player: one of each half and its complement."""
+    rest = subsets(n_players - 1, size - 1, count, rng)
+    return np.column_stack([np.ones(count, dtype=bool), rest])

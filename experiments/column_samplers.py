@@ -17,8 +17,8 @@ import numpy as np
 from cellworth import KNNValuer, Runtime
 from cellworth.runtime import Serial
 from cellworth.sampling import PermutationSampler, QuadratureSampler
-from cellworth.sampling.column_samplers import LeverageSampler
 from experiments import tables
+from experiments.baselines import LeverageSampler
 from experiments.frame import Tables, log
 
 QUICK = {"sets": ("wine",), "seeds": range(2)}

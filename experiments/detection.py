@@ -42,8 +42,8 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
 from cellworth.findings import anomaly_scores
 from cellworth.runtime import Serial
-from cellworth.sampling.column_samplers import LeverageSampler
 from experiments import tables
+from experiments.baselines import LeverageSampler
 from experiments.cell_scores import class_z, copod, ddc, ecod, standardize_values
 from experiments.frame import Row, Tables, compute_part, log, means, sign_tests
 

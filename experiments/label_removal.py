@@ -33,7 +33,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from cellworth import KNNValuer, Runtime, audit
-from cellworth.sampling.column_samplers import LeverageSampler
+from experiments.baselines import LeverageSampler
 from experiments.frame import Tables, log
 from experiments.tables import Table, draw_samples, load
 

@@ -29,10 +29,10 @@ from threadpoolctl import threadpool_limits
 
 from cellworth import KNNValuer, ModelValuer, Runtime
 from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Threads
-from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers.utilities import coalition_bytes
 from cellworth.valuers.valuer import FitData
+from experiments.baselines import LeverageSampler
 from experiments.frame import Row, Tables, log
 
 QUICK = {"seconds": 0.2, "rounds": 1, "clusters": 0}

@@ -33,7 +33,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, Runtime
 from cellworth.runtime import Serial
-from cellworth.sampling.column_samplers import LeverageSampler
+from experiments.baselines import LeverageSampler
 from experiments.frame import Row, Tables, compute_part, log, means, sign_tests
 from experiments.tables import HELD_OUT, Table, draw_samples, load
 

@@ -16,7 +16,7 @@ import pandas as pd
 
 from cellworth import KNNValuer, Runtime
 from cellworth.knn import KNNGame
-from cellworth.sampling.column_samplers import LeverageSampler
+from experiments.baselines import LeverageSampler
 from experiments.frame import Row, Tables, log
 from experiments.paper_outliers import read_clean, read_values
 from experiments.tables import find

@@ -26,8 +26,8 @@ from cellworth import KNNValuer, Runtime
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime import Serial
 from cellworth.sampling import ExhaustiveSampler, PermutationSampler, QuadratureSampler
-from cellworth.sampling.column_samplers import LeverageSampler
 from experiments import paper, tables
+from experiments.baselines import LeverageSampler
 from experiments.frame import Row, Tables, log
 from experiments.paper_outliers import read_clean
 

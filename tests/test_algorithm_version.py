@@ -37,12 +37,11 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
-from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.estimators import choose_estimator
 from cellworth.sampling.semivalues import coalition_weights
 from cellworth.valuation.provenance import ALGORITHM_VERSION
 from cellworth.valuers.out_of_bag import Bags
-from experiments.baselines import PlainPermutations
+from experiments.baselines import LeverageSampler, PlainPermutations
 from fit_settings import split_settings
 
 # All kernels are compiled for this, where that was not done before.

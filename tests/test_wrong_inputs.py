@@ -33,7 +33,7 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
-from cellworth.sampling.column_samplers import LeverageSampler
+from experiments.baselines import LeverageSampler
 
 X = pd.DataFrame({"age": [20.0, 30.0, 40.0, 50.0], "pay": [1.0, 2.0, 3.0, 4.0]})
 Y = np.array(["no", "no", "yes", "yes"])

@@ -15,9 +15,9 @@ from cellworth.knn.knn_game import compute_expected_error, compute_expected_matc
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.sampling import Banzhaf, Beta, ExhaustiveSampler, PermutationSampler, Shapley
-from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.passes import UNITS
 from enumeration import line_values
+from experiments.baselines import LeverageSampler
 from fit_settings import split_settings
 
 

@@ -63,7 +63,7 @@ import numpy as np
 from cellworth import KNNValuer
 from cellworth.knn import BinnedRanks, kernels
 from cellworth.sampling import PermutationSampler
-from cellworth.sampling.column_samplers import LeverageSampler
+from experiments.baselines import LeverageSampler
 
 warnings.simplefilter("ignore")
 compiled = []

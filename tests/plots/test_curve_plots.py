@@ -7,9 +7,9 @@ from cellworth import KNNValuer, Runtime, plots, value_game
 from cellworth.findings.curves import RemovalCurve
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, Progress
-from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.moments import widening
 from drawing import assert_readable, normal
+from experiments.baselines import LeverageSampler
 
 SHARES = np.array([0.0, 0.1, 0.3, 0.5])
 

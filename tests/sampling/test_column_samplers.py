@@ -15,10 +15,10 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
-from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.sampling.samplers import coalition_masks, generator
 from cellworth.sampling.semivalues import membership_weights
 from enumeration import line_values
+from experiments.baselines import LeverageSampler
 
 SEMIVALUES = (Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut())
 FITS = (LeverageSampler, QuadratureSampler)

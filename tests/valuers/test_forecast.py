@@ -25,8 +25,8 @@ from cellworth.runtime import (
     Threads,
 )
 from cellworth.sampling import GaussianProcess, PermutationSampler
-from cellworth.sampling.column_samplers import LeverageSampler
 from experiments import mixture
+from experiments.baselines import LeverageSampler
 
 X, Y = load_iris(return_X_y=True)
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6}

@@ -41,9 +41,9 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
-from cellworth.sampling.column_samplers import LeverageSampler
 from cellworth.valuers.knn_valuer import MAX_SORTED_ROWS, Effort, ExpectedShare, Size
 from enumeration import block_values
+from experiments.baselines import LeverageSampler
 from fit_settings import split_settings
 
 # Small tables have fewer rows than K, on purpose.

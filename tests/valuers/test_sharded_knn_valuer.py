@@ -39,7 +39,7 @@ from cellworth.sampling import (
     PermutationSampler,
     QuadratureSampler,
 )
-from cellworth.sampling.column_samplers import LeverageSampler
+from experiments.baselines import LeverageSampler
 from fit_settings import split_settings
 from killing import Killer, Log
 from logged_phases import LoggedAlgorithm

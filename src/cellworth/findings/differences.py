@@ -39,7 +39,7 @@ from cellworth.findings.reference_checks import (
 from cellworth.knn.knn_game import KNNGame
 from cellworth.knn.memory_tasks import QueryTasks
 from cellworth.knn.tasks import TaskSchedule, WeightedQueries
-from cellworth.sampling.column_samplers import ExhaustiveSampler, LeverageSampler
+from cellworth.sampling.column_samplers import ExhaustiveSampler, PermutationSampler
 from cellworth.sampling.moments import limit_threads
 from cellworth.sampling.passes import PassSums
 from cellworth.sampling.semivalues import Shapley
@@ -394,11 +394,10 @@ def _value_columns(
         warnings.simplefilter("ignore")
         game = KNNGame(X[part], y[part], X[held_out], y[held_out], column_types=column_types)
     queries = WeightedQueries.weigh(game.distances.queries, game.query_labels, game.scoring)
-    n_columns = X.shape[1]
-    all_are_few = n_columns <= _MAX_ENUMERATED
+    all_are_few = X.shape[1] <= _MAX_ENUMERATED
     schedule = TaskSchedule(
         queries, game.shape,
-        sampler=ExhaustiveSampler() if all_are_few else LeverageSampler(4 * n_columns),
+        sampler=ExhaustiveSampler() if all_are_few else PermutationSampler(4),
         column_semivalue=Shapley(), with_label=False, empty=game.empty, seed=0,
     )  # fmt: skip
     tasks = QueryTasks(game, schedule, Shapley(), None)

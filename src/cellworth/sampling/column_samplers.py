@@ -1,9 +1,8 @@
-"""Samplers of column coalitions: exhaustive, leverage, quadrature, permutations."""
+"""Samplers of column coalitions: exhaustive, quadrature, permutations."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -110,13 +109,36 @@ class ExhaustiveSampler:
 
 
 @dataclass(frozen=True)
-class FittedSampler(ABC):
-    """Base of samplers that fit Shapley values to the utilities of some coalitions."""
+class QuadratureSampler:
+    """Draw coalitions of all sizes, and integrate a Gaussian process through their utilities.
+
+    If the utility is smooth, it needs few coalitions. Each draw solves a system of as many
+    equations as coalitions. For Shapley values of columns.
+
+    Parameters
+    ----------
+    coalitions : int, default=None
+        Coalitions per query and pass; None means eight per column.
+
+    See Also
+    --------
+    PermutationSampler
+
+    References
+    ----------
+    O'Hagan (1991), Bayes-Hermite quadrature, Journal of Statistical Planning and Inference.
+
+    Examples
+    --------
+    >>> from cellworth.sampling import QuadratureSampler
+    >>> QuadratureSampler(100).n_coalitions(30)
+    100
+    """
 
     coalitions: int | None = None
 
     # Fits through fewer coalitions are unstable.
-    _least_per_player: ClassVar[int]
+    _least_per_player: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if self.coalitions is not None:
@@ -144,83 +166,18 @@ class FittedSampler(ABC):
             )
         return _keep_total(*self._fit(n_players, self.n_coalitions(n_players) - 1, rng))
 
-    @abstractmethod
     def _fit(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
         """Return coalitions, neither empty nor full, and their weights for each player."""
-
-
-@dataclass(frozen=True)
-class LeverageSampler(FittedSampler):
-    """Draw coalitions of all sizes with their complements, and fit a weighted regression.
-
-    Every size gets about as many coalitions, and none is drawn twice. The values are those of the
-    additive game that fits best and keeps the total (Musco and Witter 2025, Leverage SHAP). They
-    are exact if all coalitions are drawn. For Shapley values of columns.
-
-    Parameters
-    ----------
-    coalitions : int, default=None
-        Coalitions per query and pass; None means eight per column.
-
-    References
-    ----------
-    Musco and Witter (2025), Provably Accurate Shapley Value Estimation via Leverage Score Sampling,
-    ICLR.
-    """
-
-    _least_per_player = 3
-
-    def _fit(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
-        members, n_alike = _draw_pairs(n_players, budget, rng)
-        sizes = members.sum(axis=1)
-        centered = members - (sizes / n_players)[:, None]
-        weighted = centered / (n_alike * sizes * (n_players - sizes))[:, None]
-        products = weighted.T @ centered
-        # The fit has no component along equal shares; adding one makes it well conditioned.
-        products += np.trace(products) / n_players**2
-        return members, weighted @ np.linalg.pinv(products, rcond=1e-10, hermitian=True)
-
-
-@dataclass(frozen=True)
-class QuadratureSampler(FittedSampler):
-    """Draw coalitions of all sizes, and integrate a Gaussian process through their utilities.
-
-    If the utility is smooth, it needs few coalitions. Each draw solves a system of as many
-    equations as coalitions. For Shapley values of columns.
-
-    Parameters
-    ----------
-    coalitions : int, default=None
-        Coalitions per query and pass; None means eight per column.
-
-    See Also
-    --------
-    PermutationSampler
-
-    References
-    ----------
-    O'Hagan (1991), Bayes-Hermite quadrature, Journal of Statistical Planning and Inference.
-
-    Examples
-    --------
-    >>> from cellworth.sampling import QuadratureSampler
-    >>> QuadratureSampler(100).n_coalitions(30)
-    100
-    """
-
-    _least_per_player = 2
-
-    def _fit(self, n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Floats]:
         if n_players > MAX_COLUMNS_OF_QUADRATURE:
             raise ValueError(
                 f"QuadratureSampler supports at most {MAX_COLUMNS_OF_QUADRATURE} columns, got "
                 f"{n_players}; use PermutationSampler()."
             )
         sizes = np.arange(1, n_players)
-        counts = _allot(1.0 / np.sqrt(sizes), _numbers_of_subsets(n_players, sizes), budget, rng)
+        counts = allot(1.0 / np.sqrt(sizes), numbers_of_subsets(n_players, sizes), budget, rng)
         members = np.vstack(
             [
-                _subsets(n_players, size, count, rng)
+                subsets(n_players, size, count, rng)
                 for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
             ]
         )
@@ -345,7 +302,7 @@ def _remove_bias(members: Mask, slopes: Floats) -> Floats:
     return np.asarray(slopes / counted[sizes][:, None])
 
 
-def _allot(shares: Floats, exist: Floats, budget: float, rng: np.random.Generator) -> Integers:
+def allot(shares: Floats, exist: Floats, budget: float, rng: np.random.Generator) -> Integers:
     """Split a budget over the sizes in these shares; each gets at least 1 and at most ``exist``.
 
     Fractions are rounded at random, so that the expected number of each size is its share.
@@ -365,39 +322,12 @@ def _allot(shares: Floats, exist: Floats, budget: float, rng: np.random.Generato
     return np.clip(np.diff(steps, prepend=0.0), 1.0, exist).astype(np.int64)
 
 
-def _numbers_of_subsets(n_players: int, sizes: Integers) -> Floats:
-    # The exact number does not matter beyond any budget.
+def numbers_of_subsets(n_players: int, sizes: Integers) -> Floats:
+    """Return how many subsets of each size exist; beyond any budget, at least so many."""
     return np.array([float(min(math.comb(n_players, k), 2**62)) for k in sizes.tolist()])
 
 
-def _draw_pairs(n_players: int, budget: int, rng: np.random.Generator) -> tuple[Mask, Integers]:
-    """Draw coalitions with complements; also return the number of coalitions of each size."""
-    sizes = np.arange(1, n_players // 2 + 1)
-    exist = _numbers_of_subsets(n_players, sizes)
-    # A coalition of half the players has a complement of the same size.
-    halves = 2 * sizes == n_players
-    shares = np.where(halves, 0.5, 1.0)
-    counts = _allot(shares, exist * shares, budget / 2, rng)
-    ones = np.vstack(
-        [
-            _subsets_with_first(n_players, size, count, rng)
-            if 2 * size == n_players
-            else _subsets(n_players, size, count, rng)
-            for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)
-        ]
-    )
-    n_alike = np.repeat(np.where(halves, 2, 1) * counts, counts)
-    members = np.stack([ones, ~ones], axis=1).reshape(-1, n_players)
-    return members, np.repeat(n_alike, 2)
-
-
-def _subsets_with_first(n_players: int, size: int, count: int, rng: np.random.Generator) -> Mask:
-    """Draw distinct subsets with the first player: one of each half and its complement."""
-    rest = _subsets(n_players - 1, size - 1, count, rng)
-    return np.column_stack([np.ones(count, dtype=bool), rest])
-
-
-def _subsets(n_players: int, size: int, count: int, rng: np.random.Generator) -> Mask:
+def subsets(n_players: int, size: int, count: int, rng: np.random.Generator) -> Mask:
     """Draw distinct subsets of a size, all equally likely."""
     exist = math.comb(n_players, size)
     if exist <= 4 * count:
