@@ -6,7 +6,6 @@ import pytest
 from matplotlib import pyplot
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
 
 from cellworth import plots
 from cellworth.findings.explain import Explanation
@@ -88,25 +87,11 @@ def test_whiskers_are_95_percent_intervals_of_what_is_known():
     assert seen[3] == pytest.approx((4.0 - 0.2 * WIDTH_95, 4.0 + 0.2 * WIDTH_95))
 
 
-def test_validation_errors_count_as_well():
-    given = explanation_of([1.0], errors=0.3, validation=0.4, error=3.0, validation_se=4.0)
-    seen = whiskers(plots.waterfall(given))
-    assert seen[0] == pytest.approx((1 - WIDTH_95 * 0.5, 1 + WIDTH_95 * 0.5))
-    assert seen[1] == pytest.approx((1 - WIDTH_95 * 5.0, 1 + WIDTH_95 * 5.0))
-
-
 def test_unvisited_cells_are_counted_and_left_out():
     ax = plots.waterfall(explanation_of([1.0, np.nan, np.nan], value=np.nan))
     assert tick_names(ax.yaxis) == ["x0", "row 7"]
     assert "2 cells were not sampled" in ax.get_xlabel()
     assert beside(ax) == ["+1.00", "unknown"]
-
-
-def test_a_column_is_explained_by_its_rows():
-    parts = explanation_of(VALUES).parts
-    by_row = ValueList({"row": np.arange(10, 14)}, parts.values, parts.sampling_se, parts.counts)
-    ax = plots.waterfall(explanation_of(VALUES, parts=by_row, side="column", label="age"))
-    assert tick_names(ax.yaxis) == ["11", "12", "10", "13", "column age"]
 
 
 @pytest.mark.parametrize(
@@ -116,14 +101,6 @@ def test_a_column_is_explained_by_its_rows():
 )
 def test_odd_explanations_are_drawn(values):
     assert_readable(plots.waterfall(explanation_of(values)))
-
-
-def test_texts_shrink_where_the_axes_are_low():
-    figure = Figure(figsize=(4, 1.5), layout="constrained")
-    ax = figure.subplots()
-    assert plots.waterfall(explanation_of(np.arange(1.0, 13)), ax=ax) is ax
-    assert len(tick_names(ax.yaxis)) == 13
-    assert_readable(ax)
 
 
 # Owners -------------------------------------------------------------------------------------

@@ -7,8 +7,8 @@ from matplotlib import pyplot
 from matplotlib.colors import to_rgba
 
 from cellworth import KNNValuer, plots
-from cellworth.plots.figure_style import LINES, PALE_GRAY, sequential
-from drawing import assert_readable, draw, normal, tick_names, valuation_of
+from cellworth.plots.figure_style import PALE_GRAY, sequential
+from drawing import assert_readable, normal, tick_names, valuation_of
 
 
 def points(ax):
@@ -30,22 +30,6 @@ def test_every_cell_is_a_point_at_its_value_on_its_columns_line():
         np.testing.assert_allclose(line(ax, i)[:, 0], np.sort(values[:, column]))
     assert tick_names(ax.yaxis) == [f"x{j}" for j in order]
     assert_readable(ax)
-
-
-def test_points_keep_to_their_lines_and_few_points_stay_on_them():
-    crowded = points(plots.beeswarm(valuation_of(normal(5000, 3))))
-    offsets = np.abs(crowded[:, 1] - crowded[:, 1].round())
-    assert 0.4 < offsets.max() < 0.43
-    sparse = points(plots.beeswarm(valuation_of(np.arange(12.0).reshape(4, 3) ** 2)))
-    np.testing.assert_array_equal(sparse[:, 1], sparse[:, 1].round())
-
-
-def test_points_spread_where_many_have_about_the_same_value():
-    values = np.concatenate([np.full(50, 0.2), np.linspace(-1, 1, 20)])[:, np.newaxis]
-    seen = line(plots.beeswarm(valuation_of(values)), 0)
-    crowd = np.abs(seen[:, 0] - 0.2) < 1e-9
-    assert np.ptp(seen[crowd, 1]) > 10 * np.ptp(seen[np.abs(seen[:, 0]) > 0.4, 1])
-    assert len(np.unique(seen[crowd, 1].round(6))) == crowd.sum()
 
 
 def test_of_many_cells_some_are_drawn_evenly_by_rank_with_both_ends():
@@ -118,13 +102,6 @@ def test_numbers_and_dates_are_colored_by_rank_and_categories_by_frequency(libra
             assert color_of(ax, MIXED.values[i, j]) == pytest.approx(expected)
 
 
-def test_a_column_of_missing_cells_is_grey_without_a_color_bar():
-    valuation = valuation_of(normal(3, 1), columns=["town"])
-    ax = plots.beeswarm(valuation, X=pl.DataFrame({"town": [None, None, None]}))
-    assert len(ax.figure.axes) == 1
-    assert color_of(ax, valuation.values[0, 0]) == to_rgba(PALE_GRAY)
-
-
 # Content against value ------------------------------------------------------------------------
 
 
@@ -149,20 +126,6 @@ def test_scatter_names_categories_and_keeps_their_cells_apart():
     assert tick_names(ax.xaxis) == ["Ulm", "Bonn"]
 
 
-def test_scatter_colors_categories_and_says_so_in_a_legend():
-    ax = plots.scatter(MIXED, TABLES["polars"], "day", color="town")
-    draw(ax)
-    seen = [color_of(ax, when) for when in ax.collections[1].get_offsets()[:, 0]]
-    assert seen == [to_rgba(LINES[0])] * 2
-    names = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert names == ["other or missing", "Ulm", "Bonn"]
-
-
-def test_scatter_refuses_unknown_columns():
-    with pytest.raises(KeyError, match="height"):
-        plots.scatter(MIXED, TABLES["pandas"], "height")
-
-
 def test_columns_are_found_by_name_and_the_label_column_is_grey():
     X = pd.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [5.0, 5.0, 1.0, 0.0]})
     y = [0, 0, 1, 1]
@@ -172,12 +135,6 @@ def test_columns_are_found_by_name_and_the_label_column_is_grey():
         np.testing.assert_array_equal(first.get_facecolors(), second.get_facecolors())
     assert len(one.collections[0].get_offsets()) == 4
     assert len(one.collections[1].get_offsets()) == 8
-
-
-def test_a_column_of_equal_numbers_is_neither_low_nor_high():
-    ax = plots.beeswarm(valuation_of([[1.0], [2.0]]), X=np.ones((2, 1)))
-    draw(ax)
-    np.testing.assert_allclose(ax.collections[1].get_array(), 0.5)
 
 
 GROUPED = valuation_of(normal(2, 3), rows=range(4), row_groups=[0, 0, 1, 1])

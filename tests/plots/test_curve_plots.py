@@ -3,13 +3,12 @@ import pytest
 from matplotlib import pyplot
 from scipy import stats
 
-from cellworth import KNNValuer, Runtime, plots, value_game
+from cellworth import Runtime, plots, value_game
 from cellworth.findings.curves import RemovalCurve
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks, Progress
 from cellworth.sampling.moments import widening
-from drawing import assert_readable, normal
-from experiments.baselines import LeverageSampler
+from drawing import assert_readable
 
 SHARES = np.array([0.0, 0.1, 0.3, 0.5])
 
@@ -25,10 +24,6 @@ def removal_of(seed=0, n_seeds=5, **changed):
         "scoring": "balanced_accuracy",
     }
     return RemovalCurve(**(given | changed))
-
-
-def legend(ax):
-    return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
 def band(collection):
@@ -52,22 +47,6 @@ def test_lines_are_means_over_seeds_and_bands_their_95_percent_intervals():
         expected = stats.t.interval(0.95, 4, scores.mean(axis=0), stats.sem(scores, axis=0))
         np.testing.assert_allclose(band(collection), np.transpose(expected))
     assert_readable(ax)
-
-
-def test_one_seed_has_no_band():
-    ax = plots.removal(removal_of(n_seeds=1))
-    assert len(ax.collections) == 0
-    assert len(ax.lines) == 2
-
-
-def test_curves_are_named_by_order_and_fill_or_as_asked():
-    curves = removal_of(), removal_of(1, order="lowest", fill="mean")
-    usual = ["highest first, fill: draw", "lowest first, fill: mean", "at random"]
-    assert legend(plots.removal(*curves)) == usual
-    named = plots.removal(*curves, labels=["a", "$b$"])
-    assert legend(named) == ["a", r"\$b\$", "at random"]
-    assert named.get_ylabel() == "score (balanced accuracy)"
-    assert named.get_xlabel() == "share of cells removed"
 
 
 def test_curves_that_share_their_baseline_show_it_once():
@@ -103,30 +82,6 @@ def test_errors_of_every_round_are_drawn_against_tasks(history):
     np.testing.assert_allclose(ax.lines[1].get_ydata(), [np.median(block) for block in errors])
     assert ax.get_xscale() == ax.get_yscale() == "log"
     assert ax.get_xlabel() == "tasks"
-    assert_readable(ax)
-
-
-def test_the_guide_falls_with_the_square_root_to_the_last_error(history):
-    guide = plots.convergence(history).lines[2]
-    assert guide.get_linestyle() == ":"
-    work, height = guide.get_xdata(), guide.get_ydata()
-    np.testing.assert_allclose(height * np.sqrt(work), height[0] * np.sqrt(work[0]))
-    assert height[-1] == pytest.approx(history[-1].largest_standard_error)
-
-
-def test_every_pass_has_an_error():
-    X, seen = normal(30, 8), []
-    valuer = KNNValuer(
-        2,
-        sampler=LeverageSampler(40),
-        n_passes=4,
-        random_state=0,
-        runtime=Runtime(on_round=seen.append),
-    )
-    valuer.fit(X, (X[:, 0] > 0).astype(int))
-    ax = plots.convergence(seen)
-    assert len(seen) == 4
-    assert len(ax.lines[0].get_xdata()) == 4
     assert_readable(ax)
 
 

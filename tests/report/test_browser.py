@@ -167,17 +167,6 @@ def test_sorting_and_filters_give_what_python_gives(open_page, census_file):
     assert shown_rows(page) == []
 
 
-def test_columns_can_be_hidden(open_page, files):
-    page = open_page(files / "flowers.html")
-    page.click("text=Columns shown")
-    page.uncheck("input.column[value='1']")
-    assert shown_columns(page) == ["size", "seen"]
-    page.click("#no-columns")
-    assert shown_columns(page) == []
-    page.click("#all-columns")
-    assert shown_columns(page) == ["size", "leaf", "seen"]
-
-
 def test_a_pixel_of_many_rows_shows_the_cell_furthest_from_zero(open_page, census_file):
     valuation = census()[0]
     page = open_page(census_file)
@@ -203,68 +192,6 @@ def test_tables_sort_by_a_click_on_their_heads(open_page, files):
     expected = [float(f"{value:.2e}") for value in np.sort(valuation.values, axis=None)]
     assert [float(value) for value in values] == expected
     assert page.locator("#lowest-cells th[aria-sort=ascending]").inner_text() == "Value"
-
-
-def texts_in(page, column, table="#lowest-cells"):
-    """What a column of a list says, from top to bottom."""
-    return page.eval_on_selector_all(
-        f"{table} tbody tr", f"rows => rows.map((row) => row.cells[{column}].textContent.trim())"
-    )
-
-
-def classed(text):
-    """Numbers, then text, then missing values."""
-    if text == "missing":
-        return (2, 0.0)
-    return (0, float(text)) if is_number(text) else (1, 0.0)
-
-
-def test_contents_sort_as_numbers_then_text_then_missing_values(open_page, files):
-    page = open_page(files / "quirks.html")
-    for sign in (1, -1):
-        page.click("#lowest-cells >> text=Content")
-        keys = [classed(text) for text in texts_in(page, 3)]
-        assert {kind for kind, _ in keys} == {0, 1, 2}
-        assert sum(number < 0 for kind, number in keys if kind == 0) > 5
-        assert keys == sorted(keys, key=lambda key: (key[0], sign * key[1]))
-
-
-def test_ids_and_targets_that_are_numbers_sort_by_their_size(open_page, files):
-    page = open_page(files / "targets.html")
-    assert page.inner_text("#lowest-rows thead th:nth-child(2)") == "Target"
-    assert "and the lowest cell of each" in page.inner_text("#rows")
-    assert "its target may be wrong" in page.inner_text("#rows")
-    ids, shown = (texts_in(page, column, "#lowest-rows") for column in (0, 1))
-    targets = dict(zip(ids, shown, strict=True))
-    assert targets == {str(i - 12): str(i - 12.5) for i in range(24)}
-    page.click("#lowest-rows >> text=Target")
-    assert texts_in(page, 1, "#lowest-rows") == [str(i - 12.5) for i in range(24)]
-    for table, column in (("#lowest-rows", 0), ("#lowest-cells", 1)):
-        page.click(f"{table} thead >> text=Row")
-        ids = [int(text) for text in texts_in(page, column, table)]
-        assert ids == sorted(ids)
-        assert ids[0] < 0
-
-
-def test_missing_values_differ_from_empty_text_in_the_heat_map(open_page, files):
-    page = open_page(files / "quirks.html")
-    page.evaluate(
-        """() => {
-            window.written = [];
-            const write = map.context.fillText.bind(map.context);
-            map.context.fillText = (text, ...at) => {
-                written.push([text, map.context.font.includes('italic')]);
-                write(text, ...at);
-            };
-        }"""
-    )
-    page.select_option("#row-order", "table")
-    page.focus("#canvas")
-    page.keyboard.press("+")
-    shown = page.evaluate("window.written")
-    assert ["missing", True] in shown
-    assert ["''", False] in shown
-    assert ["", False] not in shown
 
 
 def test_the_keyboard_is_enough(open_page, files):
@@ -297,19 +224,6 @@ def over_the_middle(page):
     return middle
 
 
-def test_dragging_zooms_into_a_part(open_page, files):
-    page = open_page(files / "flowers.html")
-    x, y = over_the_middle(page)
-    page.mouse.down()
-    page.mouse.move(x + 90, y + 100)
-    page.mouse.up()
-    assert 3 <= rows_in_view(page) < 10
-    assert "1 column in view" in page.inner_text("#shown")
-    page.click("#zoom-all")
-    assert rows_in_view(page) == 24
-    assert page.inner_text("#shown") == "Showing all of 24 rows, all of 3 columns"
-
-
 def test_the_wheel_scrolls_the_page_and_with_ctrl_zooms(open_page, files):
     page = open_page(files / "flowers.html")
     page.focus("#canvas")
@@ -327,33 +241,6 @@ def test_the_wheel_scrolls_the_page_and_with_ctrl_zooms(open_page, files):
     page.wait_for_function("() => map.view.bottom - map.view.top < 12")
     page.keyboard.up("Control")
     assert "Ctrl and the wheel" in page.inner_text("#map-help")
-
-
-def test_a_cell_that_is_filtered_away_is_no_longer_described(open_page, files):
-    page = open_page(files / "flowers.html")
-    page.click("#lowest-cells tbody tr:nth-child(1) .find")
-    row = page.inner_text("#chosen dd >> nth=0")
-    assert page.inner_text("#status").startswith(f"row {row}")
-    page.fill("#only-rows", row)
-    assert page.locator("#chosen").is_visible()
-    page.fill("#only-rows", "no such row")
-    assert page.locator("#chosen").is_hidden()
-    assert page.inner_text("#status") == ""
-
-
-def test_undoing_a_mark_keeps_a_note_that_was_written_since(open_page, files):
-    page = open_page(files / "flowers.html")
-    mark = page.locator("#lowest-cells tbody tr:nth-child(2) select.mark")
-    mark.select_option("wrong")
-    mark.select_option("right")
-    page.fill("#marked input", "asked the gardener")
-    page.click("#undo")
-    assert mark.input_value() == "wrong"
-    assert page.input_value("#marked input") == "asked the gardener"
-    page.click("#undo")
-    assert page.inner_text("#marks-count") == "No cell is marked yet."
-    mark.select_option("right")
-    assert page.input_value("#marked input") == "asked the gardener"
 
 
 def test_rows_that_share_an_id_have_marks_of_their_own(open_page, files):
@@ -428,16 +315,6 @@ def test_the_lines_on_the_page_read_marks_of_ids_and_names_like_formulas(
     emptied = here["X"].isna() & ~X.isna()
     assert emptied["=sum"].tolist() == [True] * 5 + [False] * 25
     assert emptied.to_numpy().sum() == 5
-
-
-def test_marks_from_the_list_and_from_the_heat_map_are_the_same(open_page, files):
-    page = open_page(files / "quirks.html")
-    page.select_option("#lowest-cells tbody tr:nth-child(1) select.mark", "wrong")
-    from_list = exported(page)
-    page.select_option("#lowest-cells tbody tr:nth-child(1) select.mark", "")
-    page.click("#lowest-cells tbody tr:nth-child(1) .find")
-    page.keyboard.press("2")
-    assert exported(page) == from_list
 
 
 def test_exported_text_is_quoted_and_runs_in_no_spreadsheet(open_page, files):
@@ -515,44 +392,8 @@ def test_pages_of_a_payout_fit_a_phone_and_print(open_page, files, name):
     assert not page.locator("nav").is_visible()
 
 
-def test_a_report_without_cells_has_no_heat_map_and_works(open_page, files):
-    page = open_page(files / "owners.html", with_map=False)
-    page.click("text=As JSON")
-    page.click("#copy")
-    page.wait_for_function("() => document.getElementById('copied').textContent !== ''")
-    assert page.locator("#owners tbody tr").count() == 2
-    assert page.locator("canvas, #cells, #rows, #marks").count() == 0
-
-
-def test_the_theme_can_be_changed(open_page, files):
-    page = open_page(files / "flowers.html", color_scheme="light")
-    paper = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(paper)
-    page.click("#theme")
-    dark = page.evaluate(paper)
-    assert light != dark
-    page.reload()
-    assert page.evaluate(paper) == dark
-
-
 def test_a_narrow_screen_is_not_exceeded(open_page, files):
     for name in ("flowers.html", "hostile.html"):
         page = open_page(files / name)
         page.set_viewport_size({"width": 400, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
-
-
-def test_paper_has_the_first_lines_and_no_buttons(open_page, files):
-    page = open_page(files / "flowers.html", color_scheme="dark")
-    middle = "new Uint8Array(new Uint32Array([map.colors[128]]).buffer)[0]"
-    assert page.evaluate(middle) < 100
-    page.emulate_media(media="print")
-    page.wait_for_function(f"() => {middle} > 200")
-    lines = page.locator("#lowest-cells tbody tr")
-    assert lines.count() == 72
-    assert lines.nth(24).is_visible()
-    assert not lines.nth(25).is_visible()
-    assert page.locator("text=The first 25 of 72 cells are printed").is_visible()
-    assert not page.locator("#zoom-in").is_visible()
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert page.pdf(format="A4").startswith(b"%PDF")

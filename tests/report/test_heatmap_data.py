@@ -1,13 +1,9 @@
 """Packed figures: what a reader sees is the number itself, rounded once."""
 
-import base64
-import gzip
-import json
-
 import numpy as np
 import pytest
 
-from cellworth.report.heatmap_data import UNKNOWN, byte_planes, encode_decimals, pack, pack_json
+from cellworth.report.heatmap_data import UNKNOWN, encode_decimals
 
 
 def round_trip(numbers, digits):
@@ -56,15 +52,3 @@ def test_numbers_far_below_the_largest_become_zero():
         "1.00e-30",
         "0",
     ]
-
-
-def test_bytes_come_back():
-    codes = np.array([1, 256, 65_535], dtype=np.uint16)
-    planes = gzip.decompress(base64.b64decode(pack(byte_planes(codes))))
-    assert list(planes) == [1, 0, 255, 0, 1, 255]
-
-
-def test_text_comes_back_and_packs_alike_at_any_time():
-    texts = ["</script>", "\u2028", "ü"]
-    assert pack_json(texts) == pack_json(texts)
-    assert json.loads(gzip.decompress(base64.b64decode(pack_json(texts)))) == texts

@@ -6,14 +6,13 @@ import html
 import html.parser
 import json
 import re
-from itertools import pairwise
 
 import pandas as pd
 import pytest
 
-from cellworth import audit, load, report
+from cellworth import audit, report
 from cellworth.payouts import Policy, split_revenue
-from cellworth.report.page import Unit, number, percentage, timestamp, visible
+from cellworth.report.page import visible
 from report_tables import HOSTILE, flowers, hostile
 
 TAGS = set(
@@ -103,66 +102,6 @@ def test_the_policy_names_the_hashes_of_what_the_page_holds(pages):
         digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
         assert f"{tag}-src 'sha256-{digest}'" in policy
     assert "default-src 'none'" in policy
-
-
-def test_headings_go_down_in_steps_and_names_are_unique(pages):
-    reader = Reader(pages["plain"])
-    levels = [int(tag[1]) for tag, _ in reader.elements if tag in ("h1", "h2", "h3")]
-    assert levels[0] == 1
-    assert levels.count(1) == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
-    ids = [a["id"] for _, a in reader.elements if "id" in a]
-    assert len(ids) == len(set(ids))
-
-
-def test_a_page_is_the_same_each_time():
-    summary = report.summarize(*flowers())
-    assert report.render(summary) == report.render(json.loads(json.dumps(summary)))
-
-
-def test_a_page_without_cells_shows_none():
-    valuation, X, y = flowers()
-    page = report.render(report.summarize(valuation, X, y, cells=False))
-    assert ">007<" not in page
-    assert "2024-03" not in page
-    assert "holds no row, no cell and no content" in page
-
-
-def test_a_report_of_a_loaded_valuation_is_the_same(tmp_path):
-    valuation, X, y = flowers()
-    valuation.save(tmp_path / "values")
-    again = load(tmp_path / "values")
-    assert report.summarize(again, X, y) == report.summarize(valuation, X, y)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (-1.234e-5, "\N{MINUS SIGN}12.3"),
-        (0.0, "0"),
-        (None, "unknown"),
-        (1.5e-3, "+1,500"),
-        (1e-12, "≈ 0"),
-    ],
-)
-def test_values_are_written_in_one_unit_with_three_digits(value, text):
-    assert Unit(-6).value(value) == text
-
-
-def test_units_are_powers_of_a_thousand():
-    assert Unit.fitting(3e-5) == Unit(-6)
-    assert Unit.fitting(0.02).name == "thousandths"
-    assert Unit.fitting(0.0) == Unit.fitting(250.0) == Unit(0)
-
-
-def test_figures_read_as_people_write_them():
-    assert number(-0.04321, 3) == "\N{MINUS SIGN}0.0432"
-    assert number(None) == "unknown"
-    assert number(0) == "0"
-    assert percentage(0.1234) == "12.3%"
-    assert percentage(0.0001) == "under 0.1%"
-    assert timestamp("2026-11-15T16:29:03+00:00") == "15 November 2026, 16:29 UTC"
-    assert timestamp("yesterday") == "yesterday"
 
 
 def test_characters_that_cannot_be_seen_or_encoded_are_shown():

@@ -66,11 +66,6 @@ def test_semivalues_report_the_total_that_they_miss():
     assert abs(banzhaf.efficiency_residual) > 1e-3
 
 
-def test_one_dimensional_values_are_sums_of_blocks(estimate):
-    np.testing.assert_allclose(estimate.rows().values, estimate.values.sum(axis=1), atol=1e-12)
-    np.testing.assert_allclose(estimate.columns().values, estimate.values.sum(axis=0), atol=1e-12)
-
-
 def test_lowest_and_highest_rank_all_blocks(exact):
     ordered = np.sort(exact.values.ravel())
     np.testing.assert_array_equal(exact.lowest(4).values, ordered[:4])
@@ -129,30 +124,6 @@ def test_dates_can_be_looked_up():
     dated = value_game(GAME, Blocks.cut(days, ["a", "b", "c"]))
     for key in (days[2], np.datetime64("2026-01-03"), days[2].to_pydatetime()):
         assert dated.loc[key, "b"] == dated.values[2, 1]
-
-
-def test_the_summary_reads_well(exact, estimate):
-    text = repr(exact)
-    assert text.splitlines()[0] == "Valuation of 4 x 3 blocks, exact"
-    assert f"total       {exact.total:.6g} (expected {exact.expected_total:.6g}" in text
-    assert "none failed" in text
-    assert "errors      none from sampling\n" in text
-    assert "errors      up to" in repr(estimate)
-    assert "errors      not known from sampling\n" in repr(estimated(tasks=1))
-
-
-def test_numbers_in_print_show_four_digits_and_line_up():
-    listing = ValueList(
-        {"row": np.array(["a", "bb"], dtype=object)},
-        np.array([0.0012345, -0.00001]),
-        np.array([0.0001, 0.0002]),
-        np.array([5, 5]),
-    )
-    assert repr(listing).splitlines() == [
-        "row      value  sampling_se",
-        "  a   0.001234     0.000100",
-        " bb  -0.000010     0.000200",
-    ]
 
 
 # merging ------------------------------------------------------------------------------------
@@ -233,11 +204,6 @@ def test_saving_again_replaces_the_result_and_leaves_nothing_behind(exact, estim
     assert_equal(load(tmp_path), estimate)
     names = sorted(path.name.split("-")[0] for path in tmp_path.iterdir())
     assert names == ["columns", "manifest.json", "notes.txt", "row_groups", "rows", "total"]
-
-
-def test_a_loaded_estimate_can_be_merged(tmp_path):
-    estimated(1).save(tmp_path)
-    assert (load(tmp_path).merge(estimated(2)).counts == 40).all()
 
 
 def rewrite(folder, *, forged=False, **changed):

@@ -1,9 +1,7 @@
 """What a notebook shows: the figures of the valuation, in HTML that nothing can break out of."""
 
 import html
-import math
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -11,12 +9,10 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_wine
 
-from cellworth import KNNValuer, Owners, report, value_game
-from cellworth.data.views import draw_bars, html_table
+from cellworth import KNNValuer, Owners, report
 from cellworth.findings import measure_interactions
 from cellworth.games import TableGame
 from cellworth.payouts import IntervalPlan, Verdict
-from cellworth.runtime import MaxTasks
 from cellworth.sampling.moments import WIDTH_95, Signs
 
 X, y = load_wine(return_X_y=True, as_frame=True)
@@ -89,34 +85,6 @@ def test_hostile_names_are_text_and_nothing_else():
     assert HOSTILE[0] in page.texts
 
 
-def test_many_columns_are_cut_and_the_view_says_so():
-    class Sum:
-        def value(self, rows, columns):
-            return float(rows.sum() * columns.sum())
-
-    view = value_game(Sum(), shape=(2, 25), stop=MaxTasks(20))._repr_html_()
-    assert "Columns, highest first; 20 of 25 are shown." in view
-    assert Page(view).elements.count("tr") == (20 + 1) + (10 + 1)
-
-
-def test_an_interrupted_run_is_told_to_go_on(valuation):
-    view = replace(valuation, status="interrupted")._repr_html_()
-    assert "fit again with the same checkpoint" in view
-
-
-def test_a_short_run_is_told_to_take_a_larger_budget(valuation):
-    assert "larger budget" not in valuation._repr_html_()
-    rough = replace(valuation.moments, count=np.full_like(valuation.moments.count, 2))
-    rough = replace(rough, sum_sq=np.full_like(rough.sum_sq, 1.0))
-    assert "larger budget" in replace(valuation, moments=rough, status="estimated")._repr_html_()
-
-
-def test_values_that_are_not_known_do_not_break_the_view(valuation):
-    moments = replace(valuation.moments, count=np.zeros_like(valuation.moments.count))
-    unknown = replace(valuation, moments=moments, baseline=math.nan, validation=None)
-    assert "the value or error of 445 (100.0%) is not known" in unknown._repr_html_()
-
-
 # What can be told from zero -------------------------------------------------------------------
 
 
@@ -136,16 +104,6 @@ def test_signs_of_a_valuation_are_those_of_its_cells(valuation):
 
 
 # Pieces ---------------------------------------------------------------------------------------
-
-
-def test_bars_are_as_long_as_numbers_are_large():
-    style = [
-        re.findall(r"(?:left|width): ([\d.]+)%", bar) for bar in draw_bars([3, -1, 0, math.nan])
-    ]
-    assert style == [["25.0", "75.0"], ["0.0", "25.0"], ["25.0", "0.0"], ["25.0", "0.0"]]
-    blue, orange = (re.search(r"background: (#\w+)", bar)[1] for bar in draw_bars([4.0, -2.0]))
-    assert blue != orange
-    assert draw_bars([]) == []
 
 
 def test_a_notebook_shows_the_report_in_a_frame_that_cannot_reach_the_notebook(valuation):
@@ -176,8 +134,3 @@ def test_every_result_has_a_view_of_plain_elements(result, texts):
     page = Page(result._repr_html_())
     assert set(page.elements) <= PLAIN
     assert set(texts) <= set(page.texts)
-
-
-def test_numbers_with_separators_and_percent_signs_are_on_the_right():
-    page = html_table({"n": ["1,000", "7"], "share": ["-3.5%", "nan"], "of": ["1 to 2", "3"]})
-    assert re.findall(r'<th align="(\w+)"', page) == ["right", "right", "left"]
