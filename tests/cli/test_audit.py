@@ -96,15 +96,6 @@ def test_a_file_may_have_no_finding(tmp_path, ending):
     assert path.stat().st_size > 0
 
 
-def test_no_line_of_a_csv_file_is_a_formula(tmp_path):
-    (tmp_path / "t.csv").write_text("\n".join(["=a,b", *(f"{i % 9},{i % 7}" for i in range(50))]))
-    with (tmp_path / "t.csv").open("a") as file:
-        file.write("\nn/a,1\n")
-    fine("audit", tmp_path / "t.csv", "--quick", "-o", tmp_path / "audit.csv")
-    lines = list(csv.DictReader(io.StringIO((tmp_path / "audit.csv").read_text())))
-    assert lines[0]["columns"] == "'=a"
-
-
 def test_a_page_has_the_findings(table, tmp_path):
     path = tmp_path / "audit.html"
     assert fine(*asked(table), "-o", path) == ""

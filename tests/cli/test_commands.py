@@ -52,13 +52,6 @@ def test_long_helps_have_headings_and_value_has_few_options():
     assert text.count("\n  -") <= 25
 
 
-def test_summaries_are_whole(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    assert len(main.commands) <= 14
-    summaries = fine("--help").partition("Commands:")[2].partition("Example:")[0]
-    assert "..." not in summaries
-
-
 def test_the_first_page_says_what_exit_codes_mean():
     text = fine("--help")
     for code in ("0", "1", "2", "70", "75", "130", "141"):

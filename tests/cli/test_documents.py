@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from click.shell_completion import BashComplete
 
 from cellworth.cli.commands import main
 from cellworth.data.io import jsonable
@@ -47,12 +46,6 @@ def test_documents_have_the_listed_fields(home, tmp_path):
     for folder in (at / "run", at / "bundle"):
         document = json.loads(fine("info", folder, "--json"))
         assert list(document)[2:] == listed["info"]
-
-
-def test_bash_completes_commands_and_options():
-    complete = BashComplete(main, {}, "cellworth", "_CELLWORTH_COMPLETE").get_completions
-    assert [one.value for one in complete([], "ver")] == ["verify"]
-    assert "--target" in [one.value for one in complete(["value"], "--t")]
 
 
 def test_every_command_that_prints_a_result_prints_documents():

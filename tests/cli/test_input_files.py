@@ -76,24 +76,12 @@ def test_every_format_gives_the_same_table(tmp_path, name, write):
     assert found.X.column(1).tolist() == ["a", None, "NA"]
 
 
-def test_text_that_stands_for_a_missing_value_is_one_only_if_that_is_said(tmp_path):
-    write_text(tmp_path / "t.csv")
-    found = read_table(tmp_path / "t.csv", text=TextFormat(missing=["NA"]))
-    assert found["town"].to_pylist() == ["a", None, None]
-
-
 def test_the_index_of_a_pandas_table_names_the_rows(tmp_path):
     table = pa.table({"a": [1, 2], "label": [0, 1], "__index_level_0__": ["u", "v"]})
     pq.write_table(table, tmp_path / "t.parquet")
     found = read_input(tmp_path / "t.parquet", target="label")
     assert found.X.names.tolist() == ["a"]
     assert found.X.row_ids.tolist() == ["u", "v"]
-
-
-def test_dates_are_dates(tmp_path):
-    (tmp_path / "t.csv").write_text("day,label\n2020-01-02,0\n2021-05-06,1\n")
-    found = read_input(tmp_path / "t.csv", target="label")
-    assert str(found.X.dtype(0)) == "Date"
 
 
 def test_a_validation_file_gets_the_types_of_the_table(tmp_path):
@@ -185,10 +173,3 @@ def test_categories_are_what_is_written(tmp_path):
     assert train.X.column(0).tolist() == ["01", "1", "001", None, None]
     val = read_input(tmp_path / "v.csv", like=train.schema, **how)
     assert val.X.column(0).tolist() == ["1", "01"]
-
-
-def test_bytes_of_one_length_are_no_text_either(tmp_path):
-    data = pa.array([b"abc", b"def"], pa.binary(3))
-    pq.write_table(pa.table({"a": data, "label": [0, 1]}), tmp_path / "t.parquet")
-    with pytest.raises(ValueError, match="holds bytes"):
-        read_table(tmp_path / "t.parquet")

@@ -240,19 +240,3 @@ def test_a_table_too_large_for_memory_is_told_to_commands_that_need_it(home, mon
         True,
     )
     fine("explain", home / "values", "--row", "3")
-
-
-@pytest.mark.slow
-def test_tables_are_read_from_an_object_store(s3, home, tmp_path):
-    import s3fs
-
-    store = s3fs.S3FileSystem(**s3[1])
-    for path in (home / "parts").iterdir():
-        store.put(str(path), f"bucket/many/year=1/{path.name}")
-    store.put(str(home / "val.csv"), "bucket/val.csv")
-    for address in ("s3://bucket/many/year=1", "s3://bucket/many/**/0.parquet"):
-        asked = [address, *ASKED, "--val", "s3://bucket/val.csv"]
-        if "**" in address:
-            asked += ["--drop", "year"]
-        fine("value", *asked, "--shards", "-o", tmp_path / "v", "--force")
-        assert " is worth " in fine("explain", tmp_path / "v", "--row", "2")

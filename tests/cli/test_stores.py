@@ -1,15 +1,12 @@
 """Runs and results of the command line in object stores: in memory, and on a real S3 server."""
 
 import json
-import signal
-import time
 
-import numpy as np
 import pytest
 
 from cellworth import load
 from object_store import digest
-from shell import TABLE, cellworth, fine, started
+from shell import TABLE, cellworth, fine
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -58,37 +55,3 @@ def test_a_wrong_address_is_one_sentence(asked, address):
     assert done.code == 2
     assert len(done.err.strip().splitlines()[-1]) > len(address)
     assert address in done.err
-
-
-@pytest.mark.slow
-def test_a_bucket_that_is_missing_is_told_before_the_run(asked, s3):
-    done = cellworth("value", *asked, "-o", "s3://no-such-bucket/x")
-    assert done.code not in (0, 70)
-    assert "s3://no-such-bucket/x" in done.err
-    assert "create the bucket first" in done.err
-
-
-@pytest.mark.nightly
-def test_a_killed_command_is_resumed_from_s3(s3, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    _, options = s3
-    # So many columns that they are sampled.
-    cells = np.random.default_rng(0).integers(0, 99, (30, 25))
-    lines = [",".join(map(str, row)) + f",{row[:9].sum() > 440}" for row in cells]
-    header = ",".join([*(f"c{j}" for j in range(25)), "label"])
-    (tmp_path / "wide.csv").write_text("\n".join([header, *lines, ""]))
-    asked = ["wide.csv", "--target", "label", "-k", 3, "--stop", "passes=40"]
-    fine("value", *asked, "-o", "local")
-    store = fsspec.filesystem("s3", **options)
-    run = ["--checkpoint", "s3://bucket/cli/run", "-o", "s3://bucket/cli/values"]
-    killed = started("value", *asked, *run)
-    while not store.exists("bucket/cli/run/manifest.json") and killed.poll() is None:
-        store.invalidate_cache()
-        time.sleep(0.05)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate()
-    fine("resume", "s3://bucket/cli/run")
-    assert digest(load("s3://bucket/cli/values")) == digest(load("local"))
-    fine("report", "s3://bucket/cli/values", "-o", "s3://bucket/cli/report.html")
-    store.invalidate_cache()
-    assert store.cat_file("bucket/cli/report.html").startswith(b"<!doctype html>")

@@ -52,9 +52,7 @@ def test_owners_keep_their_cells_in_another_order():
     assert {text.get_text(): text.get_position()[1] for text in ax.texts} == {"bob": 0, "ann": 1.5}
 
 
-@pytest.mark.parametrize(
-    ("error", "opacity"), [(0.4, 1.0), (2.0, 0.25), (99.0, 0.15)]
-)
+@pytest.mark.parametrize(("error", "opacity"), [(0.4, 1.0), (2.0, 0.25), (99.0, 0.15)])
 def test_values_are_paler_the_closer_they_are_to_zero_in_errors(error, opacity):
     ax = plots.heatmap(valuation_of([[1.0, -1.0]], errors=[[error, 0.1]]))
     expected = opacity * np.array(diverging()(1.0)) + (1 - opacity) * np.array(to_rgba(ZERO))
