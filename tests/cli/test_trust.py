@@ -22,12 +22,13 @@ make = GaussianNB
 
 
 @pytest.fixture(scope="module")
-def made(home, tmp_path_factory):
+def made(tmp_path_factory):
     """A run and its values that name a model beside them, and a bundle."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "naughty.py").write_text(MODEL)
-    # Six rows: every command that recomputes values trains the model anew.
-    (folder / "people.csv").write_text("\n".join(home.table.read_text().splitlines()[:7]))
+    # Few rows: every command that recomputes values trains the model anew.
+    rows = [f"p{i},{20 + i % 3},north,{9 * (i % 2)},{'yes' if i % 2 else 'no'}" for i in range(8)]
+    (folder / "people.csv").write_text("\n".join(["name,age,town,debt,label", *rows]))
     entry = '[[owners]]\nname = "{0}"\ncolumns = ["{0}"]\n'
     (folder / "owners.toml").write_text(entry.format("age") + entry.format("debt"))
     asked = ["people.csv", "--target", "label", "--id", "name", "--drop", "town", "--val", 2]
