@@ -26,9 +26,7 @@ from experiments.baselines import PlainPermutations
 N_FOLDS = 4
 SECONDS_PER_TASK = 0.1
 SECONDS_PER_FIT = 0.002
-# A grid of 12 x 2 groups: all that one task, and so one request, can ask for.
 N_ROW_GROUPS, N_COLUMN_GROUPS = 12, 2
-MAX_FITS_PER_REQUEST = N_ROW_GROUPS * N_COLUMN_GROUPS
 
 
 @contextmanager

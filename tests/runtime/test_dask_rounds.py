@@ -5,7 +5,6 @@ import signal
 import time
 from collections import Counter
 from contextlib import ExitStack, nullcontext
-from itertools import product
 
 import numpy as np
 import pytest
@@ -52,7 +51,7 @@ def cluster():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_shards", "n_workers"),
-    [(1, 2), (16, 2), *rarely((1, 1), (4, 1), (7, 1), (16, 1), (4, 2), (7, 2))],
+    [(16, 2), *rarely((1, 1), (7, 1), (4, 2))],
 )
 def test_any_sharding_gives_what_a_plain_loop_gives(n_shards, n_workers, cluster, truth, tmp_path):
     executor = Dask(cluster(n_workers))
@@ -135,9 +134,8 @@ def started(request):
     ("executor", "doing"),
     [
         ("dask", "count"),
-        ("processes", "accumulate"),
-        *rarely(("dask", "accumulate"), ("processes", "count")),
-        *rarely(*product(["ray"], ["count", "accumulate"])),
+        *rarely(("dask", "accumulate"), ("processes", "accumulate")),
+        *rarely(("ray", "count"), ("ray", "accumulate")),
     ],
 )
 def test_killed_workers_leave_no_trace(executor, doing, started, truth, tmp_path):
@@ -157,20 +155,6 @@ def test_killed_workers_leave_no_trace(executor, doing, started, truth, tmp_path
     assert log.n_starts_of("count") <= N_ROUNDS * N_SHARDS + 2 * 3 * N_SHARDS
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("doing", ["count", "accumulate"])
-def test_all_workers_may_die_at_once(doing, truth, tmp_path):
-    log = Log(tmp_path / "log")
-    toy = Toy(N_SHARDS, log=str(log.path), seconds=2 * SECONDS)
-    killer = Killer(log, [N_SHARDS], n_victims=2, doing=doing)
-    with survivor.cluster(2) as client:
-        killer.start()
-        _, got = toy_shards.run(toy, N_ROUNDS, Dask(client), tmp_path)
-        killer.join(0)
-    assert np.array_equal(got, truth(N_ROUNDS))
-    assert len(set(killer.killed)) == 2
-
-
 @pytest.fixture
 def impatient():
     """A cluster that gives up on a task when its worker dies."""
@@ -181,14 +165,14 @@ def impatient():
         yield client
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_dask_gives_up_on_is_sent_again(impatient, truth, tmp_path):
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=2)
     _, got = toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
     assert np.array_equal(got, truth(N_ROUNDS))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, tmp_path):
     monkeypatch.setattr(workers, "MAX_FAILURES_IN_A_ROW", 1)
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
@@ -228,11 +212,8 @@ def driven(folder, executor):
     ("executor", "then", "doing"),
     [
         ("serial", "threads", "count"),
-        *rarely(("serial", "threads", "accumulate"), ("threads", "dask", "count")),
-        ("dask", "serial", "accumulate"),
         *rarely(("threads", "dask", "accumulate"), ("dask", "serial", "count")),
-        *rarely(*product(["processes"], ["ray"], ["count", "accumulate"])),
-        *rarely(*product(["ray"], ["processes"], ["count", "accumulate"])),
+        *rarely(("processes", "ray", "accumulate"), ("ray", "processes", "count")),
     ],
 )
 def test_a_killed_driver_leaves_no_trace(executor, then, doing, *, started, truth, tmp_path):
@@ -254,23 +235,6 @@ def test_a_killed_driver_leaves_no_trace(executor, then, doing, *, started, trut
     assert np.array_equal(got, truth(N_ROUNDS))
     # At most what was in flight is settled again: one shard for each worker.
     assert log.n_starts_of("accumulate") <= N_ROUNDS * N_SHARDS + 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("executor", "sent"), [("threads", signal.SIGTERM), *rarely(("dask", signal.SIGINT))]
-)
-def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path):
-    with driven(tmp_path, executor) as driver:
-        driver.wait_for_starts(2 * N_SHARDS, doing="accumulate")
-        driver.process.send_signal(sent)
-        assert driver.process.wait(60) == 0, driver.errors()
-        ended = driver.ended()
-    assert ended["interrupted"]
-    assert ended["digest"] == toy_shards.digest(truth(ended["rounds"]))
-    toy = Toy(N_SHARDS, log=str(tmp_path / "log"))
-    _, got = toy_shards.run(toy, N_ROUNDS, Threads(2), tmp_path, tmp_path / "checkpoint")
-    assert np.array_equal(got, truth(N_ROUNDS))
 
 
 def bytes_moved(client):

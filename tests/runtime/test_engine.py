@@ -143,13 +143,6 @@ def test_time_of_earlier_sessions_counts_in_the_outcome_only(tmp_path):
     assert 1000.0 < outcome.seconds < 1100.0
 
 
-def test_a_run_that_is_long_enough_already_does_nothing(tmp_path):
-    checkpoint = DirectoryCheckpoint(tmp_path / "run")
-    start(MaxTasks(9), checkpoint=checkpoint)
-    outcome = start(MaxTasks(9), lambda task: 1 / 0, checkpoint=checkpoint)
-    assert outcome.tasks == 9
-
-
 def test_rounds_are_told_to_those_who_ask():
     seen = []
     start(MaxTasks(20), on_round=seen.append)

@@ -82,12 +82,6 @@ def open_checkpoint(folder):
     return opened
 
 
-def test_a_folder_is_made_and_names_its_run(tmp_path):
-    start(tmp_path / "deep" / "run", 3)
-    found = ["manifest.json", "progress.json", "state.npz"]
-    assert names(tmp_path / "deep" / "run") == found
-
-
 @pytest.mark.parametrize("until", [1, 5, 8, 9, 15])
 def test_an_interrupted_run_goes_on_where_it_ended(tmp_path, until):
     first, second = Watched(until), Watched()

@@ -15,7 +15,7 @@ import toy_shards
 from cellworth.runtime import DirectoryCheckpoint, MaxTasks, Serial, Threads
 from cellworth.runtime import progress as reporting
 from cellworth.runtime.engine import TaskPlanner, run
-from cellworth.runtime.forecast import Forecast, format_seconds
+from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import ProgressReporter
 from cellworth.runtime.workers import FuturePool, LostAnswer
 from cellworth.sampling import Moments
@@ -94,17 +94,6 @@ def test_rounds_over_shards_tell_the_same(lines, tmp_path):
     assert [line["done"] for line in told if line["event"] in ("end", "resume")] == [1, 0.5, 1]
     assert told[4]["message"].endswith("resumed after 2 of 4 rounds (50%)")
     assert told[-1]["tasks"] == 2 * 4 * N_SHARDS
-
-
-def test_a_run_that_fails_says_why(lines):
-    def broken(task):
-        raise ZeroDivisionError("nothing to divide by")
-
-    with pytest.raises(ZeroDivisionError):
-        start(8, broken)
-    end = lines()[-1]
-    assert end["event"] == "failed"
-    assert end["reason"] == "ZeroDivisionError: nothing to divide by"
 
 
 def test_lines_come_while_the_first_task_takes_long(lines, monkeypatch):
@@ -187,15 +176,6 @@ def test_a_long_run_counts_down_from_its_forecast(lines):
     assert short._take_snapshot().seconds_left is None
 
 
-def test_what_happens_meanwhile_is_told_by_the_run(lines, capfd):
-    reporting.announce("compile", "compiling")
-    with ProgressReporter("values", shown=False):
-        reporting.announce("compile", "compiling")
-    told = [line["message"] for line in lines() if line["event"] == "compile"]
-    assert told == ["compiling", "values: compiling"]
-    assert capfd.readouterr().err == ""
-
-
 def test_a_checkpoint_keeps_how_far_its_run_is(tmp_path, monkeypatch):
     monkeypatch.setattr(reporting, "_SECONDS_BETWEEN_LINES", 0.02)
     seen = []
@@ -219,10 +199,3 @@ def test_when_a_run_began_is_no_part_of_its_identity(tmp_path):
     manifest.write_text(json.dumps({**content, "created": "2020-01-01T00:00:00+00:00"}))
     assert start(16, checkpoint=DirectoryCheckpoint(tmp_path)).tasks == 16
     assert json.loads(manifest.read_text())["created"].startswith("2020")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.123, "0.12 s"), (35, "35 s"), (150, "2.5 min"), (10_800, "3 h")]
-)
-def test_durations_are_short(seconds, text):
-    assert format_seconds(seconds) == text

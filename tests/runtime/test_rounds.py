@@ -7,7 +7,6 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,15 +92,6 @@ def test_a_run_in_two_goes_does_nothing_twice(truth, tmp_path):
     assert second.seconds > N_SHARDS * 0.02
 
 
-@pytest.mark.slow
-def test_a_folder_with_more_rounds_than_asked_for_gives_these(truth, tmp_path):
-    toy, folder = Watched(N_SHARDS), tmp_path / "checkpoint"
-    toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
-    finished, got = toy_shards.run(toy, 2, Serial(), tmp_path, folder)
-    assert np.array_equal(got, truth(N_ROUNDS))
-    assert len(finished.reports) == N_ROUNDS
-
-
 class ThreeRounds(StoppingRule):
     """A rule that is met after three rounds, whatever the states hold."""
 
@@ -132,8 +122,7 @@ class LargeStates(StoppingRule):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", [Serial(), Processes(2)], ids=str)
-@pytest.mark.parametrize("rounds_per_pass", [1, 2])
+@pytest.mark.parametrize(("executor", "rounds_per_pass"), [(Serial(), 1), (Processes(2), 2)])
 def test_a_rule_may_depend_on_the_states_of_all_shards(executor, rounds_per_pass, truth, tmp_path):
     # States grow about 31 times in each round.
     rule, seen = LargeStates(int(truth(3).max())), []
@@ -188,8 +177,7 @@ def flip_a_bit(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [cut, flip_a_bit])
-@pytest.mark.parametrize("n_rounds", [3, N_ROUNDS])
+@pytest.mark.parametrize(("damage", "n_rounds"), [(cut, N_ROUNDS), (flip_a_bit, 3)])
 def test_a_damaged_state_costs_its_shard_one_round(damage, n_rounds, truth, tmp_path):
     folder = tmp_path / "checkpoint"
     toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, folder)
@@ -212,30 +200,6 @@ def test_a_shard_without_any_sound_state_begins_anew(truth, tmp_path):
     _, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
     assert {name[1] for name in toy.done if name[0] == "accumulate"} == {1}
-
-
-@dataclass(frozen=True)
-class Losing(Watched):
-    """A toy during which somebody deletes the states of a shard, once."""
-
-    folder: Path = Path()
-
-    def prepare(self, number):
-        self.done["prepare", 0, number] += 1
-        if number == 3 and self.done["prepare", 0, number] == 1:
-            for path in self.folder.glob("shard-000001-*"):
-                path.unlink()
-        return super().prepare(number)
-
-
-@pytest.mark.slow
-def test_states_that_are_deleted_during_a_run_are_computed_again(truth, tmp_path):
-    folder = tmp_path / "checkpoint"
-    toy = Losing(N_SHARDS, folder=folder)
-    _, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
-    assert np.array_equal(got, truth(N_ROUNDS))
-    assert toy.done["accumulate", 1, 0] == 2
-    assert toy.done["accumulate", 2, 0] == 1
 
 
 @pytest.mark.slow
@@ -289,6 +253,9 @@ def test_a_state_of_another_run_is_refused(tmp_path):
         toy_shards.run(Toy(N_SHARDS), 2, Serial(), tmp_path, one)
 
 
+SIGNALS = [(Serial(), signal.SIGTERM), (Threads(2), signal.SIGINT)]
+
+
 @dataclass(frozen=True)
 class Signalled(Toy):
     """A toy during which the user presses Ctrl-C."""
@@ -303,8 +270,7 @@ class Signalled(Toy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
+@pytest.mark.parametrize(("executor", "sent"), SIGNALS, ids=str)
 def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path):
     folder = tmp_path / "checkpoint"
     toy = Signalled(N_SHARDS, moment=(3, 3), sent=sent)
@@ -333,8 +299,7 @@ class SignalledAtTheEnd(Toy):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("executor", [Serial(), Threads(2)], ids=str)
+@pytest.mark.parametrize(("executor", "sent"), SIGNALS, ids=str)
 def test_a_signal_while_results_are_written_waits_for_them(executor, sent, truth, tmp_path):
     toy = SignalledAtTheEnd(N_SHARDS, sent=sent)
     with pytest.warns(
