@@ -68,10 +68,8 @@ def knn_valuation():
 
 def kernels():
     """Rank and value rows for the validation rows of one task, without set-up."""
-    from cellworth.valuers.valuer import FitData
-
     valuer = knn()
-    tasks = valuer._prepare(FitData(**table(2000)), n_validation=None).tasks
+    tasks = valuer._prepare(**table(2000), n_validation=None).tasks
     return lambda: tasks.contribution(tasks(0))
 
 

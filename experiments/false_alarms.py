@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from cellworth import DataWarning, KNNValuer
-from cellworth.valuers.valuer import FitData
 from experiments.frame import Tables
 from experiments.tables import find
 
@@ -59,7 +58,7 @@ def collect_warnings(X: Any, y: Any, **given: Any) -> list[str]:
     valuer = KNNValuer(scoring=given.pop("scoring", None))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        valuer._inspect_columns(valuer._game(FitData(X, y, **given)))
+        valuer._inspect_columns(valuer._make_game(X, y, **given))
     return [str(one.message) for one in caught if one.category is DataWarning]
 
 

@@ -31,7 +31,6 @@ from cellworth import KNNValuer, ModelValuer, Runtime
 from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Threads
 from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers.utilities import coalition_bytes
-from cellworth.valuers.valuer import FitData
 from experiments.baselines import LeverageSampler
 from experiments.frame import Row, Tables, log
 
@@ -69,7 +68,7 @@ class Neighbours:
     def bare(self):
         """Return the CPU seconds of two threads that call the kernels."""
         valuer = self.valuer()
-        game = valuer._game(FitData(**self.data()))
+        game = valuer._make_game(**self.data())
         settings = valuer._settings()
         effort = valuer._effort(game, settings, with_label=False, n_validation=None)
         tasks = valuer._tasks(game, settings, effort, with_label=False)
@@ -109,7 +108,7 @@ class Fits:
 
     def bare(self):
         """Return the CPU seconds of two processes that train on each coalition once."""
-        game = self.valuer()._game(FitData(**self.data()))
+        game = self.valuer()._make_game(**self.data())
         sampler = PermutationTasks((10, 7), 0)
         pairs = [pair for number in range(self.n_tasks) for pair in sampler(number)]
         distinct = list({coalition_bytes(*pair): pair for pair in pairs}.values())

@@ -261,10 +261,9 @@ RESULTS = {"Valuation", "valuation.ShardedValuation"}
 CHOICES = {"games.EmptyPolicy", "games.ErrorPolicy"}
 # A row or column label may have any type; others pass the arguments of fit on.
 WITHOUT_TYPE = {
-    ("KNNValuer", "data"),
-    ("ShardedKNNValuer", "data"),
     ("findings.Explanation", "label"),
     ("payouts.Agreement", "data"),
+    ("payouts.OwnerValuer", "data"),
 }
 # What numpydoc calls: parameters that are not documented, or documented and not there; no Returns,
 # Yields, See Also or Examples; sections that are unknown or in another order.

@@ -17,17 +17,17 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2517,
-    "data": 3417,
+    "data": 3408,
     "findings": 4153,
     "games": 1067,
     "knn": 4353,
-    "payouts": 3920,
+    "payouts": 3917,
     "plots": 1009,
     "report": 1016,
     "runtime": 2396,
     "sampling": 1737,
     "valuation": 1572,
-    "valuers": 2233,
+    "valuers": 2210,
 }
 MAX_CODE_LINES_IN_ALL = 29_433
 

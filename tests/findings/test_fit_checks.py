@@ -11,7 +11,6 @@ from sklearn.model_selection import GroupKFold
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import DataWarning, KNNValuer, ModelValuer, OutOfBagValuer
-from cellworth.valuers.valuer import FitData
 
 RNG = np.random.default_rng(0)
 N = 200
@@ -26,7 +25,7 @@ def told(valuer, *given, **more):
     names = dict(zip(("X", "y"), given, strict=True)) | more
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        valuer._inspect_columns(valuer._game(FitData(**names)))
+        valuer._inspect_columns(valuer._make_game(**names))
     return [str(one.message) for one in caught if one.category is DataWarning]
 
 

@@ -13,7 +13,6 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import DataWarning, KNNValuer, ModelValuer, OutOfBagValuer, load
 from cellworth.valuation.column_info import ColumnTable, notes_on_values
-from cellworth.valuers.valuer import FitData
 from fit_settings import split_settings
 
 # What is clean gets no warning here, whatever other tests make of their tables.
@@ -31,7 +30,7 @@ def infos(X, *, ignore=True, **settings):
     """Columns as KNNValuer takes them, without a fit."""
     of_valuer, of_fit = split_settings(settings)
     valuer = KNNValuer(3, **of_valuer)
-    return valuer._inspect_columns(valuer._game(FitData(X, LABELS, **of_fit)))
+    return valuer._inspect_columns(valuer._make_game(X, LABELS, **of_fit))
 
 
 def info(cells, **settings):
@@ -147,7 +146,7 @@ def test_kinds_are_the_truth_of_what_plays():
 @pytest.mark.parametrize("scale", ["robust", "std", None])
 def test_distances_in_words_are_those_that_are_measured(scale):
     X = pd.DataFrame({"x": np.sqrt(shuffled()), "c": cycled(["a", "b", "c"])})
-    game = KNNValuer(3, scale=scale)._game(FitData(X, LABELS))
+    game = KNNValuer(3, scale=scale)._make_game(X, LABELS)
     taken = infos(X, scale=scale)
     unit = game.distances.scales.farthest / 1e6
     numbers, categories = game.distances.measure(0, 0) / unit

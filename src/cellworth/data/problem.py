@@ -56,6 +56,11 @@ class GroupedFolds:
     cv: CrossValidation
     groups: VectorLike
 
+    @classmethod
+    def of(cls, cv: CrossValidation, groups: VectorLike | None) -> CrossValidation | GroupedFolds:
+        """Return the splitter with groups if there are any, else alone."""
+        return cv if groups is None else cls(cv, groups)
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -91,7 +96,7 @@ class Problem:
 
         If ``classification`` is None, the labels decide, as in :func:`read_target`.
         ``allow_one_class`` allows validation rows of one class. Without ``with_validation`` there
-        are no folds, and a validation set raises ValueError.
+        are no folds.
         """
         table = Table.from_data(X, called="X")
         if y is None:
@@ -122,11 +127,9 @@ class Problem:
                 "groups must be None if X_val is given; groups are for cross-validation only."
             )
         folds: tuple[Fold, ...] = ()
-        if not with_validation:
-            _check_validation(X_val, cv)
-        elif X_val is None:
+        if X_val is None and with_validation:
             folds = _make_folds(table, target, classes, cv)
-        else:
+        elif X_val is not None:
             least = 1 if allow_one_class else 2
             folds = (_make_held_out_fold(table, classes, X_val, y_val, least),)
         name = getattr(y, "name", None)
@@ -224,18 +227,6 @@ def _describe_validation(n_folds: int) -> str:
     if n_folds == 0:
         return "none"
     return f"{n_folds} folds" if n_folds > 1 else "held out"
-
-
-def _check_validation(X_val: TableLike | None, cv: CrossValidation | GroupedFolds) -> None:
-    if X_val is not None:
-        raise ValueError(
-            "X_val and y_val must be None here: models that were not trained on a row score it; "
-            "leave them out."
-        )
-    if isinstance(cv, GroupedFolds):
-        raise ValueError(
-            "groups must be None here, where there is no cross-validation; leave them out."
-        )
 
 
 def _split_off_column(table: Table, name: str) -> tuple[Table, NDArray[Any]]:

@@ -29,7 +29,6 @@ from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.data.views import View
 from cellworth.findings.interactions import PairInteractions, measure_interactions
-from cellworth.games.game import Game
 from cellworth.games.model import FoldScore, ModelGame
 from cellworth.games.scoring import MAX_GROUPS
 from cellworth.games.table_filler import TableFiller
@@ -39,11 +38,12 @@ from cellworth.knn.knn_game import KNNGame, stratify_queries
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import StoppingRule
 from cellworth.sampling.moments import WIDTH_95, DetailedUtility, pool_deviations, widening
+from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.valuation import Valuation, name_of_score
 from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuer import ModelValuer, value_coalitions
 from cellworth.valuers.settings import Settings
-from cellworth.valuers.valuer import FitData, TableValuer, check_owners
+from cellworth.valuers.valuer import Valuer, check_owners
 
 # Up to this many players all coalitions are evaluated.
 _MAX_EXACT_PLAYERS = 12
@@ -354,7 +354,7 @@ class _ModelScorer:
         return TableFiller.from_table(self._game.problem.table)
 
 
-class OwnerValuer(TableValuer):
+class OwnerValuer(Valuer):
     """Value owners as players: each joins a coalition with all of its cells, or not at all.
 
     Cells may be held in any shape. ``split_revenue`` takes the valuation with
@@ -425,7 +425,7 @@ class OwnerValuer(TableValuer):
         self.runtime = runtime
 
     # Groups of rows and columns are not players here.
-    def fit(  # type: ignore[override]
+    def fit(
         self,
         X: TableLike,
         y: VectorLike,
@@ -460,28 +460,18 @@ class OwnerValuer(TableValuer):
         self
         """
         self._forget()
-        inner = self._game(FitData(X, y, X_val, y_val, cv, groups, column_types=column_types))
+        inner = self._make_game(
+            X, y, X_val=X_val, y_val=y_val, cv=cv, groups=groups, column_types=column_types
+        )
         owners = check_owners(owners)
         owners.check_cells(inner.problem.table.sha256())
         game = OwnerGame(inner, owners, self._list_base())
-        self._keep_columns(inner)
         self._owners = owners
-        return self._keep(inner, self._value(game, game.blocks))
+        return self._keep(inner, self._value(game, self._inspect_columns(inner)))
 
-    def problem_spec(  # type: ignore[override]
-        self,
-        X: TableLike,
-        y: VectorLike,
-        *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        cv: CrossValidation = 5,
-        groups: VectorLike | None = None,
-        column_types: ColumnTypes | None = None,
-    ) -> dict[str, Any]:
+    def problem_spec(self, X: TableLike, y: VectorLike, **data: Any) -> dict[str, Any]:
         """Describe the problem that ``fit`` with these arguments solves, without its owners."""
-        inner = self._game(FitData(X, y, X_val, y_val, cv, groups, column_types=column_types))
-        return self._problem_spec(inner) | _describe_players(self._list_base())
+        return super().problem_spec(X, y, **data) | _describe_players(self._list_base())
 
     def describe(self) -> dict[str, str]:
         """Return the name and the parameters of the valuer and of the one inside, as text."""
@@ -505,24 +495,31 @@ class OwnerValuer(TableValuer):
     def _list_base(self) -> tuple[str, ...]:
         return (self.base,) if isinstance(self.base, str) else tuple(self.base)
 
-    def _game(self, data: FitData) -> KNNGame | ModelGame:
-        if isinstance(data.X, ShardedTable):
+    def _make_game(
+        self, X: Any, y: VectorLike, *, column_types: ColumnTypes | None = None, **data: Any
+    ) -> KNNGame | ModelGame:
+        if isinstance(X, ShardedTable):
             raise TypeError(
                 "X must be a table in memory if owners are players, got a ShardedTable; value its "
                 "cells with ShardedKNNValuer and split by their sums, or pass some of its rows."
             )
-        game: KNNGame | ModelGame = self._check_valuer()._game(data)
-        return game
+        valuer = self._check_valuer()
+        if isinstance(valuer, KNNValuer):
+            return valuer._make_game(X, y, column_types=column_types, **data)
+        return valuer._make_game(X, y, **data)
 
-    def _value(self, game: Game, blocks: Blocks) -> Valuation:
-        settings, holdings = self._settings(self.semivalue), self._owners.project(blocks)
+    def _value(self, game: OwnerGame, columns: ColumnTable) -> Valuation:
+        blocks, settings = game.blocks, self._settings(self.semivalue)
+        holdings = self._owners.project(blocks)
         if self.stop is None and blocks.shape[0] <= _MAX_EXACT_PLAYERS:
             if self.random_state is not None:
                 check_random_state(self.random_state)
-            return value_coalitions(game, blocks, settings, estimator="exact", holdings=holdings)
+            return value_coalitions(
+                game, blocks, settings, estimator="exact", holdings=holdings, columns=columns
+            )
         return value_coalitions(
             game, blocks, settings, stop=self.stop, random_state=self.random_state,
-            holdings=holdings,
+            holdings=holdings, columns=columns,
         )  # fmt: skip
 
 
@@ -694,10 +691,10 @@ def compare_sources(
             "value all owners."
         )
     fitted = OwnerValuer(valuer, base=base, random_state=random_state)
-    data = FitData(X, y, X_val, y_val, cv, column_types=column_types)
-    fitted.fit(X, y, X_val=X_val, y_val=y_val, cv=cv, column_types=column_types, owners=owners)
+    data: dict[str, Any] = {"X_val": X_val, "y_val": y_val, "cv": cv, "column_types": column_types}
+    fitted.fit(X, y, owners=owners, **data)
     valuation = fitted.valuation_
-    inner = fitted._game(data)
+    inner = fitted._make_game(X, y, **data)
     game = OwnerGame(inner, owners, fitted._list_base())
     members = np.eye(game.shape[0], dtype=bool)
     before = game.detailed_value(np.zeros(len(members), dtype=bool), _WITH_CELLS)
@@ -757,7 +754,7 @@ def measure_owner_interactions(
      players  interaction      95% interval
     ann, bob       0.5000  0.5000 to 0.5000
     """
-    inner = OwnerValuer(valuer)._game(FitData(X, y, X_val, y_val, cv))
+    inner = OwnerValuer(valuer)._make_game(X, y, X_val=X_val, y_val=y_val, cv=cv)
     owners = check_owners(owners)
     owners.check_cells(inner.problem.table.sha256())
     semivalue = Settings.of(valuer.semivalue).row_semivalue

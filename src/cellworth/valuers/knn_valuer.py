@@ -24,6 +24,7 @@ from cellworth.data.blocks import Blocks, Groups, add_label_column
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
+from cellworth.data.problem import GroupedFolds
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.data.text import format_count
 from cellworth.findings.fit_checks import DataAdvice
@@ -53,7 +54,7 @@ from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.valuation import Status, Valuation
 from cellworth.valuers.run import run_identity, scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop, draw_seed
-from cellworth.valuers.valuer import FitData, Valuer, check_holdings
+from cellworth.valuers.valuer import Valuer, check_holdings
 
 # Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
 MAX_RANKED_ROWS = 2**31
@@ -114,27 +115,17 @@ class NeighborValuer(Valuer):
         self.n_jobs = n_jobs
         self.runtime = runtime
 
-    def _fit(
-        self, data: FitData, *, value_labels: bool, owners: Owners | None, n_validation: NValidation
-    ) -> Self:
-        self._forget()
-        prepared = self._prepare(
-            data, value_labels=value_labels, owners=owners, n_validation=n_validation
-        )
-        self.columns_ = self._inspect_columns(prepared.game)
-        self.valuation_ = prepared.value(self.columns_)
-        self._keep_names(prepared.game)
-        return self
+    def problem_spec(self, X: Any, y: VectorLike | None = None, **data: Any) -> dict[str, Any]:
+        """Describe the problem that ``fit`` with these arguments solves, without solving it.
+
+        The description holds the parameters of the utility and hashes of the data, as
+        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand. ``data`` are
+        the other arguments of ``fit``. A table in shards is read once.
+        """
+        return self._prepare(X, y, **data).problem_spec
 
     @abstractmethod
-    def _prepare(
-        self,
-        data: FitData,
-        *,
-        value_labels: bool = False,
-        owners: Owners | None = None,
-        n_validation: NValidation = "auto",
-    ) -> NeighborRun:
+    def _prepare(self, *data: Any, **named: Any) -> NeighborRun:
         """Return the run of the arguments of ``fit``."""
 
     def _advice(self, game: Any) -> DataAdvice:
@@ -300,48 +291,39 @@ class KNNValuer(NeighborValuer):
         -------
         self
         """
-        data = FitData(
-            X, y, X_val, y_val, cv, groups, row_groups, column_groups, None, column_types
-        )
-        return self._fit(data, value_labels=value_labels, owners=owners, n_validation=n_validation)
+        self._forget()
+        run = self._prepare(
+            X, y, X_val=X_val, y_val=y_val, cv=cv, groups=groups, row_groups=row_groups,
+            column_groups=column_groups, column_types=column_types, value_labels=value_labels,
+            owners=owners, n_validation=n_validation,
+        )  # fmt: skip
+        return self._keep(run.game, run.value(self._inspect_columns(run.game)))
 
-    def problem_spec(
+    def _make_game(
         self,
         X: TableLike,
-        y: VectorLike | None = None,
+        y: VectorLike | None,
         *,
-        value_labels: bool = False,
-        n_validation: NValidation = "auto",
+        cv: CrossValidation = 5,
+        groups: VectorLike | None = None,
         **data: Any,
-    ) -> dict[str, Any]:
-        """Describe the problem that ``fit`` with these arguments solves, without solving it.
-
-        The description holds the parameters of the utility and hashes of the data, as
-        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand. ``data`` are
-        the other arguments of ``fit`` that describe the data.
-        """
-        given = FitData(X, y, **data)
-        return self._prepare(
-            given, value_labels=value_labels, n_validation=n_validation
-        ).problem_spec
-
-    def _game(self, data: FitData) -> KNNGame:
+    ) -> KNNGame:
         return KNNGame(
-            data.X, data.y, data.X_val, data.y_val, n_neighbors=self.n_neighbors,
-            scoring=self.scoring, scale=self.scale, column_types=data.column_types,
-            cv=data.folds(), row_groups=data.row_groups, column_groups=data.column_groups,
-            empty=self.empty,
+            X, y, n_neighbors=self.n_neighbors, scoring=self.scoring, scale=self.scale,
+            empty=self.empty, cv=GroupedFolds.of(cv, groups), **data,
         )  # fmt: skip
 
     def _prepare(
         self,
-        data: FitData,
+        X: TableLike,
+        y: VectorLike | None,
         *,
         value_labels: bool = False,
         owners: Owners | None = None,
         n_validation: NValidation = "auto",
+        **data: Any,
     ) -> MemoryRun:
-        game = self._game(data)
+        game = self._make_game(X, y, **data)
         with_label, ranking = check_flag(value_labels, "value_labels"), self._ranking(game)
         blocks = game.blocks
         if with_label:
@@ -421,7 +403,7 @@ class NeighborRun(ABC):
     def method(self) -> dict[str, Any]:
         """How values are computed."""
         name = type(self.valuer).__name__
-        return {"name": name, **self.effort.describe(), "valuer": self.valuer.describe()}
+        return {"name": name, **self.effort.describe(), "valuer": self.settings.valuer}
 
     def value(self, columns: ColumnTable) -> Valuation:
         """Run all tasks and return the values; ``columns`` says how columns were read."""

@@ -11,6 +11,7 @@ from cellworth.data.arguments import CrossValidation, Model, RandomState, Scorin
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import Owners
+from cellworth.data.problem import GroupedFolds
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
 from cellworth.games.model import ErrorPolicy, ModelGame
@@ -20,6 +21,7 @@ from cellworth.runtime.stopping import MaxTasks, MaxUtilities, StoppingRule, Tar
 from cellworth.sampling.estimators import Estimator, choose_estimator
 from cellworth.sampling.samplers import ExhaustiveTasks, TaskSampler, n_utilities
 from cellworth.sampling.semivalues import LeaveOneOut
+from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.exact_values import (
     LeavingOneOut,
@@ -30,7 +32,7 @@ from cellworth.valuers.exact_values import (
 )
 from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
-from cellworth.valuers.valuer import FitData, TableValuer, check_holdings
+from cellworth.valuers.valuer import Valuer, check_holdings
 
 # An estimator, or the word that asks for all coalitions.
 EstimatorOrExact = Estimator | Literal["exact"] | None
@@ -50,7 +52,7 @@ _MAX_WRITTEN_OUT = 2**60
 _WEIGHED = "exact values"
 
 
-class ModelValuer(TableValuer):
+class ModelValuer(Valuer):
     """Value the blocks of a table for any model: exactly where affordable, else estimated.
 
     Values are exact if the budget covers all coalitions: ``stop=MaxUtilities(n)``, or by default
@@ -226,25 +228,31 @@ class ModelValuer(TableValuer):
         self
         """
         self._forget()
-        game = self._game(
-            FitData(X, y, X_val, y_val, cv, groups, row_groups, column_groups, sample_weight)
-        )
-        holdings = None if owners is None else check_holdings(owners, game.problem, game.blocks)
-        self._keep_columns(game)
-        return self._keep(game, self._value(game, game.blocks, holdings))
-
-    def _value(self, game: Game, blocks: Blocks, holdings: Holdings | None = None) -> Valuation:
-        return value_coalitions(
-            game, blocks, self._settings(self.semivalue), estimator=self.estimator,
-            stop=self.stop, random_state=self.random_state, holdings=holdings,
+        game = self._make_game(
+            X, y, X_val=X_val, y_val=y_val, cv=cv, groups=groups, row_groups=row_groups,
+            column_groups=column_groups, sample_weight=sample_weight,
         )  # fmt: skip
+        holdings = None if owners is None else check_holdings(owners, game.problem, game.blocks)
+        valuation = value_coalitions(
+            game, game.blocks, self._settings(self.semivalue), estimator=self.estimator,
+            stop=self.stop, random_state=self.random_state, holdings=holdings,
+            columns=self._inspect_columns(game),
+        )  # fmt: skip
+        return self._keep(game, valuation)
 
-    def _game(self, data: FitData) -> Any:
+    def _make_game(
+        self,
+        X: TableLike,
+        y: VectorLike,
+        *,
+        cv: CrossValidation = 5,
+        groups: VectorLike | None = None,
+        **data: Any,
+    ) -> ModelGame:
         # ModelGame says what is wrong without a model.
         return ModelGame(
-            cast(Model, self.model), data.X, data.y, data.X_val, data.y_val, scoring=self.scoring,
-            cv=data.folds(), row_groups=data.row_groups, column_groups=data.column_groups,
-            empty=self.empty, error=self.error, sample_weight=data.sample_weight,
+            cast(Model, self.model), X, y, scoring=self.scoring, empty=self.empty,
+            error=self.error, cv=GroupedFolds.of(cv, groups), **data,
         ).with_repeats(self.n_repeats)  # fmt: skip
 
 
@@ -257,6 +265,7 @@ def value_coalitions(
     stop: StoppingRule | None = None,
     random_state: RandomState = None,
     holdings: Holdings | None = None,
+    columns: ColumnTable | None = None,
 ) -> Valuation:
     """Value a game exactly where the budget covers all coalitions, and estimate it otherwise."""
     # No model is trained before it is known that the run is possible.
@@ -264,7 +273,7 @@ def value_coalitions(
     ends = corners(game, blocks.shape)
     run = partial(
         value_blocks, game, blocks, settings=settings, ends=ends, holdings=holdings,
-        problem_spec=settings.problem_spec(game),
+        problem_spec=settings.problem_spec(game), columns=columns,
     )  # fmt: skip
     for exact in preferred:
         try:

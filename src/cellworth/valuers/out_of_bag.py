@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,10 @@ from cellworth.data.arguments import (
     RandomState,
     check_count,
 )
-from cellworth.data.blocks import Blocks
+from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.column import Column, find_common_kind, read_differences
 from cellworth.data.problem import Problem, target_groups
-from cellworth.data.tables import Table
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.findings.fit_checks import DataAdvice
 from cellworth.games.fitting import for_columns, set_seeds
 from cellworth.games.game import describe_model, one_line
@@ -36,10 +36,11 @@ from cellworth.runtime.stopping import MaxTasks
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.moments import Contribution, LatestErrors, Moments, Tally, limit_threads
 from cellworth.sampling.samplers import generator
+from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.run import Corners, Method, value_blocks
 from cellworth.valuers.settings import check_flag, draw_seed
-from cellworth.valuers.valuer import FitData, TableValuer
+from cellworth.valuers.valuer import Valuer
 
 _TASKS_PER_ROUND = 10
 _TREES_PER_TASK = 10
@@ -145,6 +146,8 @@ class Lessons:
     table: Table
     # If given, scores include the nearness of the row to the mean of its class.
     distances: ClassDistances | None = None
+    # No row or column is ever absent.
+    empty: ClassVar[str] = "none"
 
     @property
     def blocks(self) -> Blocks:
@@ -215,7 +218,7 @@ class Lessons:
         return np.isin(target[rows], best) / len(best)
 
 
-class OutOfBagValuer(TableValuer):
+class OutOfBagValuer(Valuer):
     """2D-OOB (Sun, Shen and Kwon 2024): values of cells from out-of-bag scores of trees.
 
     Every tree is trained on a bootstrap sample of the rows and a random subset of the columns. The
@@ -325,12 +328,48 @@ class OutOfBagValuer(TableValuer):
         self.n_jobs = n_jobs
         self.runtime = runtime
 
-    def _game(self, data: FitData) -> Lessons:
+    def fit(
+        self,
+        X: TableLike,
+        y: VectorLike,
+        *,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+    ) -> Self:
+        """Value the blocks of a training table.
+
+        Parameters
+        ----------
+        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
+            Table to learn from; its blocks are valued. Names and row ids are kept.
+        y : array-like of shape (n_rows,)
+            Labels.
+        row_groups : array-like, mapping or str, default=None
+            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
+            groups (it then does not play). None: every row for itself.
+        column_groups : array-like or mapping, default=None
+            One group per column or ``{group: [column names]}``. None: every column for itself.
+
+        Returns
+        -------
+        self
+        """
+        self._forget()
+        game = self._make_game(X, y, row_groups=row_groups, column_groups=column_groups)
+        return self._keep(game, self._value(game, self._inspect_columns(game)))
+
+    def _make_game(
+        self,
+        X: TableLike,
+        y: VectorLike,
+        *,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+    ) -> Lessons:
         wants_classes = None if self.model is None else check_model(self.model)
         problem = Problem.from_data(
-            data.X, data.y, data.X_val, data.y_val, classification=wants_classes,
-            cv=data.folds(), row_groups=data.row_groups, column_groups=data.column_groups,
-            with_validation=False,
+            X, y, classification=wants_classes, row_groups=row_groups,
+            column_groups=column_groups, with_validation=False,
         )  # fmt: skip
         if len(problem.target) < 2:
             raise ValueError(
@@ -361,7 +400,8 @@ class OutOfBagValuer(TableValuer):
                 f"{str(error).removesuffix('.')}; or pass distance=False if your model takes it."
             ) from error
 
-    def _value(self, game: Any, blocks: Blocks) -> Valuation:
+    def _value(self, game: Lessons, columns: ColumnTable) -> Valuation:
+        blocks = game.blocks
         seed = draw_seed(self.random_state, self.runtime)
         contrast = check_flag(self.contrast, "contrast")
         bags = Bags(
@@ -383,11 +423,10 @@ class OutOfBagValuer(TableValuer):
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,
         )
-        valuation = value_blocks(
-            game, blocks, method, settings=self._settings(), ends=_trial(game),
-            problem_spec=self._problem_spec(game),
+        return value_blocks(
+            cast(Any, game), blocks, method, settings=self._settings(), ends=_trial(game),
+            problem_spec=self._problem_spec(game), columns=columns,
         )  # fmt: skip
-        return replace(valuation, empty="none")
 
     def _problem_spec(self, game: Any) -> dict[str, Any]:
         spec = super()._problem_spec(game)

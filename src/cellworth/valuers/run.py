@@ -42,6 +42,7 @@ from cellworth.sampling.moments import (
 from cellworth.sampling.passes import PassSums
 from cellworth.sampling.samplers import FiniteSampler, TaskSampler, n_utilities
 from cellworth.sampling.shrinkage import MomentsWithErrors, compute_share_errors
+from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import (
     Provenance,
     Scores,
@@ -186,6 +187,7 @@ def value_blocks(
     ends: Corners,
     problem_spec: dict[str, Any],
     holdings: Holdings | None = None,
+    columns: ColumnTable | None = None,
 ) -> Valuation:
     """Run a method on a game and return the Valuation."""
     settings_of_tasks = {
@@ -226,6 +228,7 @@ def value_blocks(
     _warn(outcome, tally)
     how: dict[str, Any] = {"name": method.name, "stop": describe(method.stop)}
     how |= {"merges": method.merges, "errors_from": method.errors_from}
+    how |= {} if settings.valuer is None else {"valuer": settings.valuer}
     session = Session(method.seed, outcome.tasks)
     provenance = Provenance.now(problem_spec, how, session, tally, outcome.seconds)
     problem, policy = _problem(game), str(getattr(game, "empty", None))
@@ -233,7 +236,7 @@ def value_blocks(
         blocks,
         estimated.moments,
         ends.total,
-        policy if policy in get_args(EmptyPolicy) else "game",
+        policy if policy in (*get_args(EmptyPolicy), "none") else "game",
         "exact" if exact else "interrupted" if outcome.interrupted else "estimated",
         provenance,
         problem.table.backend if problem else None,
@@ -241,6 +244,7 @@ def value_blocks(
         shrink=method.shrink and not exact,
         baseline=ends.full_utility - ends.total,
         scores=scores_of_game(game, ends.full_utility),
+        column_info=columns,
         held_out=problem.held_out if problem else None,
     )
     _warn_if_uninformative(valuation, outcome.tasks)

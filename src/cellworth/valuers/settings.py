@@ -30,12 +30,21 @@ class Settings:
     n_jobs: int | None
     runtime: Runtime
     checkpoint: DirectoryCheckpoint | None
+    # Name and parameters of the valuer as text; None for a game without one.
+    valuer: dict[str, str] | None = None
 
     @classmethod
-    def of(cls, semivalue: Any = None, *, n_jobs: Any = None, runtime: Any = None) -> Settings:
+    def of(
+        cls,
+        semivalue: Any = None,
+        *,
+        n_jobs: Any = None,
+        runtime: Any = None,
+        valuer: dict[str, str] | None = None,
+    ) -> Settings:
         """Fill in defaults and check all parameters."""
         where = check_runtime(runtime, n_jobs)
-        return cls(*_check_semivalues(semivalue), n_jobs, where, where.open_checkpoint())
+        return cls(*_check_semivalues(semivalue), n_jobs, where, where.open_checkpoint(), valuer)
 
     @property
     def semivalues(self) -> tuple[Semivalue, Semivalue]:

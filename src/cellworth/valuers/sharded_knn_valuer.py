@@ -57,7 +57,7 @@ from cellworth.valuers.knn_valuer import (
     check_ranking,
 )
 from cellworth.valuers.settings import check_flag, check_stop
-from cellworth.valuers.valuer import FitData, check_owners
+from cellworth.valuers.valuer import check_owners
 
 # Work of a default run: about an hour on two cores.
 _MAX_WORK = 2**37
@@ -175,38 +175,32 @@ class ShardedKNNValuer(NeighborValuer):
         -------
         self
         """
-        data = FitData(
+        self._forget()
+        run = self._prepare(
             X, X_val=X_val, y_val=y_val, row_groups=row_groups, column_groups=column_groups,
-            column_types=column_types,
+            column_types=column_types, value_labels=value_labels, owners=owners,
+            n_validation=n_validation,
         )  # fmt: skip
-        return self._fit(data, value_labels=value_labels, owners=owners, n_validation=n_validation)
-
-    def problem_spec(
-        self,
-        X: ShardedTable,
-        *,
-        value_labels: bool = False,
-        n_validation: NValidation = "auto",
-        **data: Any,
-    ) -> dict[str, Any]:
-        """Describe the problem that ``fit`` with these arguments solves; read all shards once."""
-        given = FitData(X, **data)
-        return self._prepare(
-            given, value_labels=value_labels, n_validation=n_validation
-        ).problem_spec
+        return self._keep(run.game, run.value(self._inspect_columns(run.game)))
 
     def _prepare(
         self,
-        data: FitData,
+        X: Any,
+        y: None = None,
         *,
+        X_val: TableLike | None = None,
+        y_val: VectorLike | None = None,
+        row_groups: Groups | str = None,
+        column_groups: Groups = None,
+        column_types: ColumnTypes | None = None,
         value_labels: bool = False,
         owners: Owners | None = None,
         n_validation: NValidation = "auto",
     ) -> ShardedRun:
         # What can be checked before the table is read.
-        if not isinstance(data.X, ShardedTable):
+        if not isinstance(X, ShardedTable):
             raise TypeError(
-                f"X must be a ShardedTable, got {type(data.X).__name__}; use KNNValuer for a table "
+                f"X must be a ShardedTable, got {type(X).__name__}; use KNNValuer for a table "
                 "in memory."
             )
         with_label = check_flag(value_labels, "value_labels")
@@ -218,21 +212,22 @@ class ShardedKNNValuer(NeighborValuer):
         )
         if self.stop is not None:
             check_stop(self.stop)
-        X_val, y_val = data.X_val, data.y_val
+        if y is not None:
+            raise ValueError("y must be None for a ShardedTable, which holds its own labels.")
         if X_val is None or y_val is None:
             raise ValueError(
                 "X_val and y_val must be given for a ShardedTable, got None; pass validation rows."
             )
-        data.X.check_files_unchanged()
+        X.check_files_unchanged()
         folder = None
         if settings.checkpoint is not None:
             # Workers elsewhere may have another working directory.
             folder = make_folder(settings.checkpoint.folder, "checkpoint").absolute()
-        table, validation_rows = _leave_out_groups(data.X, X_val, data.row_groups)
+        table, validation_rows = _leave_out_groups(X, X_val, row_groups)
         game = ShardedKNNGame.from_table(
             table, validation_rows, y_val, n_neighbors=self.n_neighbors,
-            scoring=self.scoring, scale=self.scale, column_types=data.column_types,
-            column_groups=data.column_groups, empty=self.empty, executor=settings.threads,
+            scoring=self.scoring, scale=self.scale, column_types=column_types,
+            column_groups=column_groups, empty=self.empty, executor=settings.threads,
             show_progress=settings.runtime.progress,
         )  # fmt: skip
         size = Size(
@@ -246,7 +241,7 @@ class ShardedKNNValuer(NeighborValuer):
             has_quick_pass=False,
         )
         columns = add_label_column(game.columns) if with_label else game.columns
-        blocks = Blocks(_make_row_players(data), columns)
+        blocks = Blocks(_make_row_players(X, row_groups), columns)
         holdings = None if owners is None else owners.project(blocks)
         return ShardedRun(
             self, settings, game, blocks, holdings, size, ranking, n_validation, folder
@@ -284,11 +279,11 @@ def _leave_out_groups(
     return X.drop(name), rows.select(np.flatnonzero(rows.names != name)).data
 
 
-def _make_row_players(data: FitData) -> Axis:
-    n_rows, groups = data.X.shape[0], data.row_groups
+def _make_row_players(X: ShardedTable, groups: Groups | str) -> Axis:
+    n_rows = X.shape[0]
     if groups is None:
         return NumberedAxis(n_rows)
-    labels = data.X.column(groups) if isinstance(groups, str) else groups
+    labels: Any = X.column(groups) if isinstance(groups, str) else groups
     return Axis.from_groups(np.arange(n_rows), labels, what="row")
 
 

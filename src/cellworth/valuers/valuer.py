@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from cellworth.data.arguments import ColumnTypes, CrossValidation, Floats, Labels
-from cellworth.data.blocks import Blocks, Groups
+from cellworth.data.arguments import Floats, Labels
+from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
-from cellworth.data.problem import GroupedFolds, Problem
+from cellworth.data.problem import Problem
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.findings.fit_checks import DataAdvice, warn_of_data, warn_of_target
 from cellworth.findings.levels import read_levels
-from cellworth.games.game import Game
 from cellworth.knn.distances import Distances
 from cellworth.knn.knn_game import KNNGame
 from cellworth.valuation.column_info import (
@@ -45,26 +43,6 @@ _NAMES = ("n_features_in_", "feature_names_in_", "columns_")
 _SETTINGS = ("n_jobs", "runtime")
 
 
-@dataclass(frozen=True, eq=False)
-class FitData:
-    """The arguments of ``fit`` that describe the data."""
-
-    X: Any  # A table in memory, or a ShardedTable
-    y: VectorLike | None = None
-    X_val: TableLike | None = None
-    y_val: VectorLike | None = None
-    cv: CrossValidation = 5
-    groups: VectorLike | None = None
-    row_groups: Groups | str = None
-    column_groups: Groups = None
-    sample_weight: VectorLike | None = None
-    column_types: ColumnTypes | None = None
-
-    def folds(self) -> CrossValidation | GroupedFolds:
-        """Return ``cv`` with the groups that it keeps together."""
-        return self.cv if self.groups is None else GroupedFolds(self.cv, self.groups)
-
-
 class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     """Base of all valuers: scikit-learn estimators whose ``fit`` values the blocks of X."""
 
@@ -73,9 +51,11 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
     standard_errors_: Floats
     row_values_: Floats
     column_values_: Floats
-    columns_: ColumnTable
+    columns_: ColumnTable | None
     n_features_in_: int
     feature_names_in_: Labels
+    # The game of the arguments of ``fit`` that describe the data.
+    _make_game: Callable[..., Any]
 
     def describe(self) -> dict[str, str]:
         """Return the name and the parameters of the valuer as text, as an agreement states them.
@@ -104,9 +84,18 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             raise AttributeError(f"{type(self).__name__} has no {name} yet; call fit first.")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def problem_spec(self, X: TableLike, y: VectorLike, **data: Any) -> dict[str, Any]:
+        """Describe the problem that ``fit`` with these arguments solves, without solving it.
+
+        The description holds model, scoring, semivalues, empty policy and hashes of the data, as
+        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand. ``data`` are
+        the other arguments of ``fit`` that describe the data.
+        """
+        return self._problem_spec(self._make_game(X, y, **data))
+
     def _settings(self, semivalue: Any = None) -> Settings:
         n_jobs, runtime = (getattr(self, name, None) for name in _SETTINGS)
-        return Settings.of(semivalue, n_jobs=n_jobs, runtime=runtime)
+        return Settings.of(semivalue, n_jobs=n_jobs, runtime=runtime, valuer=self.describe())
 
     def _inspect_columns(self, game: Any) -> ColumnTable:
         """Return the inferred column types; warn of likely mistakes in the data."""
@@ -122,6 +111,13 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             for position in range(problem.table.shape[1])
         )
         return ColumnTable(tuple(infos))
+
+    def _keep(self, game: Any, valuation: Valuation) -> Self:
+        """Keep the results of a fit."""
+        self._keep_names(game)
+        self.columns_ = valuation.column_info
+        self.valuation_ = valuation
+        return self
 
     def _keep_names(self, game: Any) -> None:
         names = game.problem.table.names
@@ -160,76 +156,6 @@ def check_holdings(owners: Any, problem: Problem, blocks: Blocks) -> Holdings:
     holdings = check_owners(owners).project(blocks)
     owners.check_cells(problem.table.sha256())
     return holdings
-
-
-class TableValuer(Valuer):
-    """Base of valuers whose game is played on a table in memory."""
-
-    def fit(
-        self,
-        X: TableLike,
-        y: VectorLike,
-        *,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
-        column_groups: Groups = None,
-    ) -> Self:
-        """Value the blocks of a training table.
-
-        Parameters
-        ----------
-        X : pandas, polars or Arrow table, or array, of shape (n_rows, n_columns)
-            Table to learn from; its blocks are valued. Names and row ids are kept.
-        y : array-like of shape (n_rows,)
-            Labels.
-        X_val, y_val, groups : default=None
-            For the common signature: OutOfBagValuer rejects them.
-        row_groups : array-like, mapping or str, default=None
-            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
-            groups (it then does not play). None: every row for itself.
-        column_groups : array-like or mapping, default=None
-            One group per column or ``{group: [column names]}``. None: every column for itself.
-
-        Returns
-        -------
-        self
-        """
-        self._forget()
-        game = self._game(FitData(X, y, X_val, y_val, 5, groups, row_groups, column_groups))
-        self._keep_columns(game)
-        return self._keep(game, self._value(game, game.blocks))
-
-    def problem_spec(self, X: TableLike, y: VectorLike, **data: Any) -> dict[str, Any]:
-        """Describe the problem that ``fit`` with these arguments solves, without solving it.
-
-        The description holds model, scoring, semivalues, empty policy and hashes of the data, as
-        ``valuation_.provenance.problem_spec`` does. An agreement fixes it beforehand. ``data`` are
-        the other arguments of ``fit`` that describe the data.
-        """
-        return self._problem_spec(self._game(FitData(X, y, **data)))
-
-    def _keep_columns(self, game: Any) -> None:
-        self.columns_ = self._inspect_columns(game)
-
-    def _keep(self, game: Any, valuation: Valuation) -> Self:
-        self._keep_names(game)
-        method = {**valuation.provenance.method, "valuer": self.describe()}
-        self.valuation_ = replace(
-            valuation,
-            provenance=replace(valuation.provenance, method=method),
-            column_info=self.columns_,
-        )
-        return self
-
-    @abstractmethod
-    def _value(self, game: Game, blocks: Blocks) -> Valuation:
-        """Value a game."""
-
-    @abstractmethod
-    def _game(self, data: FitData) -> Any:
-        """Return the game of the arguments of ``fit``."""
 
 
 def _describe_column(table: Table, position: int, distances: Distances | None) -> ColumnInfo:
