@@ -18,7 +18,7 @@ from cellworth.data.arguments import ColumnType, Labels, Positions
 from cellworth.data.blocks import label_array
 from cellworth.data.column import Column
 from cellworth.data.equal_rows import add_length, column_sha256, hash_rows
-from cellworth.data.text import preview
+from cellworth.data.text import encode, preview
 
 if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame, IntoSeries
@@ -67,6 +67,7 @@ class Table:
             table = cls(array, names, np.arange(len(array)))
         else:
             names = label_array(frame.columns, what="column")
+            _check_named(names, called)
             table = cls(frame, names, _row_ids(frame))
         _check_not_empty(table, called)
         return table
@@ -159,7 +160,7 @@ class Table:
         """Return the hash of names and cells; it does not depend on the library."""
         digest = hashlib.sha256()
         for position, name in enumerate(self.names.tolist()):
-            digest.update(add_length(str(name).encode()))
+            digest.update(add_length(encode(str(name))))
             digest.update(column_sha256(self.column(position)))
         return digest.hexdigest()
 
@@ -199,13 +200,30 @@ def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str)
 
 def series_array(series: nw.Series[Any]) -> NDArray[Any]:
     """Return a column of a data frame; missing values are NaN, NaT or None."""
-    array = series.to_numpy()
-    if array.dtype.kind != "O":
+    try:
+        array = series.to_numpy()
+        missing = series.is_null().to_numpy() if array.dtype.kind == "O" else None
+    # Each library has its own errors for types that NumPy does not know.
+    except Exception as error:
+        raise TypeError(
+            f"column {series.name!r} must have numbers, dates, strings or categories, got cells of "
+            f"type {series.dtype} that cannot be read ({error}); drop it, or convert it."
+        ) from error
+    if array.ndim > 1:
+        array = _to_objects(list(array))
+    if missing is None:
         return array
     # Libraries represent missing values differently; here they are None.
     array = array.copy()
-    array[series.is_null().to_numpy()] = None
+    array[missing] = None
     return array
+
+
+def _to_objects(cells: list[Any]) -> NDArray[Any]:
+    """Return an array of one object per cell: NumPy would make a table of lists."""
+    objects = np.empty(len(cells), dtype=object)
+    objects[:] = [cell.tolist() for cell in cells]
+    return objects
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,6 +343,11 @@ def _check_not_empty(table: Table, called: str) -> None:
                 f"Found {called} with 0 {thing}(s) (shape={table.shape}) while a minimum of 1 "
                 f"is required; give at least one row and one column."
             )
+
+
+def _check_named(names: Labels, called: str) -> None:
+    if names.dtype.kind == "f" and np.isnan(names).any():
+        raise ValueError(f"{called} must have a name for every column, got nan; name all columns.")
 
 
 def _row_ids(frame: nw.DataFrame[Any]) -> Labels:
