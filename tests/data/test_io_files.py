@@ -56,10 +56,22 @@ def test_a_disk_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatc
 
     (tmp_path / "file").write_bytes(b"old")
     monkeypatch.setattr(os, step, fail)
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(OSError, match="Input/output error") as caught:
         write()
+    assert caught.value.filename == str(tmp_path / "file")
     assert names(tmp_path) == ["file"]
     assert (tmp_path / "file").read_bytes() == b"old"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+def test_a_pipe_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with (
+        pytest.raises(FileExistsError, match="no regular file"),
+        write_atomically(tmp_path / "pipe"),
+    ):
+        pass
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path, monkeypatch):

@@ -436,6 +436,9 @@ def write_atomically(
             path = path if named is None else path.with_name(named())
             path.upload(Path(copy.name), replacing=replacing)
         return
+    # A pipe or a device would be replaced by a file.
+    if path.exists() and not path.is_file():
+        raise FileExistsError(f"{path} is no regular file; give the path of a file.")
     temporary = path.with_name(f".{uuid4().hex}~{path.name}")
     try:
         with temporary.open("xb") as file:
@@ -448,6 +451,11 @@ def write_atomically(
             os.replace(temporary, path)
         else:
             _name_first(temporary, path)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        # Of the disk, or with the name of the temporary file, which nobody knows.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
     if durable:
