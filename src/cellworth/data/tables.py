@@ -18,7 +18,7 @@ from cellworth.data.arguments import ColumnType, Labels, Positions
 from cellworth.data.blocks import label_array
 from cellworth.data.column import Column
 from cellworth.data.equal_rows import add_length, column_sha256, hash_rows
-from cellworth.data.text import encode, preview
+from cellworth.data.text import preview
 
 if TYPE_CHECKING:
     from narwhals.stable.v2.typing import IntoDataFrame, IntoSeries
@@ -160,7 +160,7 @@ class Table:
         """Return the hash of names and cells; it does not depend on the library."""
         digest = hashlib.sha256()
         for position, name in enumerate(self.names.tolist()):
-            digest.update(add_length(encode(str(name))))
+            digest.update(add_length(str(name).encode()))
             digest.update(column_sha256(self.column(position)))
         return digest.hexdigest()
 

@@ -34,11 +34,6 @@ def shorten(text: str, most: int = _MAX_CHARACTERS, words: int | None = None) ->
     return f"{text[: min(end, most - 1)]}…"
 
 
-def encode(text: str) -> bytes:
-    """Return text as bytes to hash; halves of characters, which UTF-8 refuses, are kept."""
-    return text.encode("utf-8", "surrogatepass")
-
-
 def preview(labels: Iterable[Any]) -> str:
     """Return the first few labels, for a message."""
     items = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
