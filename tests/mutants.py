@@ -1,12 +1,11 @@
 """Change the package in one place at a time, and see whether a test of a push notices.
 
-    python tests/mutants.py --map map.json                    # 150 changes, two at a time
-    python tests/mutants.py --map small.json --count 15 --packages sampling --tests tests/sampling
+    python tests/mutants.py                                   # 150 changes, two at a time
+    python tests/mutants.py --count 15 --packages sampling
 
-The map says which tests run which line, and how long they take. It is recorded if the file is not
-there: all tests of a push once, and those of kernels once more without compiling. Each change is
-made in a copy of the tree; tests that run its line follow, those of the same package first and
-quick ones first, until one fails. What no test notices is printed with its file and line.
+Each change is made in a copy of the tree. The tests of a push follow, quick ones first: those of
+the same package, then those of packages that use it, until one fails or the time is over. What no
+test notices is printed with its file and line.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
-import json
 import os
 import random
 import shutil
@@ -25,36 +23,51 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("knn", "sampling", "runtime", "valuation", "payouts", "findings")
-KERNEL_TESTS = ("tests/knn", "tests/valuers/test_knn_valuer.py", "tests/test_agreement.py")
-MAX_TESTS = 400
-# Compiled kernels cannot be traced, and a caller in the cache keeps the callee of before.
-WITHOUT_COMPILING = {"NUMBA_DISABLE_JIT": "1"}
+# Tests of each package, and of those that use it.
+TESTS = {
+    "knn": ["knn", "valuers/test_knn_valuer.py", "valuers", "test_agreement.py"],
+    "sampling": ["sampling", "valuers", "games", "knn"],
+    "runtime": ["runtime", "valuers/test_model_valuer.py", "test_resume.py", "cli"],
+    "valuation": ["valuation", "report", "plots", "cli"],
+    "payouts": ["payouts", "cli", "report"],
+    "findings": ["findings", "valuers", "cli"],
+}
+# Beyond its tests: pytest starts, and kernels are compiled.
+MAX_SECONDS_BESIDE_TESTS = 240
+_BEGAN = pytest.StashKey[float]()
 
 
 # As a plugin of pytest ---------------------------------------------------------------------------
 
 
 def pytest_collection_modifyitems(items: list[Any], config: Any) -> None:
-    """Keep the tests that a file names, in its order."""
-    if "MUTANT_TESTS" in os.environ:
-        wanted = json.loads(Path(os.environ["MUTANT_TESTS"]).read_text(encoding="utf-8"))
-        found = {item.nodeid: item for item in items}
-        items[:] = [found[name] for name in wanted if name in found]
+    """Put quick tests of the first folder first, then its slow ones, then those of others."""
+    places = os.environ.get("MUTANT_TESTS", "").split(os.pathsep)
+
+    def order(item: Any) -> tuple[int, bool]:
+        place = next(i for i, name in enumerate(places) if item.nodeid.startswith(f"tests/{name}"))
+        return place, item.get_closest_marker("slow") is not None
+
+    if any(places):
+        items.sort(key=order)
 
 
-def pytest_runtest_logreport(report: Any) -> None:
-    """Write down how long a test that passed took."""
-    if "MUTANT_SECONDS" in os.environ and report.when == "call" and report.passed:
-        with Path(os.environ["MUTANT_SECONDS"]).open("a", encoding="utf-8") as file:
-            file.write(json.dumps([report.nodeid, round(report.duration, 3)]) + "\n")
+def pytest_runtest_setup(item: Any) -> None:
+    """Skip what is left when the time is over."""
+    # CPU time of this process and of those that ended.
+    now = sum(os.times()[:4])
+    began = item.config.stash.setdefault(_BEGAN, now)
+    if now - began > float(os.environ.get("MUTANT_SECONDS", "inf")):
+        pytest.skip("no time left")
 
 
 # Changes -----------------------------------------------------------------------------------------
@@ -169,86 +182,7 @@ def draw_mutants(packages: list[str], count: int, seed: int) -> list[Mutant]:
     return drawn
 
 
-# The map -----------------------------------------------------------------------------------------
-
-
-def record_map(folder: Path, tests: list[str], n_jobs: int) -> dict[str, Any]:
-    """Return the tests of each line of each file, and the seconds of each test that passes."""
-    lines: dict[str, dict[int, list[str]]] = {}
-    seconds: dict[str, dict[str, float]] = {}
-    of_kernels = [path for path in KERNEL_TESTS if any(path.startswith(each) for each in tests)]
-    runs = {"compiled": ({}, tests), "plain": (WITHOUT_COMPILING, of_kernels)}
-    for name, (environment, chosen) in runs.items():
-        if not chosen:
-            continue
-        log, settings = folder / f"{name}.jsonl", folder / f"{name}.rc"
-        omitted = "*/knn/*kernels.py" if name == "compiled" else ""
-        settings.write_text(
-            f"[run]\nsource_pkgs = cellworth\nconcurrency = thread\nomit = {omitted}\n"
-        )
-        given = {"MUTANT_SECONDS": str(log), "COVERAGE_FILE": str(folder / f"{name}.coverage")}
-        _pytest(
-            folder, "-n", str(n_jobs), "-m", "not nightly", "-q", "--timeout=120", "--cov",
-            f"--cov-config={settings}", "--cov-context=test", "--cov-report=", *chosen,
-            environment=environment | given,
-        ).wait()  # fmt: skip
-        if not log.exists():
-            raise SystemExit("no test passed: there is no map of them")
-        seconds[name] = dict(map(json.loads, log.read_text(encoding="utf-8").splitlines()))
-        for path, found in _read_coverage(folder, given["COVERAGE_FILE"]).items():
-            if path.endswith("kernels.py") == (name == "plain"):
-                lines[path] = found
-    return {"lines": lines, "seconds": seconds}
-
-
-def _read_coverage(folder: Path, file: str) -> dict[str, dict[int, list[str]]]:
-    from coverage import CoverageData
-
-    data = CoverageData(file)
-    data.read()
-    return {
-        Path(path).relative_to(folder).as_posix(): {
-            line: sorted({context.split("|")[0] for context in contexts if context})
-            for line, contexts in data.contexts_by_lineno(path).items()
-        }
-        for path in data.measured_files()
-    }
-
-
-def choose_tests(mutant: Mutant, known: dict[str, Any], limit: float) -> list[str]:
-    """Return the tests that may notice a change: its package's first, then quick ones first."""
-    is_kernel = mutant.path.endswith("kernels.py")
-    seconds = known["seconds"].get("plain" if is_kernel else "compiled", {})
-    lines = known["lines"].get(mutant.path, {})
-    # What runs when a module is loaded is noticed by any test that uses it.
-    names = lines.get(str(mutant.line)) or {name for found in lines.values() for name in found}
-    mirror = f"tests/{mutant.package}/"
-    ordered = sorted(
-        (name for name in names if name in seconds),
-        key=lambda name: (not name.startswith(mirror), seconds[name]),
-    )
-    chosen, spent = [], 0.0
-    for name in ordered[:MAX_TESTS]:
-        spent += seconds[name]
-        if chosen and spent > limit:
-            break
-        chosen.append(name)
-    return chosen
-
-
 # Running -----------------------------------------------------------------------------------------
-
-
-def _pytest(
-    folder: Path, *arguments: str, environment: dict[str, str], output: int | None = None
-) -> Any:
-    paths = os.pathsep.join(str(folder / name) for name in ("src", "tests"))
-    given = {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(folder / "numba")}
-    return subprocess.Popen(  # noqa: S603 (this interpreter, our own tests)
-        [sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", *arguments],
-        cwd=folder, env=os.environ | given | environment, start_new_session=True,
-        stdout=output, stderr=output,
-    )  # fmt: skip
 
 
 def copy_tree(folder: Path) -> Path:
@@ -268,36 +202,41 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def try_mutant(mutant: Mutant, folder: Path, tests: list[str], limit: float) -> str:
-    """Return whether a change was "killed", "survived", or is not "run" by any test."""
-    if not tests:
-        return "run by no test"
-    path, names = folder / mutant.path, folder / "tests.json"
+def try_mutant(mutant: Mutant, folder: Path, limit: float) -> str:
+    """Return whether a change was "killed" or "survived"."""
+    path, tests = folder / mutant.path, TESTS[mutant.package]
     original = path.read_text(encoding="utf-8")
-    names.write_text(json.dumps(tests), encoding="utf-8")
-    environment = {"MUTANT_TESTS": str(names), "PYTHONDONTWRITEBYTECODE": "1"}
-    if mutant.path.endswith("kernels.py"):
-        environment |= WITHOUT_COMPILING
-    files = sorted({name.split("::")[0] for name in tests})
     path.write_text(mutant.apply(original), encoding="utf-8")
-    running = _pytest(
-        folder, "-n", "0", "-m", "", "-x", "-q", *files,
-        environment=environment, output=subprocess.DEVNULL,
+    # A compiled caller in the cache keeps the callee of before.
+    cache = "changed" if mutant.path.endswith("kernels.py") else "numba"
+    given = {
+        "PYTHONPATH": os.pathsep.join(str(folder / name) for name in ("src", "tests")),
+        "NUMBA_CACHE_DIR": str(folder / cache), "PYTHONDONTWRITEBYTECODE": "1",
+        "MUTANT_TESTS": os.pathsep.join(tests), "MUTANT_SECONDS": str(limit),
+    }  # fmt: skip
+    running = subprocess.Popen(  # noqa: S603 (this interpreter, our own tests)
+        [
+            sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "-n", "0",
+            "-m", "not nightly", "-x", "-q", *(f"tests/{name}" for name in tests),
+        ],
+        cwd=folder, env=os.environ | given, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         # Without an end, or much slower: noticed.
-        code = running.wait(4 * limit + 120)
+        code = running.wait(4 * limit + MAX_SECONDS_BESIDE_TESTS)
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
         code = 1
     finally:
         path.write_text(original, encoding="utf-8")
-    # 2: a module does not load.
-    return {0: "survived", 1: "killed", 2: "killed"}.get(code, f"pytest ended with {code}")
+        shutil.rmtree(folder / "changed", ignore_errors=True)
+    # 2, 3, 4: a module does not load.
+    return {0: "survived"}.get(code, "killed" if code in {1, 2, 3, 4} else f"ended with {code}")
 
 
-def run_all(mutants: list[Mutant], known: dict[str, Any], n_jobs: int, limit: float) -> list[str]:
+def run_all(mutants: list[Mutant], n_jobs: int, limit: float) -> list[str]:
     """Try all changes, some at a time; print those that no test noticed."""
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(n_jobs) as pool:
         folders: SimpleQueue[Path] = SimpleQueue()
@@ -307,7 +246,7 @@ def run_all(mutants: list[Mutant], known: dict[str, Any], n_jobs: int, limit: fl
         def work(mutant: Mutant) -> str:
             folder = folders.get()
             try:
-                return try_mutant(mutant, folder, choose_tests(mutant, known, limit), limit)
+                return try_mutant(mutant, folder, limit)
             finally:
                 folders.put(folder)
 
@@ -322,25 +261,25 @@ def run_all(mutants: list[Mutant], known: dict[str, Any], n_jobs: int, limit: fl
 def main() -> None:
     """Draw, try and count."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--map", type=Path, required=True, help="JSON file; recorded if absent")
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--packages", nargs="+", default=list(PACKAGES))
-    parser.add_argument("--tests", nargs="+", default=["tests"], help="files of the map")
+    parser.add_argument("--packages", nargs="+", default=list(TESTS), choices=list(TESTS))
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=60, help="of tests, for each change")
+    parser.add_argument(
+        "--seconds", type=float, default=120, help="CPU time of tests, for each change"
+    )
     given = parser.parse_args()
     os.environ.setdefault("CELLWORTH_DATA", str(ROOT.parent / "shared" / "data"))
-    if not given.map.exists():
-        with tempfile.TemporaryDirectory() as temporary:
-            tree = copy_tree(Path(temporary).resolve() / "tree")
-            given.map.write_text(
-                json.dumps(record_map(tree, given.tests, given.jobs)), encoding="utf-8"
-            )
-    known = json.loads(given.map.read_text(encoding="utf-8"))
     mutants = draw_mutants(given.packages, given.count, given.seed)
+    first = {mutant.package: mutant for mutant in mutants}.values()
+    unchanged = [
+        replace(mutant, before="unchanged", after="", end=mutant.begin) for mutant in first
+    ]
+    # Tests that fail anyway would notice every change.
+    if "killed" in run_all(unchanged, given.jobs, given.seconds):
+        raise SystemExit("tests fail without a change")
     counts: dict[str, list[bool]] = defaultdict(list)
-    results = run_all(mutants, known, given.jobs, given.seconds)
+    results = run_all(mutants, given.jobs, given.seconds)
     for mutant, result in zip(mutants, results, strict=True):
         counts[mutant.package].append(result == "killed")
         counts["all"].append(result == "killed")
