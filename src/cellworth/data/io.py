@@ -454,7 +454,7 @@ def write_atomically(
     except OSError as error:
         if error.errno is None:
             raise
-        # Of the disk, or with the name of the temporary file, which nobody knows.
+        # Of the disk, or with the name of the temporary file, which the user does not know.
         raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
