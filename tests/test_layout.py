@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2517,
-    "data": 3408,
+    "data": 3431,
     "findings": 4153,
     "games": 1067,
     "knn": 4353,
