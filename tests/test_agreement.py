@@ -17,7 +17,7 @@ from cellworth.sampling import (
 from cellworth.sampling.samplers import PermutationTasks
 from experiments.baselines import PlainPermutations
 
-N_GAMES = 50
+N_GAMES = 25
 TASKS = 200
 
 

@@ -2,14 +2,10 @@
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.tree import DecisionTreeClassifier
 
-from cellworth import ModelValuer, OutOfBagValuer, value_game
-from cellworth.data import Blocks
-from cellworth.games import ModelGame
+from cellworth import ModelValuer, OutOfBagValuer
 from cellworth.valuers.out_of_bag import cross_moments
-from experiments.baselines import FlattenedGame
 
 TOLERANCE = 1e-12
 
@@ -94,30 +90,3 @@ def test_the_contrast_of_a_useless_column_is_below_zero():
 
 
 # Flattened cells ---------------------------------------------------------------------------------
-
-
-class Total(RegressorMixin, BaseEstimator):
-    """A model that learns the sum of its cells, which its scorer returns."""
-
-    def fit(self, X, y):
-        self.total_ = float(np.sum(X))
-        return self
-
-    def predict(self, X):
-        return np.zeros(len(X))
-
-
-def test_the_pages_example_of_a_dummy():
-    X, y = np.array([[0.0], [3.0]]), np.array([0.0, 1.0])
-    game = ModelGame(Total(), X, y, X, y, scoring=lambda model, X, y: getattr(model, "total_", 0.0))
-    flattened = FlattenedGame(game)
-    values = value_game(flattened, Blocks.from_shape(flattened.shape), estimator="exact").values
-    np.testing.assert_allclose(values, [[-3.0], [3.0]], atol=TOLERANCE)
-
-
-def test_a_flattened_row_without_cells_still_teaches_its_label():
-    X_val, y_val = [[0.0], [0.0], [0.0]], [0, 1, 1]
-    game = FlattenedGame(
-        ModelGame(DecisionTreeClassifier(), [[0.0], [0.0], [0.0]], [0, 1, 1], X_val, y_val)
-    )
-    assert game.value(np.zeros(3, dtype=bool), np.array([True])) == pytest.approx(2 / 3)

@@ -1,9 +1,5 @@
 """Experiments run by name, and pages have the figures that their results have."""
 
-import gzip
-import hashlib
-import importlib
-import inspect
 import json
 import math
 from pathlib import Path
@@ -12,14 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import norm
 
 from experiments import (
     cell_scores,
     estimators_race,
     frame,
-    paper,
-    paper_outliers,
     race_estimators,
     rivals,
     tables,
@@ -51,20 +44,6 @@ def test_an_experiment_runs_and_writes_its_figures(name, tmp_path, capsys):
     for title, rows in result["tables"].items():
         assert rows, title
         assert frame.render(rows) in printed
-
-
-@pytest.mark.parametrize("name", frame.names())
-def test_an_experiment_has_flags_and_a_quick_run(name, capsys):
-    if name in OTHERS:
-        pytest.importorskip(OTHERS[name])
-    with pytest.raises(SystemExit):
-        frame.main([name, "--help"])
-    assert f"python -m experiments {name}" in capsys.readouterr().out
-    experiment = importlib.import_module(f"experiments.{name}")
-    assert (
-        getattr(experiment, "QUICK", {}).keys()
-        <= inspect.signature(experiment.run).parameters.keys()
-    )
 
 
 def test_claims_stand_on_at_least_twenty_tables_that_chose_nothing():
@@ -116,25 +95,6 @@ def test_a_page_gets_the_table_that_it_names(tmp_path):
         frame.update_page(page.replace("two words", "three"), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("flags", "seeds"), [([], [0]), (["--seeds", "2", "--first-seed", "7"], [7, 8])]
-)
-def test_flags_are_the_parameters_of_run(flags, seeds, tmp_path, monkeypatch, capsys):
-    typos = importlib.import_module("experiments.typos")
-
-    def run(data, seeds=range(5), rows=3000, sets=("a", "b")):
-        return {"all": [{"seeds": len(seeds), "rows": rows, "sets": " ".join(sets)}]}
-
-    monkeypatch.setattr(typos, "run", run)
-    monkeypatch.delattr(typos, "draw", raising=False)
-    monkeypatch.setattr(typos, "QUICK", {"seeds": range(1), "rows": 10})
-    frame.main(["typos", "--quick", "--out", str(tmp_path), "--as", "x", "--sets", "c", *flags])
-    result = json.loads((tmp_path / "x.json").read_text())
-    assert result["options"] == {"seeds": seeds, "rows": 10, "sets": ["c"]}
-    assert result["tables"] == {"all": [{"seeds": len(seeds), "rows": 10, "sets": "c"}]}
-    assert set(result["versions"]) == {"cellworth", "numpy", "scikit-learn", "numba", "Python"}
-
-
 def test_a_table_that_is_missing_in_a_folder_comes_from_its_home(tmp_path, monkeypatch):
     cells = pd.DataFrame({"f1": [1, 2], "y": ["P", "N"]})
     answer = SimpleNamespace(frame=cells, target_names=["y"])
@@ -150,28 +110,6 @@ def test_a_table_that_is_missing_in_a_folder_comes_from_its_home(tmp_path, monke
         tables.find("heart", tmp_path)
 
 
-@with_data
-def test_originals_of_downloads_hold_the_cells_of_the_folder(tmp_path, monkeypatch):
-    for name, (_, sha256) in tables._DOWNLOADS.items():
-        content = gzip.decompress((DATA / f"{name}.csv.gz").read_bytes())
-        if not name.startswith("raha"):
-            lines = content.decode().splitlines()[1:]
-            content = "".join(line.replace(",,", ",?,") + "\n" for line in lines).encode()
-        assert hashlib.sha256(content).hexdigest() == sha256
-        (tmp_path / "original").write_bytes(content)
-        monkeypatch.setattr(tables.pooch, "retrieve", lambda *_, **__: str(tmp_path / "original"))
-        ours = pd.read_csv(tables.find(name, tmp_path), dtype=str)
-        assert ours.equals(pd.read_csv(DATA / f"{name}.csv.gz", dtype=str)), name
-
-
-def test_a_transcription_has_the_papers_row_values():
-    rng = np.random.default_rng(0)
-    distances, match = rng.random((3, 25)), rng.integers(0, 2, (3, 25))
-    given = [paper.knn_values(d, m, 10) for d, m in zip(distances, match, strict=True)]
-    found = paper_outliers.knn_values(np.argsort(distances, axis=1), match.astype(float))
-    np.testing.assert_allclose(found, np.mean(given, axis=0), atol=1e-15)
-
-
 def additive_interactions(values):
     rows, columns = map(race_estimators.masks, values.shape)
     return rows @ values @ columns.T
@@ -184,14 +122,6 @@ def test_estimators_of_the_race_are_exact_for_a_sum_of_blocks(name):
     found, _ = estimators_race.OTHERS[name](game)
     np.testing.assert_allclose(found, values, atol=1e-8)
     assert len(game.seen) <= 90
-
-
-@pytest.mark.nightly
-@with_data
-def test_the_published_values_are_reproduced():
-    given, published = paper_outliers.read_clean(DATA), paper_outliers.read_values(DATA, "clean")
-    found = paper_outliers.transcribe(given, paper_outliers.sort_like_the_authors, 1000)
-    np.testing.assert_allclose(found, published, atol=1e-15)
 
 
 def test_ddc_finds_a_cell_that_contradicts_its_correlated_columns():
@@ -223,14 +153,3 @@ def test_row_values_equal_enumeration_with_ties_and_more_neighbors_than_rows(n_n
     case = rivals.draw_case(5, n_neighbors)
     given = rivals.repeat_rows(case) if twice else case
     np.testing.assert_allclose(rivals.ours(given), rivals.enumerate_rows(given), atol=1e-14)
-
-
-@with_data
-def test_the_authors_altered_cells_are_rare_for_their_class_not_in_their_column():
-    clean, spoiled = paper_outliers.read_clean(DATA), paper_outliers.authors_case(DATA)
-    of_class, of_column = [], []
-    for row, column in np.argwhere(spoiled.wrong):
-        cells, value = clean.X[:, column], spoiled.X[row, column]
-        for found, part in ((of_class, cells[clean.y == clean.y[row]]), (of_column, cells)):
-            found.append(norm.pdf(value, part.mean(), part.std(ddof=1)) < 0.05)
-    assert (sum(of_class), sum(of_column), len(of_class)) == (43, 14, 43)

@@ -164,9 +164,3 @@ def test_shards_are_valued_fast_and_in_little_memory():
 def test_all_pieces_of_the_speed_comparison_run(capsys):
     assert set(compare.measure(list(compare.PIECES), turns=1)) == set(compare.PIECES)
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.alone
-def test_two_commits_are_compared_in_processes_of_their_own():
-    ours, theirs = compare.measure_both("HEAD", ["PermutationSampler"], rounds=1, turns=2)
-    assert 0.3 < ours["PermutationSampler"] / theirs["PermutationSampler"] < 3

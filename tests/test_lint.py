@@ -54,18 +54,3 @@ def test_old_words_are_found(text, said, tmp_path, monkeypatch):
 def test_a_figure_that_no_result_fills_in_is_found(tmp_path, monkeypatch):
     text = "It takes 3 s, <!-- figure: made a > b > c -->4 s<!-- --> or `5 s`."
     assert lint.FIGURE.findall(lint.NO_FIGURES.sub("", lint.typed_by_hand(text))) == ["3 s"]
-
-
-def undocumented(rows, columns: int = 1):
-    pass
-
-
-def test_a_name_without_docstring_types_and_few_parameters_is_found(monkeypatch):
-    monkeypatch.setattr(lint, "MAX_PARAMETERS", 1)
-    monkeypatch.setattr(lint, "_check_sections", lambda *_: ())
-    assert list(lint._check_callable("undocumented", undocumented)) == [
-        "has no docstring",
-        "takes 2 parameters",
-        "undocumented has no docstring",
-        "undocumented has no type for return, rows",
-    ]

@@ -170,14 +170,6 @@ def skrub():
     return library("skrub").tabular_pipeline(LogisticRegression(max_iter=1000))
 
 
-def skrub_with_columns():
-    vectorizer = library("skrub").TableVectorizer(
-        specific_transformers=[(OneHotEncoder(sparse_output=False, handle_unknown="ignore"),
-                                ["education", "occupation"])]
-    )  # fmt: skip
-    return make_pipeline(vectorizer, histogram_boosting())
-
-
 MODELS = {
     "scikit-learn": (linear, as_text),
     "scikit-learn with categories": (histogram_boosting, lambda X: X),
@@ -187,12 +179,6 @@ MODELS = {
     "skorch": (make_encoded_network, as_text),
     "skrub": (skrub, as_text),
 }
-
-
-def raise_on_few_rows(X):
-    if len(X) < 40:
-        raise RuntimeError(f"{len(X)} rows are too few")
-    return X
 
 
 # two-dimensional values of the Census -------------------------------------------------------------
@@ -211,43 +197,6 @@ def test_a_library_values_the_census(name):
     second = valuer.fit(**data(prepare)).valuation_
     np.testing.assert_array_equal(first.values, second.values)
     assert first.provenance.problem_spec == second.provenance.problem_spec
-
-
-@with_data
-@pytest.mark.parametrize("name", ["XGBoost", "LightGBM", "CatBoost", "skorch"])
-def test_what_a_library_refuses_is_counted_and_shown(name):
-    make, prepare = MODELS[name]
-    model = make_pipeline(FunctionTransformer(raise_on_few_rows), make())
-    valuer = ModelValuer(model, stop=MaxTasks(1), random_state=0)
-    with pytest.warns(UserWarning, match="utilities failed"):
-        tally = valuer.fit(**data(prepare)).valuation_.provenance.tally
-    # One group of rows in each of two opposite orders, with each of the six prefixes of columns.
-    assert tally.failed == 2 * 6
-    assert set(tally.messages) == {"RuntimeError: 30 rows are too few"}
-    with pytest.raises(RuntimeError, match=r"failed on 30 rows .* columns .*30 rows are too few"):
-        valuer.set_params(error="raise").fit(**data(prepare))
-
-
-@with_data
-@pytest.mark.parametrize("scoring", ["roc_auc", "neg_log_loss"])
-@pytest.mark.parametrize("name", MODELS)
-def test_a_library_serves_scorers_that_ask_for_probabilities(name, scoring):
-    make, prepare = MODELS[name]
-    game = ModelGame(make(), **data(prepare), scoring=scoring)
-    rng = np.random.default_rng(0)
-    for _ in range(2):
-        utility = game.value(rng.random(8) < 0.6, rng.random(6) < 0.6)
-        assert type(utility) is float, utility.message
-        assert np.isfinite(utility)
-
-
-@with_data
-def test_a_table_vectorizer_may_name_columns():
-    game = ModelGame(skrub_with_columns(), **data(as_text), error="raise")
-    rows = np.ones(8, dtype=bool)
-    for group in range(6):
-        assert np.isfinite(game.value(rows, np.arange(6) == group))
-        assert np.isfinite(game.value(rows, np.arange(6) != group))
 
 
 # classes that a coalition lacks, and numbers ------------------------------------------------------

@@ -8,9 +8,6 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Runtime, load, value_game
@@ -27,13 +24,9 @@ from cellworth.runtime import (
 from cellworth.sampling import GaussianProcess, LeaveOneOut, PermutationSampler
 from cellworth.valuers import utilities
 from cellworth.valuers.out_of_bag import OutOfBagScores
+from matrices import rarely
 
-EXECUTORS = [
-    Serial(),
-    Threads(3),
-    Processes(2),
-    Ray(),
-]
+EXECUTORS = [Threads(3), Processes(2), *rarely(Ray())]
 
 
 @pytest.fixture
@@ -63,45 +56,11 @@ def wine():
     return {"X": X[train], "y": y[train], "X_val": X[val], "y_val": y[val], **groups}
 
 
-MODELS = {
-    "tree": DecisionTreeClassifier(max_depth=4),
-    "logistic": make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
-}
-
-
-@pytest.fixture(scope="module", params=MODELS)
-def model_and_reference(request, wine):
-    model = MODELS[request.param]
-    valuer = ModelValuer(
-        model, stop=MaxTasks(12), random_state=3, runtime=Runtime(executor=Serial())
-    )
-    return model, valuer.fit(**wine).valuation_
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", EXECUTORS, ids=repr, indirect=True)
-def test_models_give_the_same_bits_everywhere(model_and_reference, wine, executor):
-    model, reference = model_and_reference
-    valuer = ModelValuer(
-        model, stop=MaxTasks(12), random_state=3, runtime=Runtime(executor=executor)
-    )
-    assert_same_bits(valuer.fit(**wine).valuation_, reference)
-
-
-@pytest.fixture(scope="module")
-def exact_reference(wine):
-    return ModelValuer(MODELS["tree"], estimator="exact").fit(**wine).valuation_
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("executor", EXECUTORS, ids=repr, indirect=True)
-def test_exact_values_are_the_same_bits_everywhere(wine, exact_reference, executor):
-    valuer = ModelValuer(MODELS["tree"], runtime=Runtime(executor=executor), estimator="exact")
-    assert_same_bits(valuer.fit(**wine).valuation_, exact_reference)
-
-
-BASELINES = {
-    "leave one out": lambda **given: ModelValuer(MODELS["tree"], **given, semivalue=LeaveOneOut()),
+MODEL = DecisionTreeClassifier(max_depth=4)
+EVERYWHERE = {
+    "estimates": lambda **given: ModelValuer(MODEL, stop=MaxTasks(12), random_state=3, **given),
+    "exact": lambda **given: ModelValuer(MODEL, estimator="exact", **given),
+    "leave one out": lambda **given: ModelValuer(MODEL, **given, semivalue=LeaveOneOut()),
     "out of bag": lambda **given: OutOfBagValuer(n_trees=95, random_state=3, **given),
     "out of bag, contrast": lambda **given: OutOfBagValuer(
         n_trees=95, random_state=3, contrast=True, **given
@@ -110,11 +69,11 @@ BASELINES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", [Threads(3), Processes(2), Ray()], ids=repr, indirect=True)
-@pytest.mark.parametrize("name", BASELINES)
-def test_baselines_are_the_same_bits_everywhere(wine, name, executor):
+@pytest.mark.parametrize("executor", EXECUTORS, ids=repr, indirect=True)
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_values_are_the_same_bits_everywhere(wine, name, executor):
     given = wine if "bag" not in name else {part: wine[part] for part in ("X", "y")}
-    make = BASELINES[name]
+    make = EVERYWHERE[name]
     reference = make(runtime=Runtime(executor=Serial())).fit(**given).valuation_
     assert_same_bits(make(runtime=Runtime(executor=executor)).fit(**given).valuation_, reference)
 

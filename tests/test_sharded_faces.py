@@ -93,14 +93,6 @@ def run(*words):
     return result.exit_code, result.output
 
 
-def test_info_tells_of_values_in_shards(both, tmp_path):
-    code, text = run("info", tmp_path / "values")
-    assert code == 0
-    assert repr(both[0]) in text
-    code, text = run("info", tmp_path / "values", "--json")
-    assert json.loads(text)["values"]["lowest"][0]["value"] == both[0].lowest(1).values[0]
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -138,13 +130,6 @@ def test_info_tells_a_run_over_shards(tmp_path, monkeypatch):
     shutil.rmtree(tmp_path / "k")
     with pytest.raises(FileNotFoundError, match="the folder was removed, or holds a later result"):
         valuation.lowest(1)
-
-
-def test_report_is_written_of_values_in_shards(both, tmp_path):
-    file = tmp_path / "report.html"
-    code, _ = run("report", tmp_path / "values", "-o", file, "--no-cells")
-    assert code == 0
-    assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_what_is_not_known_of_single_cells_is_said(tmp_path):

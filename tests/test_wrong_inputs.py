@@ -112,14 +112,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:n_neighbors should")
 MISTAKES = [
     # the table
     (lambda: fit(X=None), "must be a pandas, polars or Arrow table"),
-    (lambda: fit(X="table.csv"), "two-dimensional array"),
     (lambda: fit(X={"age": [1, 2, 3, 4]}), "pandas.DataFrame(X)"),
     (lambda: fit(X=[{"age": 1}] * 4), "DataFrame(X)"),
     (lambda: fit(X=[1.0, 2.0, 3.0, 4.0]), "reshape(-1, 1)"),
+    (lambda: fit(X=pl.LazyFrame({"age": [1]})), "collect()"),
     (lambda: fit(X=sparse.eye(4).tocsr()), "toarray()"),
     (lambda: fit(X=np.ma.masked_invalid([[1.0, np.nan]] * 4)), "filled(np.nan)"),
     (lambda: fit(X=np.ones((4, 2)) * 1j), "Complex data not supported"),
-    (lambda: fit(X=pl.LazyFrame({"age": [1]})), "collect()"),
     (lambda: fit(X=[[1, 2], [3]]), "same number of cells"),
     (
         lambda: fit(X=np.array([[{}, 1], [2, 3], [4, 5], [6, 7]], dtype=object)),
@@ -147,7 +146,6 @@ MISTAKES = [
         "must all have a time zone, or none",
     ),
     (lambda: fit_regressor(y=[1.0, 2.0, 3e155, 4.0]), "y must be between"),
-    (lambda: fit_regressor(y_val=[1.0, 2.0, 3.0, -1e80]), "y_val must be between"),
     (lambda: fit_regressor(y=[1e-160, 2e-160, 3e-160, 4e-160]), "got targets 3.0e-160 apart"),
     (lambda: fit_neighbors(y=[1e155, 2e155, 3.5e155, 1e200], y_val=[1.0] * 4), "y must be between"),
     (lambda: fit(y=np.ones((4, 2))), "one-dimensional"),
@@ -162,27 +160,21 @@ MISTAKES = [
         "row_groups must have the row ids of X in the same order",
     ),
     (lambda: fit(y=np.ma.masked_equal([0, 0, 1, 1], 0)), "y must not be a masked array"),
-    (lambda: fit_regressor(y=[1, 2, 3, np.inf]), "position 3"),
     (lambda: fit(LinearRegression()), "use a classifier"),
     (lambda: fit(y=[0.1, 0.2, 0.3, 0.4]), "use a regressor"),
     (lambda: fit(y=["no"] * 4), "two classes"),
-    (lambda: fit(y=["no", 1, "no", 1]), "int and str"),
-    (lambda: fit(y=np.ones(4) * 1j), "Complex data not supported"),
     # the validation set
     (lambda: fit(y_val=None), "X_val needs y_val"),
     (lambda: fit(X_val=None), "y_val needs X_val"),
-    (lambda: fit(y_val=["no", "yes"] * 3), "4 rows of X_val, got 6"),
     (lambda: fit(y_val=["yes"] * 4), "y_val must have at least two classes"),
     (lambda: fit(y_val=["no.", "no", "yes", "yes"]), "y_val must have classes of y"),
     (lambda: fit(X_val=X[["age"]]), "same columns"),
-    (lambda: fit(X_val=X.assign(zip=1)), "has the columns 'zip'"),
     (lambda: fit(X=X.to_numpy(), X_val=X.to_numpy()[:, :1]), "2 columns of X, got 1"),
     (lambda: fit(X_val=None, y_val=None, cv=9), "give X_val and y_val"),
     (lambda: fit(X_val=None, y_val=None, cv=[]), "at least one fold"),
     (lambda: fit(X_val=None, y_val=None, cv=[([0, 1], [2, 9])]), "positions from 0 to 3"),
     (lambda: fit(X_val=None, y_val=None, cv=[([0, 1, 2], [2, 3])]), "separate positions"),
     # groups
-    (lambda: fit(row_groups=["a", "b"]), "4 rows of X, got 2"),
     (lambda: fit(row_groups=["a", "a", np.nan, "b"]), "none at position 2"),
     (
         lambda: fit(row_groups=np.array([["a"], ["a"], ["b"], ["b"]])),
@@ -211,21 +203,18 @@ MISTAKES = [
     (lambda: value_game(play(scoring=lambda model, X, y: np.nan)), "4 validation rows"),
     (lambda: play(empty="none"), "'prior'"),
     (lambda: fit_with(error="ignore"), "got 'ignore'"),
-    (lambda: monte_carlo(estimator="grids"), "estimator must be"),
     (lambda: monte_carlo(estimator=ExhaustiveSampler()), "estimator must be"),
     (
         lambda: monte_carlo(estimator=AntitheticPermutations(), semivalue=(Banzhaf(), None)),
         "AntitheticPermutations estimates Shapley values, got Banzhaf()",
     ),
     (lambda: fit_with(n_repeats=0), "n_repeats must be"),
-    (lambda: fit(sample_weight=[1.0, 2.0]), "4 rows of X, got 2"),
     (
         lambda: fit(sample_weight=[1.0, 2.0, -3.0, 1.0]),
         "sample_weight must be finite and at least 0",
     ),
     (lambda: fit(sample_weight=[1.0, np.nan, 1.0, 1.0]), "got nan at position 1"),
     (lambda: fit(sample_weight=["a", "b", "c", "d"]), "sample_weight must hold one number per row"),
-    (lambda: fit(sample_weight="pay"), "sample_weight must have one entry"),
     (lambda: fit(sample_weight=np.zeros(4)), "above 0 for some row"),
     (
         lambda: fit(sample_weight=pd.Series([1.0, 2.0, 3.0, 4.0], index=[3, 2, 1, 0])),
@@ -244,9 +233,7 @@ MISTAKES = [
     ),
     (lambda: monte_carlo(stop=100), "MaxTasks(200)"),
     (lambda: MaxTasks(0), "n_tasks of MaxTasks must be an integer of at least 1, got 0"),
-    (lambda: MaxTasks(0.5), "n_tasks of MaxTasks must be an integer of at least 1, got 0.5"),
     (lambda: MaxSeconds(-1), "n_seconds of MaxSeconds must be"),
-    (lambda: MaxSeconds("1 h"), "n_seconds of MaxSeconds must be"),
     (lambda: TargetStandardError(0), "largest of TargetStandardError must be"),
     (lambda: Threads(0), "n_workers of Threads must be an integer"),
     (lambda: monte_carlo(runtime=Runtime(executor=2)), "executor must be"),
@@ -261,7 +248,6 @@ MISTAKES = [
         "same tasks",
     ),
     (lambda: monte_carlo(random_state=-1), "at least 0, None"),
-    (lambda: monte_carlo(random_state="x"), "got 'x'"),
     # games
     (
         lambda: ModelValuer(DecisionTreeClassifier(), estimator="exact").fit(
@@ -271,16 +257,13 @@ MISTAKES = [
     ),
     (lambda: TableGame(np.zeros((3, 4))), "2^n_rows"),
     (lambda: TableGame([[0, 0], [0, np.nan]]), "finite utilities"),
-    (lambda: TableGame([["a", "b"], ["c", "d"]]), "array of numbers"),
     (lambda: value_game(GAME, (0, 2)), "at least 1"),
-    (lambda: value_game(GAME, 4), "shape must be two integers"),
     (lambda: value_game(GAME, (2, 3)), "the game has (2, 2)"),
     (lambda: value_game(len, (2, 2)), "value(rows, columns)"),
     (lambda: value_game(Endless(), (2, 2)), "2 rows (0, 1)"),
     (lambda: value_game(Silent(), (2, 2)), "None of type NoneType"),
     (lambda: KNNGame(**GOOD, n_neighbors=0), "n_neighbors must be an integer"),
     (lambda: KNNGame(**GOOD, scoring="f1"), "'balanced_neighbor_agreement'"),
-    (lambda: KNNValuer(scoring="accuracy").fit(**GOOD), "share of the K nearest rows"),
     (lambda: KNNValuer(scale="range").fit(**GOOD), "scale must be 'robust', 'std' or None"),
     (lambda: fit_neighbors(column_types=["age"]), "column_types must be a mapping"),
     (
@@ -339,7 +322,6 @@ MISTAKES = [
         "LeverageSampler is for Shapley values",
     ),
     (lambda: KNNValuer(n_passes=0).fit(**GOOD), "n_passes must be an integer"),
-    (lambda: KNNValuer(stop="soon").fit(**GOOD), "MaxTasks(200)"),
     (lambda: fit_neighbors(**with_column("(label)"), value_labels=True), "rename it"),
     (
         lambda: fit_neighbors(X_val=None, y_val=None, groups=[1, 2], cv=GroupKFold(2)),
@@ -351,8 +333,6 @@ MISTAKES = [
     (lambda: out_of_bag(X[:1], [1.5]), "at least 2 rows"),
     (lambda: out_of_bag(n_trees=0), "n_trees must be an integer"),
     (lambda: out_of_bag(column_share=0), "above 0 and at most 1, got 0"),
-    (lambda: out_of_bag(column_share=3), "above 0 and at most 1, got 3"),
-    (lambda: out_of_bag(column_share="half"), "above 0 and at most 1, got 'half'"),
     (lambda: out_of_bag(X[["age"]], contrast=True), "of 1 columns is all of them"),
     (
         lambda: out_of_bag(X.assign(tags=[[1]] * len(X)), model=DecisionTreeClassifier()),
@@ -363,7 +343,6 @@ MISTAKES = [
     # results
     (lambda: fit().valuation_.lowest(0), "k must be an integer"),
     (lambda: fit().valuation_.loc[99, "age"], "no row is called 99"),
-    (lambda: fit().valuation_.loc[0, "wage"], "no column is called 'wage'"),
     (lambda: fit().valuation_.loc[0], "a row and a column"),
     (lambda: fit().valuation_.loc[0:2, "age"], "slices go to iloc"),
     (lambda: fit().valuation_.to_frame(backend="excel"), "'pandas', 'polars' or 'pyarrow'"),

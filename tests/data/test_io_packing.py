@@ -140,7 +140,7 @@ def test_nothing_is_unpickled(tmp_path, make):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bit", [0, 3, 6])
+@pytest.mark.parametrize("bit", [3])
 def test_whichever_byte_is_changed_the_file_is_rejected_or_means_the_same(tmp_path, bit):
     arrays = {"it.a": np.arange(12.0).reshape(3, 4), "it.b": np.arange(3)}
     content = written(tmp_path / "thing.npz", arrays | {"it.c": 0.5}).read_bytes()

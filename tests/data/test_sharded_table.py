@@ -2,8 +2,6 @@
 
 import io
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -92,17 +90,6 @@ def test_addresses_elsewhere_are_read_with_fsspec(numbered, tmp_path, protocol):
         assert np.concatenate(rows_in(table)).tolist() == list(range(1000))
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         ShardedTable.from_files(f"{root}/none.parquet", target="y")
-
-
-@pytest.mark.slow
-def test_local_files_need_no_fsspec(tmp_path):
-    folder = written(tmp_path)
-    code = (
-        "import sys, cellworth\n"
-        f"cellworth.ShardedTable.from_files({str(folder)!r}, target='y')\n"
-        "assert not {'fsspec', 'numba'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603
 
 
 def test_it_is_small_and_travels(tmp_path):
@@ -240,12 +227,6 @@ def test_a_damaged_page_is_rejected_with_the_name_of_its_file(numbered, tmp_path
 def test_what_is_no_address_is_rejected(address):
     with pytest.raises(TypeError, match="address must be a path, got"):
         ShardedTable.from_files(address, target="y")
-
-
-def test_an_unknown_protocol_is_rejected_with_its_address():
-    pytest.importorskip("fsspec")
-    with pytest.raises(ValueError, match="nowhere://a cannot be opened with fsspec"):
-        ShardedTable.from_files("nowhere://a", target="y")
 
 
 @pytest.mark.parametrize(

@@ -557,41 +557,6 @@ def test_the_grouping_column_is_dropped_from_validation_arrays_too():
     assert wide.value(*everyone(wide)) == narrow.value(*everyone(narrow)) == 1.0
 
 
-def test_a_valued_game_keeps_the_names_of_its_table():
-    X = mixed_table()[["age", "pay"]].fillna(0.0)
-    game = ModelGame(
-        DecisionTreeClassifier(), X, np.arange(60) % 2, X, np.arange(60) % 2,
-        row_groups=np.arange(60) % 2,
-    )  # fmt: skip
-    assert value_game(game).column_labels.tolist() == ["age", "pay"]
-    assert value_game(game, (2, 2)).column_labels.tolist() == ["age", "pay"]
-    assert isinstance(value_game(game).to_frame(), pd.DataFrame)
-
-
-def test_labels_of_an_array_are_matched_by_position_whatever_their_index():
-    X = mixed_table()[["age"]]
-    y = pd.Series(np.arange(60) % 2, index=np.arange(60)[::-1])
-    game = ModelGame(DecisionTreeClassifier(), X.to_numpy(), y, X.to_numpy(), y)
-    assert game.shape == (60, 1)
-
-
-def test_labels_may_come_as_series_of_any_library():
-    X = mixed_table()[["age"]]
-    y = pd.Series(np.arange(60) % 2, index=X.index)
-    utilities = set()
-    shuffled = y.set_axis(y.index[::-1])
-    for labels in (
-        y,
-        shuffled.to_numpy(),
-        pl.Series(y.to_numpy()),
-        pa.chunked_array([y.to_numpy()]),
-        y.tolist(),
-    ):
-        game = ModelGame(DecisionTreeClassifier(), X, labels, X, labels)
-        utilities.add(game.value(*everyone(game)))
-    assert len(utilities) == 1
-
-
 # cross-validation -------------------------------------------------------------------------------
 
 

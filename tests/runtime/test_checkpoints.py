@@ -15,6 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import cellworth
 from cellworth import KNNValuer, ModelValuer, Runtime
+from cellworth.knn import BinnedRanks
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.runtime.engine import CheckpointWriter
 from cellworth.sampling import Banzhaf, PermutationSampler
@@ -319,6 +320,7 @@ OTHERS_OF_ONE = {
     ("knn", "kind of column"): {"column_types": {"d": "categorical"}},
     ("knn", "scale"): {"scale": "std"},
     ("knn", "playing labels"): {"value_labels": True},
+    ("knn", "ranking"): {"ranking": BinnedRanks(5)},
     ("monte carlo", "parameter of the model"): {"model": GaussianNB(var_smoothing=1e-3)},
     ("monte carlo", "model"): {"model": Mended()},
     ("monte carlo", "scoring"): {"scoring": "neg_log_loss"},

@@ -12,7 +12,6 @@ import warnings
 from operator import neg
 
 import joblib
-import numpy as np
 import psutil
 import pytest
 
@@ -121,29 +120,6 @@ def test_processes_live_on_after_a_run_that_used_up_its_tasks():
     assert set(answers(Processes(1), lambda task: os.getpid(), range(3)).values()) == first
 
 
-def eat(request):
-    eaten = np.ones(2**27)
-    # The nanny looks ten times a second.
-    time.sleep(60)
-    return eaten.nbytes
-
-
-@pytest.mark.alone
-def test_work_that_outgrows_the_workers_memory_ends_with_the_limit():
-    distributed = pytest.importorskip("distributed")
-    dask = pytest.importorskip("dask")
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        distributed.Client(
-            n_workers=1, threads_per_worker=1, dashboard_address=":0", memory_limit="400 MiB"
-        ) as client,
-    ):
-        (failure,) = answers(Dask(client), eat, range(1)).values()
-    assert isinstance(failure.error, MemoryError)
-    expected = r"2 times .* memory limit of 400.00 MiB: a worker needs more than \d+\.\d\d MiB"
-    assert re.search(expected, str(failure.error))
-
-
 def test_a_cluster_without_workers_is_told_until_one_joins(monkeypatch, caplog):
     monkeypatch.setattr(workers, "SECONDS_WITHOUT_WORKERS", 0.1)
     monkeypatch.setattr(workers, "_SECONDS_BETWEEN_NOTICES", 0.3)
@@ -223,13 +199,6 @@ def test_other_backends_of_joblib_are_refused():
         ),
     ):
         choose_thread_executor()
-
-
-@pytest.mark.slow
-def test_joblib_works_on_after_a_run_in_processes():
-    assert answers(Processes(2), abs, range(3)) == {t: t for t in range(3)}
-    assert joblib.Parallel(n_jobs=2)(joblib.delayed(abs)(-t) for t in range(4)) == [0, 1, 2, 3]
-    assert answers(Processes(2), abs, range(3)) == {t: t for t in range(3)}
 
 
 def negated_in_processes(numbers):

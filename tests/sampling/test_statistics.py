@@ -123,21 +123,14 @@ def test_narrow_numbers_are_those_that_survive_as_float32(cells):
 def draws(name, n_rows=1_000_000):
     rng = np.random.default_rng(0)
     return {
-        "normal": lambda: rng.normal(size=n_rows),
-        "float32": lambda: rng.normal(size=n_rows).astype(np.float32).astype(float),
-        "lognormal": lambda: rng.lognormal(size=n_rows),
         "heavy tails": lambda: rng.standard_t(2, size=n_rows),
         "far from zero": lambda: 1e9 + rng.uniform(-1, 1, n_rows),
-        "counts": lambda: rng.integers(0, 10**6, n_rows).astype(float),
         "timestamps": lambda: 1_600_000_000_000_000 + rng.integers(0, 10**14, n_rows),
     }[name]()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    ["normal", "float32", "lognormal", "heavy tails", "far from zero", "counts", "timestamps"],
-)
+@pytest.mark.parametrize("name", ["heavy tails", "far from zero", "timestamps"])
 def test_a_million_distinct_numbers_give_one_summary_and_sharp_quantiles(name):
     cells = draws(name)
     summary = NumberSummary.from_cells(cells)

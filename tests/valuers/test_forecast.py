@@ -27,6 +27,7 @@ from cellworth.runtime import (
 from cellworth.sampling import GaussianProcess, PermutationSampler
 from experiments import mixture
 from experiments.baselines import LeverageSampler
+from matrices import rarely
 
 X, Y = load_iris(return_X_y=True)
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6}
@@ -122,7 +123,7 @@ def test_a_deadline_is_the_time_and_without_an_end_there_is_none():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_passes", [1, 2])
+@pytest.mark.parametrize("n_passes", [2, *rarely(1)])
 def test_rounds_over_shards_need_so_much_disk(tmp_path, monkeypatch, n_passes):
     monkeypatch.setattr(mixture, "CHUNK", 20_000)
     folder = mixture.write(tmp_path / "rows", 8000, 8, rows_per_group=500)

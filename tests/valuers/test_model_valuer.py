@@ -1,4 +1,3 @@
-import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -26,9 +25,8 @@ from cellworth.sampling import (
     LeaveOneOut,
     Shapley,
 )
-from cellworth.sampling.moments import UtilityLog, _last_computed
+from cellworth.sampling.moments import _last_computed
 from cellworth.sampling.samplers import n_utilities
-from cellworth.valuers import model_valuer
 from cellworth.valuers.model_valuer import _make_rule
 from enumeration import block_values
 from experiments.baselines import PlainPermutations
@@ -382,40 +380,3 @@ def test_a_run_ends_at_the_same_task_after_a_resume_and_in_processes(tmp_path):
         np.testing.assert_array_equal(resumed.values, whole.values)
     in_processes, _ = play(rule, Processes(2))
     np.testing.assert_array_equal(in_processes.values, whole.values)
-
-
-def test_validation_errors_are_computed_a_few_times(monkeypatch):
-    asked = []
-    own = UtilityLog.mean_square_validation_se
-    monkeypatch.setattr(
-        UtilityLog,
-        "mean_square_validation_se",
-        lambda log: asked.append(log.n_tasks) or own(log),
-    )
-    play(TargetPrecision(1e-6) | MaxTasks(400), runtime={"progress": True})
-    assert asked == sorted(set(asked))
-    assert 5 < len(asked) < 8 + np.log(400 / 8) / np.log(1.2)
-
-
-def first_line(monkeypatch, capsys, seconds, fit, **settings):
-    """What a run prints if the whole table took so many seconds."""
-    slow = model_valuer.corners
-    monkeypatch.setattr(
-        model_valuer, "corners", lambda game, shape: replace(slow(game, shape), seconds=seconds)
-    )
-    runtime = Runtime(Serial())
-    with warnings.catch_warnings():
-        # These runs are too short for differences between blocks.
-        warnings.simplefilter("ignore")
-        ModelValuer(GaussianNB(), random_state=0, runtime=runtime, **settings).fit(**fit)
-    # A busy machine prints its progress, too.
-    return capsys.readouterr().err.partition("\n")[0]
-
-
-def test_a_long_run_says_what_it_will_do(monkeypatch, capsys):
-    groups = DATA | {"row_groups": np.arange(150) % 8, "column_groups": None}
-    monkeypatch.setattr(model_valuer, "_UTILITIES_PER_BLOCK", 5)
-    assert first_line(monkeypatch, capsys, 0.5, groups) == (
-        "antithetic permutations: 8 x 4 blocks, at most 160 fits, about 1.33 min on one core; "
-        "stop=MaxUtilities(n) sets another limit"
-    )

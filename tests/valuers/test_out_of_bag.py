@@ -1,6 +1,5 @@
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.compose import make_column_selector, make_column_transformer
@@ -298,20 +297,6 @@ def mixed(n=40):
         "mood": np.where(rng.random(n) < 0.8, np.where(y, "wild", "calm"), "odd"),
         "left": y == (rng.random(n) < 0.7),
     }
-
-
-@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
-def test_text_and_categories_are_numbered_by_name(make):
-    y, columns = mixed()
-    numbers = np.column_stack(
-        [
-            columns["size"],
-            np.unique(columns["mood"], return_inverse=True)[1],
-            columns["left"].astype(float),
-        ]
-    )
-    ours, by_number = (valued(X, y, distance=False).values for X in (make(columns), numbers))
-    np.testing.assert_array_equal(ours, by_number)
 
 
 def test_trees_take_gaps():

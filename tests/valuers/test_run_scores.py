@@ -65,15 +65,6 @@ def test_accuracy_is_that_of_a_classifier_with_the_same_neighbors(n_neighbors, r
     assert balanced.majority == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize("ranking", [None, BinnedRanks(15)])
-def test_accuracy_of_four_classes_does_not_depend_on_how_rows_are_ranked(ranking):
-    given = problem(n_classes=4)
-    votes = KNeighborsClassifier(6).fit(given["X"], given["y"]).predict_proba(given["X_val"])
-    best = np.isclose(votes, votes.max(axis=1, keepdims=True))
-    expected = np.mean(best[np.arange(40), given["y_val"]] / best.sum(axis=1))
-    assert fitted(given, 6, ranking=ranking).scores.accuracy == pytest.approx(expected)
-
-
 def test_ties_are_averaged_over_all_orders_of_rows():
     X, y = [[0.0], [1.0], [1.0], [1.0], [2.0]], np.array([0, 0, 1, 2, 1])
     X_val, y_val = [[0.0], [0.5], [1.0]], np.array([0, 1, 2])
