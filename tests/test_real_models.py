@@ -230,25 +230,6 @@ def test_rows_may_lack_a_class_whatever_the_classes_are_called(name, scoring, la
         assert game.value(np.ones(100, dtype=bool), columns) > 0.5
 
 
-REGRESSORS = {
-    "XGBoost": lambda: library("xgboost").XGBRegressor(n_estimators=5, n_jobs=1),
-    "LightGBM": lambda: lightgbm("LGBMRegressor"),
-    "CatBoost": lambda: catboost("CatBoostRegressor"),
-}
-
-
-@pytest.mark.parametrize("name", REGRESSORS)
-def test_a_regressor_of_a_library_is_valued(name):
-    X, y = pd.DataFrame(WINE_X[:, 1:5], columns=["acid", "ash", "alkaline", "mg"]), WINE_X[:, 0]
-    valuer = ModelValuer(REGRESSORS[name](), stop=MaxTasks(2), random_state=0)
-    valuer.fit(
-        X.iloc[TRAIN], y[TRAIN], X_val=X.iloc[VAL], y_val=y[VAL], row_groups=np.arange(100) % 4,
-        sample_weight=np.arange(100) % 3,
-    )  # fmt: skip
-    assert valuer.valuation_.provenance.tally.failed == 0
-    assert abs(valuer.valuation_.efficiency_residual) < 1e-12
-
-
 # seeds ------------------------------------------------------------------------------------------
 
 NOISY = {

@@ -97,21 +97,6 @@ def test_the_order_in_which_tasks_finish_leaves_no_trace(table_game):
     assert_same_bits(uneven, value_game(table_game, **run))
 
 
-def test_a_run_in_parts_gives_the_bits_of_a_run_in_one(table_game, tmp_path):
-    checkpoint = tmp_path / "run"
-    for budget in (1, 2, 15, 16, 17, 40, 63):
-        part = value_game(
-            table_game,
-            (4, 3),
-            stop=MaxTasks(budget),
-            random_state=5,
-            runtime=Runtime(checkpoint=checkpoint),
-        )
-        assert part.counts.max() == budget
-    whole = value_game(table_game, (4, 3), stop=MaxTasks(63), random_state=5)
-    assert_same_bits(part, whole)
-
-
 class BrokenOff(TableGame):
     """A game that is interrupted from the keyboard at its n-th utility."""
 
@@ -124,39 +109,10 @@ class BrokenOff(TableGame):
         return super().value(rows, columns)
 
 
-def test_an_interrupted_run_keeps_its_finished_tasks(table_game, tmp_path):
-    BrokenOff.left = 90
-    game = BrokenOff(table_game.table)
-    checkpoint = tmp_path / "run"
-    run = {"shape": (4, 3), "stop": MaxTasks(30), "random_state": 5}
-    with pytest.warns(UserWarning, match="status is 'interrupted'"):
-        partial = value_game(game, **run, runtime=Runtime(checkpoint=checkpoint))
-    assert partial.status == "interrupted"
-    assert 1 <= partial.counts.min() == partial.counts.max() < 30
-    resumed = value_game(game, **run, runtime=Runtime(checkpoint=checkpoint))
-    assert resumed.status == "estimated"
-    assert_same_bits(resumed, value_game(table_game, **run))
-
-
 def test_a_run_broken_off_before_its_first_task_raises(table_game):
     BrokenOff.left = 10
     with pytest.raises(KeyboardInterrupt):
         value_game(BrokenOff(table_game.table), (4, 3), stop=MaxTasks(5), random_state=0)
-
-
-def test_interrupted_exact_values_are_not_passed_off_as_values(table_game, tmp_path):
-    BrokenOff.left = 4 + 100
-    game = BrokenOff(table_game.table)
-    checkpoint = tmp_path / "run"
-    with (
-        pytest.warns(UserWarning, match="status is 'interrupted'"),
-        pytest.raises(KeyboardInterrupt, match="all coalitions"),
-    ):
-        value_game(game, (4, 3), estimator="exact", runtime=Runtime(checkpoint=checkpoint))
-    assert_same_bits(
-        value_game(game, (4, 3), estimator="exact", runtime=Runtime(checkpoint=checkpoint)),
-        value_game(table_game, (4, 3)),
-    )
 
 
 class Scaled:

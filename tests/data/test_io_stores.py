@@ -205,7 +205,14 @@ def test_a_store_that_does_not_answer_is_named_in_one_sentence():
     assert "hush" not in str(error.value)
 
 
-def test_a_missing_package_is_named_in_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(ImportError, match=r"^s3://bucket/x needs .*'cellworth\[remote\]'"):
-        load("s3://bucket/x")
+@pytest.mark.parametrize(
+    ("absent", "address", "sentence"),
+    [
+        ("fsspec.core", "s3://bucket/x", r"pip install 'cellworth\[remote\]'"),
+        ("gcsfs", "gs://bucket/x", "[Ii]nstall gcsfs"),
+    ],
+)
+def test_a_missing_package_is_named_in_one_sentence(monkeypatch, absent, address, sentence):
+    monkeypatch.setitem(sys.modules, absent, None)
+    with pytest.raises(ImportError, match=rf"^{address} needs .*{sentence}"):
+        load(address)

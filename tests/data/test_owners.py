@@ -1,7 +1,6 @@
 """Owners: rectangles and other shapes, overlaps, names, files; one sentence for each mistake."""
 
 import datetime
-import time
 
 import numpy as np
 import pandas as pd
@@ -310,21 +309,6 @@ def test_wrong_tables_and_unknown_owners_get_one_sentence():
         Owners({"age": [1]})
     with pytest.raises(KeyError, match="name must be an owner, got 'zoe'; owners are 'ann', 'bob'"):
         OWNERS.cells_of("zoe")
-
-
-@pytest.mark.alone
-def test_a_hundred_owners_of_ten_thousand_rows_in_any_shape_are_quick():
-    rng = np.random.default_rng(0)
-    whose = rng.integers(0, 100, (10_000, 20))
-    blocks = Blocks.cut(np.arange(10_000), [f"x{j}" for j in range(20)])
-    begin = time.process_time()
-    owners = Owners(np.zeros((10_000, 20)))
-    for owner in range(100):
-        owners = owners.assign(f"owner {owner}", cells=whose == owner)
-    holdings = owners.project(blocks)
-    assert len(set(holdings.keys)) == 100
-    assert time.process_time() - begin < 20
-    assert np.array_equal(owners.codes, whose)
 
 
 def test_owners_of_rows_hold_them_as_if_they_were_assigned_one_by_one(tmp_path):

@@ -144,14 +144,6 @@ def test_a_class_that_the_coalition_lacks_has_probability_zero(scoring):
     assert game.value(rows, np.ones(13, dtype=bool)) == pytest.approx(by_hand[scoring])
 
 
-def test_the_area_under_the_curve_works_with_decision_functions_and_names():
-    y = np.where(WINE_Y == 0, "grignolino", "other")
-    model = make_pipeline(StandardScaler(), LogisticRegression())
-    game = wine_game(model, y=y, scoring="roc_auc")
-    assert game.value(*everyone(game)) > 0.95
-    assert game.value(*no_one(game)) == 0.5
-
-
 class Refusing(ClassifierMixin, BaseEstimator):
     """Refuses tables of fewer than ten rows."""
 
@@ -294,28 +286,6 @@ def test_repeats_move_every_seed_of_a_model():
     state = np.random.RandomState(0)
     seeds = {set_seeds(noisy(random_state=state), repeat).random_state for repeat in (1, 2)}
     assert len(seeds) == 2
-
-
-class Quiet(GaussianNB):
-    """Tells of parameters only once they are set, as CatBoost does."""
-
-    def __init__(self, random_seed=None, random_state=None):
-        super().__init__()
-        self.random_seed = random_seed
-        self.random_state = random_state
-
-    def get_params(self, deep=True):
-        return {name: seed for name, seed in super().get_params(deep).items() if seed is not None}
-
-    def set_params(self, **settings):
-        vars(self).update(settings)
-        return self
-
-
-def test_a_seed_that_a_model_does_not_tell_of_is_set_once():
-    assert set_seeds(Quiet(), 0).get_params() == {}
-    assert set_seeds(Quiet(), 2).get_params() == {"random_state": 2}
-    assert set_seeds(Quiet(random_seed=4), 2).get_params() == {"random_seed": 6}
 
 
 def test_repeats_and_weights_are_part_of_the_question():

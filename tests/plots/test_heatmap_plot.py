@@ -186,22 +186,6 @@ def test_the_largest_rectangle_of_each_owner_is_found(seed):
         assert box.n_cells == best_by_trying(codes, code)
 
 
-def test_names_stand_inside_their_owners_largest_rectangles():
-    codes = np.full((30, 8), -1)
-    codes[:20, :6], codes[20:, :3], codes[:, 7] = 0, 1, 2
-    names = ["North", "South", "a narrow one"]
-    ax = plots.heatmap(valuation_of(normal(30, 8)), owners=owners_of(codes, names))
-    assert_readable(ax)
-    assert {text.get_text() for text in ax.texts} == set(names)
-    for text in ax.texts:
-        box = find_largest_rectangles(codes)[names.index(text.get_text())]
-        corners = [(box.left - 0.5, box.bottom - 0.5), (box.right - 0.5, box.top - 0.5)]
-        (x0, y0), (x1, y1) = ax.transData.transform(corners)
-        seen = text.get_window_extent()
-        assert x0 <= seen.x0 < seen.x1 <= x1
-        assert y0 <= seen.y0 < seen.y1 <= y1
-
-
 def test_a_bin_belongs_to_whoever_has_two_thirds_of_it():
     grid = ValueGrid.from_valuation(valuation_of(normal(6, 3)), 2)
     codes = np.array([[0, 0, 1], [0, 1, 2], [1, 1, 0], [2, 2, 2], [2, 0, 2], [2, 0, 2]])
@@ -241,13 +225,6 @@ def test_a_missing_matplotlib_gets_one_sentence(monkeypatch):
 def test_wrong_inputs_get_one_sentence(given, settings, message):
     with pytest.raises((TypeError, ValueError), match=message):
         plots.heatmap(given, **settings)
-
-
-def test_owners_who_share_cells_are_named_together():
-    X = np.arange(12.0).reshape(4, 3)
-    shared = Owners(X, overlaps="equal").assign("ann", columns=["x0", "x1"])
-    ax = plots.heatmap(valuation_of(np.ones((4, 3))), owners=shared.assign("bob", columns="x1"))
-    assert {text.get_text() for text in ax.texts} == {"ann", "ann + bob"}
 
 
 def test_what_rounding_leaves_is_no_color():

@@ -67,9 +67,6 @@ def files(tmp_path_factory):
     valuation, X, y = quirks()
     report.save(valuation, folder / "quirks.html", X, y, k=150)
     valuation, X, y = flowers()
-    numbered, target = X.set_axis(np.arange(24) - 12), np.arange(24) - 12.5
-    fitted = KNNValuer(n_neighbors=3).fit(numbered, target, cv=3)
-    report.save(fitted.valuation_, folder / "targets.html", numbered, target)
     twins = X.set_axis(["twin"] * 24)
     fitted = KNNValuer(n_neighbors=3).fit(twins, y, cv=3)
     report.save(fitted.valuation_, folder / "twins.html", twins, y)
@@ -181,19 +178,6 @@ def test_a_pixel_of_many_rows_shows_the_cell_furthest_from_zero(open_page, censu
         assert (sizes[winners[line] - rows[0], np.arange(14)] >= 0.994 * sizes.max(axis=0)).all()
 
 
-def test_tables_sort_by_a_click_on_their_heads(open_page, files):
-    valuation = flowers()[0]
-    page = open_page(files / "flowers.html")
-    page.click("#lowest-cells >> text=Value")
-    values = page.eval_on_selector_all(
-        "#lowest-cells tbody tr",
-        "rows => rows.map(r => PAGE.listed['lowest-cells'][r.dataset.index].value)",
-    )
-    expected = [float(f"{value:.2e}") for value in np.sort(valuation.values, axis=None)]
-    assert [float(value) for value in values] == expected
-    assert page.locator("#lowest-cells th[aria-sort=ascending]").inner_text() == "Value"
-
-
 def test_the_keyboard_is_enough(open_page, files):
     page = open_page(files / "flowers.html")
     page.select_option("#row-order", "table")
@@ -209,38 +193,6 @@ def test_the_keyboard_is_enough(open_page, files):
     page.keyboard.press("End")
     page.keyboard.press("PageDown")
     assert page.inner_text("#status").startswith("row 022, column seen, content 2024-03-23")
-
-
-def rows_in_view(page):
-    return page.evaluate("map.view.bottom - map.view.top")
-
-
-def over_the_middle(page):
-    """Bring the pointer over the middle of the heat map, and return where that is."""
-    page.locator("#canvas").scroll_into_view_if_needed()
-    box = page.locator("#canvas").bounding_box()
-    middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-    page.mouse.move(*middle)
-    return middle
-
-
-def test_the_wheel_scrolls_the_page_and_with_ctrl_zooms(open_page, files):
-    page = open_page(files / "flowers.html")
-    page.focus("#canvas")
-    page.keyboard.press("+")
-    assert rows_in_view(page) == 12
-    for way in (-120, 120):
-        over_the_middle(page)
-        before = page.evaluate("scrollY")
-        page.mouse.wheel(0, way)
-        page.wait_for_function("([y, way]) => (scrollY - y) * way > 0", arg=[before, way])
-    assert rows_in_view(page) == 12
-    over_the_middle(page)
-    page.keyboard.down("Control")
-    page.mouse.wheel(0, -120)
-    page.wait_for_function("() => map.view.bottom - map.view.top < 12")
-    page.keyboard.up("Control")
-    assert "Ctrl and the wheel" in page.inner_text("#map-help")
 
 
 def test_rows_that_share_an_id_have_marks_of_their_own(open_page, files):
@@ -379,21 +331,3 @@ def test_axe_finds_nothing_serious_in_the_pages_of_a_payout(open_page, files, na
     found = page.evaluate("axe.run().then((result) => result.violations)")
     serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] != "minor"]
     assert serious == []
-
-
-@pytest.mark.parametrize("name", ["payout", "statement"])
-def test_pages_of_a_payout_fit_a_phone_and_print(open_page, files, name):
-    page = open_page(files / f"{name}.html", with_map=False, color_scheme="dark")
-    page.set_viewport_size({"width": 390, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert page.evaluate("window.injected") is None
-    page.emulate_media(media="print")
-    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert not page.locator("nav").is_visible()
-
-
-def test_a_narrow_screen_is_not_exceeded(open_page, files):
-    for name in ("flowers.html", "hostile.html"):
-        page = open_page(files / name)
-        page.set_viewport_size({"width": 400, "height": 800})
-        assert page.evaluate("document.documentElement.scrollWidth") <= 400

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 
 from cellworth import KNNValuer, Owners, report, value_game
@@ -80,17 +79,6 @@ def test_cells_are_those_of_lowest_value():
     assert [line["row"] for line in listed] == lowest.labels["row"].tolist()
     assert [X.index[line["position"]] for line in listed] == lowest.labels["row"].tolist()
     assert [line["column"] for line in listed] == lowest.labels["column"].tolist()
-
-
-def test_other_libraries_give_the_same_report():
-    _, X, y = flowers()
-    tables = [X.reset_index(drop=True), pl.from_pandas(X.reset_index(drop=True))]
-    summaries = []
-    for table in tables:
-        valuer = KNNValuer(n_neighbors=3).fit(table, y, cv=3)
-        summaries.append(report.summarize(valuer.valuation_, table, y))
-    assert summaries[0]["heatmap"] == summaries[1]["heatmap"]
-    assert summaries[0]["cells"] == summaries[1]["cells"]
 
 
 def test_a_game_without_a_table_has_a_report():

@@ -12,7 +12,6 @@ import warnings
 from operator import neg
 
 import joblib
-import psutil
 import pytest
 
 from cellworth.runtime import (
@@ -289,34 +288,6 @@ def test_a_killed_process_leaves_no_table_behind(tmp_path):
     while any(tmp_path.glob("cellworth-*")) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(tmp_path.glob("cellworth-*"))
-
-
-STARTING = """
-import os, psutil, signal
-from cellworth.runtime import Processes
-
-with Processes(2).start(lambda task: task, "left") as pool:
-    pool.submit({0: 0})
-    print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.slow
-def test_workers_leave_whose_parent_was_killed_while_they_started(tmp_path):
-    # Not through a pipe, which would be open for as long as they live.
-    with (tmp_path / "out").open("w") as out:
-        subprocess.run(  # noqa: S603 (this interpreter, our own script)
-            [sys.executable, "-c", STARTING], stdout=out, stderr=subprocess.DEVNULL, check=False
-        )
-    children = [int(pid) for pid in (tmp_path / "out").read_text().split()]
-    assert len(children) >= 2
-    running = [psutil.Process(pid) for pid in children if psutil.pid_exists(pid)]
-    # They have to start before they can leave.
-    _, left = psutil.wait_procs(running, timeout=120)
-    for each in left:
-        each.kill()
-    assert not left
 
 
 RAY = """

@@ -198,20 +198,6 @@ def test_a_slower_run_does_not_take_back_what_a_faster_one_wrote(tmp_path):
     assert open_checkpoint(tmp_path).read_state().tasks == 9
 
 
-def test_answers_that_share_a_file_are_read_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_SHARE_OF_TIME", 1e-9)
-    write_answers(tmp_path, range(200))
-    opened_files = []
-    read = checkpoint.PlainFile.read
-    monkeypatch.setattr(
-        checkpoint.PlainFile,
-        "read",
-        lambda file, *names: opened_files.append(file.path) or read(file, *names),
-    )
-    assert start(tmp_path, 200, None).tasks == 200
-    assert len(opened_files) == len(set(opened_files)) <= 3
-
-
 def test_parts_are_read_when_their_turn_comes(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_LARGE", 1)
     write_answers(tmp_path, range(30))

@@ -125,14 +125,6 @@ def test_without_a_terminal_lines_go_to_the_log_or_to_stderr(shown, listens, cap
     assert "|" not in err
 
 
-def test_all_fields_are_json(lines, tmp_path):
-    start(20, checkpoint=DirectoryCheckpoint(tmp_path))
-    usual = vars(logging.makeLogRecord({}))
-    for line in lines():
-        fields = {name: line[name] for name in line if name not in usual}
-        assert json.loads(json.dumps(fields)) == fields
-
-
 def test_a_lost_worker_is_told(lines):
     answers = iter([LostAnswer(None), "found"])
     with ThreadPoolExecutor(1) as threads:

@@ -310,31 +310,6 @@ def test_gains_are_saved_with_a_valuation(tmp_path):
     assert "majority vote" in found.scores.sentence
 
 
-@pytest.mark.parametrize(
-    "agreement",
-    [
-        NeighborAgreement(gains=GAINS, divisor="n_voters"),
-        NeighborAgreement(gains=SOFT),
-        NeighborAgreement(radius=1),
-        NeighborAgreement(weights=weigh),
-        "neg_brier_score",
-    ],
-)
-def test_an_agreement_fixes_the_score(agreement, tmp_path):
-    from cellworth.payouts import Agreement
-
-    owners = Owners(X).assign("first", rows=slice(0, 2)).assign("second", rows=slice(2, 5))
-    valuer = KNNValuer(2, scoring=agreement, scale=None, random_state=0)
-    validation = {"X_val": X_VAL, "y_val": Y_VAL}
-    drafted = Agreement.draft(valuer, owners, X=X, y=Y, **validation)
-    drafted.save(tmp_path / "agreement.toml")
-    saved = Agreement.from_toml(tmp_path / "agreement.toml")
-    valuation = valuer.fit(X, Y, **validation, owners=owners).valuation_
-    assert saved.difference(valuation) is None
-    other = KNNValuer(2, scale=None, random_state=0).fit(X, Y, **validation, owners=owners)
-    assert saved.difference(other.valuation_) is not None
-
-
 @pytest.mark.parametrize("kind", ["gains", "soft", "brier"])
 def test_owners_as_players_have_the_same_utilities(kind):
     from cellworth.payouts.owner_players import OwnerGame

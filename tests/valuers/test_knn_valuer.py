@@ -2,9 +2,7 @@
 
 import dataclasses
 import itertools
-import signal
 import warnings
-from types import SimpleNamespace
 from typing import get_args
 
 import numpy as np
@@ -25,7 +23,6 @@ from cellworth.knn.knn_game import KNNScoring
 from cellworth.knn.tasks import WeightedQueries, order_fairly
 from cellworth.runtime import (
     MaxTasks,
-    Progress,
     Serial,
     TargetPrecision,
     TargetStandardError,
@@ -40,7 +37,7 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
-from cellworth.valuers.knn_valuer import MAX_SORTED_ROWS, Effort, ExpectedShare, Size
+from cellworth.valuers.knn_valuer import MAX_SORTED_ROWS, Effort, Size
 from enumeration import block_values
 from experiments.baselines import LeverageSampler
 from matrices import rarely
@@ -276,21 +273,6 @@ def test_the_same_run_gives_the_same_bits_everywhere(n_classes, monkeypatch):
     assert valuation.provenance.sessions[0].tasks > 10
 
 
-def test_a_run_in_parts_gives_the_same_bits(monkeypatch, tmp_path):
-    cut_small(monkeypatch)
-    valuer = KNNValuer(sampler=LeverageSampler(24), n_passes=3, random_state=0)
-    whole = fit(valuer, larger_problem())
-    journal = tmp_path / "run"
-    n_tasks = whole.provenance.sessions[0].tasks
-    for stop in (n_tasks // 3, n_tasks // 2, n_tasks - 1, n_tasks):
-        part = fit(
-            valuer.set_params(runtime=Runtime(checkpoint=journal), stop=MaxTasks(stop)),
-            larger_problem(),
-        )
-    assert part.moments.mean.tobytes() == whole.moments.mean.tobytes()
-    assert part.validation.tobytes() == whole.validation.tobytes()
-
-
 # errors -------------------------------------------------------------------------------------------
 
 
@@ -477,22 +459,6 @@ def test_rows_that_no_query_has_valued_yet_are_not_known(monkeypatch):
     assert "nan" not in repr(part)
 
 
-@pytest.mark.parametrize(("rounds", "count"), [(1, "one pass;"), (2, "2 passes;")])
-def test_passes_that_were_done_are_counted_when_a_run_is_interrupted(rounds, count):
-    seen = []
-
-    def stop(progress):
-        seen.append(progress)
-        if len(seen) == rounds:
-            signal.raise_signal(signal.SIGINT)
-
-    valuer = KNNValuer(
-        sampler=PermutationSampler(1), n_passes=9, random_state=0, runtime=Runtime(on_round=stop)
-    )
-    with pytest.warns(UserWarning, match=f"interrupted after {count}"):
-        fit(valuer, larger_problem())
-
-
 def test_the_default_looks_at_all_subsets_where_that_is_quick():
     small = fit(KNNValuer(), larger_problem())
     assert small.status == "exact"
@@ -673,16 +639,3 @@ def test_a_seed_that_is_none_is_refused_also_where_nothing_is_drawn(seed):
         KNNValuer(1, random_state=seed).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     for good in (None, np.int64(3), np.random.RandomState(0)):
         KNNValuer(1, random_state=good).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
-
-
-def test_the_bar_counts_the_work_of_the_quick_pass_and_of_the_next_one():
-    # Four parts per pass, 10 coalitions in the quick pass and 30 in others.
-    schedule = SimpleNamespace(
-        parts=range(4), n_quick_passes=1, n_quick_coalitions=10, n_coalitions=30
-    )
-    effort = Effort(
-        QuadratureSampler(30), PermutationSampler(), 8, 8, 3, TargetPrecision(), 1.0, 1.0
-    )
-    share = ExpectedShare(schedule, effort)
-    shares = [share(Progress(n_tasks, 1.0, None)) for n_tasks in range(9)]
-    assert shares == pytest.approx([0, 1 / 16, 1 / 8, 3 / 16, 1 / 4, 7 / 16, 5 / 8, 13 / 16, 0.4])

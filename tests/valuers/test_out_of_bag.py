@@ -350,28 +350,6 @@ def test_a_fit_that_fails_counts_as_the_most_frequent_class_and_is_told():
     assert valuation.values[0, 0] == 0
 
 
-class Stopped(DecisionTreeClassifier):
-    """A tree that is interrupted from the keyboard while it grows."""
-
-    left = 0
-
-    def fit(self, X, y):
-        Stopped.left -= 1
-        if Stopped.left == 0:
-            raise KeyboardInterrupt
-        return super().fit(X, y)
-
-
-def test_a_run_that_is_broken_off_keeps_its_finished_trees():
-    # One fit on the whole table, two tasks of ten trees, and a part of the third.
-    Stopped.left = 1 + 2 * 10 + 4
-    with pytest.warns(UserWarning, match="interrupted after 2 tasks"):
-        part = valued(WINE, CULTIVAR, model=Stopped())
-    assert part.status == "interrupted"
-    twenty = valued(WINE, CULTIVAR, n_trees=20, model=DecisionTreeClassifier())
-    np.testing.assert_array_equal(part.values, twenty.values)
-
-
 class Lost(LinearRegression):
     """A model that has no prediction for some rows."""
 

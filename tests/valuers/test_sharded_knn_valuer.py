@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import survivor
 from cellworth import (
     DataWarning,
     KNNValuer,
@@ -24,7 +23,6 @@ from cellworth.knn import BinnedRanks, NeighborAgreement
 from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.shard_tasks import KNNShardAlgorithm
 from cellworth.runtime import (
-    Dask,
     MaxTasks,
     MaxUtilities,
     Processes,
@@ -41,8 +39,6 @@ from cellworth.sampling import (
 )
 from experiments.baselines import LeverageSampler
 from fit_settings import split_settings
-from killing import Killer, Log
-from logged_phases import LoggedAlgorithm
 from matrices import rarely
 from sharded_tables import travelled
 
@@ -617,25 +613,3 @@ def test_labels_may_be_dates(tmp_path):
     sharded = ShardedKNNValuer(1).fit(labelled(tmp_path, days * 3), **judges).valuation_
     whole = KNNValuer(1).fit(pd.DataFrame({"x": np.arange(6.0)}), days * 3, **judges).valuation_
     np.testing.assert_allclose(sharded.values, whole.values, atol=1e-12)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("doing", ["count", "accumulate"])
-def test_a_killed_worker_leaves_no_trace(folder, doing, tmp_path, monkeypatch):
-    pytest.importorskip("distributed")
-    monkeypatch.setattr("cellworth.valuers.sharded_knn_valuer.KNNShardAlgorithm", LoggedAlgorithm)
-    log = Log(tmp_path / "log")
-    killer = Killer(log, [6], doing=doing)
-    with small_rounds(monkeypatch), survivor.cluster(2) as client:
-        whole = in_memory(n_passes=2).fit(X, Y, **JUDGES).valuation_
-        killer.start()
-        settings = {
-            "n_passes": 2,
-            "runtime": Runtime(executor=Dask(client), checkpoint=tmp_path / "run"),
-        }
-        sharded = valuer(**settings).fit(table(folder), **JUDGES).valuation_
-        killer.join(0)
-    assert len(set(killer.killed)) == 1
-    same(sharded, whole)
-    n_settled = 4 * sharded.provenance.sessions[0].tasks
-    assert n_settled <= log.n_starts_of("accumulate") <= n_settled + 1

@@ -234,14 +234,6 @@ def test_short_runs_shrink_validation_errors_as_they_shrink_values():
     np.testing.assert_allclose(short.validation_se, equal, rtol=1e-5)
 
 
-@pytest.mark.slow
-def test_validation_errors_are_the_same_bits_however_a_run_is_made(tmp_path):
-    whole = run(runtime=Runtime(executor=Serial())).validation
-    run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()), stop=MaxTasks(13))
-    resumed = run(runtime=Runtime(checkpoint=tmp_path / "broken off", executor=Serial()))
-    np.testing.assert_array_equal(resumed.validation, whole)
-
-
 def halves():
     return Owners(TRAIN["X"]).assign("ann", columns=["x0"]).assign("bob", columns=["x1", "x2"])
 
