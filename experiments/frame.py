@@ -38,6 +38,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 _HELPERS = {
     "__main__",
+    "audit_tables",
     "baselines",
     "cell_scores",
     "frame",

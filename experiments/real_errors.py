@@ -44,7 +44,7 @@ def count_contents(X: pd.DataFrame) -> np.ndarray:
 
 
 METHODS = {
-    "audit": lambda X: audit(X).cell_scores(),
+    "audit": lambda X: audit(X).scores,
     "anomaly scores": lambda X: anomaly_scores(X, np.zeros(len(X), dtype=int)),
     "rarity": lambda X: -np.log(count_contents(X)),
     "ECOD, by frequency": lambda X: ecod(count_contents(X)),

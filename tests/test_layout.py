@@ -16,9 +16,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2517,
+    "cli": 2561,
     "data": 3431,
-    "findings": 4153,
+    "findings": 4273,
     "games": 1067,
     "knn": 4353,
     "payouts": 3917,
@@ -29,7 +29,7 @@ MAX_CODE_LINES = {
     "valuation": 1572,
     "valuers": 2210,
 }
-MAX_CODE_LINES_IN_ALL = 29_433
+MAX_CODE_LINES_IN_ALL = 29_584
 
 
 def _repeated(names: list[str]) -> set[str]:

@@ -48,7 +48,6 @@ NAMES = {
     r"designs?": "sampler or estimator",
     r"grids": "permutations",
     r"hands": "map_unordered",
-    r"kinds": "column types",
     r"looks": "utility log",
     r"places?": "index or position",
     r"questions?": "problem; task schedule",

@@ -96,6 +96,26 @@ def test_a_file_may_have_no_finding(tmp_path, ending):
     assert path.stat().st_size > 0
 
 
+def test_a_fixed_file_differs_in_the_cells_that_are_listed(table, tmp_path):
+    path = tmp_path / "fixed.csv"
+    done = cellworth(*quickly(table), "--fix", path)
+    assert done.code == 0
+    before, after = (list(csv.reader(file.read_text().splitlines())) for file in (table, path))
+    changed = {
+        (name, column): (old, new)
+        for one, other in zip(before, after, strict=True)
+        for name, column, old, new in zip([one[0]] * 5, before[0], one, other, strict=True)
+        if old != new
+    }
+    assert changed == {
+        ("p3", "age"): ("999", ""), ("p50", "age"): ("999", ""), ("p8", "town"): ("?", ""),
+    }  # fmt: skip
+    assert "row p3, age: 999 -> missing" in done.err
+    fine(*quickly(table), "--fix", path, "--fix-kind", "missing code", "--force")
+    assert "?" in path.read_text()
+    assert cellworth(*quickly(table), "--fix-kind", "missing code").code == 2
+
+
 def test_a_page_has_the_findings(table, tmp_path):
     path = tmp_path / "audit.html"
     assert fine(*asked(table), "-o", path) == ""
@@ -148,7 +168,7 @@ def test_what_is_rare_in_a_protected_column_is_not_wrong(tmp_path):
     towns[7] = "Bremenn"
     pq.write_table(pa.table({"town": towns, "debt": list(range(300))}), tmp_path / "t.parquet")
     shown = fine("audit", tmp_path / "t.parquet", "--quick")
-    assert "misspelling: 'Bremenn'" in shown
+    assert "'Bremenn' for 'Bremen'" in shown
     assert "Bremenn" not in fine("audit", tmp_path / "t.parquet", "--protected", "town")
 
 

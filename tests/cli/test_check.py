@@ -83,16 +83,15 @@ def test_too_few_rows_fail(folder):
 
 def test_limits_on_kinds_of_findings(folder):
     asked = ["check", folder / "bad.csv", "--target", "label", "--drop", "name", "--quick"]
-    kept = cellworth(*asked, "--max", "missing code=10%")
+    kept = cellworth(*asked, "--max", "missing mark=10%")
     assert (kept.code, kept.out) == (
-        0, "ok    missing code: 10.00% of rows, 90% certain; at most 10.00% allowed\n"
-        "Passed: one check.\n",
+        0, "ok    missing mark: 10.00% of rows; at most 10.00% allowed\nPassed: one check.\n",
     )  # fmt: skip
-    broken = cellworth(*asked, "--max", "missing code=9.9%", "--max", "any=100%", "--certain", 0.95)
+    broken = cellworth(*asked, "--max", "missing mark=9.9%", "--max", "any=100%")
     assert broken.code == 1
     first, second, third, last = broken.out.splitlines()
-    assert first == "FAIL  missing code: 10.00% of rows, 95% certain; at most 9.90% allowed"
-    assert second == ("      missing code: 'n/a' stands for a missing value in 30 cells of town.")
+    assert first == "FAIL  missing mark: 10.00% of rows; at most 9.90% allowed"
+    assert second == ("      missing mark: 'n/a' stands for a missing value in 30 cells of town.")
     assert third.startswith("ok    any finding: ")
     assert last == "Failed: 1 of 2 checks."
 
@@ -102,8 +101,7 @@ def test_a_number_of_findings_is_a_limit_up_to_itself(folder):
     assert cellworth(*asked, 1).code == 0
     done = cellworth(*asked, 0)
     assert done.code == 1
-    assert done.out.startswith("FAIL  one finding at least 90% certain, at most 0 allowed\n")
-    assert cellworth(*asked, 0, "--certain", "100%").code == 0
+    assert done.out.startswith("FAIL  one finding, at most 0 allowed\n")
 
 
 @pytest.mark.slow

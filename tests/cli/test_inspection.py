@@ -27,7 +27,7 @@ def test_an_audit_lists_cells_with_their_values(home, tmp_path):
     assert fine("audit", *asked, "--values", values, "-o", path) == ""
     read = read_input(table, target="label", row_id="name")
     found = audit(read.X, read.y, valuation=load(values))
-    assert pq.read_table(path).to_pylist() == found.cells("pyarrow").to_pylist()
+    assert pq.read_table(path).to_pylist() == found.cells(1000, backend="pyarrow").to_pylist()
     assert {line["row"] for line in pq.read_table(path).to_pylist()} >= {"p1", "p2"}
     assert "the cells are worth" in fine("audit", *asked, "--values", values)
     other = cellworth("audit", *asked[:3], "--values", values)

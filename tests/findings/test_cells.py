@@ -7,8 +7,7 @@ import pytest
 from cellworth import KNNValuer, audit, value_game
 from cellworth.data import Blocks
 from cellworth.data.tables import Table
-from cellworth.data.text import shorten
-from cellworth.findings.cells import drop_group_column, fit_words, read_cell_values
+from cellworth.findings.cells import drop_group_column, read_cell_values
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
 
@@ -76,10 +75,3 @@ def test_a_table_that_was_not_valued_is_rejected(valuation, change, sentence):
 def test_what_is_no_valuation_gets_a_sentence():
     with pytest.raises(TypeError, match="valuation must be a Valuation, got KNNValuer; pass the"):
         audit(X, Y, valuation=KNNValuer(), quick=True)
-
-
-def test_sentences_have_at_most_25_words():
-    content = " ".join(["street"] * 40)
-    sentence = fit_words(lambda words: " is ".join([shorten(content, 500, words)] * 2))
-    assert len(sentence.split()) <= 25
-    assert sentence.count("street") > 10

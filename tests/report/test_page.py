@@ -189,4 +189,4 @@ def test_the_page_of_an_audit_lists_first_rows_and_counts_the_others(tmp_path):
     assert listed == list(range(1000, 1010))
     assert "and 15 more" in line
     assert html.unescape(found[0].advice) in html.unescape(line)
-    assert f"{len(found)} finding" in page
+    assert found.title in page

@@ -68,7 +68,7 @@ _HEADINGS = {
         "currency", "unit", "digits", "negative", "minimum", "undecided", "party_of",
         "label_owner", "label_share", "game", "gate", "duplicates",
     ),
-    "Limits": ("shares", "max_findings", "certain", "min_rows"),
+    "Limits": ("shares", "max_findings", "min_rows"),
     "Run": ("checkpoint", "workers", "dry_run"),
     "Output": (),
 }  # fmt: skip

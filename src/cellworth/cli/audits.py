@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 import click
 import numpy as np
@@ -30,13 +31,16 @@ from cellworth.cli.input_files import (
     check_column,
     keep_stdin,
     read_input,
+    read_table,
 )
 from cellworth.cli.verdicts import WRITERS, write_verdict
+from cellworth.data.file_search import split_suffixes
 from cellworth.data.io import AnyPath, jsonable, write_atomically
 from cellworth.data.tables import Table
 from cellworth.data.text import format_count, visible_text
 from cellworth.findings.data_audit import Audit, audit, list_lines
 from cellworth.findings.finding import Finding, FindingKind
+from cellworth.findings.fixing import Fixed, write_plain
 from cellworth.findings.reference_checks import ROWS_DRAWN
 from cellworth.valuation import load
 
@@ -46,15 +50,27 @@ _DIFFERENCES = {"schema", "drift", "new content", "missing values", "dependence"
 _LIMITED = [kind for kind in get_args(FindingKind) if kind not in _DIFFERENCES]
 # A check of the document lists at most this many findings.
 _LISTED = 20
+# A file of cells has at most this many lines.
+_MAX_CELLS = 100_000
 # Options of ``check`` that limit a table.
-_LIMITS = ("shares", "max_findings", "certain", "min_rows")
+_LIMITS = ("shares", "max_findings", "min_rows")
 
 
 def audit_table(
-    *, table: str, values: AnyPath | None, output: AnyPath | None, force: bool, **asked: Any
+    *,
+    table: str,
+    values: AnyPath | None,
+    fixed: AnyPath | None,
+    kinds: tuple[str, ...],
+    output: AnyPath | None,
+    force: bool,
+    **asked: Any,
 ) -> None:
     """Find out what is wrong with a table: the command ``audit``."""
     check_list_file(output, (".html", *LIST_FORMATS), force=force)
+    check_list_file(fixed, (".csv",), force=force, option="--fix")
+    if kinds and fixed is None:
+        raise click.UsageError("--fix-kind needs --fix; give the file of the fixed table.")
     found, _, _ = _run_audit(table, valuation=None if values is None else load(values), **asked)
     if output is not None:
         called = "stdin" if table == STDIN else PurePath(table).name or table
@@ -64,6 +80,35 @@ def audit_table(
     if output is None or wants_json():
         lines = list_lines(found, more="-o FILE lists all")
         print_result("audit", found.to_dict(), map(visible_text, lines))
+    if fixed is not None:
+        made = found.fix(kinds=kinds or None)
+        _write_fixed(fixed, table, made, TextOptions(asked["delimiter"], asked["encoding"]))
+        for line in made.list_lines():
+            note(visible_text(line))
+
+
+def _write_fixed(path: AnyPath, table: str, fixed: Fixed, text: TextOptions) -> None:
+    """Write a text file again, every cell as it was written but those that were changed."""
+    from pyarrow import csv
+
+    if table == STDIN or split_suffixes(table)[0] not in (".csv", ".tsv"):
+        raise click.UsageError(
+            f"--fix needs a .csv or .tsv file, got {table}; in Python, audit(X).fix() fixes any "
+            "table."
+        )
+    names = read_table(table, text=text).column_names
+    cells = read_table(table, text=replace(text, as_text=names))
+    for position in {change.column for change in fixed.changes}:
+        name = str(fixed.table.names[position])
+        column = cells.column(name).to_pylist()
+        for change in fixed.changes:
+            if change.column == position:
+                column[change.row] = write_plain(change.after)
+        at = names.index(name)
+        cells = cells.set_column(at, name, pa.array(column, pa.string()))
+    kept = cells.take(fixed.rows) if len(fixed.rows) < cells.num_rows else cells
+    with write_atomically(path) as file:
+        csv.write_csv(kept, file, csv.WriteOptions(quoting_style="needed"))
 
 
 def check_input(
@@ -179,22 +224,25 @@ def _write_findings(path: AnyPath, found: Audit, *, title: str) -> None:
         reports.write_audit(found, path, title=title)
     else:
         # With values, the cells are what a reader goes through.
-        listed = found.to_frame if found.values is None else found.cells
-        write_list(path, listed("pyarrow"), jsonable(found.to_dict()))
+        of_cells = found.values is not None
+        listed = (
+            found.cells(_MAX_CELLS, backend="pyarrow") if of_cells else found.to_frame("pyarrow")
+        )
+        write_list(path, listed, jsonable(found.to_dict()))
 
 
 def _check_table(found: Audit, limits: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    least, most, certain = limits["min_rows"], limits["max_findings"], limits["certain"]
+    least, most = limits["min_rows"], limits["max_findings"]
     if least is not None:
         n_rows = found.table.shape[0]
         sentence = f"{n_rows:,} rows, at least {least:,} required"
         yield _make("min_rows", n_rows, least, passed=n_rows >= least, sentence=sentence)
     for kind, limit in limits["shares"]:
-        yield _check_share(found, kind, limit, certain)
+        yield _check_share(found, kind, limit)
     if most is not None:
-        counted = found.select(certain=certain)
+        counted = found.select()
         n_found = format_count(len(counted), "finding")
-        sentence = f"{n_found} at least {100 * certain:.4g}% certain, at most {most:,} allowed"
+        sentence = f"{n_found}, at most {most:,} allowed"
         passed = len(counted) <= most
         yield _make(
             "max_findings", len(counted), most, passed=passed, sentence=sentence, findings=counted
@@ -207,7 +255,9 @@ def _check_differences(
     differences = found.findings[: found.n_differences]
     for finding in differences:
         sentence = f"{finding.kind}: {finding.sentence}"
-        yield _make("reference", finding.false_rate, false_alarms, passed=False, sentence=sentence)
+        yield _make(
+            "reference", finding.false_rate or 0.0, false_alarms, passed=False, sentence=sentence
+        )
     if not differences:
         sentence = (
             f"no difference of {found.table.shape[0]:,} rows from the {n_reference:,} of "
@@ -217,14 +267,12 @@ def _check_differences(
         yield _make("reference", 1.0, false_alarms, passed=True, sentence=sentence)
 
 
-def _check_share(found: Audit, kind: str, limit: float, certain: float) -> dict[str, Any]:
-    asked = None if kind == ANY else cast("FindingKind", kind)
-    share = found.share(asked, certain=certain)
+def _check_share(found: Audit, kind: str, limit: float) -> dict[str, Any]:
+    asked = None if kind == ANY else kind
+    share = found.share(asked)
     what = "any finding" if asked is None else kind
-    sentence = (
-        f"{what}: {share:.2%} of rows, {100 * certain:.4g}% certain; at most {limit:.2%} allowed"
-    )
-    findings = found.select(asked, certain=certain)
+    sentence = f"{what}: {share:.2%} of rows; at most {limit:.2%} allowed"
+    findings = found.select(asked)
     return _make("max", share, limit, passed=share <= limit, sentence=sentence, findings=findings)
 
 

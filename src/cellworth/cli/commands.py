@@ -119,6 +119,7 @@ def info(**arguments: Any) -> None:
         "cellworth audit adult.csv.gz --target income --protected race --protected sex",
         "cellworth audit new.csv --target income --reference old.csv -o audit.html",
         "cellworth audit new.csv --target income --values values -o cells.csv",
+        "cellworth audit new.csv --fix fixed.csv",
     )
 )
 @click.argument("table")
@@ -129,6 +130,15 @@ def info(**arguments: Any) -> None:
     help="Folder of the values of TABLE; findings tell what their cells are worth, and a .csv or "
     ".parquet file lists cells.",
 )
+@click.option(
+    "--fix", "fixed", type=app.STORED, metavar="FILE",
+    help="Write TABLE with repairs that lose nothing: case and blanks of frequent contents, marks "
+    "and codes of missing values. They are listed on stderr.",
+)  # fmt: skip
+@click.option(
+    "--fix-kind", "kinds", multiple=True, metavar="KIND",
+    help="Instead, fix the findings of this kind; may be repeated.",
+)  # fmt: skip
 @click.option("-o", "--output", type=app.STORED, help="File: .html, .csv, .parquet or .json.")
 @app.force
 @app.json_output
@@ -195,7 +205,7 @@ def report(**arguments: Any) -> None:
 @main.command(
     epilog=app.example(
         "cellworth check new.csv --target income --reference old.csv -o check.xml",
-        "cellworth check new.csv --max 'missing code=1%' --max 'wrong label=5%' --certain 95%",
+        "cellworth check new.csv --max 'missing code=1%' --max 'wrong label=5%'",
     )
 )
 @click.argument("table")
@@ -208,10 +218,6 @@ def report(**arguments: Any) -> None:
 @click.option(
     "--max-findings", type=click.IntRange(min=0), metavar="N", help="Largest number of findings."
 )
-@click.option(
-    "--certain", type=app.share, metavar="SHARE", default="90%", show_default=True,
-    help="How certain a finding must be to count for --max and --max-findings.",
-)  # fmt: skip
 @click.option("--min-rows", type=click.IntRange(min=1), metavar="N", help="Least number of rows.")
 @click.option(
     "-o", "--output", "outputs", type=app.STORED, multiple=True,

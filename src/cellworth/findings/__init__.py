@@ -16,6 +16,7 @@ from cellworth.findings.data_audit import Audit, audit
 from cellworth.findings.explain import Explanation, explain_column, explain_row
 from cellworth.findings.finding import Action, Finding
 from cellworth.findings.fit_checks import DataWarning
+from cellworth.findings.fixing import Fixed
 from cellworth.findings.interactions import PairInteractions, measure_interactions
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "DataWarning",
     "Explanation",
     "Finding",
+    "Fixed",
     "PairInteractions",
     "RemovalCurve",
     "anomaly_scores",

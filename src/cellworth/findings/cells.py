@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,6 @@ from cellworth.data.column import list_cells
 from cellworth.data.tables import Table, entries_per_cell
 from cellworth.data.text import preview
 from cellworth.valuation.valuation import Valuation
-
-# Words of a sentence.
-_MAX_WORDS = 25
 
 
 def read_cells(table: Table, rows: Positions, columns: Positions) -> list[Any]:
@@ -142,9 +139,3 @@ def _match_columns(valuation: Valuation, table: Table) -> tuple[list[Any], list[
             f"X must have the columns of the valuation, got {came}; give the table that was valued."
         )
     return names, ids
-
-
-def fit_words(make: Callable[[int], str]) -> str:
-    """Return a sentence of at most 25 words; ``make`` gets the most words of one content."""
-    sentences = [make(words) for words in range(_MAX_WORDS, 0, -1)]
-    return next((s for s in sentences if len(s.split()) <= _MAX_WORDS), sentences[-1])

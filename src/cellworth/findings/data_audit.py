@@ -3,52 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Mask
+from cellworth.data.arguments import Floats
 from cellworth.data.io import AnyPath, jsonable, to_path, write_atomically
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike, default_backend, frame
-from cellworth.data.text import format_count, format_number, list_first, preview, write_csv
+from cellworth.data.text import format_count, list_first, preview, write_csv
 from cellworth.data.views import heading, html_table, paragraph, view
-from cellworth.findings.cells import check_cells, object_array, read_cell_values, read_cells
-from cellworth.findings.changed_cells import copy_native, set_cells
+from cellworth.findings.cell_list import list_cells, score_cells
+from cellworth.findings.cells import check_cells, read_cell_values
+from cellworth.findings.certainty import divide_findings
+from cellworth.findings.checks import CHECKS, AuditInput
 from cellworth.findings.differences import find_differences
-from cellworth.findings.finding import Action, Finding, FindingKind
-from cellworth.findings.label_checks import find_wrong_labels
-from cellworth.findings.leaks import find_leaks, find_sorted_rows
-from cellworth.findings.levels import ColumnLevels, read_levels
-from cellworth.findings.number_checks import check_numbers
-from cellworth.findings.odd_cells import OddCells, read_without
-from cellworth.findings.table_checks import (
-    check_columns,
-    find_near_copies,
-    find_nearly_shared_rows,
-    find_repeated_rows,
-    find_shared_rows,
-    find_violations,
-    is_name,
-)
-from cellworth.findings.text_checks import check_text, find_swapped
+from cellworth.findings.finding import Finding
+from cellworth.findings.fixing import Fixed, as_column, fix
+from cellworth.findings.levels import read_levels
 from cellworth.valuation.valuation import Valuation
 
-# Findings are listed in these classes of estimated error, and by size within a class.
-_CLASSES = (0.1, 0.3, 0.5)
-# Cells of findings at least this certain are not compared with others.
-_SURE = 0.3
 _SHOWN, _UNUSUAL_SHOWN, _ROWS_SHOWN = 20, 3, 3
-# Kinds that call a content wrong because it is rare or unlike others.
-_BY_RARITY: frozenset[FindingKind] = frozenset(
-    {"misspelling", "outlier", "scale", "odd cell", "dependency", "wrong column"}
-)
-_OF_ROWS: frozenset[FindingKind] = frozenset(
-    {"repeated rows", "near copies", "validation rows in X", "wrong label"}
-)
+OwnCheck = Callable[[Any, Any], Iterable[Finding]]
 VERSION = 1
 
 
@@ -62,6 +41,7 @@ def audit(
     false_alarms: float = 0.01,
     protected: Sequence[str] = (),
     valuation: Valuation | None = None,
+    checks: Sequence[OwnCheck] = (),
     quick: bool = False,
 ) -> Audit:
     """Find out what is wrong with a table, in seconds and without a model.
@@ -87,8 +67,10 @@ def audit(
     valuation : Valuation, default=None
         Values of the cells of X. Findings then tell what their cells are worth to the model, and
         :meth:`Audit.cells` lists the cells of a finding from the lowest value to the highest.
+    checks : sequence of callables, default=()
+        Checks of your own: each gets X and y, and returns or yields findings of any kind.
     quick : bool, default=False
-        Whether to leave out single odd cells and wrong labels, which take most of the time.
+        Whether to leave out scores of single cells and wrong labels, which take most of the time.
 
     Returns
     -------
@@ -117,51 +99,14 @@ def audit(
           worst.
     """
     table = Table.from_data(X, called="X")
-    shielded = _check_protected(protected, table)
-    columns = read_levels(table)
-    target, classes = (
-        (np.zeros(len(table.row_ids)), np.zeros(1)) if y is None else (read_target(y, table))
-    )
-    listed = [
-        finding
-        for finding in _merge_codes(_check_cells(columns))
-        if finding.kind not in _BY_RARITY or not shielded.intersection(finding.columns)
-    ]
-    found = mark_cells(listed, table, most_false=_SURE)
-    features = [read_without(column, found[:, j]) for j, column in enumerate(columns)]
-    scores, odd_cells, known = np.zeros(table.shape), [], None
-    if not quick:
-        left_out = [j for j, c in enumerate(columns) if is_name(c) or c.name in shielded]
-        odd = OddCells(table, features, target, classes, found=found, left_out=left_out)
-        scores, odd_cells, known = odd.scores, list(odd.list()), odd.features
-    listed += [*check_columns(columns), *find_repeated_rows(columns), *find_near_copies(columns)]
-    if X_val is not None:
-        validation = Table.from_data(X_val, called="X_val").align_to(table, called="X_val")
-        labels = None if y is None or y_val is None else (target, read_target(y_val, validation)[0])
-        of_validation = read_levels(validation)
-        listed += find_shared_rows(columns, of_validation, labels)
-        listed += find_nearly_shared_rows(columns, of_validation)
-    elif y_val is not None:
-        raise ValueError("y_val needs X_val; pass both, or neither.")
-    leaks: list[Finding] = []
-    if y is not None:
-        name = getattr(y, "name", None)
-        leaks += find_leaks(columns, target, of_classes=classes is not None, target_name=name)
-        listed += leaks
-    if y is not None and classes is not None:
-        listed += find_sorted_rows(target)
-        used = [
-            feature
-            for feature, column in zip(features, columns, strict=True)
-            if not is_name(column)
-        ]
-        if used and not quick and not leaks:
-            known = known if len(used) == len(columns) else None
-            codes = np.searchsorted(classes, target)
-            listed += find_wrong_labels(used, codes, classes, features=known)
-    probable, unusual = list[Finding](), list[Finding]()
-    for finding in (*listed, *odd_cells):
-        (unusual if finding.false_rate > _CLASSES[-1] else probable).append(finding)
+    given = _read_input(table, y, X_val, y_val, protected)
+    asked = [check for check in CHECKS if given.can_ask(check, quick=quick)]
+    for check in asked:
+        given.run(check)
+    for own_check in checks:
+        given.found.extend(_check_own(found, table) for found in own_check(X, y))
+    scores = score_cells(given, quick=quick)
+    probable, unusual = divide_findings(given.found)
     differences = []
     if reference is not None:
         differences = find_differences(table, y, reference, false_alarms)
@@ -172,9 +117,36 @@ def audit(
         differences, probable, unusual = (
             list(_add_values(e, table, values)) for e in (differences, probable, unusual)
         )
-    unusual.sort(key=lambda finding: finding.false_rate)
-    findings = (*differences, *_sort_findings(probable))
-    return Audit(table, findings, tuple(unusual), scores, len(differences), values)
+    findings = (*differences, *probable)
+    checked = (*(check.name for check in asked), *(_name_of(own_check) for own_check in checks))
+    return Audit(table, findings, tuple(unusual), scores, len(differences), values, checked=checked)
+
+
+def _name_of(check: OwnCheck) -> str:
+    return str(getattr(check, "__name__", type(check).__name__)).replace("_", " ")
+
+
+def _read_input(
+    table: Table,
+    y: VectorLike | None,
+    X_val: TableLike | None,
+    y_val: VectorLike | None,
+    protected: Sequence[str],
+) -> AuditInput:
+    """Check the arguments of an audit, and read the columns and labels."""
+    shielded = _check_protected(protected, table)
+    target, classes = (None, None) if y is None else read_target(y, table)
+    validation, validation_target = None, None
+    if X_val is not None:
+        held_out = Table.from_data(X_val, called="X_val").align_to(table, called="X_val")
+        validation = read_levels(held_out)
+        validation_target = None if y_val is None else read_target(y_val, held_out)[0]
+    elif y_val is not None:
+        raise ValueError("y_val needs X_val; pass both, or neither.")
+    name = getattr(y, "name", None)
+    return AuditInput(
+        table, read_levels(table), target, classes, name, validation, validation_target, shielded
+    )
 
 
 def _check_protected(protected: Sequence[str], table: Table) -> frozenset[str]:
@@ -187,64 +159,33 @@ def _check_protected(protected: Sequence[str], table: Table) -> frozenset[str]:
     return frozenset(map(str, protected))
 
 
+def _check_own(finding: Any, table: Table) -> Finding:
+    """Check what a check of the user found."""
+    if not isinstance(finding, Finding):
+        raise TypeError(
+            f"checks must return or yield findings, got {type(finding).__name__}; make a "
+            "cellworth.findings.Finding."
+        )
+    n_rows, names = len(table.row_ids), table.names.astype(str).tolist()
+    rows = np.asarray(finding.rows, dtype=np.intp)
+    if len(rows) and not 0 <= rows.min() <= rows.max() < n_rows:
+        raise ValueError(
+            f"rows of the finding {finding.kind!r} must be positions of rows, 0 to {n_rows - 1}, "
+            f"got {rows.min()} to {rows.max()}."
+        )
+    unknown = [name for name in finding.columns if name not in names]
+    if unknown:
+        raise ValueError(
+            f"columns of the finding {finding.kind!r} must be columns of X ({preview(names)}), "
+            f"got {unknown[0]!r}."
+        )
+    return replace(finding, rows=rows)
+
+
 def _add_values(findings: Iterable[Finding], table: Table, values: Floats) -> Iterator[Finding]:
     for finding in findings:
         cells = finding.cells(table)
         yield replace(finding, value=float(values[cells].sum())) if len(cells[0]) else finding
-
-
-def _check_cells(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
-    for column in columns:
-        yield from check_text(column)
-        yield from check_numbers(column)
-    yield from find_swapped(columns)
-    yield from find_violations(columns)
-
-
-def _merge_codes(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Make one finding of a missing code that several columns have."""
-    same: dict[Any, list[Finding]] = defaultdict(list)
-    for finding in findings:
-        if finding.kind == "missing code" and isinstance(finding.action.replacements, dict):
-            (code,) = finding.action.replacements
-            same[code].append(finding)
-        else:
-            yield finding
-    for code, group in same.items():
-        if len(group) == 1:
-            yield group[0]
-            continue
-        names = tuple(finding.columns[0] for finding in group)
-        n_cells = sum(len(finding.rows) for finding in group)
-        shown = repr(code) if isinstance(code, str) else format_number(code)
-        listed = list_first(names, 3)
-        rows = [finding.rows for finding in group]
-        yield replace(
-            group[0],
-            columns=names,
-            rows=np.concatenate(rows),
-            positions=np.concatenate([np.full(len(r), at) for at, r in enumerate(rows)]),
-            sentence=f"{shown} stands for a missing value in {n_cells:,} cells of {listed}.",
-            action=Action("set missing", {code: None}, "make them missing values"),
-            false_rate=min(finding.false_rate for finding in group),
-        )
-
-
-def mark_cells(findings: Iterable[Finding], table: Table, *, most_false: float = 1.0) -> Mask:
-    """Return a mask of the cells of findings that are at least this certain."""
-    found = np.zeros(table.shape, dtype=bool)
-    for finding in findings:
-        if finding.false_rate <= most_false:
-            found[finding.cells(table)] = True
-    return found
-
-
-def _sort_findings(findings: Sequence[Finding]) -> list[Finding]:
-    def order(finding: Finding) -> tuple[Any, ...]:
-        group = int(np.searchsorted(_CLASSES, finding.false_rate))
-        return group, -len(finding.rows) if group < 2 else 0, finding.false_rate
-
-    return sorted(findings, key=order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,11 +200,13 @@ class Audit:
     unusual : tuple of Finding
         What is unusual and may well be right, most unusual first.
     scores : array of shape (n_rows, n_columns)
-        How little single cells fit their row and label.
+        The higher, the more probably a cell is wrong.
     n_differences : int, default=0
         How many findings, the first ones, are differences from the reference.
     values : array of shape (n_rows, n_columns), default=None
         Values of the cells, if a valuation was given.
+    checked : tuple of str
+        What was looked for.
 
     See Also
     --------
@@ -284,6 +227,7 @@ class Audit:
     scores: Floats
     n_differences: int = 0
     values: Floats | None = None
+    checked: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.findings)
@@ -320,27 +264,25 @@ class Audit:
         rows, columns = self.table.shape
         size = f"{rows:,} rows x {columns:,} columns"
         if not self.findings:
-            return f"Audit of {size}: nothing found"
+            return f"Nothing looks wrong in {size}."
         counts = Counter(finding.kind for finding in self.findings)
         listed = ", ".join(f"{count} x {kind}" for kind, count in counts.most_common())
         return f"Audit of {size}: {format_count(len(self), 'finding')} ({listed})"
 
-    def share(self, kind: FindingKind | None = None, *, certain: float = 0.9) -> float:
+    def share(self, kind: str | None = None) -> float:
         """Return the share of rows that findings concern, those about the reference left out.
 
         Parameters
         ----------
         kind : str, default=None
             Kind of findings, such as ``"missing code"``; None means all kinds.
-        certain : float, default=0.9
-            How certain a finding must be to count.
 
         Returns
         -------
         float
             1 if a finding concerns columns as a whole.
         """
-        counted = self.select(kind, certain=certain)
+        counted = self.select(kind)
         if any(len(finding.rows) == 0 for finding in counted):
             return 1.0
         touched = np.zeros(self.table.shape[0], dtype=bool)
@@ -348,73 +290,51 @@ class Audit:
             touched[finding.rows] = True
         return float(touched.mean()) if len(touched) else 0.0
 
-    def select(
-        self, kind: FindingKind | None = None, *, certain: float = 0.9
-    ) -> tuple[Finding, ...]:
-        """Return the findings of a kind that are this certain, differences left out."""
-        return tuple(
-            finding
-            for finding in self.findings[self.n_differences :]
-            if kind in (None, finding.kind) and 1 - finding.false_rate >= certain
-        )
+    def select(self, kind: str | None = None) -> tuple[Finding, ...]:
+        """Return the findings of a kind, or all, differences from a reference left out."""
+        found = self.findings[self.n_differences :]
+        return tuple(finding for finding in found if kind in (None, finding.kind))
 
-    def cell_scores(self) -> Floats:
-        """Return a score for every cell: the higher, the more probably it is wrong."""
-        # Cells of findings come before all others, most certain first.
-        top = 1.0 + self.scores.max(initial=0.0)
-        scores = self.scores.copy()
-        for finding in (*self.findings, *self.unusual):
-            if finding.kind != "odd cell" and finding.kind not in _OF_ROWS:
-                scores[finding.cells(self.table)] += top * (1.0 - finding.false_rate) ** 2
-        return scores
+    def fix(
+        self, kinds: Iterable[str] | None = None, findings: Iterable[int] | None = None
+    ) -> Fixed:
+        """Return X with findings fixed, what was changed, and what was not and why.
 
-    def fix(self, which: Iterable[int] | None = None) -> Any:
-        """Return a copy of X in which the chosen findings are fixed.
+        By default only repairs that lose nothing are made: another case or other blanks of a
+        frequent content become that content; marks such as "?", and codes outside the range of all
+        other numbers, become missing values. Everything else is a proposal, which is applied if it
+        is named. Cells for which two findings propose different contents stay as they are.
 
         Parameters
         ----------
-        which : positions of findings, default=None
-            None means all whose action is known and that are at least 90% certain. Rows and columns
-            are never dropped unless their finding is named.
+        kinds : iterable of str, default=None
+            Kinds of findings to fix, such as ``["misspelling"]``.
+        findings : iterable of int, default=None
+            Positions of findings to fix.
 
         Returns
         -------
-        data frame or array
-            As X came, also where X has no value for a content.
+        Fixed
+            With the table ``X``, the ``changes``, what was ``skipped``, and ``undo()``.
         """
-        numbers = self._choose_safe() if which is None else which
-        chosen = [self._get(number) for number in numbers]
-        table = self.table
-        for finding in chosen:
-            if finding.action.kind in ("set missing", "replace"):
-                rows, columns = finding.cells(table)
-                new = _list_replacements(finding, read_cells(table, rows, columns))
-                table = set_cells(table, rows, columns, new)
-        dropped = [f.rows for f in chosen if f.action.kind == "drop rows"]
-        names = {n for f in chosen if f.action.kind == "drop columns" for n in f.columns}
-        keep_rows = np.setdiff1d(np.arange(table.shape[0]), np.concatenate([*dropped, []]))
-        keep = np.array([j for j, n in enumerate(table.names.tolist()) if str(n) not in names])
-        if len(keep_rows) == table.shape[0] and len(keep) == table.shape[1]:
-            return copy_native(table)
-        return table.take(keep_rows.astype(np.intp), keep.astype(np.intp))
-
-    def _choose_safe(self) -> Iterator[int]:
-        for number, finding in enumerate(self.findings):
-            is_known = finding.action.kind in ("set missing", "replace")
-            if is_known and finding.false_rate <= _CLASSES[0]:
-                yield number
-
-    def _get(self, number: int) -> Finding:
-        if not isinstance(number, int | np.integer) or not 0 <= number < len(self):
+        by_default = kinds is None and findings is None
+        wanted, numbers = frozenset(kinds or ()), frozenset(findings or ())
+        known = range(len(self.findings))
+        if not numbers.issubset(known):
+            unknown = next(number for number in numbers if number not in known)
             raise ValueError(
-                f"which must hold positions of findings, 0 to {len(self) - 1}, got {number!r}."
+                f"findings must hold positions of findings, 0 to {len(self) - 1}, got {unknown!r}."
             )
-        finding = self.findings[number]
-        if finding.action.kind in ("check", "convert"):
+        present = {finding.kind for finding in self.findings}
+        if not wanted <= present:
             raise ValueError(
-                f"finding {number} ({finding.kind}) has no automatic fix: {finding.action.text}."
+                f"kinds must hold kinds of findings ({preview(sorted(present))}), got "
+                f"{preview(sorted(wanted - present))}."
             )
-        return finding
+        chosen = [i for i in known if by_default or i in numbers or self[i].kind in wanted]
+        if by_default:
+            chosen = [i for i in chosen if self[i].action.kind in ("set missing", "replace")]
+        return fix(self.table, self.findings, chosen, only_safe=by_default)
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one line per finding."""
@@ -430,48 +350,40 @@ class Audit:
             listed["value"] = [finding.value for finding in self.findings]
         return frame(listed, backend or self.table.backend)
 
-    def cells(self, backend: str | None = None) -> Any:
-        """Return a data frame with one line per cell of every finding.
+    def cells(self, k: int = 100, *, backend: str | None = None) -> Any:
+        """Return a data frame of the contents to look at, most certain and least repeated first.
 
         Parameters
         ----------
+        k : int, default=100
+            Number of lines.
         backend : str, default=None
             Library of the result, such as "polars"; None means that of X.
 
         Returns
         -------
         data frame
-            The position of the finding, the row id, the column, the cell, and what :meth:`fix`
-            replaces it with: nothing if it becomes missing, or if a person must decide. They are
-            strings except in pandas. A finding about whole rows has one line per row, no column.
-            With a valuation, there is also the ``value`` of the cell or row, and the cells of a
-            finding are in order of their values, lowest first.
+            A line for each different content of a finding: the position of the finding, its kind,
+            the id of the first row, the column, the cell, what :meth:`fix` would replace it with
+            (nothing if it becomes missing, or if a person must decide), and in how many cells it
+            is. A finding about whole rows has one line. After the findings come single cells that
+            are unusual and may well be right: their finding is -1. With a valuation, there
+            is also the ``value`` of the cells, and those of one finding begin with the lowest.
         """
-        table, lines = self.table, list[tuple[Any, ...]]()
-        of_cells = np.full(table.shape, np.nan) if self.values is None else self.values
-        for number, finding in enumerate(self.findings):
-            if finding.kind in _OF_ROWS:
-                rows, values = finding.rows, of_cells[finding.rows].sum(axis=1)
-                columns = cells = new = [None] * len(rows)
-            else:
-                rows, positions = finding.cells(table)
-                columns = table.names[positions].astype(str).tolist()
-                values = of_cells[rows, positions]
-                cells = read_cells(table, rows, positions)
-                new = _list_replacements(finding, cells)
-            numbers, ids = [number] * len(rows), table.row_ids[rows].tolist()
-            found = list(zip(numbers, ids, columns, cells, new, values.tolist(), strict=True))
-            # NaN is last, and the order stays as it is among equal values.
-            lines += [found[i] for i in np.argsort(values, kind="stable")]
-        names = ["finding", "row", "column", "cell", "new", "value"]
-        if self.values is None:
-            names.remove("value")
-        listed: dict[str, Any] = {name: [line[j] for line in lines] for j, name in enumerate(names)}
-        library = backend or table.backend or default_backend()
-        for name in ("cell", "new"):
-            # Other libraries have one type per column.
-            texts = [None if cell is None else str(cell) for cell in listed[name]]
-            listed[name] = object_array(listed[name]) if library == "pandas" else texts
+        lines = list_cells(self.table, self.findings, self.scores, self.values, k)
+        library = backend or self.table.backend or default_backend()
+        ids, names = self.table.row_ids, self.table.names
+        listed: dict[str, Any] = {
+            "finding": [line.finding for line in lines],
+            "kind": [line.kind for line in lines],
+            "row": [ids[line.rows[:1]].tolist()[0] if len(line.rows) else None for line in lines],
+            "column": [None if c.column is None else str(names[c.column]) for c in lines],
+            "cell": as_column([line.cell for line in lines], library),
+            "new": as_column([line.new for line in lines], library),
+            "n_cells": [len(line.rows) for line in lines],
+        }
+        if self.values is not None:
+            listed["value"] = [line.value for line in lines]
         return frame(listed, library)
 
     def to_dict(self) -> dict[str, Any]:
@@ -504,6 +416,8 @@ class Audit:
 def list_lines(audit: Audit, *, more: str, unusual: str = "") -> list[str]:
     """Return an audit as text; ``more`` and ``unusual`` say where the rest is listed."""
     lines = [audit.title]
+    if not audit.findings and audit.checked:
+        lines.append(f"Looked for {', '.join(audit.checked)}.")
     for number, finding in enumerate(audit.findings[:_SHOWN]):
         lines.append(f"{number:>4}  {finding.kind}: {finding.sentence}")
         rows = _name_rows(audit, finding)
@@ -523,21 +437,3 @@ def _name_rows(audit: Audit, finding: Finding) -> str:
     rows = list(dict.fromkeys(finding.rows.tolist()))
     ids = [str(row) for row in audit.table.row_ids[rows].tolist()] if rows else []
     return f"Row{'s'[: len(rows) > 1]} {list_first(ids, _ROWS_SHOWN)}" if rows else ""
-
-
-def _list_replacements(finding: Finding, cells: Sequence[Any]) -> list[Any]:
-    """Return what the action of a finding puts in the place of its cells; None if nothing."""
-    new = finding.action.replacements
-    if finding.action.kind != "replace":
-        return [None] * len(cells)
-    return [_look_up(cell, new) for cell in cells] if isinstance(new, Mapping) else list(new)
-
-
-def _look_up(content: Any, replacements: Mapping[Any, Any]) -> Any:
-    """Return the replacement of a content; numbers may be stored as strings."""
-    if content in replacements or not isinstance(content, str):
-        return replacements.get(content, content)
-    try:
-        return replacements.get(float(content), content)
-    except ValueError:
-        return content

@@ -13,7 +13,9 @@ from cellworth.data.arguments import Labels, Positions
 from cellworth.data.tables import Table
 
 FindingKind = Literal[
+    "missing mark",
     "missing code",
+    "text among numbers",
     "numbers as text",
     "dates as text",
     "mixed formats",
@@ -24,12 +26,11 @@ FindingKind = Literal[
     "scale",
     "outlier",
     "dependency",
-    "odd cell",
     "wrong label",
     "repeated rows",
-    "near copies",
     "validation rows in X",
     "leak",
+    "sorted rows",
     "constant column",
     "empty column",
     "id column",
@@ -81,21 +82,26 @@ class Finding:
     Parameters
     ----------
     kind : str
+        One of cellworth's kinds, or any name that a check of your own gives.
     columns : tuple of str
         Columns that it concerns.
     rows : array
         Positions of all rows that it concerns; empty for a finding about columns as a whole.
     sentence : str
         What was found.
-    action : Action
+    action : Action, optional
         What to do about it.
-    false_rate : float
-        Estimated probability that a cell of it is right; for a difference from a reference, its
-        p-value, corrected for all comparisons.
+    doubt : float, default=0
+        How doubtful its check is, between 0 and 1. It orders findings of one kind; those above .5
+        are unusual and may well be right.
     positions : array, optional
         For each row, which of the columns its cell is in; None means all columns.
     value : float, optional
         What its cells are worth to the model; None without a valuation.
+    false_rate : float, optional
+        How large a share of findings of this kind was wrong on tables that chose nothing; None if
+        that was not measured. For a difference from a reference, its p-value, corrected for all
+        comparisons.
 
     See Also
     --------
@@ -110,14 +116,15 @@ class Finding:
     (('city',), 1)
     """
 
-    kind: FindingKind
+    kind: str
     columns: tuple[str, ...]
     rows: Positions
     sentence: str
-    action: Action
-    false_rate: float
+    action: Action = Action("check", text="check it")
+    doubt: float = 0.0
     positions: Positions | None = None
     value: float | None = None
+    false_rate: float | None = None
 
     @property
     def n_rows(self) -> int:
@@ -125,11 +132,18 @@ class Finding:
         return len(np.unique(self.rows))
 
     @property
+    def certainty(self) -> float:
+        """1 - ``false_rate``; 0 if that was not measured."""
+        return 0.0 if self.false_rate is None else 1.0 - self.false_rate
+
+    @property
     def advice(self) -> str:
-        """What to do, how certain it is, and what the cells are worth."""
-        amount = "" if self.value is None else f"; the cells are worth {self.value:.4g}"
+        """What to do, how often such findings were right, and what the cells are worth."""
+        notes = [] if self.false_rate is None else [f"{self.certainty:.0%} certain"]
+        if self.value is not None:
+            notes.append(f"the cells are worth {self.value:.4g}")
         text = self.action.text[:1].upper() + self.action.text[1:]
-        return f"{text} ({1 - self.false_rate:.0%} certain{amount})."
+        return f"{text} ({'; '.join(notes)})." if notes else f"{text}."
 
     def to_dict(self, row_ids: Labels) -> dict[str, Any]:
         """Return plain data, with row ids."""

@@ -19,7 +19,7 @@ from cellworth.findings.finding import Action, Finding
 from cellworth.findings.leaks import find_leaks
 from cellworth.findings.levels import ColumnLevels, read_levels
 from cellworth.findings.table_checks import find_repeated_rows, find_shared_rows
-from cellworth.findings.text_checks import find_stored_quantities, find_strays
+from cellworth.findings.text_checks import find_stored_quantities
 
 # A repeated row is a copy if chance would repeat its rarest cells with a smaller probability.
 _CHANCE = 0.05
@@ -34,6 +34,8 @@ _MAX_COPIES_CHECKED = 2000
 _MAX_PLAIN_CLASSES = 10
 _ROWS_PER_CLASS = 5
 _SHOWN = 3
+# Kinds whose columns may be meant as categories.
+_ABOUT_TEXT = {"text among numbers", "mixed formats", "numbers as text", "dates as text"}
 _OF_FOLDS = (
     "drop the copies, or keep them together with groups= and cv=GroupKFold(); copies in other "
     "folds score each other, so their values are too high"
@@ -91,7 +93,7 @@ def warn_of_data(
         sentences = " ".join(finding.sentence for finding in found[:_SHOWN])
         more = f" So do {len(found) - _SHOWN:,} more columns." if len(found) > _SHOWN else ""
         advised = text[:1].upper() + text[1:]
-        is_text = found[0].kind == "mixed formats" or found[0].action.kind == "convert"
+        is_text = found[0].kind in _ABOUT_TEXT
         if advice.column_types and is_text:
             name = found[0].columns[0]
             advised += f", or pass column_types={{{name!r}: 'categorical'}} (--categorical)"
@@ -112,12 +114,7 @@ def _find_text(
         meant = column.name in advice.named or isinstance(dtype, nw.Categorical | nw.Enum)
         if column.kind != "text" or meant:
             continue
-        stored = list(find_stored_quantities(column))
-        strays = list(find_strays(column.read_numbers() or column)) if stored else []
-        # "2O" is a stray, and not a number with a unit besides.
-        odd = {row for finding in strays for row in finding.rows.tolist()}
-        yield from (finding for finding in stored if not odd.issuperset(finding.rows.tolist()))
-        yield from strays
+        yield from find_stored_quantities(column)
 
 
 def _find_copies(problem: Problem, columns: Sequence[ColumnLevels]) -> Iterator[Finding]:

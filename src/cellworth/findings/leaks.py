@@ -160,7 +160,7 @@ def find_sorted_rows(target: NDArray[Any]) -> Iterator[Finding]:
     if changes < min(0.2 * chance * len(labels), 50 * n_classes):
         times = "once" if changes == 1 else f"{changes:,} times"
         yield Finding(
-            "leak", (), _NOTHING,
+            "sorted rows", (), _NOTHING,
             f"the rows are sorted by label: it changes {times} in {len(labels):,} rows.",
             Action("check", text="shuffle before you split, and keep no row number as a column"),
             0.05,

@@ -36,8 +36,6 @@ class ColumnLevels:
         Number of rows of each level.
     strays : mapping of str to array
         Strings among numbers, and their rows, which are missing in ``codes``.
-    as_text : bool
-        Whether the numbers are stored as strings.
     """
 
     name: str
@@ -46,7 +44,6 @@ class ColumnLevels:
     levels: NDArray[Any]
     counts: Integers
     strays: Mapping[str, Positions] = field(default_factory=dict)
-    as_text: bool = False
 
     @classmethod
     def of(cls, name: str, cells: NDArray[Any], *, parse: bool = True) -> ColumnLevels:
@@ -80,7 +77,7 @@ class ColumnLevels:
         found = self._from_numbers(self.name, "number", np.append(numbers, np.nan)[self.codes])
         odd = np.flatnonzero(np.isnan(numbers)).tolist()
         strays = {self.levels[level]: self.rows_of([level]) for level in odd}
-        return replace(found, strays=strays, as_text=True)
+        return replace(found, strays=strays)
 
     @classmethod
     def _make(cls, name: str, kind: Kind, codes: Codes, levels: NDArray[Any]) -> ColumnLevels:
@@ -99,8 +96,8 @@ class ColumnLevels:
 
     @cached_property
     def strings(self) -> list[str]:
-        """The levels of a column of text."""
-        return list(self.levels.tolist())
+        """The levels of a column of text; none of others."""
+        return list(self.levels.tolist()) if self.kind == "text" else []
 
     def rows_of(self, levels: Iterable[int] | Mask) -> Positions:
         """Return the rows that have one of these levels, in ascending order."""

@@ -32,23 +32,18 @@ _MIN_STEP = 1.5
 _RELATIVE_STEP = 0.7
 _MIN_DISTANCE = 4.0
 _MAX_OUTSIDE = 0.02
-_DOUBTFUL = 0.4
-_MIN_ROWS, _ENOUGH_ROWS = 20, 100
+_OUTSIDE, _DOUBTFUL = 0.02, 0.55
+# A positive code is so many times as large as all other numbers.
+_TIMES_LARGEST = 4.0
+# A negative code is among at least so many different sizes, and in at most this share of rows.
+_MIN_SIZES, _MAX_CODED = 10, 0.2
+_MIN_ROWS, _ENOUGH_ROWS, _MIN_LEVELS = 20, 100, 4
 _SHARE_OF_NAMES = 0.9
 _SHORTEST_NAME, _DENSEST = 5, 2
-_NAMES = re.compile(
-    r"(^|[_ -])(id|ids|code|number|no|nr|key|index|phone|zip|uuid)$"
+NAMES = re.compile(
+    r"(^|[_ -])(id|ids|code|number|no|nr|key|index|phone|zip|uuid|postcode)$"
     r"|(?<=[a-z])(Id|ID|Code|Number|Nr|Key|Phone|Zip)$"
 )
-
-
-def check_numbers(column: ColumnLevels) -> Iterator[Finding]:
-    """Yield what is wrong with the numbers or dates of one column."""
-    if column.kind == "text" or column.n_known < _MIN_ROWS or len(column.levels) < 4:
-        return
-    if column.kind == "number" and are_names(column):
-        return
-    yield from _find_gross_errors(column)
 
 
 def are_names(column: ColumnLevels) -> bool:
@@ -66,10 +61,18 @@ def are_names(column: ColumnLevels) -> bool:
     # Amounts are often round, and have all digits in front; names of one kind seldom do.
     is_round = np.mean(levels % 100 == 0) > 0.3
     is_repeated = len(levels) < 0.5 * column.n_known
-    is_named = usual >= _SHORTEST_NAME and _NAMES.search(column.name) is not None
+    is_named = usual >= _SHORTEST_NAME and NAMES.search(column.name) is not None
     return bool(
         is_named or (all_differ and is_dense) or (of_one_length and is_repeated and not is_round)
     )
+
+
+def _find_code_among_few(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield a code that is far larger than the two or three numbers of a column."""
+    code, others = float(column.levels[-1]), column.levels[:-1]
+    largest = float(np.abs(others).max())
+    if code in _CODES and code >= 99 and code >= 10 * max(largest, 1.0) and column.counts[-1] < 5:
+        yield _describe_code(column, len(others), 0.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +90,7 @@ class Bulk:
         """Measure the numbers; zeros are left out if most numbers are 0."""
         if counts[levels == 0].sum() > 0.5 * counts.sum():
             levels, counts = levels[levels != 0], counts[levels != 0]
-        if counts.sum() < _MIN_ROWS or len(levels) < 4:
+        if counts.sum() < _MIN_ROWS or len(levels) < _MIN_LEVELS:
             return None
         order = np.argsort(np.abs(levels), kind="stable")
         unit = float(_quantiles(np.abs(levels[order]), counts[order], [0.5])[0])
@@ -120,7 +123,16 @@ def _quantiles(levels: Floats, counts: Integers, shares: list[float]) -> Floats:
     return np.asarray(levels[np.searchsorted(ends, np.array(shares) * ends[-1])])
 
 
-def _find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
+def find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
+    """Yield codes for missing values and numbers or dates far from all others."""
+    if column.kind == "text" or column.n_known < _MIN_ROWS:
+        return
+    if column.kind == "number" and 2 <= len(column.levels) < _MIN_LEVELS:
+        yield from _find_code_among_few(column)
+    if len(column.levels) < _MIN_LEVELS:
+        return
+    if column.kind == "number" and are_names(column):
+        return
     levels, counts = column.levels, column.counts
     bulk = Bulk.of(levels, counts)
     if bulk is None:
@@ -131,10 +143,10 @@ def _find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
     codes = _DATE_CODES if column.kind == "date" else _CODES | _NEGATIVE_CODES
     used = set()
     for level in np.flatnonzero(np.isin(levels, list(codes))).tolist():
-        false_rate = _doubt_code(column, level, left | right)
-        if false_rate is not None:
+        doubt = _doubt_code(column, level, left | right)
+        if doubt is not None:
             used.add(level)
-            yield _describe_code(column, level, false_rate)
+            yield _describe_code(column, level, doubt)
     for side in (left, right):
         outside = [level for level in sorted(side) if level not in used]
         if outside:
@@ -158,24 +170,26 @@ def _outside(levels: Floats, counts: Integers, far: Floats, sign: int) -> set[in
 
 
 def _doubt_code(column: ColumnLevels, level: int, outside: set[int]) -> float | None:
-    """Return how doubtful it is that a number is a code; None if it is a number like others."""
-    levels, counts = column.levels, column.counts
-    if level in outside:
-        return 0.02
+    """Return how doubtful it is that a number is a code; None if it is a number like others.
+
+    A date is a code only outside the range of the others, and so is a positive number. If it is not
+    far outside, it may be the largest amount that a form takes.
+    """
+    levels = column.levels
     others = np.delete(levels, level)
-    is_end = levels[level] < others.min() or levels[level] > others.max()
-    if column.kind == "date":
-        return 0.1 if counts[level] >= 5 and is_end else None
-    if levels[level] < 0 and others.min() >= 0:
+    largest = float(np.abs(others).max())
+    if level in outside:
+        is_far = column.kind == "date" or abs(levels[level]) >= _TIMES_LARGEST * largest
+        return _OUTSIDE if is_far or levels[level] < 0 <= others.min() else _DOUBTFUL
+    is_sign = levels[level] < 0 <= others.min() and len(others) >= _MIN_SIZES
+    if column.kind == "number" and is_sign:
         # Nothing else is negative: it is a size, a count, an age.
-        return 0.1 if column.n_known >= _ENOUGH_ROWS or others.min() > 0 else 0.4
-    near = np.arange(max(level - 5, 0), min(level + 6, len(levels)))
-    near = near[near != level]
-    is_spike = counts[level] >= 5 and counts[level] >= 4 * counts[near].max()
-    return _DOUBTFUL if is_end and is_spike and abs(levels[level]) >= 99 else None
+        rare = column.counts[level] <= _MAX_CODED * column.n_known
+        return 0.1 if rare and column.n_known >= _ENOUGH_ROWS else 0.4
+    return None
 
 
-def _describe_code(column: ColumnLevels, level: int, false_rate: float) -> Finding:
+def _describe_code(column: ColumnLevels, level: int, doubt: float) -> Finding:
     number, rows = column.levels[level], column.rows_of([level])
     others = np.delete(column.levels, level)
     shown = format_number(number, column.kind)
@@ -184,13 +198,13 @@ def _describe_code(column: ColumnLevels, level: int, false_rate: float) -> Findi
     count = format_count(len(rows), "cell")
     means = (
         "may be a code or a limit"
-        if false_rate >= _DOUBTFUL
+        if doubt >= _DOUBTFUL
         else ("probably stands for a missing value")
     )
     return Finding(
         "missing code", (column.name,), rows,
         f"{shown} in {count} of {column.name} {means}; {rest}.",
-        Action("set missing", {float(number): None}, "make them missing values"), false_rate,
+        Action("set missing", {float(number): None}, "make them missing values"), doubt,
     )  # fmt: skip
 
 
@@ -210,15 +224,15 @@ def _describe_outside(
         f"{listed} in {count} of {column.name}; all others are {side} "
         f"{format_number(edge, column.kind)}"
     )
-    false_rate = float(np.exp(-step) / (np.exp(-step) + 0.3))
+    doubt = float(np.exp(-step) / (np.exp(-step) + 0.3))
     if factor is None:
         action = Action("set missing", dict.fromkeys(numbers.tolist()), "correct them")
-        yield Finding("outlier", (column.name,), rows, f"{sentence}.", action, false_rate)
+        yield Finding("outlier", (column.name,), rows, f"{sentence}.", action, doubt)
         return
     way, other = ("divide", f"{factor:g}") if factor > 1 else ("multiply", f"{1 / factor:g}")
     action = Action("replace", {n: n / factor for n in numbers.tolist()}, f"{way} by {other}")
     yield Finding(
-        "scale", (column.name,), rows, f"{sentence}; {way} by {other} to fit.", action, false_rate
+        "scale", (column.name,), rows, f"{sentence}; {way} by {other} to fit.", action, doubt
     )
 
 

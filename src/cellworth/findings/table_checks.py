@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,8 @@ from cellworth.data.arguments import MISSING, Integers, Mask, Positions
 from cellworth.data.equal_rows import find_first_equal
 from cellworth.data.text import format_count, format_number, list_first, preview
 from cellworth.findings.finding import Action, Finding, FindingKind
-from cellworth.findings.levels import ColumnLevels, draw_rows, hash_cells, hash_rows
-from cellworth.findings.number_checks import are_names
-from cellworth.findings.text_checks import simplify_text
+from cellworth.findings.levels import ColumnLevels, draw_rows, hash_rows
+from cellworth.findings.number_checks import NAMES, are_names
 
 _MIN_IDS, _NAMED = 20, 5
 _SHARE_OF_IDS = 0.99
@@ -26,42 +25,48 @@ _PAIRS_TRIED, _MIN_PAIRS, _MIN_AGREEMENT = 500, 20, 0.75
 _MAX_VIOLATIONS = 0.08
 # At least this share of rows must be in groups of several rows.
 _MIN_COVERED = 0.5
-_MIN_OTHERS = 2
+_MIN_OTHERS = 4
 # Share of the other rows of a group that must agree.
 _AGREEMENT = 0.75
+# An accident puts one content into a group at most so often, and most violations are accidents.
+_MAX_REPEATED, _MIN_ACCIDENTS = 2, 0.5
 # A dependency must miss so much less often than the most frequent level of the column does.
 _MIN_LIFT = 3.0
 # Cells that the most frequent level would miss and a key does not.
 _MIN_DETERMINED = 20
 _MIN_LEVELS = 3
-# Columns in which near copies agree least by chance, which tell them from coincidence.
-_N_TELLING, _N_MOST_TELLING = 8, 3
-_MIN_COLUMNS = 3
-# Near copies must be this many times as many as chance makes, and in at most this share of rows.
-_TIMES_CHANCE, _MAX_NEAR = 20.0, 0.2
+# If columns that name rows are left out, more repeated rows than this are of different things.
+_MAX_REPEATED_THINGS = 0.05
+_MIN_ROWS, _N_TELLING = 5, 3
 
 
 def check_columns(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     """Yield columns that tell a model nothing, or name rows; one finding for all of a kind."""
-    empty = [column for column in columns if column.n_known == 0 and not column.strays]
+    empty = [
+        column
+        for column in columns
+        if column.n_known == 0 and column.n_rows >= _MIN_ROWS and not column.strays
+    ]
     constant = [
-        column for column in columns if len(column.levels) == 1 and column.n_known == column.n_rows
+        column
+        for column in columns
+        if len(column.levels) == 1 and column.n_known == column.n_rows >= _MIN_ROWS
     ]
     ids = [column for column in columns if is_id(column)]
     yield from _describe_columns("empty column", empty, "no value in any row", 0.0)
     yield from _describe_columns("constant column", constant, "the same content in all rows", 0.0)
-    yield from _describe_columns("id column", ids, "another content in every row", 0.2)
+    yield from _describe_columns("id column", ids, "another content in nearly every row", 0.2)
 
 
 def _describe_columns(
-    kind: FindingKind, columns: Sequence[ColumnLevels], what: str, false_rate: float
+    kind: FindingKind, columns: Sequence[ColumnLevels], what: str, doubt: float
 ) -> Iterator[Finding]:
     if columns:
         names = tuple(column.name for column in columns)
         listed = list_first(names, _NAMED)
         has, column = ("has", "the column") if len(names) == 1 else ("have", "the columns")
         action = Action("drop columns", text=f"drop {column} before you train a model")
-        yield Finding(kind, names, _NOTHING, f"{listed} {has} {what}.", action, false_rate)
+        yield Finding(kind, names, _NOTHING, f"{listed} {has} {what}.", action, doubt)
 
 
 def is_id(column: ColumnLevels) -> bool:
@@ -78,15 +83,20 @@ def is_name(column: ColumnLevels) -> bool:
     return is_id(column) or are_names(column)
 
 
-def find_repeated_rows(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
-    """Yield rows that repeat an earlier one, id-like columns left out."""
+def find_repeated_rows(
+    columns: Sequence[ColumnLevels], label: ColumnLevels | None = None
+) -> Iterator[Finding]:
+    """Yield rows that repeat an earlier one with its label, columns that name rows left out."""
     used = [column for column in columns if not is_id(column)]
     if not used or columns[0].n_rows < 2:
         return
-    copies = np.flatnonzero(find_first_equal(hash_rows(used)) != np.arange(columns[0].n_rows))
-    if len(copies):
-        expected = _expect_copies(used)
-        without = [column.name for column in columns if is_id(column)]
+    compared = used if label is None else [*used, label]
+    hashes = hash_rows(compared)
+    copies = np.flatnonzero(find_first_equal(hashes) != np.arange(columns[0].n_rows))
+    without = [column.name for column in columns if is_id(column)]
+    are_things = bool(without) and len(copies) > _MAX_REPEATED_THINGS * len(hashes)
+    if len(copies) and not are_things:
+        expected = _expect_repeated(compared, len(copies))
         but = f", {preview(without)} left out" if without else ""
         yield Finding(
             "repeated rows", tuple(column.name for column in used), copies,
@@ -94,6 +104,22 @@ def find_repeated_rows(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
             Action("drop rows", text="drop the copies, unless they are separate observations"),
             expected / (expected + 0.2 * len(copies)),
         )  # fmt: skip
+
+
+def _expect_repeated(columns: Sequence[ColumnLevels], n_copies: int) -> float:
+    """Return how many rows chance repeats, from those that repeat if one column is left out.
+
+    By chance, that column agrees as often as in any two rows. Most is expected by one of the
+    columns that agree least.
+    """
+    chances = [_chance_of_agreement(column) for column in columns]
+    expected = _expect_copies(columns) if len(columns) == 1 else 0.0
+    for left_out in np.argsort(chances)[:_N_TELLING].tolist() if len(columns) > 1 else []:
+        hashes = hash_rows([c for j, c in enumerate(columns) if j != left_out])
+        n_more = len(hashes) - len(np.unique(hashes)) - n_copies
+        chance = min(chances[left_out], 1 - 1e-9)
+        expected = max(expected, n_more * chance / (1 - chance))
+    return expected
 
 
 def _expect_copies(columns: Sequence[ColumnLevels]) -> float:
@@ -108,153 +134,6 @@ def _chance_of_agreement(column: ColumnLevels) -> float:
     shares = column.counts / column.n_rows
     missing = 1.0 - column.n_known / column.n_rows
     return float((shares**2).sum() + missing**2)
-
-
-def find_near_copies(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
-    """Yield rows that repeat an earlier one but for one cell, or for spelling and rounding."""
-    used = [column for column in columns if not is_id(column)]
-    if len(used) < _MIN_COLUMNS:
-        return
-    found = {used[j].name: rows for j, rows in RowSums(used).find_pairs().items()}
-    if found:
-        names, sizes = tuple(found), [len(rows) for rows in found.values()]
-        yield Finding(
-            "near copies", names, np.concatenate(list(found.values())),
-            f"{format_count(sum(sizes), 'row repeats', 'rows repeat')} an earlier row but for a "
-            f"cell of {preview(names)}.",
-            Action("check", text="check whether one of both is a wrong copy"), 0.3,
-            positions=np.repeat(np.arange(len(sizes)), sizes),
-        )  # fmt: skip
-    simple = [_simplify_levels(column) for column in used]
-    is_same = all(len(a.levels) == len(b.levels) for a, b in zip(used, simple, strict=True))
-    rows = _NOTHING if is_same else RowSums(used, simple).find_later_rows(())
-    if len(rows):
-        yield Finding(
-            "near copies", tuple(column.name for column in used), rows,
-            f"{format_count(len(rows), 'row repeats', 'rows repeat')} an earlier row but for "
-            "spelling or rounding.",
-            Action("drop rows", text="drop the copies, unless they are separate observations"),
-            0.2,
-        )  # fmt: skip
-
-
-def _simplify_levels(column: ColumnLevels) -> ColumnLevels:
-    """Return a column whose levels are equal if they differ in case, blanks or rounding only."""
-    if column.kind == "text":
-        levels = np.array([simplify_text(text) for text in column.strings], dtype=object)
-    elif column.kind == "number" and np.any(column.levels != np.floor(column.levels)):
-        # Three digits of the largest number.
-        largest = float(np.abs(column.levels).max())
-        levels = np.round(column.levels, 2 - int(np.floor(np.log10(largest))))
-    else:
-        return column
-    own, codes = np.unique(levels, return_inverse=True)
-    counts = np.bincount(codes, column.counts, minlength=len(own)).astype(np.int64)
-    of_rows = np.append(codes, MISSING)[column.codes].astype(np.int32)
-    return replace(column, codes=of_rows, levels=own, counts=counts)
-
-
-class RowSums:
-    """Hashes of distinct rows, of which columns can be left out, and how many agree by chance.
-
-    If ``validation`` is given, only pairs of a row and a validation row count.
-    """
-
-    def __init__(
-        self,
-        columns: Sequence[ColumnLevels],
-        compared: Sequence[ColumnLevels] | None = None,
-        validation: Sequence[ColumnLevels] | None = None,
-    ) -> None:
-        self._sides = [compared or columns, *([] if validation is None else [validation])]
-        totals = np.concatenate([hash_rows(side) for side in (columns, *self._sides[1:])])
-        self._rows = np.sort(np.unique(totals, return_index=True)[1])
-        self._n_own = columns[0].n_rows
-        self._is_own: Mask = self._rows < self._n_own
-        self._total = self._hash() if compared else totals[self._rows]
-        self._n_columns = len(columns)
-        self._counts: dict[tuple[int, ...], float] = {}
-
-    def find_pairs(self) -> dict[int, Positions]:
-        """Return for each column the later rows of pairs that differ in it alone.
-
-        Columns in which chance makes such pairs are left out.
-        """
-        found = {j: self.find_later_rows((j,)) for j in range(self._n_columns)}
-        return {j: rows for j, rows in found.items() if len(rows)}
-
-    def find_later_rows(self, left_out: tuple[int, ...]) -> Positions:
-        """Return rows, or validation rows, that agree with an earlier one; none if by chance."""
-        n_pairs = self._count(left_out)
-        if n_pairs == 0:
-            return _NOTHING
-        hashes = self._without(left_out)
-        first = find_first_equal(hashes)
-        later: Mask = first != np.arange(len(hashes))
-        if len(self._sides) > 1:
-            # The first one is a row of the table if there is any.
-            later = later & ~self._is_own & self._is_own[first]
-        if later.sum() > max(_MAX_NEAR * len(hashes), 1):
-            return _NOTHING
-        rows = self._rows[later]
-        by_chance = any(
-            n_pairs < _TIMES_CHANCE * expected for expected in self._expect_pairs(left_out, rows)
-        )
-        return _NOTHING if by_chance else rows
-
-    def _expect_pairs(self, left_out: tuple[int, ...], rows: Positions) -> Iterator[float]:
-        """Yield how many pairs chance makes, from pairs that differ in one more column.
-
-        By chance, that column would agree in the share of them that the contents of ``rows`` have
-        in the table.
-        """
-        chances = self._measure_chances(rows)
-        others = [int(i) for i in np.argsort(chances, kind="stable") if i not in left_out]
-        for rank, other in enumerate(others[:_N_TELLING]):
-            alone = self._count((other,)) if left_out else 0.0
-            both = self._count((*left_out, other)) - self._count(left_out) - alone
-            chance = min(chances[other], 1 - 1e-9)
-            # One more for the most telling ones: none in this table need not be none in others.
-            yield (both + (rank < _N_MOST_TELLING)) * chance / (1 - chance)
-
-    def _measure_chances(self, rows: Positions) -> list[float]:
-        """Return for each column how large a share of all rows has the contents of some rows."""
-        chances, first = [], self._n_own if len(self._sides) > 1 else 0
-        for position in range(self._n_columns):
-            # Later rows are those of the last table.
-            column = self._sides[-1][position]
-            known = column.counts / column.n_rows
-            shares = np.append(known, 1.0 - known.sum())
-            chances.append(float(shares[column.codes[rows - first]].mean()))
-        return chances
-
-    def _count(self, left_out: tuple[int, ...]) -> float:
-        """Count pairs of rows that agree in all other columns."""
-        key = tuple(sorted(left_out))
-        if key not in self._counts:
-            hashes = self._without(key)
-            n_pairs = _count_pairs(hashes)
-            if len(self._sides) > 1:
-                n_pairs -= _count_pairs(hashes[self._is_own]) + _count_pairs(hashes[~self._is_own])
-            self._counts[key] = n_pairs
-        return self._counts[key]
-
-    def _without(self, left_out: tuple[int, ...]) -> NDArray[np.uint64]:
-        hashes = self._total
-        for position in left_out:
-            cells = [hash_cells(side[position], position) for side in self._sides]
-            hashes = hashes - np.concatenate(cells)[self._rows]
-        return hashes
-
-    def _hash(self) -> NDArray[np.uint64]:
-        return np.concatenate([hash_rows(side) for side in self._sides])[self._rows]
-
-
-def _count_pairs(hashes: NDArray[np.uint64]) -> float:
-    ordered = np.sort(hashes)
-    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    sizes = np.diff(np.append(starts, len(ordered))).astype(np.float64)
-    return float((sizes * (sizes - 1)).sum() / 2)
 
 
 def find_shared_rows(
@@ -281,26 +160,6 @@ def find_shared_rows(
             f"{len(shared):,} of {len(theirs):,} validation rows are also in X{but}.",
             Action("drop rows", text="drop them from X, or the scores are too good"),
             expected / (expected + 0.2 * len(shared)),
-        )  # fmt: skip
-
-
-def find_nearly_shared_rows(
-    columns: Sequence[ColumnLevels], validation: Sequence[ColumnLevels]
-) -> Iterator[Finding]:
-    """Yield validation rows that are rows of X but for one cell."""
-    pairs = [(a, b) for a, b in zip(columns, validation, strict=True) if not is_id(a)]
-    if len(pairs) < _MIN_COLUMNS:
-        return
-    near = RowSums([pair[0] for pair in pairs], validation=[pair[1] for pair in pairs]).find_pairs()
-    if near:
-        n_near = len(np.unique(np.concatenate(list(near.values()))))
-        names = tuple(pair[0].name for pair in pairs)
-        yield Finding(
-            "validation rows in X", names, _NOTHING,
-            f"{n_near:,} of {validation[0].n_rows:,} validation rows are also in X but for one "
-            f"cell ({preview([names[j] for j in near])}).",
-            Action("check", text="check whether they are copies; then the scores are too good"),
-            0.3,
         )  # fmt: skip
 
 
@@ -360,7 +219,8 @@ def _find_candidates(columns: Sequence[ColumnLevels], rows: Positions) -> list[l
         agree = ((one == other) & known).sum(axis=0) >= _MIN_AGREEMENT * known.sum(axis=0)
         agree[position] = False
         for column in np.flatnonzero(agree).tolist():
-            found[column].append(key)
+            if _can_be_determined(columns[column]):
+                found[column].append(key)
     return found
 
 
@@ -374,10 +234,16 @@ def _explains(other: Dependency, one: Dependency) -> bool:
 
 
 def _can_determine(column: ColumnLevels) -> bool:
-    """Return whether most rows share their level with some others, and not with most."""
+    """Return whether contents are names, and most rows share theirs with some others."""
     counts = column.counts
     covered = counts[counts > _MIN_OTHERS].sum()
-    return len(counts) >= _MIN_LEVELS and covered >= _MIN_COVERED * column.n_rows
+    is_name = column.kind == "text" or are_names(column) or NAMES.search(column.name) is not None
+    return bool(is_name and len(counts) >= _MIN_LEVELS and covered >= _MIN_COVERED * column.n_rows)
+
+
+def _can_be_determined(column: ColumnLevels) -> bool:
+    """Return whether contents are names or integers: measurements only happen to be equal."""
+    return column.kind == "text" or bool(np.all(column.levels == np.floor(column.levels)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -389,6 +255,7 @@ class Dependency:
     n_covered: int  # Cells in groups of several rows
     violation_rate: float
     base_rate: float  # Share of cells that the most frequent level misses
+    share_of_accidents: float
     violations: Positions
     expected: Integers  # Level that the group of each violation has
 
@@ -398,7 +265,9 @@ class Dependency:
         groups, levels = key.codes[rows].astype(np.int64), column.codes[rows].astype(np.int64)
         usable = (groups != MISSING) & (levels != MISSING)
         n_levels = len(column.levels)
-        pairs, counts = np.unique(groups[usable] * n_levels + levels[usable], return_counts=True)
+        pairs, pair_of_row, counts = np.unique(
+            groups[usable] * n_levels + levels[usable], return_inverse=True, return_counts=True
+        )
         if len(pairs) == 0:
             return None
         sizes = np.bincount(groups[usable], minlength=len(key.levels))
@@ -407,23 +276,26 @@ class Dependency:
         order = np.lexsort((pairs, -counts, own_group))
         first = order[np.concatenate([[True], np.diff(own_group[order]) > 0])]
         best, best_count = np.full((2, len(key.levels)), -1, dtype=np.int64)
-        best[own_group[first]], best_count[own_group[first]] = (
-            pairs[first] % n_levels,
-            counts[first],
-        )
+        best[own_group[first]] = pairs[first] % n_levels
+        best_count[own_group[first]] = counts[first]
         group = groups[usable]
         others = sizes[group] - 1
         agrees = levels[usable] == best[group]
-        votes = best_count[group] - agrees
         covered = others >= _MIN_OTHERS
         n_covered = int(covered.sum())
         if n_covered < _MIN_COVERED * usable.sum() or n_covered < 20:
             return None
-        wrong: Mask = covered & ~agrees & (votes >= _AGREEMENT * others)
-        missed = float((covered & ~agrees).sum()) / n_covered
+        differs: Mask = covered & ~agrees
+        wrong = differs & (best_count[group] >= _AGREEMENT * others)
+        # What is there more often is a second content, and no accident.
+        accidents = wrong & (counts[pair_of_row.reshape(-1)] <= _MAX_REPEATED)
         base = 1.0 - float(column.counts.max()) / column.n_known
-        where = rows[np.flatnonzero(usable)[wrong]]
-        return cls(key, column, n_covered, missed, base, where, best[group[wrong]])
+        where = rows[np.flatnonzero(usable)[accidents]]
+        n_differ = int(differs.sum())
+        return cls(
+            key, column, n_covered, n_differ / n_covered, base,
+            int(accidents.sum()) / max(n_differ, 1), where, best[group[accidents]],
+        )  # fmt: skip
 
     @property
     def is_strict(self) -> bool:
@@ -442,12 +314,13 @@ class Dependency:
         n = len(self.violations)
         replacements = [self.column.levels[each] for each in self.expected.tolist()]
         cells = format_count(n, "cell differs", "cells differ")
+        doubt = min(0.5, 0.02 + 3.0 * self.violation_rate)
         return Finding(
             "dependency", (column,), self.violations,
             f"{key} determines {column} in {1 - self.violation_rate:.1%} of cells; {cells}, such "
             f"as {here} where {key} {there} has {_show(self.column, level)}.",
             Action("replace", replacements, f"replace them with what their {key} has"),
-            min(0.9, 0.02 + 3.0 * self.violation_rate),
+            doubt if self.share_of_accidents >= _MIN_ACCIDENTS else 0.6,
         )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
+from cellworth.data.arguments import Positions
 from cellworth.data.column import is_missing_mark
 from cellworth.data.text import format_count, list_first, preview, shorten
 from cellworth.findings.finding import Action, Finding
@@ -30,6 +31,13 @@ _MISSING_WORDS = {
 }  # fmt: skip
 _FALSE_MARK, _FALSE_WORD = 0.02, 0.4
 _MAX_LEVELS = 5_000
+# Words that are more probably another word are listed apart.
+_MAX_DOUBT = 0.5
+# Shorter words are codes, of which many are a letter apart.
+_SHORTEST_WORD, _LONGEST_CODE = 4, 3
+_SHARE_OF_NAMES = 0.9
+# A letter behind a number that repeats is a pattern of the column.
+_NUMBERED = re.compile(r"\d+ ?[a-zA-Z]{1,2}|[a-zA-Z]{1,2} ?\d+")
 _EXAMPLES = 3
 # Characters of a text that was decoded with another encoding than it was encoded with.
 _GARBLED = re.compile("\ufffd|[\u0080-\u009f]|Ã[\u0080-\u00bf©¨¤¶¼±³¡­]|â€|Â[\u00a0-\u00bf]|ï¿½")
@@ -43,30 +51,18 @@ _LETTERS, _DIGIT_RUN = re.compile(r"[^\W\d_]+"), re.compile(r"\d+")
 _AMBIGUOUS_DATE = re.compile(r"\s*(\d{1,2})[-/.](\d{1,2})[-/.](?:\d{4}|\d{2})\b.*")
 
 
-def check_text(column: ColumnLevels) -> Iterator[Finding]:
-    """Yield what is wrong with the strings of one column."""
-    yield from find_missing_marks(column)
-    yield from find_strays(column)
-    if column.kind != "text":
-        return
-    stored = list(find_stored_quantities(column))
-    yield from stored or find_mixed_shapes(column)
-    yield from find_garbled(column)
-    variants = list(find_spelling_variants(column))
-    yield from variants
-    known = {text for finding in variants for text in finding.action.replacements}
-    yield from find_misspellings(column, known)
-
-
 def find_missing_marks(column: ColumnLevels) -> Iterator[Finding]:
     """Yield strings that stand for a missing value."""
-    strings = column.strings if column.kind == "text" else []
-    rows_of = {text: column.rows_of([level]) for level, text in enumerate(strings) if _mark(text)}
+    rows_of = {
+        text: column.rows_of([level])
+        for level, text in enumerate(column.strings)
+        if _mark(text) and not _is_like_others(text, column)
+    }
     rows_of |= {text: rows for text, rows in column.strays.items() if _mark(text)}
     for text, rows in rows_of.items():
         shown = repr(text) if text.strip() else "an empty string"
         yield Finding(
-            "missing code",
+            "missing mark",
             (column.name,),
             rows,
             f"{shown} stands for a missing value in {format_count(len(rows), 'cell')} of "
@@ -76,29 +72,50 @@ def find_missing_marks(column: ColumnLevels) -> Iterator[Finding]:
         )
 
 
+def _is_like_others(text: str, column: ColumnLevels) -> bool:
+    """Return whether a mark is a content of its column: NA of countries, - beside +."""
+    others = [each for each in column.strings if each != text]
+    if text.isalpha():
+        n_codes = sum(each.isalpha() and len(each) <= len(text) for each in others)
+        all_differ = len(column.strings) >= _SHARE_OF_NAMES * column.n_known
+        return (len(text) <= _LONGEST_CODE and 2 * n_codes > len(others)) or all_differ
+    return text == "-" and "+" in others
+
+
 def _mark(text: str) -> bool:
     return is_missing_mark(text) or text.strip().lower() in _MISSING_WORDS
 
 
-def find_strays(column: ColumnLevels) -> Iterator[Finding]:
-    """Yield strings among numbers."""
-    strange = {text: rows for text, rows in column.strays.items() if not _mark(text)}
-    if strange:
-        rows = np.sort(np.concatenate(list(strange.values())))
-        kind = "numbers stored as text" if column.as_text else "numbers"
-        yield Finding(
-            "mixed formats",
-            (column.name,),
-            rows,
-            f"{_list_texts(list(strange))} in {format_count(len(rows), 'cell')} of {column.name} "
-            f"{'is' if len(strange) == 1 else 'are'} no number; the others are {kind}.",
-            Action("check", text="correct them, or make them missing values"),
-            0.02,
-        )
-
-
 def find_stored_quantities(column: ColumnLevels) -> Iterator[Finding]:
-    """Yield numbers and dates that are stored as strings."""
+    """Yield numbers and dates that are stored as strings, or the few strings among numbers.
+
+    If nearly all strings are plain numbers, the others are strays: "2O" is a slip in a number, and
+    no 2 of a unit O. A number of a unit needs others of it.
+    """
+    numbers = column.read_numbers() if column.kind == "text" else column
+    strange = {} if numbers is None else numbers.strays
+    strange = {
+        text: rows
+        for text, rows in strange.items()
+        if not (_mark(text) or (len(rows) > 1 and _NUMBERED.fullmatch(text.strip())))
+    }
+    if strange:
+        yield _describe_strays(column.name, strange)
+    elif column.kind == "text":
+        yield from _find_quantities(column)
+
+
+def _describe_strays(name: str, strange: Mapping[str, Positions]) -> Finding:
+    rows = np.sort(np.concatenate(list(strange.values())))
+    return Finding(
+        "text among numbers", (name,), rows,
+        f"{_list_texts(list(strange))} in {format_count(len(rows), 'cell')} of {name} "
+        f"{'is' if len(strange) == 1 else 'are'} no number; the others are numbers stored as text.",
+        Action("check", text="correct them, or make them missing values"), 0.02,
+    )  # fmt: skip
+
+
+def _find_quantities(column: ColumnLevels) -> Iterator[Finding]:
     pairs = [(level, text) for level, text in enumerate(column.strings) if not _mark(text)]
     n_known = int(sum(column.counts[level] for level, _ in pairs))
     if not n_known:
@@ -288,7 +305,11 @@ def simplify_text(text: str) -> str:
 
 def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iterator[Finding]:
     """Yield rare levels that are a few letters away from a frequent one, except known ones."""
-    words = np.array([_is_word(text) for text in column.strings], dtype=bool)
+    if column.kind != "text":
+        return
+    words = np.array(
+        [_is_word(text) and len(text) >= _SHORTEST_WORD for text in column.strings], dtype=bool
+    )
     order = np.argsort(-column.counts, kind="stable")
     order = order[words[order]][:_MAX_LEVELS]
     frequent = order[column.counts[order] >= 5]
@@ -304,6 +325,7 @@ def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iter
     near = (distances <= limits[:, None]) & (distances > 0)
     chance = _NeighborChance(near[: len(frequent)])
     position_of = {level: position for position, level in enumerate(frequent.tolist())}
+    found: dict[bool, list[tuple[float, int, int]]] = {True: [], False: []}
     for line, level in enumerate(order.tolist()):
         candidates = frequent[np.flatnonzero(near[line])]
         candidates = candidates[column.counts[candidates] >= 8 * column.counts[level]]
@@ -316,21 +338,29 @@ def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iter
             continue
         best = min(
             candidates,
-            key=lambda other: (
-                distances[line, position_of[other]],
-                -column.counts[other],
-            ),
+            key=lambda other: (distances[line, position_of[other]], -column.counts[other]),
         )
-        wrong, right = column.strings[level], column.strings[best]
-        rows = column.rows_of([level])
-        by_chance = chance.estimate(len(wrong), without=position_of.get(level))
-        yield Finding(
-            "misspelling", (column.name,), rows,
-            f"{wrong!r} in {format_count(len(rows), 'cell')} of {column.name} is probably "
-            f"{right!r} ({column.counts[best]:,} cells).",
-            Action("replace", {wrong: right}, f"replace it with {right!r}"),
-            by_chance / (by_chance + 0.3 * _measure_closed(column) ** 2),
-        )  # fmt: skip
+        by_chance = chance.estimate(len(column.strings[level]), without=position_of.get(level))
+        doubt = by_chance / (by_chance + 0.3 * _measure_closed(column) ** 2)
+        found[doubt <= _MAX_DOUBT].append((doubt, level, best))
+    for slips in found.values():
+        if slips:
+            yield _describe_slips(column, sorted(slips))
+
+
+def _describe_slips(column: ColumnLevels, slips: Sequence[tuple[float, int, int]]) -> Finding:
+    """Describe misspelt words as one finding, the surest first."""
+    rows = column.rows_of([level for _, level, _ in slips])
+    pairs = {column.strings[level]: column.strings[best] for _, level, best in slips}
+    listed = list_first(
+        [f"{shorten(a, 40)!r} for {shorten(b, 40)!r}" for a, b in pairs.items()], _EXAMPLES
+    )
+    return Finding(
+        "misspelling", (column.name,), rows,
+        f"{column.name} has slips of letters in frequent words: {listed} "
+        f"({format_count(len(rows), 'cell')}).",
+        Action("replace", pairs, "replace them with the frequent words"), slips[0][0],
+    )  # fmt: skip
 
 
 def _measure_closed(column: ColumnLevels) -> float:
@@ -394,9 +424,6 @@ def _find_foreign(column: ColumnLevels, where: dict[str, list[ColumnLevels]]) ->
     usual = [level for level in known if column.counts[level] >= 5]
     if len(usual) < 2:
         return
-    numbers = [level for level in known if NUMBER_PATTERN.fullmatch(strings[level])]
-    are_few = int(column.counts[numbers].sum()) <= max(10, 0.01 * column.n_known)
-    few_numbers = set(numbers if are_few else [])
     for level in known:
         count, text = int(column.counts[level]), strings[level]
         homes = [home for home in where.get(text, []) if home is not column]
@@ -406,21 +433,18 @@ def _find_foreign(column: ColumnLevels, where: dict[str, list[ColumnLevels]]) ->
         for home in homes:
             shared = sum(home in where.get(strings[other], []) for other in usual) / len(usual)
             if shared < 0.1:
-                yield _describe_foreign(column, level, f"a content of {home.name}", shared + 0.02)
+                yield _describe_foreign(column, level, home.name, shared + 0.02)
                 break
-        else:
-            if level in few_numbers:
-                yield _describe_foreign(column, level, "a number among words", 0.05)
 
 
-def _describe_foreign(column: ColumnLevels, level: int, what: str, false_rate: float) -> Finding:
+def _describe_foreign(column: ColumnLevels, level: int, home: str, doubt: float) -> Finding:
     rows = column.rows_of([level])
     return Finding(
         "wrong column", (column.name,), rows,
         f"{column.strings[level]!r} in {format_count(len(rows), 'cell')} of {column.name} is "
-        f"{what}.",
+        f"a content of {home}.",
         Action("set missing", {column.strings[level]: None}, "correct it"),
-        1.0 - (1.0 - false_rate) * _measure_closed(column) ** 2,
+        1.0 - (1.0 - doubt) * _measure_closed(column) ** 2,
     )  # fmt: skip
 
 

@@ -32,8 +32,6 @@ from cellworth.valuation.valuation import Valuation, name_of_score
 
 # An audit lists this many findings, this many unusual cells, and this many rows of each.
 _FINDINGS, _UNUSUAL, _ROWS = 500, 100, 10
-# A finding with at most this false rate is certain, as for ``Audit.fix``.
-_SURE = 0.1
 # Errors below this share of a large value are rounding.
 _ROUNDING = 1e-12
 
@@ -220,10 +218,10 @@ def _summarize_audit(audit: Audit, title: str) -> dict[str, Any]:
     ids = audit.table.row_ids
     return {
         "title": title,
-        "shape": list(audit.table.shape),
+        "verdict": f"{audit.title.removesuffix('.')}.",
+        "checked": ", ".join(audit.checked),
         "n_findings": len(audit.findings),
         "n_unusual": len(audit.unusual),
-        "n_sure": sum(finding.false_rate <= _SURE for finding in audit.findings),
         "kinds": counts.most_common(),
         "findings": [_summarize_finding(each, ids) for each in audit.findings[:_FINDINGS]],
         "unusual": [_summarize_finding(each, ids) for each in audit.unusual[:_UNUSUAL]],
