@@ -12,7 +12,6 @@ Names of attributes and keys are in no digest. Compare on one machine: BLAS diff
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import fnmatch
 import hashlib
 import importlib
@@ -151,8 +150,7 @@ def arrays_of_payout(payout: Any) -> dict[str, Any]:
         "amounts": [list(payout.owners), [str(amount) for amount in payout.amounts]],
         "values": [payout.values, payout.intervals, payout.shares, payout.unassigned],
         "undecided": [payout.undecided, sorted(payout.carried.items())],
-        "findings": [[(finding.owners, finding.figure) for finding in payout.findings]],
-        "text": [list(payout.notes), [finding.sentence for finding in payout.findings]],
+        "text": [list(payout.notes)],
     }
 
 
@@ -178,7 +176,8 @@ def load(folder: Path) -> Any:
 
 def split(valuation: Any, owners: Any, *, amount: str, **policy: Any) -> Any:
     """Return a payout under a policy."""
-    return cw.split_revenue(valuation, owners, amount=amount, policy=cw.Policy(**policy))
+    policy = cw.Policy(**({"game": "cells", "negative": "signed"} | policy))
+    return cw.split_revenue(valuation, owners, amount=amount, policy=policy)
 
 
 verify = cw.verify_bundle
@@ -615,7 +614,7 @@ def _(folder: Path) -> Any:
     valuation = value_shards(folder, **SHARDED["sampled"])
     owners = cw.Owners(write_table(folder / "table")).assign("bank", columns=["age", "income"])
     owners = owners.assign("shop", columns=["town", "since", "code"])
-    payout = split(valuation, owners, amount="1000.00", gate="off")
+    payout = split(valuation, owners, amount="1000.00")
     lists = [valuation.lowest(7), valuation.highest(7), valuation.rows().lowest(5)]
     found = {"lists": [part.values for part in lists]}
     return found | arrays_of_payout(payout)
@@ -746,11 +745,9 @@ def _(folder: Path) -> Any:
 # Payouts and reports.
 
 POLICIES = {
-    "floor": {},
+    "floor": {"negative": "floor"},
     "carry": {"negative": "carry"},
     "signed": {"negative": "signed"},
-    "minimum": {"minimum": "12.50"},
-    "label share": {"label_owner": "lab", "label_share": "0.1"},
     "whole units": {"unit": "1", "currency": "JPY"},
 }
 
@@ -768,18 +765,6 @@ for policy_name, policy in POLICIES.items():
         return arrays_of_payout(payout_for(policy))
 
 
-@in_folder("payouts/labels that play")
-def _(folder: Path) -> Any:
-    return arrays_of_payout(payout_for({"label_owner": "lab"}, value_labels=True))
-
-
-@in_folder("payouts/blocks")
-def _(folder: Path) -> Any:
-    owners = block_owners()
-    valuation = exact(BLOCKS | {"owners": owners})
-    return arrays_of_payout(split(valuation, owners, amount="999.99", game="blocks"))
-
-
 @in_folder("payouts/statement")
 def _(folder: Path) -> Any:
     return of_plain(payout_for({}).statement("shop").to_dict())
@@ -790,13 +775,6 @@ def _(folder: Path) -> Any:
     payout_for({}).save(folder / "bundle")
     verdict = verify(folder / "bundle", data=MIXED, valuer=new_valuer("KNNValuer", {}))
     return {"values": [bool(verdict)], "text": [repr(verdict)]}
-
-
-@in_folder("payouts/check owners")
-def _(folder: Path) -> Any:
-    X = np.vstack([X_WIDE, X_WIDE])
-    owners = cw.Owners(X).assign("ann", rows=slice(0, 80)).assign("bob", rows=slice(80, 160))
-    return of_plain([dataclasses.asdict(finding) for finding in cw.check_owners(owners)])
 
 
 @in_folder("report/cells")

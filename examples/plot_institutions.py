@@ -19,7 +19,8 @@ folder = Path(tempfile.mkdtemp())
 # %%
 # From the table to a saved bundle:
 census, income = load_adult(backend="pandas")
-people = census.assign(income=income).sample(1200, random_state=0).reset_index(drop=True)
+people = census.assign(income=income).drop_duplicates()
+people = people.sample(1200, random_state=0).reset_index(drop=True)
 banking = ["age", "education_num", "marital_status", "relationship", "capital_gain", "capital_loss"]
 shopping = ["hours_per_week", "workclass", "occupation", "sex", "race", "native_country"]
 X, y = people[banking + shopping], people["income"]
@@ -33,12 +34,10 @@ owners = (
     .assign("shop 2", rows=slice(600, 1000), columns=shopping)
 )
 valuer = KNNValuer(10, scoring="balanced_neighbor_agreement", random_state=0)
-agreement = Agreement.draft(valuer, owners, Policy(currency="EUR", negative="signed"), **data)
+agreement = Agreement.draft(valuer, owners, Policy(game="cells", negative="signed"), **data)
 
-# Equal rows are merged, as agreed: who copies rows gains nothing.
-owners, rows, labels = agreement.prepare(data["X"], data["y"])
-valuation = valuer.fit(**data | {"X": rows, "y": labels}, owners=owners).valuation_
-payout = agreement.split(valuation, data["X"], data["y"], amount="100000.00")
+valuation = valuer.fit(**data, owners=owners).valuation_
+payout = agreement.split(valuation, data["X"], amount="100000.00")
 digest = payout.save(folder / "bundle")
 
 # %%

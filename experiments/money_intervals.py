@@ -23,7 +23,6 @@ from cellworth import KNNValuer, Owners, Runtime
 from cellworth.knn.memory_tasks import QueryRecorder
 from cellworth.payouts import Policy
 from cellworth.payouts.allocation import simulate_quotas
-from cellworth.payouts.policy import find_parties
 from cellworth.runtime import Serial
 from cellworth.sampling.moments import WIDTH_95, append_pairs, draw_errors, widening
 from experiments.frame import Row, Tables, log
@@ -33,14 +32,7 @@ QUICK = {"seeds": range(1), "draws": 3, "validation": 40, "pool": 60}
 COLUMNS = ["age", "workclass", "education", "marital_status", "occupation", "relationship",
            "race", "sex", "hours_per_week"]  # fmt: skip
 # Amounts under "carry" are those under "floor".
-POLICIES = {
-    "signed": Policy(),
-    "floor": Policy(negative="floor"),
-    "floor, two parties": Policy(
-        negative="floor", party_of={"west": "north", "clock": "census"}
-    ),
-    "floor, minimum 2,000": Policy(negative="floor", minimum="2000"),
-}  # fmt: skip
+POLICIES = {"signed": Policy(negative="signed"), "floor": Policy()}
 AMOUNT = 100_000.0
 
 
@@ -94,9 +86,8 @@ def cover(
         errors = append_pairs(rows).std(axis=0, ddof=1) * scale
         drawn = rows.mean(axis=0) + draw_errors(errors, len(names), normals)
         for name, policy in POLICIES.items():
-            parties = find_parties(policy, names)
-            (true,) = simulate_quotas(policy, AMOUNT, pool.mean(axis=0)[np.newaxis], parties)
-            simulated = simulate_quotas(policy, AMOUNT, drawn, parties)
+            (true,) = simulate_quotas(policy, AMOUNT, pool.mean(axis=0)[np.newaxis])
+            simulated = simulate_quotas(policy, AMOUNT, drawn)
             low, high = np.quantile(simulated, [0.025, 0.975], axis=0)
             inside = (low <= true + 0.01) & (true <= high + 0.01)
             figures = {"owner": names, "truth": true, "inside": inside, "width": high - low}

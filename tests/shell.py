@@ -23,6 +23,18 @@ columns = ["age", "debt"]
 name = "shop"
 columns = ["town"]
 """
+TERMS = f"""
+table = "people.csv"
+target = "label"
+id = "name"
+{OWNERS}
+[method]
+neighbors = 3
+
+[policy]
+game = "cells"
+negative = "signed"
+"""
 
 
 @dataclass(frozen=True)

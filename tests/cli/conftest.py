@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shell import OWNERS, TABLE, fine
+from shell import OWNERS, TABLE, TERMS, fine
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,10 @@ class Home:
     @property
     def owners(self):
         return self.folder / "owners.toml"
+
+    @property
+    def terms(self):
+        return self.folder / "terms.toml"
 
     @property
     def deal(self):
@@ -41,6 +45,7 @@ def home(tmp_path_factory):
     home = Home(tmp_path_factory.mktemp("home"))
     home.table.write_text(TABLE)
     home.owners.write_text(OWNERS)
-    fine("draft", *home.asked, "--owners", home.owners, "--gate", "warn", "-o", home.deal)
-    fine("value", *home.asked, "--agreement", home.deal, "-o", home.values)
+    home.terms.write_text(TERMS)
+    fine("agree", home.terms, "-o", home.deal)
+    fine("value", home.table, "--agreement", home.deal, "-o", home.values)
     return home

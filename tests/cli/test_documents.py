@@ -31,11 +31,9 @@ def test_documents_have_the_listed_fields(home, tmp_path):
         "explain": ["explain", home.values, "--row", "p3"],
         "report": ["report", home.values, "-o", at / "report.html"],
         "check": ["check", home.table, "--min-rows", 1],
-        "draft": ["draft", *home.asked, "--owners", home.owners, "-o", at / "deal.toml"],
+        "agree": ["agree", home.terms, "-o", at / "deal.toml"],
         "split": ["split", home.values, "--amount", "100.00", "-o", at / "bundle"],
         "verify": ["verify", at / "bundle"],
-        "sign": ["sign", at / "bundle", "--key", at / "key", "--new-key"],
-        "prove": ["prove", at / "bundle", "-o", at / "proofs"],
     }
     listed = listed_fields()
     assert listed.keys() == {*runs, "merge"}

@@ -162,19 +162,23 @@ def test_all_commands_work_over_shards(home, tmp_path):
     fine("explain", values, "--column", "debt")
     fine("report", values, "-o", tmp_path / "report.html")
     assert "<!doctype html>" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "bank" in fine("split", values, "--amount", "100.00", "-o", tmp_path / "bundle")
-    assert "yes: files, split, data" in fine("verify", tmp_path / "bundle", "--values", values)
     asked = [home / "parts", *ASKED, "--val", home / "val.csv", "--shards"]
     assert re.search("3 shards, 40. MB of memory", fine("value", *asked, "--dry-run"))
 
 
 @pytest.mark.slow
 def test_agreements_work_over_shards(home, tmp_path):
-    asked = [home / "parts", *ASKED, "--val", home / "val.csv", "--shards"]
-    deal, values = tmp_path / "deal.toml", tmp_path / "v"
-    fine("draft", *asked, "--owners", home / "owners.toml", "-o", deal)
-    fine("value", *asked, "--agreement", deal, "-o", values)
-    assert "shop" in fine("split", values, "--agreement", deal, "--amount", "100.00")
+    deal, values, bundle = (tmp_path / name for name in ("deal.toml", "v", "bundle"))
+    (home / "terms.toml").write_text(
+        'table = "parts"\ntarget = "label"\ndrop = ["name"]\nshards = true\n'
+        + (home / "owners.toml").read_text()
+        + '[validation]\ntable = "val.csv"\n[policy]\ngame = "cells"\nnegative = "signed"\n'
+        + "[method]\nneighbors = 3\nstop = {passes = 2}\n"
+    )
+    fine("agree", home / "terms.toml", "-o", deal)
+    fine("value", home / "parts", "--agreement", deal, "-o", values)
+    assert "shop" in fine("split", values, "--amount", "100.00", "-o", bundle)
+    assert fine("verify", bundle, "--values", values).endswith("data, values agree\n")
 
 
 @pytest.mark.slow

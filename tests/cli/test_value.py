@@ -223,14 +223,6 @@ def test_a_sampled_run_ends_with_its_passes_or_its_error(home, tmp_path):
     )
     assert found["values"]["status"] == "estimated"
     assert load(into).moments.count.max() == 2 * three.moments.count.max()
-    best = load(into).columns().highest(1).labels["column"][0]
-    (tmp_path / "owners.toml").write_text(f'[[owners]]\nname = "ann"\ncolumns = ["{best}"]\n')
-    shared = ["--owners", tmp_path / "owners.toml", "--gate", "off"]
-    fine("split", into, "--amount", "1.00", *shared, "-o", tmp_path / "bundle")
-    fine("verify", tmp_path / "bundle")
-    replayed = cellworth("verify", tmp_path / "bundle", "--values", into)
-    assert replayed.code == 2
-    assert "merged from 2 seeds" in replayed.err
     same = cellworth("merge", tmp_path / "three", tmp_path / "three", "--into", tmp_path / "no")
     assert same.code == 2
     assert "used seed 0" in same.err
@@ -298,7 +290,7 @@ def test_a_path_that_cannot_be_written_to_is_rejected_before_anything_is_read(
     done = cellworth("value", *home.asked, "-o", tmp_path / "deep" / "v")
     assert done.code == 2
     assert f"{tmp_path} is not writable" in done.err
-    done = cellworth("draft", *home.asked, "--owners", home.owners, "-o", tmp_path / "d.toml")
+    done = cellworth("agree", home.terms, "-o", tmp_path / "d.toml")
     assert done.code == 2
     assert "is not writable" in done.err
 

@@ -375,7 +375,7 @@ def test_names_and_the_order_of_assignment_do_not_matter():
     paid = []
     for owners in (one, other):
         valuation = OwnerValuer(KNNValuer(K)).fit(X, Y, owners=owners, **data).valuation_
-        policy = Policy(game="owners", gate="off")
+        policy = Policy()
         payout = split_revenue(valuation, owners, amount="0.05", policy=policy)
         paid.append(dict(zip(map(str.upper, payout.owners), payout.amounts, strict=True)))
     assert paid[0] == paid[1]
@@ -385,7 +385,7 @@ def test_a_payout_to_players_is_agreed_saved_and_replayed(tmp_path):
     masks, data = make_masks(4, free=0), {"X": FULL, "y": Y, "X_val": FULL_VAL, "y_val": Y_VAL}
     owners = make_owners(FULL, masks)
     valuer = OwnerValuer(KNNValuer(K), random_state=0)
-    policy = Policy(game="owners", gate="off", duplicates="pay")
+    policy = Policy()
     agreement = Agreement.draft(valuer, owners, policy, **data)
     agreement.save(tmp_path / "deal.toml")
     agreement = Agreement.from_toml(tmp_path / "deal.toml")
@@ -426,13 +426,13 @@ def test_mistakes_get_one_sentence(tmp_path):
     with pytest.raises(TypeError, match="owners must be Owners, got NoneType"):
         OwnerValuer(KNNValuer(K)).fit(X, Y, **data)
     valuation = OwnerValuer(KNNValuer(K)).fit(X, Y, owners=owners, **data).valuation_
-    with pytest.raises(ValueError, match="pass game='owners' if it was agreed"):
-        split_revenue(valuation, owners, amount="1.00")
+    with pytest.raises(ValueError, match="the values are of owners, but the policy says"):
+        split_revenue(valuation, owners, amount="1.00", policy=Policy(game="cells"))
     with pytest.raises(ValueError, match="base must name the owners whose cells the buyer has"):
         compare_sources(KNNValuer(K), owners, X, Y, base=[], **data)
     cells = KNNValuer(K).fit(X, Y, **data).valuation_
-    with pytest.raises(ValueError, match="must be one of OwnerValuer with game='owners'"):
-        split_revenue(cells, owners, amount="1.00", policy=Policy(game="owners"))
+    with pytest.raises(ValueError, match="the values are of cells, but the policy says"):
+        split_revenue(cells, owners, amount="1.00", policy=Policy())
 
 
 def test_cross_validation_and_monte_carlo_models_have_owners_as_players():

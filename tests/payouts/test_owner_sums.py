@@ -7,7 +7,6 @@ from sklearn.datasets import load_wine
 from cellworth import KNNValuer, Owners, Runtime, load
 from cellworth.payouts import Policy, split_revenue
 from cellworth.payouts.allocation import simulate_quotas
-from cellworth.payouts.policy import find_parties
 from cellworth.runtime import Processes, Serial
 from cellworth.sampling import PermutationSampler
 from cellworth.sampling.moments import append_pairs, draw_errors, widening
@@ -23,6 +22,9 @@ OWNERS = (
     .assign("bob", rows=slice(40, None), columns=NAMES[:3])
     .assign("eve", columns=NAMES[3:5])
 )
+
+
+CELLS = Policy(game="cells")
 
 
 def fitted(owners=OWNERS, **settings):
@@ -140,16 +142,14 @@ def test_owners_of_all_cells_have_amounts_that_vary_against_each_other():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "rules",
-    [{}, {"negative": "floor"}, {"negative": "floor", "minimum": "8"},
-     {"negative": "floor", "party_of": {"3": "2"}}],
-)  # fmt: skip
-def test_intervals_of_amounts_cover_the_amounts_of_all_validation_rows(rules):
+    "negative",
+    ["signed", "floor"],
+)
+def test_intervals_of_amounts_cover_the_amounts_of_all_validation_rows(negative):
     """Owners' values are means over validation rows, of which 100 are drawn 200 times."""
-    policy, rng = Policy(**rules), np.random.default_rng(0)
+    policy, rng = Policy(negative=negative), np.random.default_rng(0)
     mean = np.array([0.5, 0.3, 0.1, -0.05])
-    codes = find_parties(policy, ["0", "1", "2", "3"])
-    truth = simulate_quotas(policy, 100.0, mean[np.newaxis], codes)[0]
+    truth = simulate_quotas(policy, 100.0, mean[np.newaxis])[0]
     mixing = rng.normal(size=(4, 4)) * 0.5
     normals = rng.standard_normal((400, 5))
     wider, inside = widening(100), []
@@ -157,11 +157,11 @@ def test_intervals_of_amounts_cover_the_amounts_of_all_validation_rows(rules):
         rows = mean + rng.normal(size=(100, 4)) @ mixing
         errors = append_pairs(rows).std(axis=0, ddof=1) / 10 * wider
         drawn = rows.mean(axis=0) + draw_errors(errors, 4, normals)
-        simulated = simulate_quotas(policy, 100.0, drawn, codes)
+        simulated = simulate_quotas(policy, 100.0, drawn)
         low, high = np.quantile(simulated, [0.025, 0.975], axis=0)
         inside.append((low <= truth + 1e-9) & (truth <= high + 1e-9))
     # Owners at an end that the policy sets are covered more often.
-    free = truth > float(policy.minimum) if rules else slice(None)
+    free = truth > 0 if negative == "floor" else slice(None)
     assert 0.92 < np.mean(inside, axis=0)[free].mean() < 0.98
 
 
@@ -195,10 +195,8 @@ def test_owners_that_are_none_are_rejected():
 
 
 def test_without_owners_in_fit_a_split_has_bounds_that_hold():
-    watched = split_revenue(fitted(), OWNERS, amount="1", policy=Policy(gate="off"))
-    bounded = split_revenue(
-        KNNValuer(3).fit(X, y).valuation_, OWNERS, amount="1", policy=Policy(gate="off")
-    )
+    watched = split_revenue(fitted(), OWNERS, amount="1", policy=CELLS)
+    bounded = split_revenue(KNNValuer(3).fit(X, y).valuation_, OWNERS, amount="1", policy=CELLS)
     assert bounded.errors.bounded
     assert not watched.errors.bounded
     assert (bounded.errors.together >= watched.errors.together).all()

@@ -4,7 +4,10 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -35,11 +38,12 @@ OWNERS = (
 )
 SETTINGS = {"sampler": PermutationSampler(3), "n_passes": 3, "random_state": 7}
 VALUER = KNNValuer(3, **SETTINGS)
+POLICY = Policy(game="cells", negative="carry")
 ALL = ("files", "split", "agreement", "data", "values")
 
 
 def paid(owners=OWNERS):
-    agreement = Agreement.draft(VALUER, owners, Policy(negative="carry"), **DATA)
+    agreement = Agreement.draft(VALUER, owners, POLICY, **DATA)
     valuation = KNNValuer(3, **SETTINGS).fit(**DATA, owners=owners).valuation_
     return agreement.split(valuation, DATA["X"], amount="1000.00")
 
@@ -57,12 +61,29 @@ def copy(bundle, tmp_path):
     return tmp_path / "copy"
 
 
-def changed(folder, name, change):
+@contextmanager
+def unpacked(bundle):
+    """Give the files of the archive of values in a folder, and pack them again."""
+    with TemporaryDirectory() as folder:
+        shutil.unpack_archive(bundle / "values.zip", folder)
+        yield Path(folder)
+        (bundle / "values.zip").unlink()
+        shutil.make_archive(bundle / "values", "zip", folder)
+
+
+def rewritten(file, change):
+    plain = json.loads(file.read_bytes())
+    file.write_text(json.dumps(change(plain) or plain, indent=1))
+
+
+def changed(bundle, name, change):
     """Change a JSON file, and the manifest with it."""
-    plain = json.loads((folder / name).read_bytes())
-    plain = change(plain) or plain
-    (folder / name).write_text(json.dumps(plain, indent=1))
-    rehashed(folder)
+    if (bundle / name).exists():
+        rewritten(bundle / name, change)
+    else:
+        with unpacked(bundle) as folder:
+            rewritten(folder / name, change)
+    rehashed(bundle)
 
 
 def test_an_untouched_bundle_verifies_wherever_it_is(bundle, copy):
@@ -85,11 +106,10 @@ def test_the_library_of_the_data_does_not_matter(bundle, kind):
     [
         {"undecided": "equal"},
         {"undecided": "hold", "negative": "floor"},
-        {"party_of": {"ann": "lab", "bob": "lab"}, "minimum": "5", "negative": "carry"},
     ],
 )
 def test_rules_for_what_is_undecided_and_for_parties_are_replayed(rules, tmp_path):
-    policy = Policy(gate="off", **rules)
+    policy = Policy(game="cells", **rules)
     agreement = Agreement.draft(VALUER, OWNERS, policy, **DATA)
     agreement.save(tmp_path / "deal.toml")
     assert Agreement.from_toml(tmp_path / "deal.toml").policy == policy
@@ -109,7 +129,7 @@ def test_joint_errors_are_recomputed(tmp_path):
     errors[len(OWNERS.names) :] *= 0.9
     forged = replace(valuation, owned=replace(valuation.owned, validation=errors))
     payout = split_revenue(
-        forged, OWNERS, amount="1000.00", policy=Policy(undecided="hold", gate="off")
+        forged, OWNERS, amount="1000.00", policy=Policy(game="cells", undecided="hold")
     )
     payout.save(tmp_path / "bundle")
     assert verify_bundle(tmp_path / "bundle", data=DATA)
@@ -145,7 +165,7 @@ def all_files(folder):
 
 def test_each_file_that_is_changed_by_a_bit_removed_or_swapped_is_named(bundle, tmp_path):
     names = all_files(bundle[0])
-    assert len(names) == 10
+    assert names == ["agreement.toml", "manifest.json", "payout.json", "values.zip"]
     for position, name in enumerate(names):
         for tampering in ("changed", "removed", "swapped"):
             folder = tmp_path / f"{position} {tampering}"
@@ -159,13 +179,13 @@ def test_each_file_that_is_changed_by_a_bit_removed_or_swapped_is_named(bundle, 
                 shutil.copy(bundle[0] / other, folder / name)
             verdict = verify_bundle(folder)
             assert not verdict, (name, tampering)
-            # A bit of the manifest is the name or the hash of some other file.
-            named = names if (name, tampering) == ("manifest.json", "changed") else [name]
-            assert any(one in repr(verdict) for one in named), (name, tampering, verdict)
+            # A bit of the manifest may be one of the name of a file.
+            if name != "manifest.json":
+                assert name in repr(verdict), (name, tampering, verdict)
             assert verdict.checked == ()
 
 
-@pytest.mark.parametrize("name", ["more.txt", "valuation/rows-0.parquet", ".hidden"])
+@pytest.mark.parametrize("name", ["more.txt", ".hidden"])
 def test_a_file_that_is_added_is_named(copy, name):
     (copy / name).write_bytes(b"x")
     assert name in repr(verify_bundle(copy))
@@ -214,7 +234,6 @@ def set_policy(key, value):
         (set_key("note", "paid"), "note of the payout"),
         (set_policy("negative", "floor"), "policy of the agreement"),
         (set_policy("currency", "USD"), "policy of the agreement"),
-        (set_policy("gate", "off"), "policy of the agreement"),
     ],
 )
 def test_numbers_that_are_changed_with_their_hashes_do_not_add_up(copy, change, where):
@@ -241,9 +260,7 @@ def test_holdings_that_are_changed_with_all_that_follows_break_the_agreement(tmp
         .assign("eve", columns=NAMES[2])
     )
     honest = paid()
-    forged = split_revenue(
-        honest.valuation, stolen, amount="1000.00", policy=Policy(negative="carry")
-    )
+    forged = split_revenue(honest.valuation, stolen, amount="1000.00", policy=POLICY)
     replace(forged, agreement=honest.agreement).save(tmp_path / "a")
     assert verify_bundle(tmp_path / "a")
     verdict = verify_bundle(tmp_path / "a", data=DATA)
@@ -256,7 +273,7 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(tmp_path)
     mean = moments.mean.copy()
     mean[3, 1] += 0.01
     other = replace(honest.valuation, moments=replace(moments, mean=mean), owned=None)
-    forged = split_revenue(other, OWNERS, amount="1000.00", policy=Policy(negative="carry"))
+    forged = split_revenue(other, OWNERS, amount="1000.00", policy=POLICY)
     digest = replace(forged, agreement=honest.agreement).save(tmp_path / "a")
     assert verify_bundle(tmp_path / "a", data=DATA, digest=digest)
     verdict = verify_bundle(tmp_path / "a", data=DATA, valuer=VALUER)
@@ -276,7 +293,7 @@ def test_errors_and_the_baseline_are_recomputed_too(tmp_path, figure):
         "status": {"status": "interrupted"},
     }
     forged = replace(valuation, **changes[figure])
-    split_revenue(forged, OWNERS, amount="1000.00").save(tmp_path / "a")
+    split_revenue(forged, OWNERS, amount="1000.00", policy=POLICY).save(tmp_path / "a")
     assert verify_bundle(tmp_path / "a", data=DATA)
     verdict = verify_bundle(tmp_path / "a", data=DATA, valuer=VALUER)
     where = {"validation": "validation errors", "spread": "sampling errors"}.get(figure, figure)
@@ -285,26 +302,11 @@ def test_errors_and_the_baseline_are_recomputed_too(tmp_path, figure):
 
 def test_an_older_valid_valuation_instead_of_the_valuation_is_found(copy, tmp_path):
     other = KNNValuer(3, **(SETTINGS | {"random_state": 8})).fit(**DATA, owners=OWNERS).valuation_
-    shutil.rmtree(copy / "valuation")
-    other.save(copy / "valuation")
+    with unpacked(copy) as folder:
+        shutil.rmtree(folder / "valuation")
+        other.save(folder / "valuation")
     rehashed(copy)
     assert "ann should get " in verify_bundle(copy).difference
-
-
-def test_findings_that_are_left_out_are_found_with_the_data(tmp_path):
-    rows = pd.concat([DATA["X"][:30], DATA["X"][:30]], ignore_index=True)
-    labels = pd.concat([DATA["y"][:30], DATA["y"][:30]], ignore_index=True)
-    data = DATA | {"X": rows, "y": labels}
-    owners = Owners(rows).assign("ann", rows=slice(0, 30)).assign("bob", rows=slice(30, None))
-    valuation = KNNValuer(3).fit(**data).valuation_
-    policy = Policy(gate="warn", duplicates="pay")
-    with pytest.warns(UserWarning, match=r"100.0% of the rows"):
-        payout = split_revenue(valuation, owners, amount="10.00", policy=policy)
-    payout.save(tmp_path / "a")
-    assert verify_bundle(tmp_path / "a", data=data)
-    changed(tmp_path / "a", "payout.json", set_key("findings", []))
-    assert verify_bundle(tmp_path / "a")
-    assert "the findings of the gate" in verify_bundle(tmp_path / "a", data=data).difference
 
 
 def test_an_owners_own_copy_of_the_agreement_must_be_the_one_in_the_bundle(bundle, tmp_path):
@@ -315,7 +317,7 @@ def test_an_owners_own_copy_of_the_agreement_must_be_the_one_in_the_bundle(bundl
     own.write_bytes(text.replace(b"carry", b"floor"))
     expected = "the agreement of the bundle differs from the given one."
     assert verify_bundle(bundle[0], agreement=own).difference == expected
-    split_revenue(paid().valuation, OWNERS, amount="1").save(tmp_path / "bare")
+    split_revenue(paid().valuation, OWNERS, amount="1", policy=POLICY).save(tmp_path / "bare")
     expected = "the bundle holds no agreement, but one was given."
     assert verify_bundle(tmp_path / "bare", agreement=own).difference == expected
     with pytest.raises(
@@ -389,9 +391,7 @@ def small_model_bundle(folder):
         stop=MaxTasks(2), random_state=0,
     )  # fmt: skip
     valuation = valuer.fit(**data).valuation_
-    split_revenue(
-        valuation, owners, amount="10.00", policy=Policy(gate="off", negative="floor")
-    ).save(folder)
+    split_revenue(valuation, owners, amount="10.00", policy=Policy(negative="floor")).save(folder)
     return data, valuer
 
 
@@ -401,20 +401,6 @@ def test_a_replay_takes_nothing_from_a_checkpoint(tmp_path):
     valuer = valuer.set_params(runtime=Runtime(checkpoint=tmp_path / "nowhere"))
     assert verify_bundle(tmp_path / "a", data=data, valuer=valuer).checked[-1] == "values"
     assert not (tmp_path / "nowhere").exists()
-
-
-def test_folds_groups_and_numeric_targets_are_replayed(tmp_path):
-    table = pd.DataFrame({"a": np.arange(20.0) % 7, "b": np.arange(20.0) % 3, "c": [0, 1] * 10})
-    target = (2 * table["a"] + table["b"]).astype(int)
-    owners = Owners(table[["a", "b"]]).assign("ann", columns="a").assign("bob", columns="b")
-    data = {"X": table, "y": target, "row_groups": "c", "cv": 4}
-    valuer = ModelValuer(LinearRegression(), estimator="exact")
-    valuation = valuer.fit(**data).valuation_
-    split_revenue(
-        valuation, owners, amount="10", policy=Policy(game="blocks", gate="off", negative="signed")
-    ).save(tmp_path / "a")
-    verdict = verify_bundle(tmp_path / "a", data=data, valuer=valuer)
-    assert verdict, verdict
 
 
 @pytest.mark.slow
@@ -427,7 +413,7 @@ def test_integer_targets_that_the_training_rows_lack_are_no_difference(tmp_path)
         valuer.fit(**data).valuation_,
         owners,
         amount="10",
-        policy=Policy(gate="off", negative="signed"),
+        policy=Policy(game="cells", negative="signed"),
     ).save(tmp_path / "a")
     assert verify_bundle(tmp_path / "a", data=data, valuer=valuer)
 
@@ -444,9 +430,6 @@ EVIL = {
     "no names": ("holdings.json", lambda p: p | {"names": []}),
     "one name twice": ("holdings.json", lambda p: p | {"names": ["ann", "ann", "eve"]}),
     "a list for names": ("holdings.json", lambda p: p | {"names": [["ann"], ["bob"], ["eve"]]}),
-    "labels of no owner": ("holdings.json", lambda p: p | {"labels": {"zoe": 1}}),
-    "labels below zero": ("holdings.json", lambda p: p | {"labels": {"ann": -1}}),
-    "labels of text": ("holdings.json", lambda p: p | {"labels": "ann"}),
     "not a number": ("payout.json", set_key("amount", "NaN")),
     "infinite": ("payout.json", set_key("amount", "Infinity")),
     "no amount": ("payout.json", set_key("amount", "much")),
@@ -462,7 +445,7 @@ EVIL = {
     "brought text": ("payout.json", set_key("brought", {"ann": "much"})),
     "brought list": ("payout.json", set_key("brought", [1])),
     "no owners": ("payout.json", set_key("owners", 5)),
-    "findings of text": ("payout.json", set_key("findings", "none")),
+    "facts of text": ("payout.json", set_key("facts", "none")),
     "values NaN": ("payout.json", set_owner(0, "value", float("nan"))),
     "a path": (
         "valuation/manifest.json",
@@ -488,7 +471,7 @@ def test_whatever_a_bundle_holds_the_answer_is_a_verdict(copy, what):
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b"null", b"[" * 100_000, b"\xff\xfe", b'{"files": 1e999}', b"1" * 9999]
 )
-@pytest.mark.parametrize("name", ["manifest.json", "payout.json", "holdings.json"])
+@pytest.mark.parametrize("name", ["manifest.json", "payout.json", "values.zip"])
 def test_json_that_is_none_is_a_difference(copy, name, content):
     (copy / name).write_bytes(content)
     if name != "manifest.json":
@@ -527,7 +510,8 @@ def test_wrong_arguments_get_one_sentence(bundle, copy, tmp_path):
         paid().save(copy)
 
 
-def test_a_saved_bundle_can_be_read_with_ordinary_tools(bundle):
-    plain = json.loads((bundle[0] / "payout.json").read_bytes())
+def test_a_saved_bundle_can_be_read_with_ordinary_tools(copy):
+    plain = json.loads((copy / "payout.json").read_bytes())
     assert [owner["name"] for owner in plain["owners"]] == ["ann", "bob", "eve"]
-    assert load(bundle[0] / "valuation").shape == (60, 4)
+    with unpacked(copy) as folder:
+        assert load(folder / "valuation").shape == (60, 4)

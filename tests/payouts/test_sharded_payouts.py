@@ -7,7 +7,7 @@ import pytest
 from cellworth import Owners, ShardedKNNValuer, ShardedTable, load
 from cellworth.data.tables import AbsentTable
 from cellworth.knn import shard_tasks
-from cellworth.payouts import Policy, check_owners, split_revenue
+from cellworth.payouts import Policy, split_revenue
 from cellworth.valuation import sharded_valuation as stored_moments
 from cellworth.valuation import storage as value_files
 from in_shards import SHAPLEY, in_shards, whole
@@ -26,6 +26,7 @@ class Elsewhere:
         return self._sha256
 
 
+CELLS = Policy(game="cells")
 TABLE = AbsentTable(Elsewhere((50, 4)))
 X = np.zeros((50, 4))
 
@@ -73,7 +74,7 @@ X_NAMES = np.array(["x0", "x1", "x2", "x3"], dtype=object)
 
 @pytest.mark.parametrize("n_shards", [1, 3, 7])
 def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
-    policy = Policy(gate="off", duplicates="pay")
+    policy = CELLS
     plain = split_revenue(of_array(), held(X), amount="1000.00", policy=policy)
     in_shards(whole(), tmp_path, n_shards)
     stored = split_revenue(load(tmp_path), held(TABLE), amount="1000.00", policy=policy)
@@ -92,34 +93,17 @@ def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
     assert mine.cells == wanted.cells | {"column": called}
 
 
-def test_the_gate_says_what_it_did_not_look_for(tmp_path):
-    stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
-    assert [finding.kind for finding in check_owners(owners, stored)] == ["not checked"]
-    assert "below zero" in [finding.kind for finding in check_owners(held(TABLE), stored)]
-    with pytest.warns(UserWarning, match="the 50 rows were not checked for copies"):
-        split_revenue(stored, owners, amount="10.00")
-
-
-def test_what_was_not_checked_does_not_stop_a_split_but_findings_do(tmp_path):
-    stored, owners = in_shards(whole(), tmp_path), Owners(TABLE).assign("ann")
-    with pytest.warns(UserWarning, match="the 50 rows were not checked for copies"):
-        payout = split_revenue(stored, owners, amount="10.00")
-    assert "the 50 rows were not checked for copies" in payout.notes[-1]
-    with pytest.raises(ValueError, match="nothing was split: the cells of eve have a negative"):
-        split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(negative="floor"))
-
-
 def test_owners_of_whole_columns_get_the_errors_of_their_columns(tmp_path):
     scored = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     stored = in_shards(whole(), tmp_path, validation=scored)
     owners = Owners(TABLE, overlaps="equal").assign("ann", columns="c2").assign("bob", columns="c0")
-    errors = split_revenue(stored, owners, amount="10.00", policy=Policy(gate="off")).errors
+    errors = split_revenue(stored, owners, amount="10.00", policy=CELLS).errors
     columns = stored.columns().sampling_se
     np.testing.assert_array_equal(errors.sampling, columns[[2, 0]])
     np.testing.assert_array_equal(errors.validation, scored[[2, 0]])
     assert not errors.bounded
     shared = owners.assign("eve", columns=["c0", "c1"])
-    errors = split_revenue(stored, shared, amount="10.00", policy=Policy(gate="off")).errors
+    errors = split_revenue(stored, shared, amount="10.00", policy=CELLS).errors
     wanted = [columns[2], columns[0] / 2, columns[0] / 2 + columns[1]]
     np.testing.assert_allclose(errors.sampling, wanted, rtol=1e-15)
     assert errors.bounded
@@ -133,10 +117,10 @@ def test_owners_of_a_sharded_valuation_are_rejected_with_a_sentence(tmp_path):
 def test_owners_of_another_table_are_rejected(tmp_path):
     problem_spec = SHAPLEY | {"data_sha256": {"X": "abc"}}
     stored = in_shards(whole(problem_spec=problem_spec), tmp_path)
-    split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="off"))
+    split_revenue(stored, held(TABLE), amount="10.00", policy=CELLS)
     other = held(AbsentTable(Elsewhere((50, 4), "other")))
     with pytest.raises(ValueError, match="sha256"):
-        split_revenue(stored, other, amount="10.00", policy=Policy(gate="off"))
+        split_revenue(stored, other, amount="10.00", policy=CELLS)
     with pytest.raises(
         ValueError, match=r"the 50 rows of the valuation .*, got 51 \(0, 1, 2, ...\)"
     ):
@@ -192,14 +176,6 @@ def test_holdings_come_back_from_plain_text():
     np.testing.assert_array_equal(again.codes, owners.codes)
 
 
-def test_a_payout_of_shards_is_saved_with_its_files(tmp_path):
-    stored = in_shards(whole(), tmp_path / "values")
-    payout = split_revenue(stored, held(TABLE), amount="10.00", policy=Policy(gate="off"))
-    payout.save(tmp_path / "bundle")
-    kept = load(tmp_path / "bundle" / "valuation")
-    np.testing.assert_array_equal(kept.values, whole().values)
-
-
 @pytest.mark.slow
 def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_tasks, "GROUP_ROWS", 4)
@@ -213,7 +189,7 @@ def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
     valuer = ShardedKNNValuer(5, random_state=0, n_passes=2)
     valuation = valuer.fit(table, X_val=X_val, y_val=y[:40]).valuation_
     owners = Owners(table).assign("ann", rows=slice(0, 100)).assign("bob", rows=slice(100, 700))
-    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
+    payout = split_revenue(valuation, owners, amount="100.00", policy=CELLS)
     rows = valuation.rows().values
     np.testing.assert_allclose(payout.values, [rows[:100].sum(), rows[100:].sum()], atol=1e-12)
     assert sum(payout.amounts) == 100

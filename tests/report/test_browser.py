@@ -72,7 +72,7 @@ def files(tmp_path_factory):
     report.save(fitted.valuation_, folder / "twins.html", twins, y)
     valuation, X, y, owners = hostile()
     report.save(valuation, folder / "owners.html", X, y, owners=owners, cells=False)
-    payout = split_revenue(valuation, owners, amount="1000.00", policy=Policy(gate="warn"))
+    payout = split_revenue(valuation, owners, amount="1000.00", policy=Policy(game="cells"))
     report.write_payout(payout, folder / "payout.html", digest="0123456789abcdef" * 4)
     statement = payout.statement(owners.names[1])
     report.write_statement(statement, folder / "statement.html", digest="0123456789abcdef" * 4)

@@ -148,7 +148,7 @@ def payout_pages(tmp_path_factory):
     """The pages of a payout of a hostile table to owners with hostile names."""
     folder = tmp_path_factory.mktemp("payout")
     valuation, _, _, owners = hostile()
-    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(gate="off"))
+    payout = split_revenue(valuation, owners, amount="100.00", policy=Policy(game="cells"))
     report.write_payout(payout, folder / "board.html", title=HOSTILE[2], digest=HOSTILE[5])
     report.write_statement(payout.statement(HOSTILE[0]), folder / "owner.html", digest=HOSTILE[5])
     return [(folder / f"{name}.html").read_text(encoding="utf-8") for name in ("board", "owner")]

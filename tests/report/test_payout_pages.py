@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 from cellworth import KNNValuer, Owners, report
-from cellworth.payouts import OwnerValuer, Policy, split_revenue
-from cellworth.payouts.fraud_checks import OwnerFinding
+from cellworth.payouts import Fact, OwnerValuer, Policy, split_revenue
 from cellworth.report import payout_pages
 from cellworth.report.sections import sum_by_column
 from report_tables import HOSTILE
 
+CELLS = Policy(game="cells", negative="signed")
 BANKS = {"north": range(6), "south": range(6, 12)}
 
 
@@ -38,8 +38,8 @@ def payout():
         owners = owners.assign(name, rows=list(X.index[list(rows)]), columns=["age", "income"])
         owners = owners.assign(name, rows=list(X.index[list(rows)]), columns=["debt"])
     owners = owners.assign("registry", columns=["debt"])
-    valuation = KNNValuer(2).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
-    return split_revenue(valuation, owners, amount="1000.00", policy=Policy(gate="off"))
+    valuation = KNNValuer(2).fit(X, y, X_val=X + 0.1, y_val=y, owners=owners).valuation_
+    return split_revenue(valuation, owners, amount="1000.00", policy=CELLS)
 
 
 def read(write, subject, path, **given):
@@ -86,8 +86,8 @@ def test_a_statement_shows_its_cells_and_no_other_owner(payout, tmp_path):
 
 def test_how_others_divide_their_cells_does_not_change_a_statement(tmp_path):
     X, y = table()
-    valuation = KNNValuer(2).fit(X, y, X_val=X, y_val=y).valuation_
-    policy, pages = Policy(gate="off", negative="signed"), []
+    valuation = KNNValuer(2).fit(X, y, X_val=X + 0.1, y_val=y).valuation_
+    policy, pages = CELLS, []
     for others in ({"two": ["income", "debt"]}, {"secret": ["income"], "parts": ["debt"]}):
         owners = Owners(X).assign("one", columns=["age"])
         for name, columns in others.items():
@@ -138,13 +138,11 @@ period = {from = 2026-11-01, to = 2026-11-30}
 
 def test_what_is_held_back_and_ties_are_shown(payout, tmp_path):
     values, owners = payout.valuation, payout.ownership
-    held = split_revenue(values, owners, amount="1000", policy=Policy(gate="off", undecided="hold"))
+    held = split_revenue(values, owners, amount="1000", policy=replace(CELLS, undecided="hold"))
     page = read(report.write_payout, held, tmp_path / "held.html")
     assert f'Held back</th><td class="figure money">{held.held:,}<' in page
     assert 'Together</th><td class="figure money">1,000.00<' in page
-    equal = split_revenue(
-        values, owners, amount="1000", policy=Policy(gate="off", undecided="equal")
-    )
+    equal = split_revenue(values, owners, amount="1000", policy=replace(CELLS, undecided="equal"))
     page = read(report.write_payout, equal, tmp_path / "equal.html")
     assert len(equal.ties) > 0
     assert page.count("Paid in equal parts") == len(equal.ties)
@@ -153,40 +151,16 @@ def test_what_is_held_back_and_ties_are_shown(payout, tmp_path):
 def test_owners_who_were_players_have_no_values_of_cells(tmp_path):
     X, y = table()
     owners = Owners(X).assign("ann", columns=["age"]).assign("bob", columns=["income", "debt"])
-    valuer = OwnerValuer(KNNValuer(2)).fit(X, y, X_val=X, y_val=y, owners=owners)
-    policy = Policy(game="owners", gate="off")
-    payout = split_revenue(valuer.valuation_, owners, amount="9.00", policy=policy)
+    valuer = OwnerValuer(KNNValuer(2)).fit(X, y, X_val=X + 0.1, y_val=y, owners=owners)
+    payout = split_revenue(valuer.valuation_, owners, amount="9.00")
     page = read(report.write_statement, payout.statement("bob"), tmp_path / "bob.html")
     assert 'id="cells"' not in page
     assert "24 <span" in page
     assert "(cells)" not in page + read(report.write_payout, payout, tmp_path / "board.html")
 
 
-def test_findings_come_first_and_again_beside_their_question(tmp_path):
-    X, y = table()
-    copied = pd.concat([X, X.set_axis([f"copy-{i}" for i in range(12)])])
-    owners = Owners(copied).assign("ann", rows=list(X.index))
-    owners = owners.assign("bob", rows=list(copied.index[12:]))
-    labels = np.tile(y, 2)
-    valuation = KNNValuer(2).fit(copied, labels, cv=2, owners=owners).valuation_
-    policy = Policy(gate="warn", duplicates="pay")
-    with pytest.warns(UserWarning, match="have a twin among those of bob"):
-        payout = split_revenue(valuation, owners, amount="9.00", policy=policy)
-    page = read(report.write_payout, payout, tmp_path / "board.html")
-    (finding,) = [one for one in payout.findings if one.kind == "copied rows"]
-    (line,) = [row for row in re.findall(r"<tr>.*?</tr>", page) if "Copied rows" in row]
-    assert page.index("To resolve before money is paid") < page.index(line)
-    assert ">ann, bob<" in line
-    assert f">{finding.count} rows<" in line
-    assert payout.list_findings()["would move"][0] in line
-    asked = page[page.index("Did an owner copy rows of another?") :]
-    assert asked.index(finding.sentence) < asked.index("</tr>")
-
-
-def test_every_kind_of_finding_of_a_split_has_a_question():
-    listed = " ".join(OwnerFinding.__doc__.split("owners :")[0].split())
-    kinds = set(re.findall(r'"([a-z ]+)"', listed))
-    asked = {kind for kind, *_ in payout_pages._GATE}
-    # These come only from check_owners with a model or a reserve, or are notes.
-    only = {"better without", "too good", "perhaps below zero", "not checked"}
-    assert kinds - asked == only
+def test_facts_are_shown(payout, tmp_path):
+    fact = Fact("no cells", ("eve",), (), "eve holds no cell.")
+    page = read(report.write_payout, replace(payout, facts=(fact,)), tmp_path / "board.html")
+    asked = page[page.index("Is anything to be settled about rows or owners?") :]
+    assert asked.index("Eve holds no cell.") < asked.index("</tr>")

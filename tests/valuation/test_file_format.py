@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cellworth import KNNValuer, Owners, load
-from cellworth.payouts import split_revenue, verify_bundle
+from cellworth.payouts import OwnerValuer, split_revenue, verify_bundle
 
 KEPT = Path(__file__).parent / "format-2"
 ROWS = ["ada", "bo", "cy", "di", "ed", "flo"]
@@ -29,7 +29,8 @@ def write(folder):
     (folder / "numbers.json").write_text(json.dumps(numbers(valuation), indent=1) + "\n")
     X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    valuer = OwnerValuer(KNNValuer(1)).fit(X, y, cv=2, owners=owners)
+    valuation = valuer.valuation_
     payout = split_revenue(valuation, owners, amount="100.00")
     (folder / "digest.txt").write_text(payout.save(folder / "bundle") + "\n")
 

@@ -55,19 +55,12 @@ _HEADINGS = {
         "target", "row_id", "drop", "missing", "categorical", "delimiter", "encoding", "decimal",
         "shards", "table",
     ),
-    "Validation": ("val", "val_rows", "draw_share", "draw_seed", "reserve"),
+    "Validation": ("val", "val_rows"),
     "Method": (
         "model", "neighbors", "scoring", "seed", "reference", "false_alarms", "protected", "quick",
     ),
     "Budget": ("stop",),
-    "Owners": (
-        "owners", "agreement", "amount", "carried", "contract", "parties", "period",
-        "payout_date", "amends",
-    ),
-    "Policy": (
-        "currency", "unit", "digits", "negative", "minimum", "undecided", "party_of",
-        "label_owner", "label_share", "game", "gate", "duplicates",
-    ),
+    "Owners": ("owners", "agreement", "amount", "carried"),
     "Limits": ("shares", "max_findings", "min_rows"),
     "Run": ("checkpoint", "workers", "dry_run"),
     "Output": (),
@@ -238,7 +231,10 @@ audit_options: Decorator = join_options(
     ),
 )  # fmt: skip
 table_options: Decorator = join_options(
-    click.option("--target", required=True, metavar="COLUMN", help="Column that holds the labels."),
+    click.option(
+        "--target", metavar="COLUMN",
+        help="Column that holds the labels; needed, unless there is an --agreement.",
+    ),
     file_options,
     click.option(
         "--shards/--no-shards", default=None,
@@ -324,51 +320,6 @@ workers: Decorator = click.option(
 asked_options: Decorator = join_options(
     click.argument("table"), table_options, method_options, stop
 )
-
-
-def _read_party_of(
-    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str] | None:
-    """Read OWNER=PARTY pairs."""
-    for pair in given:
-        if "=" not in pair:
-            raise click.BadParameter(f"give OWNER=PARTY, not {pair!r}.")
-    return {owner: party for owner, _, party in (pair.partition("=") for pair in given)} or None
-
-
-# These defaults repeat Policy, which takes too long to import for --help.
-policy_options: Decorator = join_options(
-    click.option("--currency", default="EUR", show_default=True, help="Code of ISO 4217."),
-    click.option("--unit", default="", help="Smallest amount paid [that of the currency]."),
-    click.option("--digits", type=int, help="Digits of a currency that is not in ISO 4217."),
-    click.option(
-        "--negative", type=click.Choice(["floor", "carry", "signed"]), default="signed",
-        show_default=True, help="Parties of negative value get nothing, carry it over, or pay.",
-    ),
-    click.option("--minimum", default="0", show_default=True, help="Least amount for every party."),
-    click.option(
-        "--undecided", type=click.Choice(["pay", "equal", "hold"]), default="pay",
-        show_default=True, help="Pay estimates, ties in equal parts, or lower ends of intervals.",
-    ),
-    click.option(
-        "--party-of", metavar="OWNER=PARTY", multiple=True, callback=_read_party_of,
-        help="Party of an owner; may be given several times.",
-    ),
-    click.option("--label-owner", metavar="NAME", help="Who holds the labels."),
-    click.option("--label-share", help="Share for labels that are not valued, such as 0.10."),
-    click.option(
-        "--game", type=click.Choice(["cells", "blocks", "owners"]), default="cells",
-        show_default=True, help="Players: single cells, whole blocks, or owners.",
-    ),
-    click.option(
-        "--gate", type=click.Choice(["warn", "refuse", "off"]), default="refuse", show_default=True,
-        help="What to do if copies or harmful owners are found.",
-    ),
-    click.option(
-        "--duplicates", type=click.Choice(["share", "pay"]),
-        help="Equal rows share the value of one, or each is paid [share, except --game blocks].",
-    ),
-)  # fmt: skip
 
 
 class _Failure(click.ClickException):

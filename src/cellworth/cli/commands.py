@@ -12,8 +12,6 @@ from cellworth.cli.app import EXIT_CODES, Program
 
 _EXAMPLE = ("cellworth value adult.csv.gz --target income -o values",)
 
-_DAY = click.DateTime(["%Y-%m-%d"])
-
 
 @click.group(
     cls=Program,
@@ -37,7 +35,10 @@ def main(debug: bool) -> None:
 )
 @app.asked_options
 @app.owners
-@click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
+@click.option(
+    "--agreement", type=app.PATH,
+    help="File of cellworth agree: every setting of the table and the method is taken from it.",
+)  # fmt: skip
 @click.option(
     "--checkpoint", type=app.STORED, help="Folder from which an interrupted run can be resumed."
 )
@@ -243,36 +244,21 @@ def check(**arguments: Any) -> None:
     check_input(**arguments)
 
 
-@main.command(
-    epilog=app.example(
-        "cellworth draft adult.csv.gz --target income --owners owners.toml -o deal.toml"
-    )
-)
-@app.asked_options
-@app.owners
-@app.policy_options
-@click.option("--contract", help="Id of the contract.")
-@click.option("--party", "parties", multiple=True, help="Who signs [the owners]; may be repeated.")
-@click.option("--period", type=_DAY, nargs=2, help="First and last day that are paid for.")
-@click.option("--payout-date", type=_DAY, help="Day of the payout.")
-@click.option("--draw-share", type=float, help="Share of TABLE that is drawn for validation.")
-@click.option("--draw-seed", metavar="TEXT", help="Any text from which they are drawn.")
-@click.option("--amends", type=app.PATH, help="Agreement that this one replaces.")
-@click.option("--readable", type=app.PATH, help="Also write the agreement as Markdown.")
+@main.command(epilog=app.example("cellworth agree terms.toml -o agreement.toml"))
+@click.argument("terms", type=app.PATH)
 @click.option("-o", "--output", type=app.PATH, required=True, help="TOML file of the agreement.")
 @app.force
 @app.json_output
-def draft(**arguments: Any) -> None:
-    """Write the agreement on how TABLE will be valued and paid.
+def agree(**arguments: Any) -> None:
+    """Write the agreement on how tables will be valued and paid, from the file TERMS.
 
-    It holds owners, settings and policy. Then run cellworth value with the same options and
-    --agreement in place of --owners. An amendment names the agreement before it by its digest. With
-    --draw-share, the ids of rows and --draw-seed decide which rows are validation rows, also of
-    tables that are delivered later.
+    TERMS is a TOML file that you write: table and target, who owns what, and the sections
+    [validation], [method] and [policy]. The agreement adds what the table has: columns, types, a
+    hash of the validation rows. Then run cellworth value TABLE --agreement FILE.
     """
-    from cellworth.cli.revenue import draft_agreement
+    from cellworth.cli.revenue import write_agreement
 
-    draft_agreement(**arguments)
+    write_agreement(**arguments)
 
 
 @main.command(
@@ -280,17 +266,12 @@ def draft(**arguments: Any) -> None:
 )
 @click.argument("folder", type=app.STORED)
 @click.option("--amount", required=True, help="Amount to share, such as 100000.00, after fees.")
-@click.option("--agreement", type=app.PATH, help="Agreement that cellworth draft wrote.")
-@app.owners
-@app.policy_options
+@click.option(
+    "--agreement", type=app.PATH, help="File of cellworth agree, if value was not given it."
+)
 @click.option(
     "--carried", type=app.PATH, help="Bundle of the payout before: go on from its shortfalls."
 )
-@click.option(
-    "--reserve", metavar="TABLE",
-    help="Rows drawn together with the validation rows that no owner can know: who is nearer to "
-    "validation rows than to these?",
-)  # fmt: skip
 @click.option("--statement", metavar="OWNER", help="Print only what this owner may see.")
 @click.option(
     "--report", type=app.PATH,
@@ -306,54 +287,17 @@ def draft(**arguments: Any) -> None:
 def split(**arguments: Any) -> None:
     """Share an amount among the owners of the cells in FOLDER.
 
-    Owners and policy come from --agreement, else from --owners and the options here, else from
-    cellworth value. If that was given an agreement, no other one is accepted.
+    Owners and policy are those of the agreement under which cellworth value was run.
     """
     from cellworth.cli.revenue import split_amount
 
     split_amount(**arguments)
 
 
-@main.command(epilog=app.example("cellworth sign bundle --key ann.key --new-key"))
-@click.argument("target", type=app.PATH)
-@click.option("--key", type=app.PATH, required=True, help="Private key (ed25519, PEM).")
-@click.option("--new-key", is_flag=True, help="Write a new key to the files of --key first.")
-@app.json_output
-def sign(**arguments: Any) -> None:
-    """Sign TARGET, an agreement or a bundle.
-
-    The signature is written beside it, with the time. Give the public key, KEY.pub, to everyone
-    who verifies it. Needs cellworth[sign].
-    """
-    from cellworth.cli.revenue import sign_target
-
-    sign_target(**arguments)
-
-
-@main.command(epilog=app.example("cellworth prove bundle -o proofs"))
-@click.argument("folder", type=app.PATH)
-@click.option("-o", "--output", type=app.PATH, required=True, help="New folder for the files.")
-@app.json_output
-def prove(**arguments: Any) -> None:
-    """Write what each owner may see of a bundle, with a proof.
-
-    Each owner verifies its own file with cellworth verify, without the bundle. summary.json is for
-    someone who verifies that all amounts add up.
-    """
-    from cellworth.cli.revenue import write_owner_proofs
-
-    write_owner_proofs(**arguments)
-
-
 @main.command(epilog=app.example("cellworth verify bundle --digest 5d41402abc --values values"))
 @click.argument("folder", type=app.PATH)
 @click.option("--digest", help="Digest that cellworth split printed.")
 @click.option("--agreement", type=app.PATH, help="Your own copy of the agreement.")
-@click.option(
-    "--signed-by", type=app.PATH, multiple=True,
-    help="Public key of someone who must have signed, also the --agreement; may be repeated.",
-)  # fmt: skip
-@click.option("--chain", is_flag=True, help="Also verify the bundles before it, beside FOLDER.")
 @click.option(
     "--values", "values_folder", type=app.STORED,
     help="Folder of cellworth value: recompute all values from its table.",
@@ -364,8 +308,8 @@ def prove(**arguments: Any) -> None:
 def verify(**arguments: Any) -> None:
     """Replay the bundle in FOLDER and print the verdict.
 
-    The exit code is 1 if it does not hold. FOLDER may also be a file of cellworth prove.
-    With --values and your own --model its code is executed.
+    The exit code is 1 if it does not hold. Bundles before it are checked, too, if they are in the
+    same folder. With --values and your own --model its code is executed.
     """
     from cellworth.cli.revenue import verify_payout
 

@@ -64,6 +64,11 @@ VERSION = 1
 FILE = "request.json"
 
 _PATHS = ("table", "val", "output")
+# Settings that an agreement fixes; the path of validation rows may change, but not their hash.
+AGREED = (
+    "target", "id", "drop", "missing", "delimiter", "encoding", "decimal", "shards", "val",
+    "val_rows", "categorical", "model", "neighbors", "scoring", "game", "cv", "seed", "stop",
+)  # fmt: skip
 # Settings that may differ between the sessions of one run.
 _HOW = ("table", "val", "output", "stop")
 
@@ -130,12 +135,21 @@ class RunRequest:
         """Columns that only tell whose a row is; they are not valued."""
         return list_keys(self._ownership, "--owners")
 
-    @property
-    def owners_play(self) -> bool:
-        """Whether owners are the players, by option or by agreement."""
-        policy = self._ownership.get("policy")
-        agreed = isinstance(policy, Mapping) and policy.get("game") == "owners"
-        return self.game == "owners" or agreed
+    def under(self, agreement: str) -> RunRequest:
+        """Return the same request with the settings of an agreement."""
+        settings = read_agreed_settings(agreement)
+        # Where the validation rows are now; their hash is agreed on.
+        settings["val"] = self.val if "val" in settings else None
+        return replace(self, **settings, agreement=agreement, owners=None)
+
+    def list_differences(self, agreed: RunRequest) -> list[str]:
+        """Return the settings that are not as agreed, with both."""
+        pairs = {name: (getattr(self, name), getattr(agreed, name)) for name in AGREED}
+        return [
+            f"{name} is {one!r}, but {other!r} was agreed on"
+            for name, (one, other) in pairs.items()
+            if one != other
+        ]
 
     @property
     def _dropped(self) -> tuple[str, ...]:
@@ -257,17 +271,25 @@ class RunRequest:
         needed = {"table", "table_sha256", "target", "output"}
         if not needed <= set(plain) <= known | {"format", "version"}:
             raise ValueError(f"{path} is incomplete or was changed; restore it from a copy.")
-        asked = {name: plain[name] for name in plain if name in known}
-        hints = get_type_hints(cls)
-        for name, given in asked.items():
-            if not _has_type(given, hints[name]):
-                shown = json.dumps(given)[:80]
-                raise ValueError(f"{path} was changed ({name} is {shown}); restore it from a copy.")
+        try:
+            asked = cls.check_settings(
+                {name: plain[name] for name in plain if name in known}, str(path)
+            )
+        except ValueError as error:
+            raise ValueError(f"{path} was changed ({error}); restore it from a copy.") from error
         for name in _PATHS:
             if asked.get(name) is not None and not is_address(asked[name]):
                 asked[name] = os.path.normpath(Path(os.path.realpath(folder), asked[name]))
-        tuples = {name: tuple(asked[name]) for name in asked if isinstance(asked[name], list)}
-        return cls(**{**asked, **tuples})
+        return cls(**asked)
+
+    @classmethod
+    def check_settings(cls, asked: Mapping[str, Any], called: str) -> dict[str, Any]:
+        """Check the types of settings that were read from a file, where tuples are lists."""
+        hints = get_type_hints(cls)
+        for name, given in asked.items():
+            if not _has_type(given, hints[name]):
+                raise ValueError(f"{name} of {called} is {json.dumps(given, default=str)[:80]}")
+        return {name: tuple(one) if isinstance(one, list) else one for name, one in asked.items()}
 
     def difference(self, other: RunRequest) -> str | None:
         """Return the first setting that differs and changes the values, or None."""
@@ -295,30 +317,18 @@ class LoadedRequest:
     # What is valued.
     train: InputTable
     val: InputTable | None
-    # The table before equal rows were merged.
-    delivered: InputTable | None = None
-    # Of the table that is valued, if there is an agreement.
-    agreed_owners: Owners | None = None
 
     @classmethod
     def from_request(cls, request: RunRequest, draw: ValidationDraw | None = None) -> LoadedRequest:
-        """Read the files of a request; draw validation rows and merge equal rows as agreed."""
-        agreed = None if request.agreement is None else parse_agreement(request.agreement)
-        if agreed is not None:
-            draw = agreed.validation
+        """Read the files of a request; draw validation rows as agreed."""
+        if request.agreement is not None:
+            draw = parse_agreement(request.agreement).validation
         if draw is None:
             _check_fits_shards(request)
         train, val = request.data()
         if draw is not None:
             train, val = _draw_validation(train, val, draw)
-        loaded = cls(request, train, val)
-        return loaded if agreed is None else loaded._merge_copies(agreed)
-
-    def _merge_copies(self, agreed: Agreement) -> LoadedRequest:
-        owners, X, y = agreed.prepare(self.with_keys, self.y)
-        if owners.delivered is None:
-            return replace(self, agreed_owners=owners)
-        return replace(self, train=InputTable(X, y), delivered=self.train, agreed_owners=owners)
+        return cls(request, train, val)
 
     @property
     def X(self) -> Any:  # noqa: N802
@@ -333,29 +343,7 @@ class LoadedRequest:
     @property
     def with_keys(self) -> Any:
         """The table as delivered, with the columns that only tell whose a row is."""
-        table = self.delivered or self.train
-        return table.X if table.with_keys is None else table.with_keys
-
-    @property
-    def delivered_y(self) -> Any:
-        """Labels of the table as delivered."""
-        return self.y if self.delivered is None else self.delivered.y
-
-    def read_reserve(self, address: str) -> tuple[Table, Any]:
-        """Read rows that no owner knows, with the columns of the table, and their labels."""
-        if isinstance(self.X, ShardedTable):
-            raise ValueError(
-                "--reserve is for tables in memory; give --no-shards, or leave it out."
-            )
-        read = self.request.read(address, self.train.schema)
-        return read.X, read.y
-
-    def with_owners(self, *, owners: str | None, agreement: str | None) -> LoadedRequest:
-        """Return the request with other owners; the table is read again if they use columns."""
-        request = replace(self.request, owners=owners, agreement=agreement)
-        if request.keys == self.request.keys and agreement == self.request.agreement:
-            return replace(self, request=request)
-        return LoadedRequest.from_request(request)
+        return self.train.X if self.train.with_keys is None else self.train.with_keys
 
     def in_memory(self) -> LoadedRequest:
         """Return the request with its table in memory, which some commands need."""
@@ -375,10 +363,10 @@ class LoadedRequest:
         )
         return replace(self, train=InputTable(X, read_column(rows, table.target)))
 
-    def data(self, *, delivered: bool = False) -> dict[str, Any]:
+    def data(self, *, with_keys: bool = False) -> dict[str, Any]:
         """Return the arguments of ``fit``, except owners; or with the table as delivered."""
         is_knn = self.request.model == KNN
-        X, y = (self.with_keys, self.delivered_y) if delivered else (self.X, self.y)
+        X, y = (self.with_keys if with_keys else self.X), self.y
         given: dict[str, Any] = {"X": X if is_knn else _convert_for_models(X)}
         given |= {} if y is None else {"y": y}
         if self.val is not None:
@@ -386,7 +374,7 @@ class LoadedRequest:
             given |= {"X_val": X_val, "y_val": self.val.y}
         else:
             given["cv"] = self.request.cv
-        if is_knn and not self.request.owners_play:
+        if is_knn and self.request.game == "cells":
             given["n_validation"] = self._n_validation
         # Categories may be columns of any type.
         types = dict.fromkeys(self.request.categorical, "categorical")
@@ -402,8 +390,8 @@ class LoadedRequest:
 
     def owners(self) -> Owners | None:
         """Return the owners, if they were given."""
-        if self.agreed_owners is not None:
-            return self.agreed_owners
+        if self.request.agreement is not None:
+            return parse_agreement(self.request.agreement).owners_of(self.with_keys)
         if self.request.owners is None:
             return None
         plain = parse_toml(self.request.owners, "owners")
@@ -413,7 +401,7 @@ class LoadedRequest:
         """Return the unfitted valuer of the request; the runtime knows a cluster."""
         request = self.request
         valuer: Any = (_make_knn_valuer if request.model == KNN else _make_model_valuer)(request)
-        if request.owners_play:
+        if request.game == "owners":
             valuer = _make_owner_valuer(request, valuer)
         n_jobs = workers if isinstance(workers, int) else None
         return valuer.set_params(n_jobs=n_jobs, runtime=runtime)
@@ -460,19 +448,28 @@ def check_model_trusted(request: RunRequest, model: str | None, folder: AnyPath)
         )
 
 
+def read_agreed_settings(text: str) -> dict[str, Any]:
+    """Return the settings with which an agreement has its tables valued."""
+    settings = parse_agreement(text).request
+    if "target" not in settings or set(settings) - set(AGREED):
+        raise ValueError(
+            "the agreement does not say how a table is read; write it with cellworth agree, or "
+            "value the table in Python."
+        )
+    # What is not in the file has the default.
+    defaults = {one.name: one.default for one in fields(RunRequest) if one.name in AGREED}
+    return defaults | RunRequest.check_settings(settings, "the agreement")
+
+
 def check_agreement(loaded: LoadedRequest, valuer: Any) -> None:
-    """Check, before the run, that the settings are those of the agreement."""
+    """Check, before the run, that table and settings are those of the agreement."""
     if loaded.request.agreement is None:
         return
     agreed = parse_agreement(loaded.request.agreement)
-    owners, rule = loaded.owners(), agreed.validation
-    assert owners is not None  # noqa: S101 (an agreement has owners)
-    asked = Agreement.draft(valuer, owners, agreed.policy, validation=rule, **loaded.data()).terms
-    difference = _find_difference(agreed.terms, asked)
-    if difference is not None:
-        raise ValueError(
-            f"the settings differ from the agreement: {difference}; give the agreed settings."
-        )
+    differences = agreed.list_differences_of_table(loaded.with_keys)
+    differences = differences or agreed.list_differences_of_data(valuer, **loaded.data())
+    if differences:
+        raise ValueError(f"the table differs from the agreement: {'; '.join(differences)}.")
 
 
 def make_absolute(address: str) -> str:
@@ -506,17 +503,6 @@ def _relative_to(folder: AnyPath, path: str) -> str:
     except ValueError:
         # Another drive.
         return path
-
-
-def _find_difference(agreed: Mapping[str, Any], asked: Mapping[str, Any]) -> str | None:
-    for name in sorted(set(agreed) | set(asked)):
-        one, other = agreed.get(name), asked.get(name)
-        if one == other:
-            continue
-        if isinstance(one, Mapping) and isinstance(other, Mapping):
-            return _find_difference(one, other)
-        return f"{name} is {other!r}, but the agreement has {one!r}"
-    return None
 
 
 def _make_knn_valuer(request: RunRequest) -> KNNValuer | ShardedKNNValuer:

@@ -1,16 +1,17 @@
-"""Commands about owners: draft, split, sign, prove and verify."""
+"""Commands about owners: agree, split and verify."""
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import click
+import tomli_w
 
 from cellworth.cli.app import CHECK_FAILED, note, print_result, shorten_path, shows_progress
 from cellworth.cli.folders import (
@@ -21,103 +22,130 @@ from cellworth.cli.folders import (
     check_writable,
     get_folder_format,
 )
-from cellworth.cli.input_files import STDIN
-from cellworth.cli.request import LoadedRequest, check_model_trusted, parse_agreement
-from cellworth.cli.runs import make_request, read_owners, read_text
-from cellworth.data.io import AnyPath, write_atomically
-from cellworth.data.owners import Owners
+from cellworth.cli.request import (
+    AGREED,
+    LoadedRequest,
+    RunRequest,
+    check_model_trusted,
+    parse_agreement,
+    parse_toml,
+)
+from cellworth.cli.runs import read_text
+from cellworth.data.io import AnyPath
 from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.allocation import IntervalPlan
-from cellworth.payouts.bundle import AGREEMENT, PAYOUT
-from cellworth.payouts.chain import find_chain, verify_chain, verify_proof, write_proofs
-from cellworth.payouts.payout import Payout, split_revenue
+from cellworth.payouts.bundle import PAYOUT
+from cellworth.payouts.payout import Payout
 from cellworth.payouts.policy import Policy, ValidationDraw
 from cellworth.payouts.replay import Verdict, verify_bundle
-from cellworth.payouts.signatures import (
-    generate_key,
-    read_bundle_time,
-    read_signing_times,
-    sign,
-    verify_signatures,
-)
 from cellworth.report.payout_pages import write_payout, write_statement, write_statements
 from cellworth.runtime.run_settings import Runtime
 
-_POLICY = tuple(vars(Policy()))
-_HEAD = ("contract", "parties", "period", "payout_date")
-_NOT_FIXED = "cellworth value was not given this agreement, so it was not fixed before the values."
+_HEAD = ("contract", "payout_date")
+_OWNERS = ("source", "keys", "overlaps", "rest", "owners")
+# Settings of the table and of the method, as the file has them.
+_TABLE = (
+    "target", "id", "drop", "missing", "categorical", "delimiter", "encoding", "decimal", "shards",
+)  # fmt: skip
+_METHOD = ("model", "neighbors", "scoring", "seed", "stop")
+_VALIDATION = ("table", "rows", "share", "seed", "folds")
+_SECTIONS = {"validation": _VALIDATION, "method": _METHOD, "policy": tuple(vars(Policy()))}
 
 
-def draft_agreement(
-    *, output: Path, readable: Path | None, amends: Path | None, force: bool, **given: Any
-) -> None:
-    """Write an agreement: the command ``draft``."""
+def write_agreement(*, terms: Path, output: Path, force: bool) -> None:
+    """Write an agreement: the command ``agree``."""
     check_output_file(output, force=force)
-    check_output_file(readable, force=force)
-    policy = Policy(**{name: given.pop(name) for name in _POLICY})
-    given["game"] = "owners" if policy.game == "owners" else "cells"
-    head = _read_head({name: given.pop(name) or None for name in _HEAD})
-    if given["table"] == STDIN:
-        raise click.UsageError("an agreement needs a table that stays; give a file, not stdin.")
-    draw = _read_draw(given.pop("draw_share"), given.pop("draw_seed"), amends)
-    loaded = LoadedRequest.from_request(make_request(**given), draw)
-    if "time" in loaded.request.stop:
-        raise ValueError(
-            "--stop time cannot be agreed on: the values could not be recomputed; leave it out."
-        )
+    plain = parse_toml(read_text(terms, "terms"), "terms")
+    _check_terms(plain, terms)
+    request, draw = _read_request(plain, terms.absolute().parent, output.absolute())
+    loaded = LoadedRequest.from_request(request, draw)
     owners = loaded.owners()
     if owners is None:
-        raise click.UsageError("an agreement needs owners; give --owners.")
-    head["validation"] = draw
-    agreement = _write_agreement(loaded, owners, policy, head, amends)
+        raise ValueError(f"{terms} names no owners; add source = COLUMN, or a list [[owners]].")
+    period, amends = plain.get("period"), plain.get("amends")
+    agreement = Agreement.draft(
+        loaded.valuer(),
+        owners,
+        Policy(**plain.get("policy", {})),
+        **{name: plain.get(name) for name in _HEAD},
+        period=None if period is None else (period.get("from"), period.get("to")),
+        validation=draw,
+        amends=None if amends is None else parse_agreement(read_text(Path(amends), "amends")),
+        request=_keep_settings(request, output.absolute()),
+        **loaded.data(),
+    )
     agreement.save(output)
-    if readable is not None:
-        with write_atomically(readable) as file:
-            file.write(agreement.to_markdown().encode())
     document = {
         "output": shorten_path(output.absolute()),
         "digest": agreement.digest,
         "previous": agreement.previous,
         "owners": owners.names,
-        "policy": asdict(policy),
+        "policy": asdict(agreement.policy),
         "valuation": dict(agreement.terms),
     }
-    line = f"The agreement of {', '.join(owners.names)} is in {shorten_path(output.absolute())}."
-    print_result("draft", document, [line])
+    lines = [
+        f"The agreement of {', '.join(owners.names)} is in {shorten_path(output.absolute())}.",
+        f"Its digest: {agreement.digest}",
+    ]
+    print_result("agree", document, lines)
 
 
-def _read_head(head: dict[str, Any]) -> dict[str, Any]:
-    """Return the head of an agreement; click reads days as times."""
-    if head["period"] is not None:
-        head["period"] = tuple(day.date() for day in head["period"])
-    if head["payout_date"] is not None:
-        head["payout_date"] = head["payout_date"].date()
-    return head
+def _check_terms(plain: Mapping[str, Any], terms: Path) -> None:
+    """Check that a file has the known settings, and those without which there is no agreement."""
+    known = {"table", "period", "amends", *_TABLE, *_HEAD, *_OWNERS, *_SECTIONS}
+    odd = [name for name in plain if name not in known]
+    for section, names in _SECTIONS.items():
+        if not isinstance(plain.get(section, {}), Mapping):
+            raise ValueError(f"{section} of {terms} must be a table, such as [{section}].")
+        odd += [f"{section}.{name}" for name in plain.get(section, {}) if name not in names]
+    if odd:
+        raise ValueError(
+            f"{terms} has unknown settings: {', '.join(odd)}; leave them out. There are "
+            f"{', '.join(sorted(known))}."
+        )
+    missing = [name for name in ("table", "target") if name not in plain]
+    if missing:
+        raise ValueError(f"{terms} must say {' and '.join(missing)}.")
+    if "time" in plain.get("method", {}).get("stop", {}):
+        raise ValueError(
+            f"{terms} stops after a time, which cannot be agreed on: the values could not be "
+            "recomputed; leave it out."
+        )
 
 
-def _read_draw(share: float | None, seed: str | None, amends: Path | None) -> ValidationDraw | None:
-    """Return the rule for validation rows; an amendment keeps the one before."""
-    if (share is None) != (seed is None):
-        raise click.UsageError("--draw-share and --draw-seed are given together.")
-    if share is not None and seed is not None:
-        return ValidationDraw(share, seed)
-    return None if amends is None else parse_agreement(read_text(amends, "amends")).validation
+def _read_request(
+    plain: Mapping[str, Any], folder: Path, output: Path
+) -> tuple[RunRequest, ValidationDraw | None]:
+    """Return the request of a file, and the rule that draws validation rows, if it has one."""
+    chosen = plain.get("validation", {})
+    owners = {name: plain[name] for name in _OWNERS if name in plain}
+    game = plain.get("policy", {}).get("game", Policy().game)
+    asked = {name: plain[name] for name in _TABLE if name in plain} | dict(plain.get("method", {}))
+    asked |= {"val_rows": chosen["rows"]} if "rows" in chosen else {}
+    asked |= {"cv": chosen["folds"]} if "folds" in chosen else {}
+    request = RunRequest.from_files(
+        table=str(folder / plain["table"]),
+        val=str(folder / chosen["table"]) if "table" in chosen else None,
+        owners=tomli_w.dumps(owners) if owners else None,
+        game=game,
+        output=str(output),
+        **RunRequest.check_settings(asked, "the terms"),
+    )
+    drawn = {"share", "seed"} & set(chosen)
+    if not drawn:
+        return request, None
+    if len(drawn) == 1 or "table" in chosen:
+        raise ValueError("validation must have a table, or share and seed, or neither.")
+    return request, ValidationDraw(chosen["share"], chosen["seed"])
 
 
-def _write_agreement(
-    loaded: LoadedRequest,
-    owners: Owners,
-    policy: Policy,
-    head: dict[str, Any],
-    amends: Path | None,
-) -> Agreement:
-    valuer, data = loaded.valuer(), loaded.data()
-    if amends is None:
-        return Agreement.draft(valuer, owners, policy, **head, **data)
-    before = parse_agreement(read_text(amends, "amends"))
-    if head.pop("contract") not in (None, before.contract):
-        raise click.UsageError("--contract is that of the agreement before; leave it out.")
-    return before.amend(valuer=valuer, owners=owners, policy=policy, **head, **data)
+def _keep_settings(request: RunRequest, output: Path) -> dict[str, Any]:
+    """Return the settings that ``value --agreement`` takes; paths are relative to the file."""
+    settings = {name: getattr(request, name) for name in AGREED}
+    if request.val is not None:
+        settings["val"] = os.path.relpath(request.val, output.parent)
+    return {name: list(one) if isinstance(one, tuple) else one for name, one in settings.items()
+            if one is not None}  # fmt: skip
 
 
 def split_amount(*, folder: Path, output: Path | None, **given: Any) -> None:
@@ -128,8 +156,6 @@ def split_amount(*, folder: Path, output: Path | None, **given: Any) -> None:
     _check_pages(owner, page, pages)
     with nullcontext() if owner is None else _hide_other_owners(owner):
         result = Result.load(folder, table=given["table"], val=given["val"], of_owners=True)
-        as_valued = result.request.agreement is not None and given["owners"] is None
-        _check_no_policy_options(given["agreement"] is not None or as_valued)
         payout = _make_payout(result, given)
     if owner is not None and owner not in payout.owners:
         raise ValueError(
@@ -174,50 +200,26 @@ def verify_payout(
     folder: Path,
     digest: str | None,
     agreement: Path | None,
-    chain: bool,
-    signed_by: tuple[Path, ...],
     values_folder: AnyPath | None,
     model: str | None,
     table: str | None,
     val: str | None,
 ) -> None:
     """Replay a bundle: the command ``verify``."""
-    if folder.is_file():
-        if chain or any((agreement, values_folder, table, val, model)):
-            raise click.UsageError(
-                "a proof is verified alone; give only --digest and --signed-by with it."
-            )
-        verdict = verify_proof(folder, digest=digest)
-        if verdict and signed_by:
-            difference = _describe_missing_signature([folder], None, signed_by)
-            verdict = Verdict(("signatures", *verdict.checked), difference)
-        _print_verdict(verdict)
-        return
     anew: dict[str, Any] = {}
-    result = None
     if values_folder is not None:
         result = Result.load(values_folder, table=table, val=val, of_owners=True)
         check_model_trusted(result.request, model, values_folder)
         _check_one_seed(result, values_folder)
         loaded = result.loaded
         anew = {
-            "data": loaded.data(delivered=result.request.agreement is not None),
+            "data": loaded.data(with_keys=True),
             "valuer": loaded.valuer(runtime=Runtime(progress=shows_progress())),
         }
     elif table is not None or val is not None or model is not None:
         raise click.UsageError("--table, --val and --model need --values; give it as well.")
     _check_is_bundle(folder)
-    verdict = verify_bundle(folder, digest=digest, agreement=agreement, **anew)
-    bundles = find_chain(folder) if chain else [folder]
-    if verdict and chain:
-        verdict = Verdict(("chain", *verdict.checked), verify_chain(bundles).difference)
-    if verdict and signed_by:
-        difference = _describe_missing_signature(bundles, agreement, signed_by)
-        verdict = Verdict(("signatures", *verdict.checked), difference)
-    if verdict and result is not None:
-        difference = _describe_other_agreement(folder, result.request.agreement)
-        verdict = Verdict(verdict.checked, difference)
-    _print_verdict(verdict)
+    _print_verdict(verify_bundle(folder, digest=digest, agreement=agreement, **anew))
 
 
 def _print_verdict(verdict: Verdict) -> None:
@@ -225,48 +227,11 @@ def _print_verdict(verdict: Verdict) -> None:
         "verdict": bool(verdict),
         "checked": list(verdict.checked),
         "difference": verdict.difference,
+        "left": list(verdict.left),
     }
     print_result("verify", document, [repr(verdict)])
     if not verdict:
         click.get_current_context().exit(CHECK_FAILED)
-
-
-def _describe_missing_signature(
-    bundles: list[Path], agreement: Path | None, keys: tuple[Path, ...]
-) -> str | None:
-    """Describe the first signature that is missing or wrong; None if all are there."""
-    for target in bundles if agreement is None else [agreement, *bundles]:
-        verdict = verify_signatures(target, keys)
-        if not verdict:
-            return verdict.difference
-    if agreement is None:
-        return None
-    agreed, paid = max(read_signing_times(agreement, keys)), read_bundle_time(bundles[-1])
-    if paid < agreed:
-        return f"the bundle is of {paid}, before the agreement was signed ({agreed})."
-    return None
-
-
-def write_owner_proofs(*, folder: Path, output: Path) -> None:
-    """Write what each owner may see, with a proof: the command ``prove``."""
-    _check_is_bundle(folder)
-    check_writable(output)
-    *owners, summary = (shorten_path(file.absolute()) for file in write_proofs(folder, output))
-    document = {"owners": owners, "summary": summary}
-    print_result("prove", document, [*owners, summary])
-
-
-def sign_target(*, target: Path, key: Path, new_key: bool) -> None:
-    """Sign an agreement or a bundle: the command ``sign``."""
-    public = generate_key(key) if new_key else None
-    signature = sign(target, key)
-    where = shorten_path(signature.absolute())
-    shown = None if public is None else shorten_path(public.absolute())
-    document = {"output": where, "public_key": shown}
-    lines = [f"The signature is in {where}."]
-    if shown is not None:
-        lines.append(f"The public key, for everyone who verifies it, is in {shown}.")
-    print_result("sign", document, lines)
 
 
 @contextmanager
@@ -293,17 +258,6 @@ def _check_one_seed(result: Result, folder: AnyPath) -> None:
         )
 
 
-def _check_no_policy_options(agreed: bool) -> None:
-    """Check that no option repeats a setting of the agreement."""
-    if not agreed:
-        return
-    context = click.get_current_context()
-    for name in ("owners", *_POLICY):
-        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE:
-            option = name.replace("_", "-")
-            raise click.UsageError(f"--{option} is settled by the agreement; leave it out.")
-
-
 def _check_is_bundle(folder: Path) -> None:
     """Check that a folder holds a bundle; a damaged one gets a verdict."""
     kind = get_folder_format(folder) if not (folder / PAYOUT).exists() else BUNDLE
@@ -311,84 +265,33 @@ def _check_is_bundle(folder: Path) -> None:
         raise ValueError(f"{folder} holds no bundle; give a folder that cellworth split -o wrote.")
 
 
-def _describe_other_agreement(bundle: Path, then: str | None) -> str | None:
-    """Describe how the agreement of a bundle differs from that of its values; else None."""
-    path = bundle / AGREEMENT
-    if then is None:
-        if path.exists():
-            warnings.warn(_NOT_FIXED, stacklevel=2)
-        return None
-    if not path.exists():
-        return "the bundle holds no agreement, but its values were computed under one."
-    line = _describe_first_change(path.read_text(encoding="utf-8"), then)
-    if line is None:
-        return None
-    return (
-        f"the agreement of the bundle is not the one under which its values were computed: {line}."
-    )
-
-
-def _check_same_agreement(path: Path, text: str, then: str | None) -> None:
-    if then is None:
-        warnings.warn(_NOT_FIXED, stacklevel=2)
-        return
-    line = _describe_first_change(text, then)
-    if line is not None:
-        raise ValueError(
-            f"{path} is not the agreement under which these values were computed: {line}; give "
-            "the original agreement, or value the table under the new one."
-        )
-
-
-def _describe_first_change(now: str, then: str) -> str | None:
-    """Describe the first line in which two texts differ; None if they are equal."""
-    if now == then:
-        return None
-    pairs = zip_longest(now.splitlines(), then.splitlines(), fillvalue="nothing")
-    for position, (one, other) in enumerate(pairs, start=1):
-        if one != other:
-            return f"line {position} is {one or 'empty'}, but was {other or 'empty'}"
-    return "its line ends differ"
-
-
 def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
-    request, val = result.request, result.loaded.val
-    agreed, owned = given["agreement"], given["owners"]
-    terms: dict[str, Any] = {
-        "amount": given["amount"],
-        "carried": given["carried"],
-        "X_val": None if val is None else val.X,
-    }
-    if given["reserve"] is not None:
-        if val is None:
-            raise click.UsageError("--reserve is compared with validation rows; there are none.")
-        terms |= {"y_val": val.y, "reserve": result.loaded.read_reserve(given["reserve"])}
-    if agreed is not None:
-        text = read_text(agreed, "agreement")
-        agreement = parse_agreement(text)
-        _check_same_agreement(agreed, text, request.agreement)
-        loaded = result.loaded.with_owners(owners=None, agreement=text)
-        return agreement.split(result.valuation, loaded.with_keys, loaded.delivered_y, **terms)
-    if owned is not None:
-        if request.agreement is not None:
-            warnings.warn(
-                "--owners overrides the agreement under which the values were computed.",
-                stacklevel=2,
-            )
-        text = read_owners(owned)
-        named = result.loaded.with_owners(owners=text, agreement=None).owners()
-    elif request.agreement is not None:
-        agreement = parse_agreement(request.agreement)
-        loaded = result.loaded
-        return agreement.split(result.valuation, loaded.with_keys, loaded.delivered_y, **terms)
-    else:
-        named = result.loaded.owners()
-    if named is None:
-        raise click.UsageError("no owners were given; give --owners or --agreement.")
-    if request.owners_play:
-        given = given | {"game": "owners"}
-    policy = Policy(**{name: given[name] for name in _POLICY})
-    return split_revenue(result.valuation, named, policy=policy, y=result.loaded.y, **terms)
+    """Split as agreed; what was valued must be what was agreed, with or without the file then."""
+    text = result.request.agreement
+    if given["agreement"] is not None:
+        text = read_text(given["agreement"], "agreement")
+    if text is None:
+        raise click.UsageError(
+            "these values were computed under no agreement; write one with cellworth agree, and "
+            "give it as --agreement."
+        )
+    if result.request.agreement not in (None, text):
+        raise ValueError(
+            f"{given['agreement']} is not the agreement under which these values were computed; "
+            "leave it out, or value the table under it."
+        )
+    agreement = parse_agreement(text)
+    request = result.request.under(text)
+    differences = result.request.list_differences(request)
+    if differences:
+        raise ValueError(
+            f"the values differ from the agreement: {'; '.join(differences)}; value the table "
+            "under it."
+        )
+    table = LoadedRequest.from_request(request).with_keys
+    return agreement.split(
+        result.valuation, table, amount=given["amount"], carried=given["carried"]
+    )
 
 
 def _make_payout_document(
@@ -407,7 +310,7 @@ def _make_payout_document(
         "ties": list(map(list, payout.ties)),
         "undecided": list(payout.undecided),
         "plan": None if plan is None else asdict(plan),
-        "findings": [asdict(finding) for finding in payout.findings],
+        "facts": [asdict(fact) for fact in payout.facts],
         "bundle": bundle,
         "digest": digest,
         "report": page,

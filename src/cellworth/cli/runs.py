@@ -39,6 +39,7 @@ from cellworth.cli.folders import (
 )
 from cellworth.cli.input_files import STDIN, keep_stdin
 from cellworth.cli.request import (
+    AGREED,
     FILE,
     KNN,
     LoadedRequest,
@@ -46,6 +47,7 @@ from cellworth.cli.request import (
     check_agreement,
     check_model_trusted,
     check_same_request,
+    read_agreed_settings,
 )
 from cellworth.data.file_search import names_many
 from cellworth.data.io import AnyPath, to_path
@@ -138,14 +140,8 @@ def _print_forecast(request: RunRequest, workers: int | str | None) -> None:
 
 
 def _describe_source(loaded: LoadedRequest) -> None:
-    """Say how a table in many files is read, and how many equal rows were merged."""
+    """Say how a table in many files is read."""
     request, (n_rows, n_columns) = loaded.request, loaded.X.shape
-    n_all = n_rows if loaded.delivered is None else len(loaded.delivered.y)
-    if n_all > n_rows:
-        one = n_all - n_rows == 1
-        verbs = ("equals", "shares") if one else ("equal", "share")
-        which = f"{n_all - n_rows:,} of {n_all:,} rows"
-        note(f"{which} {verbs[0]} an earlier one and {verbs[1]} its value, as agreed.")
     if not request.shards and not names_many(request.table, {}):
         return
     how = "in shards; --no-shards reads it into memory"
@@ -197,8 +193,10 @@ def make_request(
     **asked: Any,
 ) -> RunRequest:
     """Return the request of the command-line options."""
-    if owners is not None and agreement is not None:
-        raise click.UsageError("--owners and --agreement exclude each other; give one.")
+    if agreement is not None:
+        return _make_agreed_request(table, val, agreement, output)
+    if asked["target"] is None:
+        raise click.UsageError("Missing option '--target'.")
     folds = RunRequest.cv
     if val is not None and val.isdecimal():
         folds, val = int(val), None
@@ -218,9 +216,35 @@ def make_request(
         cv=folds,
         id=row_id,
         owners=None if owners is None else read_owners(owners),
-        agreement=None if agreement is None else read_text(agreement, "agreement"),
         output=str(folder.absolute()),
         **asked,
+    )
+
+
+def _make_agreed_request(
+    table: str, val: str | None, agreement: Path, output: AnyPath | None
+) -> RunRequest:
+    """Return the request of an agreement; no option may repeat or change a setting of it."""
+    context = click.get_current_context()
+    given = [
+        option.opts[-1]
+        for option in context.command.params
+        if option.name in {*AGREED, "row_id", "owners"} - {"val"}
+        and context.get_parameter_source(option.name) == click.core.ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(
+            f"{', '.join(given)}: settled by the agreement, so that it is left out."
+        )
+    text = read_text(agreement, "agreement")
+    settings = read_agreed_settings(text)
+    # Validation rows may have moved; their hash is compared.
+    agreed_val = settings.pop("val")
+    if agreed_val is not None and val is None:
+        val = str(agreement.absolute().parent / agreed_val)
+    folder = output or Path(_name_output(table))
+    return RunRequest.from_files(
+        table=table, val=val, **settings, agreement=text, output=str(folder.absolute())
     )
 
 

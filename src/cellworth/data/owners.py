@@ -49,7 +49,7 @@ class Owners:
 
     See Also
     --------
-    cellworth.payouts.split_revenue, cellworth.payouts.check_owners
+    cellworth.payouts.split_revenue
 
     Examples
     --------
@@ -88,9 +88,6 @@ class Owners:
         self._source: str | None = None
         # Who gets the cells that no owner claims; False for no one, None if nothing was said.
         self._rest: str | Literal[False] | None = None
-        # The owners before equal rows were merged, and the row that each of their rows became.
-        self.delivered: Owners | None = None
-        self.merged: NDArray[np.intp] | None = None
 
     @classmethod
     def from_column(cls, X: TableLike | ShardedTable, column: str) -> Owners:
@@ -461,10 +458,6 @@ class Owners:
         claims = np.array([[name == player for name in names] for player in players])
         own = np.arange(len(players), dtype=np.int32)
         return Holdings(names, own, own.reshape(-1, 1), claims)
-
-    def with_delivered(self, owners: Owners | None, merged: NDArray[np.intp] | None) -> Owners:
-        """Return these owners, of merged rows, with the owners of the rows as delivered."""
-        return self._change(delivered=owners, merged=merged)
 
     def _change(self, **changed: Any) -> Owners:
         more = copy(self)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -17,20 +16,19 @@ from cellworth.data.arguments import is_integer
 from cellworth.data.io import local_path, write_atomically
 from cellworth.data.owners import Owners, are_players, check_entries, list_keys, read_toml
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import TableLike, VectorLike
+from cellworth.data.tables import Table, TableLike
 from cellworth.payouts.allocation import check_owners_type
-from cellworth.payouts.copies import count_copies, share_copies
 from cellworth.payouts.payout import Payout, split_revenue
 from cellworth.payouts.policy import Policy, ValidationDraw, check_policy
+from cellworth.valuation.column_info import name_kind
 from cellworth.valuation.valuation import Valuation
 
 FORMAT = "cellworth agreement"
 VERSION = 1
 # In place of a hash, if a rule draws validation rows.
-DRAWN = "drawn"
+_DRAWN = "drawn"
 # Hashes of data that is delivered after the agreement.
 _LATER = ("data_sha256", "distances_sha256", "sample_weight_sha256", "validation", "holdings")
-_DRAWN = "training rows include rows that the agreed rule draws for validation."
 # Fields of a file of owners beside the list of them.
 _RULES = ("overlaps", "source", "keys", "rest")
 
@@ -59,15 +57,13 @@ class Agreement:
     owners : tuple of mappings
         Name, rows and columns of each holding, as in the file.
     terms : mapping
-        What the valuation must match: game or model, scoring, hash of the validation rows, seed,
-        and the name and all parameters of the valuer, such as sampler, n_passes and stop.
+        What the valuation must match: names and types of the columns, target, game or model,
+        scoring, hash of the validation rows, seed, and the name and all parameters of the valuer.
     policy : Policy
     text : str
         The file as it was written.
     contract : str or None
         Id of the contract.
-    parties : tuple of str
-        Who signs.
     period : tuple of two dates or None
         First and last day for which amounts are shared.
     payout_date : date or None
@@ -81,31 +77,36 @@ class Agreement:
         cells that no owner claims (``rest``); see :meth:`~cellworth.Owners.from_toml`.
     validation : ValidationDraw or None
         Rule that draws the validation rows; None if they were fixed by their hash.
+    request : mapping
+        How ``cellworth value`` reads the table and values it.
 
     See Also
     --------
-    Policy, split_revenue, sign
+    Policy, split_revenue
 
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
-    >>> from cellworth.payouts import Agreement, Policy
+    >>> from cellworth.payouts import Agreement, OwnerValuer, Policy
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
+    >>> data = {"X": X, "y": y, "X_val": X_val, "y_val": y}
+    >>> valuer = OwnerValuer(KNNValuer(1), random_state=0)
     >>> agreement = Agreement.draft(valuer, owners, Policy(negative="carry"), **data)
-    >>> valuation = valuer.fit(**data).valuation_
+    >>> valuation = valuer.fit(**data, owners=owners).valuation_
     >>> [str(amount) for amount in agreement.split(valuation, X, amount="100.00").amounts]
     ['75.00', '25.00']
 
     A valuation with other settings is rejected:
 
-    >>> agreement.difference(KNNValuer(3, random_state=0).fit(**data).valuation_)
-    'n_neighbors is 3, but 1 was agreed on.'
+    >>> other = OwnerValuer(KNNValuer(3)).fit(**data, owners=owners).valuation_
+    >>> agreement.list_differences(other)[0]
+    'n_neighbors is 3, but 1 was agreed on'
 
     An amendment refers to the agreement before it:
 
-    >>> amended = agreement.amend(policy=Policy(negative="carry", minimum="5"))
+    >>> amended = Agreement.draft(valuer, owners, Policy(unit="5"), amends=agreement, **data)
     >>> amended.previous == agreement.digest
     True
     """
@@ -115,13 +116,13 @@ class Agreement:
     policy: Policy
     text: str
     contract: str | None = None
-    parties: tuple[str, ...] = ()
     period: tuple[date, date] | None = None
     payout_date: date | None = None
     created: datetime | None = None
     previous: str | None = None
     rules: Mapping[str, Any] = field(default_factory=dict)
     validation: ValidationDraw | None = None
+    request: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def draft(
@@ -131,11 +132,12 @@ class Agreement:
         policy: Policy | None = None,
         *,
         contract: str | None = None,
-        parties: Sequence[str] | None = None,
         period: tuple[date, date] | None = None,
         payout_date: date | None = None,
         validation: ValidationDraw | None = None,
         created: datetime | None = None,
+        amends: Agreement | None = None,
+        request: Mapping[str, Any] | None = None,
         **data: Any,
     ) -> Agreement:
         """Draft an agreement on the owners, the valuation and the policy of the split.
@@ -148,9 +150,7 @@ class Agreement:
         policy : Policy, default=None
             None means ``Policy()``.
         contract : str, default=None
-            Id of the contract.
-        parties : sequence of str, default=None
-            Who signs; None means the owners.
+            Id of the contract; None means that of the agreement before.
         period : tuple of two dates, default=None
             First and last day for which amounts are shared.
         payout_date : date, default=None
@@ -159,115 +159,43 @@ class Agreement:
             are delivered later.
         created : datetime with time zone, default=None
             None means now.
+        amends : Agreement, default=None
+            The agreement that this one replaces, which it names by its digest.
+        request : mapping, default=None
+            How ``cellworth value`` reads the table and values it.
         **data
             The arguments of ``fit``: X, y, X_val, y_val; a ShardedTable as X has its own y.
         """
-        _check_types(valuer, owners, policy)
-        policy = check_policy(policy)
-        held = _list_owners(owners)
-        head = {
-            "contract": contract,
-            "created": created,
-            "payout_date": payout_date,
-            "parties": list(owners.names if parties is None else parties),
-            "period": period,
-            "validation": None if validation is None else asdict(validation),
-        }
-        return cls._write(
-            head
-            | {
-                **{name: rule for name, rule in held.items() if name != "owners"},
-                "valuation": _draft_terms(valuer, _merge_copies(owners, policy, data), validation),
-                "policy": asdict(policy),
-                "owners": held["owners"],
-            }
-        )
-
-    @classmethod
-    def _write(cls, content: Mapping[str, Any]) -> Agreement:
-        """Write the text of an agreement; what is None is left out."""
         import tomli_w
 
-        period, created = content["period"], content["created"]
-        plain: dict[str, Any] = {
+        _check_types(valuer, owners, policy)
+        held = owners.check_covered("the agreement").to_plain()
+        if amends is not None and contract is None:
+            contract = amends.contract
+        plain = {
             "format": FORMAT,
             "version": VERSION,
             "cellworth": version("cellworth"),
-            **content,
-            "created": now() if created is None else created,
+            "contract": contract,
+            "created": datetime.now(UTC).replace(microsecond=0) if created is None else created,
+            "previous": None if amends is None else amends.digest,
+            "payout_date": payout_date,
             "period": None if period is None else _name_days(period),
-            "policy": _leave_out_none(content["policy"]),
+            "validation": None if validation is None else asdict(validation),
+            **{name: rule for name, rule in held.items() if name != "owners"},
+            "request": None if request is None else dict(request),
+            "valuation": _draft_terms(valuer, data, validation),
+            "policy": asdict(check_policy(policy)),
+            "owners": held["owners"],
         }
-        plain = _leave_out_none(plain)
-        called = "the draft"
-        _check_head(plain, called)
+        plain = {name: setting for name, setting in plain.items() if setting is not None}
+        _check_head(plain, "the draft")
         text = tomli_w.dumps(plain)
-        return cls.from_plain(tomllib.loads(text), text, called=called)
-
-    def amend(
-        self,
-        *,
-        valuer: AnyValuer | None = None,
-        owners: Owners | None = None,
-        policy: Policy | None = None,
-        parties: Sequence[str] | None = None,
-        period: tuple[date, date] | None = None,
-        payout_date: date | None = None,
-        validation: ValidationDraw | None = None,
-        created: datetime | None = None,
-        **data: Any,
-    ) -> Agreement:
-        """Return an agreement that replaces this one and names it by its digest.
-
-        What is None stays as it is.
-
-        Parameters
-        ----------
-        valuer : Valuer, default=None
-            With the arguments of ``fit``, as for :meth:`draft`: new terms of the valuation.
-        owners : Owners, default=None
-        policy : Policy, default=None
-        parties : sequence of str, default=None
-            None means the parties as before and owners who are new.
-        period : tuple of two dates, default=None
-        payout_date : date, default=None
-        validation : ValidationDraw, default=None
-            Rule that drew the validation rows in ``data``, and that will draw those of tables that
-            are delivered later.
-        created : datetime with time zone, default=None
-            None means now.
-        **data
-            The arguments of ``fit``, if there is a valuer.
-        """
-        if (valuer is None) != (not data):
-            raise ValueError("valuer and the arguments of fit must be given together.")
-        content = tomllib.loads(self.text) | {"created": created, "previous": self.digest}
-        content["period"] = self.period if period is None else period
-        if payout_date is not None:
-            content["payout_date"] = payout_date
-        if validation is not None:
-            content["validation"] = asdict(validation)
-            content["valuation"] = content["valuation"] | {"validation_sha256": DRAWN}
-        if owners is not None:
-            check_owners_type(owners)
-            content = {name: term for name, term in content.items() if name not in _RULES}
-            content |= _list_owners(owners)
-        if policy is not None:
-            content["policy"] = asdict(check_policy(policy))
-        if valuer is not None:
-            # Keys are not among the arguments of fit.
-            whose = owners if owners is not None or self.keys else self.owners_of(data["X"])
-            merged = _merge_copies(whose, policy or self.policy, data)
-            content["valuation"] = _draft_terms(valuer, merged, validation or self.validation)
-        new = () if owners is None else owners.names
-        content["parties"] = list(
-            dict.fromkeys([*self.parties, *new]) if parties is None else parties
-        )
-        amended = Agreement._write(content)
-        difference = amended.describe_change_of_contract(self)
-        if difference is not None:
-            raise ValueError(f"this is no amendment: {difference}")
-        return amended
+        agreement = cls.from_plain(tomllib.loads(text), text, called="the draft")
+        change = None if amends is None else agreement.describe_change_of_contract(amends)
+        if change is not None:
+            raise ValueError(f"this is no amendment: {change}")
+        return agreement
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str]) -> Agreement:
@@ -289,11 +217,6 @@ class Agreement:
                 f"{called} does not say what is valued; add [valuation] with validation_sha256, "
                 "scoring, game and seed."
             )
-        if not isinstance(terms.get("valuer", {}), Mapping):
-            raise ValueError(
-                f"[valuation.valuer] of {called} must be a table, got {terms['valuer']!r}; add the "
-                "name and the parameters of the valuer."
-            )
         known = {field.name for field in fields(Policy)}
         if not isinstance(policy, Mapping) or set(policy) - known:
             odd = ", ".join(sorted(set(policy) - known)) if isinstance(policy, Mapping) else policy
@@ -303,11 +226,19 @@ class Agreement:
         owners = tuple(check_entries(plain, called))
         rules = {name: plain[name] for name in _RULES if name in plain}
         head = _check_head(plain, called)
-        return cls(owners, terms, Policy(**policy), text, **head, rules=rules)
+        return cls(
+            owners,
+            terms,
+            Policy(**policy),
+            text,
+            **head,
+            rules=rules,
+            request=plain.get("request", {}),
+        )
 
     @property
     def digest(self) -> str:
-        """Hash of the text; amendments, bundles and signatures name it."""
+        """Hash of the text; amendments and bundles name it."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def describe_change_of_contract(self, before: Agreement) -> str | None:
@@ -322,22 +253,6 @@ class Agreement:
             return "it was written before the agreement that it amends."
         return None
 
-    def to_markdown(self) -> str:
-        """Return the agreement as a readable page.
-
-        Examples
-        --------
-        >>> from cellworth import KNNValuer, Owners
-        >>> from cellworth.payouts import Agreement
-        >>> X, y = [[0.0], [9.0]], [0, 1]
-        >>> owners = Owners(X).assign("ann")
-        >>> data = {"X": X, "y": y, "X_val": X, "y_val": y}
-        >>> agreement = Agreement.draft(KNNValuer(1, random_state=0), owners, contract="A1", **data)
-        >>> print(agreement.to_markdown().splitlines()[0])
-        # Agreement A1
-        """
-        return "\n".join(_iter_markdown(self)) + "\n"
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file."""
         with write_atomically(local_path(path, "path")) as file:
@@ -349,113 +264,80 @@ class Agreement:
         owners = Owners.from_plain(plain, X, called="the agreement")
         return owners.check_covered("the agreement")
 
-    def prepare(
-        self, X: TableLike | ShardedTable, y: VectorLike | None = None
-    ) -> tuple[Owners, Any, Any]:
-        """Return owners, table and labels to value: no keys, and equal rows merged if agreed.
-
-        Parameters
-        ----------
-        X : table
-            As delivered, with the columns of source and keys.
-        y : array-like of shape (n_rows,), default=None
-            Needed if equal rows are merged; see :func:`~cellworth.payouts.share_copies`.
-
-        Examples
-        --------
-        >>> from cellworth import KNNValuer, Owners
-        >>> from cellworth.payouts import Agreement
-        >>> X, y = [[0.0], [9.0], [9.0]], [0, 1, 1]
-        >>> owners = Owners.by_row(X, ["ann", "bob", "bob"])
-        >>> data = {"X": X, "y": y, "X_val": X, "y_val": y}
-        >>> agreement = Agreement.draft(KNNValuer(1, random_state=0), owners, **data)
-        >>> agreement.policy.duplicates
-        'share'
-        >>> owners, X, y = agreement.prepare(X, y)
-        >>> X.tolist()
-        [[0.0], [9.0]]
-        """
-        owners = self.owners_of(X)
-        table: Any = owners.features(X) if owners.keys else X
-        if self.policy.duplicates == "pay" or not count_copies(owners):
-            return owners, table, y
-        if y is None:
-            raise ValueError("y must not be None: equal rows are merged, unless labels differ.")
-        return share_copies(owners, table, y)
-
     @property
     def keys(self) -> list[str]:
         """Columns of the delivered table that only tell whose a row is."""
         return list_keys(self.rules, "the agreement")
 
-    def difference(self, valuation: Valuation) -> str | None:
-        """Return the first difference between a valuation and the agreement; None without one."""
+    def list_differences(self, valuation: Valuation) -> list[str]:
+        """Return in what a valuation differs from the agreement; empty if in nothing."""
         seeds = [session.seed for session in valuation.provenance.sessions]
         provenance = valuation.provenance
         valuer = provenance.method.get("valuer", {})
         seed = seeds[0] if len(seeds) == 1 else seeds
         came = _make_terms(provenance.problem_spec, valuer, seed, self.validation)
+        agreed = dict(self.terms)
+        # Exact values have no seed, even if one was agreed on; types of columns need the table.
+        if seeds == [None]:
+            came["seed"] = agreed.get("seed")
+        info = valuation.column_info
+        came["columns"] = [] if info is None else sorted(info.names)
+        agreed["columns"] = sorted(agreed["columns"])
+        came["target"] = agreed.get("target")
+        differences = list(_compare(came, agreed))
         # If owners are players, the ids of the rows are known at the split only.
-        if not are_players(valuation.blocks) and self._draws_from(valuation.blocks.rows.ids):
-            return _DRAWN
-        for name in sorted(set(self.terms) | set(came)):
-            if name == "valuer":
-                continue
-            if name not in self.terms:
-                return f"{name} is {came[name]!r}, but the agreement says nothing about it."
-            # Exact values have no seed, even if one was agreed on.
-            if came.get(name) != self.terms[name] and not (name == "seed" and seeds == [None]):
-                return f"{name} is {came.get(name)!r}, but {self.terms[name]!r} was agreed on."
-        return _find_other_setting(came["valuer"], self.terms.get("valuer", {}))
+        if not are_players(valuation.blocks):
+            differences += self._find_drawn(valuation.blocks.rows.ids)
+        return differences
+
+    def list_differences_of_data(self, valuer: AnyValuer, **data: Any) -> list[str]:
+        """Return in what a problem, before it is valued, differs from the agreement."""
+        return list(_compare(_draft_terms(valuer, data, self.validation), self.terms))
+
+    def list_differences_of_table(self, X: TableLike | ShardedTable) -> list[str]:
+        """Return in what a delivered table differs: its columns, their types, its rows."""
+        types, keys = _name_types(X), self.keys
+        came = {name: kind for name, kind in types.items() if name not in keys}
+        differences = list(_compare({"columns": came}, {"columns": self.terms["columns"]}))
+        differences += [f"column {name!r} names owners, but is missing" for name in keys
+                        if name not in types]  # fmt: skip
+        if not isinstance(X, ShardedTable):
+            differences += self._find_drawn(Table.from_data(X, called="X").row_ids)
+        return differences
 
     def split(
         self,
         valuation: Valuation,
         X: TableLike | ShardedTable,
-        y: VectorLike | None = None,
         *,
         amount: str | int | Decimal,
         carried: Mapping[str, float] | str | os.PathLike[str] | None = None,
-        X_val: TableLike | None = None,
-        y_val: VectorLike | None = None,
-        reserve: tuple[TableLike, VectorLike] | None = None,
     ) -> Payout:
         """Split an amount as agreed; raise ValueError if the valuation is not the agreed one.
 
-        X is the table as delivered. Its labels ``y`` are needed if it has equal rows and
-        ``duplicates="share"`` was agreed on; value what :meth:`prepare` returns. ``X_val`` is
-        needed to find changed copies of validation rows if the valuation was loaded. ``reserve``,
-        rows and labels that no owner can know, needs ``y``, ``X_val`` and ``y_val``; see
-        :func:`~cellworth.payouts.check_owners`.
+        X is the table as delivered, with the columns of source and keys.
         """
-        (owners, _, labels), difference = self.prepare(X, y), self.difference(valuation)
-        if difference is None and self._draws_from(owners.table.row_ids):
-            difference = _DRAWN
-        if difference is not None:
+        differences = self.list_differences(valuation) + self.list_differences_of_table(X)
+        if differences:
             raise ValueError(
-                f"this valuation differs from the agreement: {difference} Value the table as "
-                "agreed, or draft a new agreement."
+                f"what was valued differs from the agreement: "
+                f"{'; '.join(dict.fromkeys(differences))}. Value the table as agreed, or draft a "
+                "new agreement."
             )
         return split_revenue(
             valuation,
-            owners,
+            self.owners_of(X),
             amount=amount,
             policy=self.policy,
             carried=carried,
             agreement=self.text,
-            X_val=X_val,
-            y=labels,
-            y_val=y_val,
-            reserve=reserve,
         )
 
-    def _draws_from(self, row_ids: Any) -> bool:
-        """Return whether the agreed rule draws one of these training rows for validation."""
-        return self.validation is not None and bool(self.validation.select(row_ids).any())
-
-
-def _list_owners(owners: Owners) -> dict[str, Any]:
-    return owners.check_covered("the agreement").to_plain()
+    def _find_drawn(self, row_ids: Any) -> list[str]:
+        """Say if the agreed rule draws one of these training rows for validation."""
+        if self.validation is None or not self.validation.select(row_ids).any():
+            return []
+        return ["training rows include rows that the agreed rule draws for validation"]
 
 
 def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
@@ -478,25 +360,15 @@ def _check_data(data: Mapping[str, Any]) -> None:
         )
 
 
-def _find_other_setting(came: Mapping[str, Any], agreed: Mapping[str, Any]) -> str | None:
-    """Describe the first parameter of the valuer that differs from the agreement."""
+def _compare(came: Mapping[str, Any], agreed: Mapping[str, Any], of: str = "") -> Iterator[str]:
+    """Yield the settings that differ from the agreed ones, with those in tables."""
     for name in sorted(set(came) | set(agreed)):
-        if came.get(name) != agreed.get(name):
-            one, other = (spell(side.get(name, "not known")) for side in (came, agreed))
-            return f"{name} of the valuer is {one}, but {other} was agreed on."
-    return None
-
-
-def _merge_copies(
-    owners: Owners | None, policy: Policy, data: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """Return data in which equal rows are merged, if folds, which are agreed on, depend on it."""
-    if owners is None or policy.duplicates == "pay" or data.get("X_val") is not None:
-        return data
-    if data.get("y") is None or not count_copies(owners):
-        return data
-    _, X, y = share_copies(owners, data["X"], data["y"])
-    return {**data, "X": X, "y": y}
+        one, other = came.get(name), agreed.get(name)
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from _compare(one, other, f"{of}{name}.")
+        elif one != other:
+            texts = ["missing" if side is None else repr(side) for side in (one, other)]
+            yield f"{of}{name} is {texts[0]}, but {texts[1]} was agreed on"
 
 
 def _draft_terms(
@@ -513,7 +385,13 @@ def _draft_terms(
     if difference is not None:
         raise ValueError(f"{difference} Pass the data that validation.split(X, y) returns.")
     seed = None if seed is None else int(seed)
-    return _make_terms(valuer.problem_spec(**data), valuer.describe(), seed, validation)
+    X, target = data["X"], getattr(data.get("y"), "name", None)
+    target = X.target if isinstance(X, ShardedTable) else target
+    terms = {"target": target} if isinstance(target, str) else {}
+    spec = valuer.problem_spec(**data)
+    return (
+        terms | _make_terms(spec, valuer.describe(), seed, validation) | {"columns": _name_types(X)}
+    )
 
 
 def _make_terms(
@@ -526,80 +404,30 @@ def _make_terms(
     terms = {name: _to_toml(problem_spec[name]) for name in problem_spec if name not in _LATER}
     sha256 = problem_spec.get("data_sha256", {}).get("validation", "none")
     return terms | {
-        "validation_sha256": sha256 if validation is None else DRAWN,
-        "seed": "none" if seed is None else seed,
+        "validation_sha256": sha256 if validation is None else _DRAWN,
+        "seed": _to_toml(seed),
         "valuer": _to_toml(valuer),
     }
 
 
-def _to_toml(setting: Any) -> Any:
-    """Return a setting as TOML: numbers, text, lists and tables; None is "none".
+def _name_types(X: TableLike | ShardedTable) -> dict[str, str]:
+    """Return the types of all columns: number, category, date and so on; of shards, of Arrow."""
+    if isinstance(X, ShardedTable):
+        return {name: str(X.schema.field(name).type) for name in X.names.tolist()}
+    table = Table.from_data(X, called="X")
+    names = map(str, table.names.tolist())
+    return {name: name_kind(table.read(position)) for position, name in enumerate(names)}
 
-    Reports of runs spell settings as Python prints them. ``Sampler(n=3)`` becomes a table with a
-    name, ``Shapley()`` a name alone.
-    """
+
+def _to_toml(setting: Any) -> Any:
+    """Return a setting as TOML; text is as Python prints it, without quotes, None is "none"."""
     if isinstance(setting, Mapping):
         return {str(name): _to_toml(part) for name, part in setting.items()}
     if isinstance(setting, list | tuple):
         return [_to_toml(part) for part in setting]
-    if setting is None:
+    if setting is None or setting == "None":
         return "none"
-    if not isinstance(setting, str):
-        return setting
-    try:
-        return _read_node(ast.parse(setting, mode="eval").body)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        # What Python cannot read is text already.
-        return setting
-
-
-_JOINED = {ast.BitOr: "any_of", ast.BitAnd: "all_of"}
-
-
-def _read_node(node: ast.AST) -> Any:
-    """Return a parsed setting as TOML; raise ValueError for anything but data."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        named = {word.arg or "name": _read_node(word.value) for word in node.keywords}
-        if {"name", "arguments"} & named.keys():
-            raise ValueError("this would hide the name of the class")
-        if node.args:
-            named["arguments"] = [_read_node(one) for one in node.args]
-        return {"name": node.func.id, **named} if named else node.func.id
-    if isinstance(node, ast.BinOp) and type(node.op) in _JOINED:
-        return {_JOINED[type(node.op)]: [_read_node(node.left), _read_node(node.right)]}
-    if isinstance(node, ast.List | ast.Tuple):
-        return [_read_node(one) for one in node.elts]
-    if isinstance(node, ast.Dict):
-        return {
-            str(ast.literal_eval(key)): _read_node(value)
-            for key, value in zip(node.keys, node.values, strict=True)
-            if key is not None
-        }
-    found = ast.literal_eval(node)
-    if found is not None and not isinstance(found, bool | int | float | str):
-        raise ValueError(f"{found!r} is not a value of TOML")
-    return "none" if found is None else found
-
-
-def spell(setting: Any) -> str:
-    """Return a setting of TOML as text for a sentence: ``Sampler(n=3)`` for a table with a name."""
-    if isinstance(setting, Mapping) and setting:
-        rest = [f"{key}={spell(part)}" for key, part in setting.items() if key != "name"]
-        return f"{setting.get('name', '')}({', '.join(rest)})"
-    if isinstance(setting, list):
-        return f"[{', '.join(map(spell, setting))}]"
-    return "none" if isinstance(setting, Mapping) else str(setting)
-
-
-def now() -> datetime:
-    """Return the time in UTC, to the second."""
-    return datetime.now(UTC).replace(microsecond=0)
-
-
-def _leave_out_none(plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: setting for name, setting in plain.items() if setting is not None}
+    return setting.strip("'") if isinstance(setting, str) else setting
 
 
 def _name_days(period: Any) -> dict[str, Any]:
@@ -609,14 +437,11 @@ def _name_days(period: Any) -> dict[str, Any]:
 
 
 def _check_head(plain: Mapping[str, Any], called: str) -> dict[str, Any]:
-    """Check and return contract, parties, period, dates and the agreement before."""
+    """Check and return contract, period, dates and the agreement before."""
     for name in ("contract", "previous"):
         text = plain.get(name)
         if text is not None and not (isinstance(text, str) and text.strip() and text.isprintable()):
             raise ValueError(f"{name} of {called} must be text on one line, got {text!r}.")
-    parties = plain.get("parties", [])
-    if not isinstance(parties, list) or not all(isinstance(one, str) and one for one in parties):
-        raise ValueError(f"parties of {called} must be a list of names, got {parties!r}.")
     created = plain.get("created")
     if created is not None and (not isinstance(created, datetime) or created.tzinfo is None):
         raise ValueError(
@@ -636,7 +461,6 @@ def _check_head(plain: Mapping[str, Any], called: str) -> dict[str, Any]:
         raise ValueError(f"payout_date of {called} must be a date, got {day!r}.")
     return {
         "contract": plain.get("contract"),
-        "parties": tuple(parties),
         "period": tuple(days) if period else None,
         "payout_date": day,
         "created": created,
@@ -658,53 +482,3 @@ def _read_draw(plain: Any, called: str) -> ValidationDraw | None:
 
 def _is_day(day: Any) -> bool:
     return isinstance(day, date) and not isinstance(day, datetime)
-
-
-def _iter_markdown(agreement: Agreement) -> Iterator[str]:
-    plain, rest = tomllib.loads(agreement.text), agreement.rules.get("rest")
-    yield f"# Agreement {agreement.contract or ''}".rstrip()
-    yield ""
-    head = {
-        "parties": ", ".join(agreement.parties),
-        "period": None if agreement.period is None else "{} to {}".format(*agreement.period),
-        "payout date": agreement.payout_date,
-        "written": agreement.created,
-        "cellworth": plain.get("cellworth"),
-        "amends": agreement.previous,
-        "digest of this agreement": agreement.digest,
-        "cells claimed twice": agreement.rules.get("overlaps", "refuse"),
-        "column with the owner of each row": agreement.rules.get("source"),
-        "cells without a claim": "no owner" if rest is False else rest,
-        "validation rows": _spell_draw(agreement.validation),
-    }
-    yield from _iter_table("", "", _leave_out_none(head))
-    yield from ("## Owners", "", "| owner | rows | columns |", "|---|---|---|")
-    for one in agreement.owners:
-        rows, columns = (spell(one.get(key, "all")) for key in ("rows", "columns"))
-        yield f"| {_escape(one['name'])} | {_escape(rows)} | {_escape(columns)} |"
-    yield ""
-    yield from ("## Policy of the split", "")
-    yield from _iter_table("rule", "agreed", _leave_out_none(asdict(agreement.policy)))
-    yield from ("## Valuation", "")
-    terms = {name: term for name, term in agreement.terms.items() if name != "valuer"}
-    yield from _iter_table("setting", "agreed", terms)
-    yield from ("## Valuer", "")
-    yield from _iter_table("parameter", "agreed", agreement.terms.get("valuer", {}))
-
-
-def _spell_draw(draw: ValidationDraw | None) -> str | None:
-    if draw is None:
-        return None
-    return f"a share of {draw.share}, drawn by the hash of the row's id and the seed {draw.seed!r}"
-
-
-def _iter_table(left: str, right: str, lines: Mapping[str, Any]) -> Iterator[str]:
-    yield from (f"| {left} | {right} |", "|---|---|")
-    for name, setting in lines.items():
-        yield f"| {_escape(name)} | {_escape(spell(setting))} |"
-    yield ""
-
-
-def _escape(text: str) -> str:
-    """Show text as it is: no markup, no new cells."""
-    return "".join(f"&#{ord(c)};" if c in "\\`*[]<>|#~!&@" or c < " " else c for c in text)

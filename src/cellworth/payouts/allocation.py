@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -19,12 +19,9 @@ from cellworth.data.owners import Owners
 from cellworth.data.views import View
 from cellworth.payouts.policy import (
     Policy,
-    add_by_party,
     compute_quotas,
     compute_weights,
     count_units,
-    divide_by_owner,
-    find_parties,
     round_to_units,
     share_equally,
 )
@@ -178,12 +175,7 @@ class OwnerValues:
 
 
 def allocate(
-    policy: Policy,
-    valued: OwnerValues,
-    labels: Mapping[str, int],
-    *,
-    amount: Decimal,
-    brought: Mapping[str, float],
+    policy: Policy, valued: OwnerValues, *, amount: Decimal, brought: Mapping[str, float]
 ) -> Allocation:
     """Divide an amount among the owners; a pure function of the content of a bundle."""
     holdings, errors = valued.holdings, valued.errors
@@ -193,23 +185,13 @@ def allocate(
         value + Fraction(brought.get(name, 0.0)) for value, name in zip(exact, names, strict=True)
     ]
     values = np.array([float(value) for value in exact])
-    codes = find_parties(policy, names)
-    for_labels = _compute_label_quotas(amount, policy, names, labels)
-    for_cells = Fraction(amount) - sum(for_labels)
-    by_party = add_by_party(exact, codes)
-    quotas = compute_quotas(
-        for_cells, compute_weights(by_party, policy.negative), Fraction(Decimal(policy.minimum))
-    )
+    quotas = compute_quotas(Fraction(amount), compute_weights(exact, policy.negative))
     ties = []
     if policy.undecided == "equal":
-        playing = {code for code, holds in zip(codes, holdings.hold_blocks, strict=True) if holds}
-        ties = _find_ties(find_undecided(values, codes, errors), by_party, playing)
-    shares = divide_by_owner(share_equally(quotas, ties), exact, codes)
-    shares = [cells + label for cells, label in zip(shares, for_labels, strict=True)]
+        ties = _find_ties(find_undecided(values, errors), exact)
     unit = Decimal(policy.unit)
-    amounts = round_to_units(shares, unit, keys)
-    fixed = np.array([float(label) for label in for_labels])
-    simulated = fixed + simulate_quotas(policy, float(for_cells), values + errors.drawn, codes)
+    amounts = round_to_units(share_equally(quotas, ties), unit, keys)
+    simulated = simulate_quotas(policy, float(amount), values + errors.drawn)
     intervals = [_find_interval(*one, unit) for one in zip(amounts, simulated.T, strict=True)]
     if policy.undecided == "hold":
         amounts = [_get_low_end(interval) for interval in intervals]
@@ -220,10 +202,10 @@ def allocate(
         tuple(intervals),
         values,
         errors,
-        _find_shortfalls(names, exact, codes, brought) if policy.negative == "carry" else {},
+        _find_shortfalls(names, exact, brought) if policy.negative == "carry" else {},
         float(unassigned),
         amount - sum(amounts),
-        tuple(tuple(names[i] for i, code in enumerate(codes) if code in tie) for tie in ties),
+        tuple(tuple(sorted((names[i] for i in tie), key=names.index)) for tie in ties),
     )
 
 
@@ -236,14 +218,14 @@ def _get_low_end(interval: tuple[Decimal, Decimal] | None) -> Decimal:
     return interval[0]
 
 
-def _find_ties(undecided: Mask, weights: Sequence[Fraction], playing: Set[int]) -> list[list[int]]:
-    """Return groups of parties of undecided order.
+def _find_ties(undecided: Mask, values: Sequence[Fraction]) -> list[list[int]]:
+    """Return groups of owners of undecided order.
 
-    From the largest value down, a party joins the group before it if its order with the group's
-    first party is undecided.
+    From the largest value down, an owner joins the group before it if its order with the group's
+    first owner is undecided.
     """
     groups: list[list[int]] = []
-    for one in sorted(playing, key=lambda code: (-weights[code], code)):
+    for one in sorted(range(len(values)), key=lambda i: (-values[i], i)):
         if groups and undecided[groups[-1][0], one]:
             groups[-1].append(one)
         else:
@@ -251,33 +233,22 @@ def _find_ties(undecided: Mask, weights: Sequence[Fraction], playing: Set[int]) 
     return [group for group in groups if len(group) > 1]
 
 
-def find_undecided(values: Floats, codes: Sequence[int], errors: OwnerErrors) -> Mask:
-    """Return of which parties, by their values and draws of errors, the order is undecided.
+def find_undecided(values: Floats, errors: OwnerErrors) -> Mask:
+    """Return of which owners, by their values and draws of errors, the order is undecided.
 
     The difference of their values is then within 1.96 standard errors of it, or its error is not
     known. If errors are only bounded, that of a difference is at most their sum.
     """
-    sums = _add_by_code(values[np.newaxis], codes)[0]
     if errors.bounded:
-        each = _add_by_code(errors.together[np.newaxis], codes)[0]
-        of_differences = np.add.outer(each, each)
+        of_differences = np.add.outer(errors.together, errors.together)
     else:
-        parties = _add_by_code(errors.drawn, codes)
-        products = parties.T @ parties / len(parties)
+        products = errors.drawn.T @ errors.drawn / len(errors.drawn)
         variances = np.add.outer(np.diag(products), np.diag(products))
         of_differences = np.sqrt(np.maximum(variances - 2 * products, 0.0))
     # Differences due to rounding do not count.
-    limits = WIDTH_95 * of_differences + _ROUNDING * np.abs(sums).max()
-    undecided: Mask = ~(np.abs(np.subtract.outer(sums, sums)) > limits)
+    limits = WIDTH_95 * of_differences + _ROUNDING * np.abs(values).max()
+    undecided: Mask = ~(np.abs(np.subtract.outer(values, values)) > limits)
     return undecided
-
-
-def _add_by_code(values: Floats, codes: Sequence[int]) -> Floats:
-    """Return the sums of columns with the same code."""
-    sums = np.zeros((len(values), max(codes) + 1))
-    for column, code in zip(values.T, codes, strict=True):
-        sums[:, code] += column
-    return sums
 
 
 def _draw_observed_errors(valuation: Valuation, holdings: Holdings) -> Floats | None:
@@ -310,43 +281,25 @@ def _draw_normals(n_owners: int) -> Floats:
     return np.concatenate([numbers, -numbers], axis=1)
 
 
-def simulate_quotas(policy: Policy, amount: float, values: Floats, codes: Sequence[int]) -> Floats:
+def simulate_quotas(policy: Policy, amount: float, values: Floats) -> Floats:
     """Return the shares of an amount for draws of owners' values, shape (n_draws, n_owners).
 
     Draws by which nothing could be split, because no weight is above 0, are left out. Ties are not
     shared: intervals are those of the estimates.
     """
-    parties = _add_by_code(values, codes)
-    weights = parties if policy.negative == "signed" else np.maximum(parties, 0.0)
+    weights = values if policy.negative == "signed" else np.maximum(values, 0.0)
     # A draw that is not known (NaN) is kept: it makes the interval unknown.
     kept = ~(weights.sum(axis=1) <= _ROUNDING * np.abs(weights).sum(axis=1))
-    quotas = _simulate_minimum(weights[kept], amount, float(Decimal(policy.minimum)))
-    if len(set(codes)) == len(codes):
-        return quotas
-    signs = np.where(quotas >= 0, 1.0, -1.0)[:, codes]
-    inside = np.maximum(signs * values[kept], 0.0)
-    totals = _add_by_code(inside, codes)[:, codes]
-    sizes = np.bincount(codes)[codes]
-    parts = np.divide(inside, totals, out=np.ones_like(inside) / sizes, where=totals > 0)
-    return np.asarray(quotas[:, codes] * parts)
+    quotas: Floats = weights[kept] * (amount / weights[kept].sum(axis=1))[:, np.newaxis]
+    return quotas
 
 
-def shrink_errors(
-    policy: Policy,
-    labels: Mapping[str, int],
-    shared: Allocation,
-    *,
-    amount: Decimal,
-    part: float,
-) -> float:
+def shrink_errors(policy: Policy, shared: Allocation, *, amount: Decimal, part: float) -> float:
     """Return the factor for all errors that reduces the widest interval to a part of itself."""
-    errors = shared.errors.drawn
-    codes = find_parties(policy, shared.owners)
-    fixed = _compute_label_quotas(amount, policy, shared.owners, labels)
-    for_cells = float(Fraction(amount) - sum(fixed))
 
     def measure_widest(factor: float) -> float:
-        quotas = simulate_quotas(policy, for_cells, shared.values + factor * errors, codes)
+        drawn = shared.values + factor * shared.errors.drawn
+        quotas = simulate_quotas(policy, float(amount), drawn)
         low, high = np.quantile(quotas, [0.025, 0.975], axis=0)
         return float((high - low).max())
 
@@ -355,18 +308,6 @@ def shrink_errors(
         middle = (below + above) / 2
         below, above = (below, middle) if measure_widest(middle) > limit else (middle, above)
     return above
-
-
-def _simulate_minimum(weights: Floats, amount: float, minimum: float) -> Floats:
-    at_minimum = np.zeros(weights.shape, dtype=bool)
-    while True:
-        left = amount - minimum * at_minimum.sum(axis=1)
-        rest = np.where(at_minimum, 0.0, weights)
-        quotas = np.where(at_minimum, minimum, rest * (left / rest.sum(axis=1))[:, np.newaxis])
-        below = quotas < minimum * (1.0 - _ROUNDING)
-        if minimum == 0 or not below.any():
-            return quotas
-        at_minimum |= below
 
 
 def _find_interval(
@@ -385,30 +326,12 @@ def _find_interval(
 
 
 def _find_shortfalls(
-    names: tuple[str, ...],
-    values: Sequence[Fraction],
-    codes: Sequence[int],
-    brought: Mapping[str, float],
+    names: tuple[str, ...], values: Sequence[Fraction], brought: Mapping[str, float]
 ) -> dict[str, float]:
-    """Return what owners carry to the next payout; who left still carries it.
-
-    The shortfall of a party of negative value is divided among its owners of negative value.
-    """
+    """Return what owners carry to the next payout; who left still carries it."""
     left = {name: value for name, value in brought.items() if name not in names}
-    shortfalls = [min(value, Fraction(0)) for value in add_by_party(values, codes)]
-    divided = zip(names, divide_by_owner(shortfalls, values, codes), strict=True)
-    return left | {name: float(value) for name, value in divided if value < 0}
-
-
-def _compute_label_quotas(
-    amount: Decimal, policy: Policy, names: tuple[str, ...], labels: Mapping[str, int]
-) -> list[Fraction]:
-    """Return what each owner gets for labels; the rest is shared by the values of cells."""
-    if policy.label_share is None:
-        return [Fraction(0)] * len(names)
-    for_labels = Fraction(amount) * Fraction(Decimal(policy.label_share))
-    total = sum(labels.values())
-    return [for_labels * Fraction(labels.get(name, 0), total) for name in names]
+    pairs = zip(names, values, strict=True)
+    return left | {name: float(value) for name, value in pairs if value < 0}
 
 
 def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
@@ -440,24 +363,14 @@ def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fra
     return values, Fraction(0) if abs(unassigned) <= nothing else unassigned
 
 
-def estimate_rounding(valuation: Valuation) -> float:
-    """Return the size below which a value, or a sum of values, is a rounding error."""
-    return _estimate_rounding(valuation, _find_largest(valuation))
-
-
-def check_owners_type(owners: Any, *, empty_ok: bool = False) -> None:
+def check_owners_type(owners: Any) -> None:
     """Raise TypeError unless this is an Owners object, ValueError if it has no owner."""
     if not isinstance(owners, Owners):
         raise TypeError(
             f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
         )
-    if not owners.names and not empty_ok:
+    if not owners.names:
         raise ValueError("owners must have an owner; assign cells with owners.assign(...).")
-
-
-def check_same_table(owners: Owners, valuation: Valuation) -> None:
-    """Check by hash, if known, that the owners' table, which the gate reads, was valued."""
-    owners.check_cells(valuation.provenance.problem_spec.get("data_sha256", {}).get("X"))
 
 
 def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import io
 import json
-import math
 import os
-import secrets
-from collections.abc import Mapping, Sequence
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from cellworth.data.arguments import Codes, is_integer
+from cellworth.data.arguments import Codes
 from cellworth.data.blocks import LABEL
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import local_path, read_manifest, write_atomically
@@ -26,24 +27,22 @@ from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.payouts.allocation import Allocation
 from cellworth.payouts.policy import shorten
 from cellworth.runtime.run_settings import choose_thread_executor
-from cellworth.valuation.sharded_valuation import ShardedValuation
+from cellworth.valuation import load
 from cellworth.valuation.storage import read_parquet
 from cellworth.valuation.valuation import RowChunk, Valuation
 
 FORMAT = "cellworth bundle"
 VERSION = 1
 MANIFEST = "manifest.json"
-VALUATION = "valuation"
-_HOLDINGS = "holdings.json"
-_ROWS = "holdings.parquet"
 PAYOUT = "payout.json"
 AGREEMENT = "agreement.toml"
-# What every owner may see, with the root of the tree over all owners' parts.
-PUBLIC = "public.json"
-_SALT_BYTES = 32
-_ADDS_UP = 1e-9
-# A hash of one kind must not pass for another.
-_LEAF, _NODE, _PART = b"\x00", b"\x01", b"\x02"
+# The valuation and who holds its blocks, in one archive.
+VALUES = "values.zip"
+_VALUATION = "valuation"
+_HOLDINGS = "holdings.json"
+_ROWS = "holdings.parquet"
+# The time of every file in an archive, which would otherwise change its hash.
+_NO_TIME = (1980, 1, 1, 0, 0, 0)
 _CLOCKS_DIFFER = timedelta(minutes=10)
 
 
@@ -56,7 +55,6 @@ def write_bundle(
     *,
     valuation: Valuation,
     holdings: Holdings,
-    labels: Mapping[str, int],
     payout: Mapping[str, Any],
     agreement: str | None,
 ) -> str:
@@ -65,18 +63,36 @@ def write_bundle(
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"folder must be new or empty, got {path}; give another one.")
     path.mkdir(parents=True, exist_ok=True)
-    valuation.save(path / VALUATION)
-    _write(path / _ROWS, _encode_parquet({"line": holdings.row_lines[:]}))
-    held = _serialize_holdings(holdings) | {"labels": dict(labels)}
-    _write(path / _HOLDINGS, encode_json(held))
-    payout = {**payout, "salt": secrets.token_hex(_SALT_BYTES)}
+    _write_values(path / VALUES, valuation, holdings)
     _write(path / PAYOUT, encode_json(payout))
-    public = make_public(round_trip_json(payout), valuation, holdings, labels)
-    _write(path / PUBLIC, encode_json(public))
     if agreement is not None:
         _write(path / AGREEMENT, agreement.encode())
     _write(path / MANIFEST, make_manifest(hash_files(path)))
     return compute_digest(path)
+
+
+def _write_values(path: Path, valuation: Valuation, holdings: Holdings) -> None:
+    """Write a valuation and its holdings as one archive; equal ones give equal bytes."""
+    with TemporaryDirectory(dir=path.parent) as folder, write_atomically(path) as archive:
+        parts = Path(folder)
+        valuation.save(parts / _VALUATION)
+        _write(parts / _ROWS, _encode_parquet({"line": holdings.row_lines[:]}))
+        _write(parts / _HOLDINGS, encode_json(_serialize_holdings(holdings)))
+        with zipfile.ZipFile(archive, "w") as packed:
+            for file in sorted(one for one in parts.rglob("*") if one.is_file()):
+                info = zipfile.ZipInfo(file.relative_to(parts).as_posix(), _NO_TIME)
+                with file.open("rb") as opened, packed.open(info, "w", force_zip64=True) as into:
+                    shutil.copyfileobj(opened, into)
+
+
+@contextmanager
+def open_values(path: Path) -> Iterator[tuple[Valuation, Holdings]]:
+    """Give the valuation and the holdings of a bundle; a sharded one is gone afterwards."""
+    with TemporaryDirectory() as folder, zipfile.ZipFile(path / VALUES) as packed:
+        # Names that lead out of the folder are changed by extractall.
+        packed.extractall(folder)
+        valuation = load(Path(folder, _VALUATION))
+        yield valuation, _read_holdings(Path(folder), valuation)
 
 
 def read_previous(folder: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:
@@ -145,132 +161,6 @@ def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> d
     return found
 
 
-def make_public(
-    payout: Mapping[str, Any], valuation: Valuation, holdings: Holdings, labels: Mapping[str, int]
-) -> dict[str, Any]:
-    """Return what every owner may see of a payout; the root commits to all owners' parts."""
-    parts = make_parts(payout, valuation, holdings, labels)
-    sums = [(one["values"]["value"] - one["values"]["brought"], one["values"]["sum"])
-            for one in parts or []]  # fmt: skip
-    return {
-        "time": payout["time"],
-        "previous": payout["previous"],
-        "agreement_sha256": payout["agreement_sha256"],
-        "amount": payout["amount"],
-        "currency": payout["policy"]["currency"],
-        "n_owners": len(payout["owners"]),
-        # Whether each owner's value is the sum of its cells and what was carried over.
-        "adds_up": all(_is_close(value, total) for value, total in sums),
-        "root": None if parts is None else compute_root([hash_part(one) for one in parts]),
-    }
-
-
-def _is_close(value: float, total: float) -> bool:
-    return abs(value - total) <= _ADDS_UP * max(1.0, abs(value), abs(total))
-
-
-def make_parts(
-    payout: Mapping[str, Any], valuation: Valuation, holdings: Holdings, labels: Mapping[str, int]
-) -> list[dict[str, Any]] | None:
-    """Return each owner's amount and values, with salts; None for a table in shards."""
-    if isinstance(valuation, ShardedValuation):
-        return None
-    return [
-        _make_part(payout, one, list_own_cells(valuation, holdings, i), labels.get(one["name"], 0))
-        for i, one in enumerate(payout["owners"])
-    ]
-
-
-def _make_part(
-    payout: Mapping[str, Any], one: Mapping[str, Any], cells: dict[str, list[Any]], n_labels: int
-) -> dict[str, Any]:
-    """Return the part of one owner; salts keep others from guessing its figures."""
-    name, salt = one["name"], bytes.fromhex(payout["salt"])
-    cells["sampling_se"] = [_replace_nan(error) for error in cells["sampling_se"]]
-    salts = {
-        kind: hmac.digest(salt, f"{kind} of {name}".encode(), "sha256").hex()
-        for kind in ("amount", "values")
-    }
-    values = {
-        "owner": name,
-        "value": one["value"],
-        "sampling_se": one["sampling_se"],
-        "validation_se": one["validation_se"],
-        "brought": payout["brought"].get(name, 0.0),
-        "carried": payout["carried"].get(name, 0.0),
-        "labels": n_labels,
-        "sum": add_up(cells),
-        "cells": cells,
-        "salt": salts["values"],
-    }
-    amount = {"owner": name, "amount": one["amount"], "salt": salts["amount"]}
-    # Ids of rows may be dates.
-    plain: dict[str, Any] = json.loads(
-        json.dumps({"amount": amount, "values": values}, default=str)
-    )
-    return plain
-
-
-def add_up(cells: Mapping[str, Any]) -> float:
-    """Return the sum of an owner's shares of the values of its cells."""
-    pairs = zip(cells["value"], cells["share"], strict=True)
-    return math.fsum(value * share for value, share in pairs)
-
-
-def hash_figures(figures: Mapping[str, Any]) -> str:
-    """Return the hash of an owner's amount or values, which hold a salt."""
-    return hashlib.sha256(_PART + encode_json(figures)).hexdigest()
-
-
-def hash_part(part: Mapping[str, Any]) -> str:
-    """Return the leaf of an owner: the hash of the hashes of its amount and of its values."""
-    return join_figures(hash_figures(part["amount"]), hash_figures(part["values"]))
-
-
-def join_figures(amount_sha256: str, values_sha256: str) -> str:
-    """Return the leaf of an owner."""
-    both = bytes.fromhex(amount_sha256) + bytes.fromhex(values_sha256)
-    return hashlib.sha256(_LEAF + both).hexdigest()
-
-
-def compute_root(leaves: Sequence[str]) -> str:
-    """Return the root of the tree over leaves."""
-    level = list(leaves)
-    while len(level) > 1:
-        level = _join_pairs(level)
-    return level[0]
-
-
-def find_path(leaves: Sequence[str], position: int) -> list[list[str]]:
-    """Return the hashes that join a leaf to the root, each with its side."""
-    level, path = list(leaves), []
-    while len(level) > 1:
-        beside = position ^ 1
-        if beside < len(level):
-            path.append(["left" if beside < position else "right", level[beside]])
-        level, position = _join_pairs(level), position // 2
-    return path
-
-
-def follow_path(leaf: str, path: Sequence[Sequence[str]]) -> str:
-    """Return the root to which a path leads from a leaf."""
-    for side, beside in path:
-        if side not in ("left", "right"):
-            raise DifferenceError(f"the path has a side {shorten(side)}.")
-        leaf = _join_two(beside, leaf) if side == "left" else _join_two(leaf, beside)
-    return leaf
-
-
-def _join_pairs(level: Sequence[str]) -> list[str]:
-    pairs = [_join_two(*level[i : i + 2]) for i in range(0, len(level) - 1, 2)]
-    # A hash without a neighbor moves up.
-    return [*pairs, level[-1]] if len(level) % 2 else pairs
-
-
-def _join_two(left: str, right: str) -> str:
-    return hashlib.sha256(_NODE + bytes.fromhex(left) + bytes.fromhex(right)).hexdigest()
-
-
 def serialize_provenance(valuation: Valuation) -> dict[str, Any]:
     """Return data hashes, seeds and versions of the run."""
     provenance = valuation.provenance
@@ -322,35 +212,28 @@ def _serialize_holdings(holdings: Holdings) -> dict[str, Any]:
     }
 
 
-def read_holdings(path: Path, valuation: Valuation) -> tuple[Holdings, dict[str, int]]:
+def _read_holdings(path: Path, valuation: Valuation) -> Holdings:
     """Read the holdings and check that they fit the valuation."""
     plain = read_json(path / _HOLDINGS)
     rows = read_parquet(path / _ROWS)["line"].to_numpy().astype(np.int32)
     lines = np.array(plain["lines"], dtype=np.int32)
     claims = np.array(plain["claims"], dtype=bool)
-    holdings, labels = Holdings(tuple(plain["names"]), rows, lines, claims), plain["labels"]
+    holdings = Holdings(tuple(plain["names"]), rows, lines, claims)
     # Writing them again must give the same file: no strings for numbers, no 2 for a claim.
-    check_equal(_serialize_holdings(holdings) | {"labels": labels}, plain, "the holdings")
-    _check_holdings(holdings, labels, valuation)
-    return holdings, labels
-
-
-def _check_holdings(holdings: Holdings, labels: Any, valuation: Valuation) -> None:
-    names, lines, claims = holdings.names, holdings.lines, holdings.claims
-    n_rows, n_columns = valuation.shape
+    check_equal(_serialize_holdings(holdings), plain, "the holdings")
+    names, (n_rows, n_columns) = holdings.names, valuation.shape
     fits = (
         len(set(names)) == len(names) > 0
         and all(isinstance(name, str) for name in names)
         and claims.shape == (len(claims), len(names))
-        and len(holdings.row_lines) == n_rows
+        and len(rows) == n_rows
         and lines.shape == (len(lines), n_columns)
         and _are_below(lines, len(claims))
-        and _are_below(holdings.row_lines[:], len(lines))
-        and isinstance(labels, dict)
-        and all(name in names and is_integer(n) and n > 0 for name, n in labels.items())
+        and _are_below(rows, len(lines))
     )
     if not fits:
         raise DifferenceError(f"{_HOLDINGS} and {_ROWS} do not match each other or the valuation.")
+    return holdings
 
 
 def _are_below(codes: Codes, most: int) -> bool:

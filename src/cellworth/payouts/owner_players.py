@@ -396,13 +396,12 @@ class OwnerValuer(Valuer):
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
-    >>> from cellworth.payouts import OwnerValuer, Policy, split_revenue
+    >>> from cellworth.payouts import OwnerValuer, split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> valuer = OwnerValuer(KNNValuer(1)).fit(X, y, X_val=X, y_val=y, owners=owners)
-    >>> payout = split_revenue(
-    ...     valuer.valuation_, owners, amount="100.00", policy=Policy(game="owners")
-    ... )
+    >>> valuer = OwnerValuer(KNNValuer(1)).fit(X, y, X_val=X_val, y_val=y, owners=owners)
+    >>> payout = split_revenue(valuer.valuation_, owners, amount="100.00")
     >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
     {'ann': '75.00', 'bob': '25.00'}
     """
@@ -584,8 +583,9 @@ class SourceComparison:
     >>> from cellworth import KNNValuer, Owners
     >>> from cellworth.payouts import compare_sources
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
     >>> owners = Owners(X).assign("me", columns="x1").assign("shop", columns="x0")
-    >>> compare_sources(KNNValuer(1), owners, X, y, base=["me"], X_val=X, y_val=y)
+    >>> compare_sources(KNNValuer(1), owners, X, y, base=["me"], X_val=X_val, y_val=y)
     Base 0.7500, with all sources 1.0000 neighbor agreement (K = 1) on 4 validation rows
     owner   alone       95% interval  shared      95% interval
      shop  0.2500  -0.2093 to 0.7093  0.2500  -0.2093 to 0.7093
@@ -681,8 +681,9 @@ def compare_sources(
     >>> from cellworth import KNNValuer, Owners
     >>> from cellworth.payouts import compare_sources
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
     >>> owners = Owners(X).assign("me", columns="x1").assign("shop", columns="x0")
-    >>> compare_sources(KNNValuer(1), owners, X, y, base=["me"], X_val=X, y_val=y).alone
+    >>> compare_sources(KNNValuer(1), owners, X, y, base=["me"], X_val=X_val, y_val=y).alone
     array([0.25])
     """
     if not base:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ import numpy as np
 from cellworth.data.arguments import Floats
 from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners
-from cellworth.data.tables import TableLike, VectorLike, frame
+from cellworth.data.tables import frame
 from cellworth.data.views import View, draw_bars, heading, html_table, paragraph, table_lines, view
 from cellworth.findings.cells import check_valuation
 from cellworth.payouts.allocation import (
@@ -29,7 +28,6 @@ from cellworth.payouts.allocation import (
     OwnerValues,
     allocate,
     check_owners_type,
-    check_same_table,
     find_undecided,
     shrink_errors,
 )
@@ -40,21 +38,11 @@ from cellworth.payouts.bundle import (
     serialize_provenance,
     write_bundle,
 )
-from cellworth.payouts.copies import count_copies
-from cellworth.payouts.fraud_checks import (
-    BELOW_ZERO,
-    NOT_CHECKED,
-    NOTES,
-    WITHIN_NOISE,
-    OwnerFinding,
-    check_model_arguments,
-    run_checks,
-)
+from cellworth.payouts.facts import LEAKED, Fact, list_facts
 from cellworth.payouts.policy import (
-    PER_HEAD,
     Policy,
-    add_label_owner,
     check_carried,
+    check_labels_valued,
     check_players,
     check_policy,
     join_names,
@@ -65,9 +53,6 @@ from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation, format_score, name_of_score
 
 _LINES_SHOWN = 20
-# Sentences of findings of one kind; further ones are counted.
-_SENTENCES_SHOWN = 3
-_GROUPED = ("finding", "owners", "found", "would move")
 # Part of the variance that more tasks are not worth.
 _NEGLIGIBLE = 0.05
 _BOUNDS = "Intervals are upper bounds. Pass owners to fit to estimate the errors of their sums."
@@ -101,10 +86,12 @@ class Statement:
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
-    >>> from cellworth.payouts import split_revenue
+    >>> from cellworth.payouts import OwnerValuer, split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> valuer = OwnerValuer(KNNValuer(1))
+    >>> valuation = valuer.fit(X, y, X_val=X_val, y_val=y, owners=owners).valuation_
     >>> statement = split_revenue(valuation, owners, amount="100.00").statement("bob")
     >>> print(statement.owner, statement.amount, statement.to_dict()["cells"])
     bob 25.00 4
@@ -188,8 +175,8 @@ class Payout:
         Amounts, values and errors of all owners.
     amount : Decimal
     policy : Policy
-    findings : tuple of OwnerFinding
-        Findings of the gate.
+    facts : tuple of Fact
+        What is certain about the rows, such as owners without cells.
     valuation : Valuation
     ownership : Owners
     brought : mapping of str to float
@@ -206,10 +193,12 @@ class Payout:
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
-    >>> from cellworth.payouts import split_revenue
+    >>> from cellworth.payouts import OwnerValuer, split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> valuer = OwnerValuer(KNNValuer(1))
+    >>> valuation = valuer.fit(X, y, X_val=X_val, y_val=y, owners=owners).valuation_
     >>> payout = split_revenue(valuation, owners, amount="100.00")
     >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
     {'ann': '75.00', 'bob': '25.00'}
@@ -220,7 +209,7 @@ class Payout:
     >>> payout.notes[0]
     'Ranking undecided: ann and bob.'
     >>> payout.plan()
-    About 16 validation rows, instead of 4: the widest interval is then 46 EUR, not 93.
+    About 28 validation rows, instead of 4: the widest interval is then 36 EUR, not 71.
     >>> payout.to_frame("pandas")[["owner", "share", "amount"]]
       owner  share amount
     0   ann   0.75  75.00
@@ -230,7 +219,7 @@ class Payout:
     shared: Allocation
     amount: Decimal
     policy: Policy
-    findings: tuple[OwnerFinding, ...]
+    facts: tuple[Fact, ...]
     valuation: Valuation
     ownership: Owners
     brought: Mapping[str, float] = field(default_factory=dict)
@@ -269,7 +258,7 @@ class Payout:
 
     @property
     def ties(self) -> tuple[tuple[str, ...], ...]:
-        """Owners whose parties share in equal parts, with ``undecided="equal"``."""
+        """Owners who share in equal parts, with ``undecided="equal"``."""
         return self.shared.ties
 
     @property
@@ -305,31 +294,15 @@ class Payout:
 
     @cached_property
     def undecided(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of owners whose order is uncertain: their values differ within the error of it.
-
-        Owners who hold only labels that were not valued are in no pair: their share was agreed on.
-        """
-        undecided = find_undecided(self.values, range(len(self.owners)), self.errors)
-        held = np.flatnonzero(self.ownership.project(self.valuation.blocks).hold_blocks).tolist()
-        return tuple(
-            (self.owners[i], self.owners[j]) for i, j in combinations(held, 2) if undecided[i, j]
-        )
+        """Pairs of owners whose order is uncertain: their values differ within the error of it."""
+        undecided = find_undecided(self.values, self.errors)
+        pairs = combinations(range(len(self.owners)), 2)
+        return tuple((self.owners[i], self.owners[j]) for i, j in pairs if undecided[i, j])
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes on the payout, one sentence each; printed below the table."""
         return tuple(_iter_notes(self))
-
-    def list_findings(self) -> dict[str, list[str]]:
-        """Return the findings of the gate by kind and owners: how many, and what they would move.
-
-        The columns are ``finding``, ``owners``, ``found`` (rows of the first owner, or pairs of
-        columns) and ``would move``, in money; findings that move most come first. What was not
-        checked is in :attr:`notes`.
-        """
-        values = dict(zip(self.owners, map(float, self.values), strict=True))
-        found = [finding for finding in self.findings if finding.kind != NOT_CHECKED]
-        return group_findings(found, values, self.amount, self.currency)
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one row per owner; amounts are exact, as strings."""
@@ -375,13 +348,7 @@ class Payout:
                 f"got {width}."
             )
         then = widest / 2 if width is None else float(width)
-        factor = shrink_errors(
-            self.policy,
-            self.ownership.share_of_labels(),
-            self.shared,
-            amount=self.amount,
-            part=then / widest,
-        )
+        factor = shrink_errors(self.policy, self.shared, amount=self.amount, part=then / widest)
         times = 1 / factor**2
         rows = scores.n_validation_rows
         # Draws of coalitions in a nearest-neighbor run are as many as its validation rows.
@@ -439,7 +406,6 @@ class Payout:
             folder,
             valuation=self.valuation,
             holdings=self.ownership.project(self.valuation.blocks),
-            labels=self.ownership.share_of_labels(),
             payout=self._to_plain(_check_time(time)),
             agreement=self.agreement,
         )
@@ -451,7 +417,7 @@ class Payout:
             "amount": str(self.amount),
             "policy": asdict(self.policy),
             "brought": dict(self.brought),
-            "findings": [asdict(finding) for finding in self.findings],
+            "facts": [asdict(fact) for fact in self.facts],
             "agreement_sha256": None if agreed is None else sha256(agreed.encode()).hexdigest(),
             "previous": self.previous,
             "time": time.isoformat(),
@@ -459,18 +425,13 @@ class Payout:
         }
 
     def __repr__(self) -> str:
-        lines = [_make_title(self), *table_lines(_list_owners(self)), *_list_more(self)]
-        found = _shorten(self.list_findings())
-        listed = table_lines(found, left=("finding", "owners", "found")) if found else []
-        return "\n".join([*lines, *listed])
+        return "\n".join([_make_title(self), *table_lines(_list_owners(self)), *_list_more(self)])
 
     def _repr_html_(self) -> str:
-        """Show owners, amounts and findings in Jupyter."""
+        """Show owners, amounts and notes in Jupyter."""
         bars = draw_bars(np.array(self.amounts[:_LINES_SHOWN], dtype=np.float64))
         listed = html_table(_list_owners(self), bars=bars)
-        found = _shorten(self.list_findings())
-        parts = [heading(_make_title(self)), listed, *map(paragraph, _list_more(self))]
-        return view(*parts, *([html_table(found)] if found else []))
+        return view(heading(_make_title(self)), listed, *map(paragraph, _list_more(self)))
 
 
 def _format_ends(ends: Sequence[Decimal | str] | None) -> str:
@@ -554,17 +515,31 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
             f"{payout.unassigned:.4f}, which is not paid out."
         )
     yield from _iter_score_notes(payout.valuation)
-    if payout.policy.game != "cells":
-        yield f"Note: {PER_HEAD}."
+    yield from _describe_negative(payout)
     for tie in payout.ties:
         yield f"Paid in equal parts, because their order is not decided: {join_names(tie)}."
     if payout.held:
         yield f"Held back until the values are known better: {payout.held:,} {payout.currency}."
     for name, value in payout.carried.items():
         yield f"Carried to the next payout: {name} {value:.4f}."
-    values = dict(zip(payout.owners, map(float, payout.values), strict=True))
-    for sentence in describe_findings(payout.findings, values, payout.amount, payout.currency):
-        yield f"Check first: {sentence}"
+    for fact in payout.facts:
+        yield fact.sentence[0].upper() + fact.sentence[1:]
+
+
+def _describe_negative(payout: Payout) -> Iterator[str]:
+    """Say who has a negative value, gets nothing, and what that costs the others."""
+    values = payout.values
+    names = [name for name, value in zip(payout.owners, values, strict=True) if value < 0]
+    if payout.policy.negative == "signed" or not names:
+        return
+    text = f"{join_names(names)} {'has a value' if len(names) == 1 else 'have values'} below 0"
+    if values.sum() > 0:
+        owed = float(payout.amount) * -values[values < 0].sum() / values.sum()
+        text += (
+            f" and nothing to pay; with negative='signed' the others would get {owed:,.2f} "
+            f"{payout.currency} more together"
+        )
+    yield f"{text}."
 
 
 def split_revenue(
@@ -575,26 +550,21 @@ def split_revenue(
     policy: Policy | None = None,
     carried: Mapping[str, float] | str | os.PathLike[str] | None = None,
     agreement: str | None = None,
-    X_val: TableLike | None = None,
-    y: VectorLike | None = None,
-    y_val: VectorLike | None = None,
-    reserve: tuple[TableLike, VectorLike] | None = None,
 ) -> Payout:
     """Split an amount of money among the owners of a table, in proportion to their values.
 
     Parameters
     ----------
     valuation : Valuation
-        Values of single cells; or of owners' blocks, with ``Policy(game="blocks")``; or of owners
-        by :class:`~cellworth.payouts.OwnerValuer`, with ``Policy(game="owners")``.
+        Values of single cells; or of owners by :class:`~cellworth.payouts.OwnerValuer`, with
+        ``Policy(game="owners")``.
     owners : Owners
         Who holds which cells. Pass them to ``fit`` of the valuer as well: the errors of their sums
         are then estimated, and not only bounded.
     amount : str, int or Decimal
         The amount to split, such as "100000.00".
     policy : Policy, default=None
-        Currency, rounding, treatment of negative values and of labels, and the checks to run.
-        None means ``Policy()``.
+        Currency, rounding, treatment of negative values and of errors. None means ``Policy()``.
     carried : path or mapping of str to float, default=None
         Folder of the bundle before, which the new one then names by its digest: its shortfalls
         are carried over, also those of owners who left. Or ``payout.carried`` of the previous
@@ -602,14 +572,6 @@ def split_revenue(
     agreement : str, default=None
         Text of the agreement file, which the payout keeps;
         :meth:`~cellworth.payouts.Agreement.split` passes it.
-    X_val : table, default=None
-        Validation rows, to check that no owner's rows are copies of them. A valuation that was
-        just fitted knows them; one that was loaded has hashes of them, by which only equal rows
-        are found.
-    y, y_val : array-like, default=None
-        Labels of the owners' table and of the validation rows; only a reserve needs them.
-    reserve : tuple of a table and its labels, default=None
-        Rows that no owner can know, for the gate, as in :func:`check_owners`.
 
     Returns
     -------
@@ -617,186 +579,45 @@ def split_revenue(
 
     See Also
     --------
-    Policy, check_owners, cellworth.plots.owners
+    Policy, cellworth.plots.owners
 
     Examples
     --------
     >>> from cellworth import KNNValuer, Owners
-    >>> from cellworth.payouts import split_revenue
+    >>> from cellworth.payouts import OwnerValuer, split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> valuer = OwnerValuer(KNNValuer(1))
+    >>> valuation = valuer.fit(X, y, X_val=X_val, y_val=y, owners=owners).valuation_
     >>> split_revenue(valuation, owners, amount="100.00")
-    Payout of 100.00 EUR to 2 owners; negative: signed
+    Payout of 100.00 EUR to 2 owners; negative: floor
     owner   value       95% interval   share  amount    95% of amount
-      ann  0.3750   0.1453 to 0.6047  75.00%   75.00  28.60 to 121.40
-      bob  0.1250  -0.1047 to 0.3547  25.00%   25.00  -21.40 to 71.40
+      ann  0.3750   0.1453 to 0.6047  75.00%   75.00  28.60 to 100.00
+      bob  0.1250  -0.1047 to 0.3547  25.00%   25.00    0.00 to 71.40
     Ranking undecided: ann and bob.
     The whole table scores 1 neighbor agreement (K = 1) on 4 validation rows.
-    Accuracy: 1 by majority vote, 0.5 by guessing the most frequent class.
+    Accuracy: 0.5 by guessing the most frequent class.
     0.5000 of the score is the baseline (empty='prior') and is not allocated to any owner.
     """
     policy = check_policy(policy)
     check_valuation(valuation)
     check_owners_type(owners)
     money = parse_money(amount, "amount", Decimal(policy.unit))
-    data: dict[str, Any] = {"y": y, "X_val": X_val, "y_val": y_val}
-    owners = add_label_owner(owners, policy, valuation)
     holdings = owners.project(valuation.blocks)
-    check_same_table(owners, valuation)
+    # By hash, if it is known.
+    owners.check_cells(valuation.provenance.problem_spec.get("data_sha256", {}).get("X"))
+    check_labels_valued(owners, valuation)
     check_players(valuation, policy)
-    _check_copies_shared(policy, owners)
     previous = None
     if isinstance(carried, str | os.PathLike):
         previous, carried = read_previous(carried)
     brought = check_carried(
         carried, holdings.names, policy.negative, absent_ok=previous is not None
     )
-    valued = OwnerValues(valuation, holdings)
-    findings = _run_gate(owners, valued, policy, data, reserve)
-    _apply_gate(findings, policy, valued.by_name, money, agreed=agreement is not None)
-    shared = allocate(policy, valued, owners.share_of_labels(), amount=money, brought=brought)
-    return Payout(shared, money, policy, findings, valuation, owners, brought, agreement, previous)
-
-
-def _run_gate(
-    owners: Owners,
-    valued: OwnerValues,
-    policy: Policy,
-    data: Mapping[str, Any],
-    reserve: tuple[TableLike, VectorLike] | None,
-) -> tuple[OwnerFinding, ...]:
-    """Return the findings of the gate; none if it is off."""
-    if policy.gate == "off":
-        if reserve is not None:
-            raise ValueError("reserve is for the gate, which is off; leave out one of them.")
-        return ()
-    if reserve is not None:
-        check_model_arguments(None, data, None, reserve)
-    return tuple(run_checks(owners, valued, data, reserve))
-
-
-def _check_copies_shared(policy: Policy, owners: Owners) -> None:
-    """Check that equal rows were merged, if the policy says so."""
-    n_copies = count_copies(owners) if policy.duplicates == "share" else 0
-    if n_copies:
-        rows = "1 row equals" if n_copies == 1 else f"{n_copies:,} rows equal"
-        raise ValueError(
-            f"duplicates='share' needs values of distinct rows, but {rows} an earlier one; value "
-            "the table under an agreement (or what share_copies returns), or split with "
-            "duplicates='pay'."
-        )
-
-
-def _apply_gate(
-    findings: Sequence[OwnerFinding],
-    policy: Policy,
-    values: Mapping[str, float],
-    money: Decimal,
-    *,
-    agreed: bool,
-) -> None:
-    """Warn of findings of the gate; raise ValueError if they forbid a split."""
-    for finding in findings:
-        # Shares of noise are no one's due, whatever else the parties have agreed on.
-        if finding.kind == WITHIN_NOISE:
-            raise ValueError(
-                f"nothing was split: {finding.sentence} Give more validation rows, or "
-                f"{_advise_gate('off', agreed)}"
-            )
-    # An owner who pays for a negative value gains nothing by it.
-    harmless = (*NOTES, BELOW_ZERO) if policy.negative == "signed" else NOTES
-    found = [finding for finding in findings if finding.kind not in harmless]
-    notes = [finding.sentence for finding in findings if finding.kind in harmless]
-    sentences = list(describe_findings(found, values, money, policy.currency))
-    if found and policy.gate == "refuse":
-        raise ValueError(
-            f"nothing was split: {' '.join(sentences)} Leave out the rows or columns in question "
-            f"and value the table again, or {_advise_gate('warn', agreed)}"
-        )
-    for sentence in [*sentences, *notes]:
-        warnings.warn(sentence, UserWarning, stacklevel=3)
-
-
-def _advise_gate(gate: str, agreed: bool) -> str:
-    """Return how to split in spite of findings."""
-    if agreed:
-        return (
-            f"agree on gate={gate!r} in an amendment (Agreement.amend, cellworth draft --amends)."
-        )
-    return f"pass gate={gate!r} to split anyway."
-
-
-def describe_findings(
-    findings: Sequence[OwnerFinding],
-    values: Mapping[str, float],
-    money: Decimal,
-    currency: str,
-) -> Iterator[str]:
-    """Yield the sentences of findings, kind by kind: those that move most, and how many more."""
-    by_kind: dict[str, list[tuple[Decimal, OwnerFinding]]] = {}
-    for finding in findings:
-        gain = estimate_stake(finding, values, money)
-        by_kind.setdefault(finding.kind, []).append((gain or Decimal(0), finding))
-    for kind, found in by_kind.items():
-        # Sorting keeps the order of findings without money.
-        ranked = sorted(found, key=lambda pair: -pair[0])
-        for gain, finding in ranked[:_SENTENCES_SHOWN]:
-            name = finding.owners[0]
-            less = f" Without them, {name} would get about {gain:,} {currency} less."
-            yield f"{finding.sentence}{less * (gain > 0)}"
-        rest = ranked[_SENTENCES_SHOWN:]
-        if rest:
-            together = sum((gain for gain, _ in rest), Decimal(0))
-            moved = f", about {together:,} {currency} together" * (together > 0)
-            yield f"there are {len(rest):,} more findings of {kind}{moved}."
-
-
-def group_findings(
-    findings: Sequence[OwnerFinding],
-    values: Mapping[str, float],
-    money: Decimal,
-    currency: str,
-) -> dict[str, list[str]]:
-    """Return findings by kind and owners as columns of a table; empty without findings."""
-    groups: dict[tuple[str, frozenset[str]], list[OwnerFinding]] = {}
-    for finding in findings:
-        groups.setdefault((finding.kind, frozenset(finding.owners)), []).append(finding)
-    lines = []
-    for (kind, _), found in groups.items():
-        gains = [estimate_stake(finding, values, money) for finding in found]
-        gain = sum((one for one in gains if one is not None), Decimal(0))
-        counts = [finding.count for finding in found if finding.count is not None]
-        unit = "pair of columns" if kind == "copied columns" else "row"
-        units = unit.replace("pair", "pairs") if " " in unit else "rows"
-        count = f"{sum(counts):,} {unit if sum(counts) == 1 else units}" if counts else ""
-        moved = f"{gain:,} {currency}" if gain else ""
-        lines.append((gain, [kind, ", ".join(found[0].owners), count, moved]))
-    lines.sort(key=lambda line: -line[0])
-    if not lines:
-        return {}
-    columns = zip(*(cells for _, cells in lines), strict=True)
-    return dict(zip(_GROUPED, map(list, columns), strict=True))
-
-
-def _shorten(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Return the first lines of a table, and how many are left out."""
-    more = max((len(column) for column in columns.values()), default=0) - _LINES_SHOWN
-    shown = {name: column[:_LINES_SHOWN] for name, column in columns.items()}
-    if more > 0:
-        for name, column in shown.items():
-            column.append(f"... and {more:,} more" if name == _GROUPED[0] else "")
-    return shown
-
-
-def estimate_stake(
-    finding: OwnerFinding, values: Mapping[str, float], money: Decimal
-) -> Decimal | None:
-    """Return how much less the first owner would get if its copies had no value, if known."""
-    name = finding.owners[0]
-    if finding.stake is None or name not in values:
-        return None
-    others = sum(max(value, 0.0) for owner, value in values.items() if owner != name)
-    own = values[name]
-    now, then = (max(v, 0.0) / (others + max(v, 0.0) or 1.0) for v in (own, own - finding.stake))
-    return (money * Decimal(max(now - then, 0.0))).quantize(Decimal(1))
+    facts = list_facts(owners, valuation)
+    for fact in facts:
+        if fact.kind == LEAKED:
+            raise ValueError(f"nothing was split: {fact.sentence}")
+    shared = allocate(policy, OwnerValues(valuation, holdings), amount=money, brought=brought)
+    return Payout(shared, money, policy, facts, valuation, owners, brought, agreement, previous)

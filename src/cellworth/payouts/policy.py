@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
 from fractions import Fraction
 from typing import Any, Literal, get_args
@@ -12,25 +12,18 @@ from typing import Any, Literal, get_args
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from cellworth.data.arguments import Mask, Positions, is_integer
+from cellworth.data.arguments import Mask, Positions
 from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners, are_players
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.valuation.valuation import Valuation
 
-Players = Literal["cells", "blocks", "owners"]
-CheckPolicy = Literal["warn", "refuse", "off"]
+Players = Literal["owners", "cells"]
 _MAX_CARRIED = 1e100
-PER_HEAD = (
-    "the players are whole blocks, so an owner of twice as many rows gets less than twice as much, "
-    "and an owner under two names gets more"
-)
 Negative = Literal["floor", "carry", "signed"]
 Undecided = Literal["pay", "equal", "hold"]
-Duplicates = Literal["share", "pay"]
 _MAX_DIGITS = 24
-_MAX_CURRENCY_DIGITS = 18
 _HASH_BITS = 64
 # Products of integers and units are exact in it, for any precision that the caller has set.
 _EXACT = Context(prec=200)
@@ -61,39 +54,20 @@ class Policy:
     Parameters
     ----------
     currency : str, default="EUR"
-        A code of ISO 4217, or any other name with ``digits``.
+        A code of ISO 4217, or any other name with ``unit``.
     unit : str, default=""
         Smallest amount that is paid. "" means the smallest of the currency: 0.01 EUR, 1 JPY,
         0.001 KWD.
-    negative : {"floor", "carry", "signed"}, default="signed"
-        What a party with a negative value gets. "signed": it pays; only then does no owner gain
-        from a second name. "floor": nothing. "carry": nothing, and the shortfall reduces later
-        payouts.
-    minimum : str, default="0"
-        The least that every party gets.
-    label_owner : str or None, default=None
-        The owner of the labels.
-    label_share : str or None, default=None
-        Agreed share of the amount for labels that were not valued, such as "0.10".
-    game : {"cells", "blocks", "owners"}, default="cells"
-        Whether values of single cells are added up, or blocks of owners were valued, or owners
-        themselves by :class:`~cellworth.payouts.OwnerValuer`.
-    gate : {"warn", "refuse", "off"}, default="refuse"
-        Whether findings of :func:`~cellworth.payouts.check_owners` stop the payout, are only
-        reported, or are not looked for.
-    digits : int or None, default=None
-        Digits after the point of a currency that is not in ISO 4217.
+    negative : {"floor", "carry", "signed"}, default="floor"
+        What an owner with a negative value gets. "floor": nothing. "carry": nothing, and the
+        shortfall reduces later payouts. "signed": it pays.
+    game : {"owners", "cells"}, default="owners"
+        Whether owners were valued as players by :class:`~cellworth.payouts.OwnerValuer`, or values
+        of single cells are added up, by which handing in rows several times pays.
     undecided : {"pay", "equal", "hold"}, default="pay"
         What errors of the values mean for amounts. "pay": nothing, estimates are paid. "equal":
-        parties whose values cannot be distinguished get equal parts. "hold": every owner gets the
+        owners whose values cannot be distinguished get equal parts. "hold": every owner gets the
         lower end of the 95% interval, and the rest is held back.
-    party_of : mapping of str to str, default=None
-        Owners who belong to a party, by name: {"ann's shell": "ann"}. Values of a party are added
-        up before negative ones are cut off. Any other owner is a party of its own.
-    duplicates : {"share", "pay"} or None, default=None
-        What equal rows get. "share": they are valued as one row, which their owners share, so that
-        copies are worth nothing; see :func:`~cellworth.payouts.share_copies`. "pay": each row is
-        valued. None means "share", but "pay" if blocks are the players.
 
     See Also
     --------
@@ -102,103 +76,55 @@ class Policy:
     Examples
     --------
     >>> from cellworth.payouts import Policy
-    >>> policy = Policy(currency="CHF", unit="0.05", negative="carry", minimum="10")
-    >>> policy.minimum, policy.currency, policy.game, policy.gate
-    ('10', 'CHF', 'cells', 'refuse')
-    >>> Policy(minimum=10) == Policy(minimum="10")
-    True
-    >>> Policy(currency="JPY").unit, Policy(currency="points", digits=1).unit
+    >>> policy = Policy(currency="CHF", unit="0.05", negative="carry")
+    >>> policy.currency, policy.game, policy.undecided
+    ('CHF', 'owners', 'pay')
+    >>> Policy(currency="JPY").unit, Policy(currency="points", unit="0.1").unit
     ('1', '0.1')
     """
 
     currency: str = "EUR"
     unit: str = ""
-    negative: Negative = "signed"
-    minimum: str = "0"
-    label_owner: str | None = None
-    label_share: str | None = None
-    game: Players = "cells"
-    gate: CheckPolicy = "refuse"
-    digits: int | None = None
+    negative: Negative = "floor"
+    game: Players = "owners"
     undecided: Undecided = "pay"
-    party_of: Mapping[str, str] | None = field(default=None, hash=False)
-    duplicates: Duplicates | None = None
 
     def __post_init__(self) -> None:
-        if self.negative not in get_args(Negative):
-            raise ValueError(
-                "negative must be 'floor' (an owner of negative value gets nothing), 'carry' (the "
-                "shortfall also reduces later payouts) or 'signed' (the owner pays), got "
-                f"{self.negative!r}."
-            )
-        for name in ("currency", "label_owner"):
-            text = getattr(self, name)
-            if text is None and name == "label_owner":
-                continue
-            if not isinstance(text, str) or not text.strip() or not text.isprintable():
-                raise ValueError(f"{name} must be text on one line, got {text!r}.")
-        digits = _find_digits(self.currency, self.digits)
-        object.__setattr__(self, "digits", digits)
-        cent = Decimal(1).scaleb(-digits)
-        if self.unit == "":
-            object.__setattr__(self, "unit", f"{cent:f}")
-        smallest = parse_money(self.unit, "unit", example="0.01")
-        if Fraction(smallest) % Fraction(cent):
-            raise ValueError(
-                f"unit must have at most {digits} digits after the point in {self.currency}, "
-                f"got {self.unit!r}."
-            )
-        if smallest == 0:
-            raise ValueError(
-                "unit must be above 0, got 0; give the smallest amount paid, such as '0.01'."
-            )
-        parse_money(self.minimum, "minimum", smallest)
-        if self.duplicates is None:
-            object.__setattr__(self, "duplicates", "pay" if self.game == "blocks" else "share")
-        self._check_choices()
-        share = self.label_share
-        if share is not None and parse_money(share, "label_share", example="0.10") >= 1:
-            raise ValueError(
-                f"label_share must be below 1, got {share!r}; give one such as '0.10'."
-            )
-        _check_party_of(self.party_of)
-        # Files hold strings: 5, Decimal(5) and "5" are one policy.
-        for name in ("unit", "minimum", "label_share"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, str(getattr(self, name)))
-
-    def _check_choices(self) -> None:
         for name, allowed in (
+            ("negative", get_args(Negative)),
             ("game", get_args(Players)),
-            ("gate", get_args(CheckPolicy)),
             ("undecided", get_args(Undecided)),
-            ("duplicates", get_args(Duplicates)),
         ):
             if getattr(self, name) not in allowed:
                 choices = " or ".join(map(repr, allowed))
                 raise ValueError(f"{name} must be {choices}, got {getattr(self, name)!r}.")
-        if self.duplicates == "share" and self.game == "blocks":
+        currency = self.currency
+        if not isinstance(currency, str) or not currency.strip() or not currency.isprintable():
+            raise ValueError(f"currency must be text on one line, got {currency!r}.")
+        # Files hold strings: 5, Decimal(5) and "5" are one policy.
+        object.__setattr__(self, "unit", str(_find_unit(currency, self.unit)))
+
+
+def _find_unit(currency: str, unit: Any) -> Decimal:
+    """Return the smallest amount that is paid in a currency."""
+    digits = _DIGITS.get(currency)
+    if unit == "":
+        if digits is None:
             raise ValueError(
-                "duplicates must be 'pay' if blocks are the players, got 'share'; rows of two "
-                "blocks cannot be merged."
+                f"currency must be a code of ISO 4217 such as 'EUR', got {currency!r}; for any "
+                "other, pass unit, the smallest amount that is paid, such as '0.01'."
             )
-
-
-def _find_digits(currency: str, given: Any) -> int:
-    """Return the digits after the point of a currency."""
-    known = _DIGITS.get(currency)
-    if given is None and known is None:
+        return Decimal(1).scaleb(-digits)
+    smallest = parse_money(unit, "unit", example="0.01")
+    if smallest == 0:
         raise ValueError(
-            f"currency must be a code of ISO 4217 such as 'EUR', got {currency!r}; for any other, "
-            "pass digits, the number of digits after the point."
+            "unit must be above 0, got 0; give the smallest amount paid, such as '0.01'."
         )
-    if given is not None and (not is_integer(given) or not 0 <= given <= _MAX_CURRENCY_DIGITS):
+    if digits is not None and Fraction(smallest) % Fraction(Decimal(1).scaleb(-digits)):
         raise ValueError(
-            f"digits must be an integer from 0 to {_MAX_CURRENCY_DIGITS}, got {given!r}."
+            f"unit must have at most {digits} digits after the point in {currency}, got {unit!r}."
         )
-    if given is not None and known is not None and given != known:
-        raise ValueError(f"digits of {currency} must be {known}, got {given}; leave digits out.")
-    return int(given) if known is None else known
+    return smallest
 
 
 @dataclass(frozen=True)
@@ -293,31 +219,6 @@ def take_labels(y: Any, rows: Positions) -> Any:
     return series[rows].to_native() if isinstance(series, nw.Series) else np.asarray(y)[rows]
 
 
-def _check_party_of(party_of: Any) -> None:
-    if party_of is None:
-        return
-    if not isinstance(party_of, Mapping) or not all(
-        isinstance(name, str) and name for pair in party_of.items() for name in pair
-    ):
-        raise ValueError(
-            f"party_of must map names of owners to names of parties, got {shorten(party_of)}."
-        )
-
-
-def find_parties(policy: Policy, names: Sequence[str]) -> list[int]:
-    """Return the number of each owner's party."""
-    party_of = policy.party_of or {}
-    unknown = [name for name in party_of if name not in names]
-    if unknown:
-        raise ValueError(
-            f"party_of must name owners of this table, got {unknown[0]!r}; owners are "
-            f"{join_names(names)}."
-        )
-    # A party may have the name of one of its owners.
-    codes: dict[str, int] = {}
-    return [codes.setdefault(party_of.get(name, name), len(codes)) for name in names]
-
-
 def check_policy(policy: Any) -> Policy:
     """Return the policy, or the default one for None."""
     if policy is not None and not isinstance(policy, Policy):
@@ -362,63 +263,38 @@ def check_carried(
     return {name: float(value) for name, value in brought.items()}
 
 
-def add_label_owner(owners: Owners, policy: Policy, valuation: Valuation) -> Owners:
-    """Return the owners, with the policy's owner of the labels."""
-    labels_valued = LABEL in valuation.blocks.columns.ids.tolist()
-    if are_players(valuation.blocks):
-        # Owners of labels were players, too.
-        labels_valued = bool(owners.share_of_labels())
-    if policy.label_share is not None and labels_valued:
+def check_labels_valued(owners: Owners, valuation: Valuation) -> None:
+    """Raise ValueError if an owner holds labels that were not valued, which would earn nothing."""
+    held = owners.share_of_labels()
+    # If owners were players, so were those of labels.
+    if not held or are_players(valuation.blocks):
+        return
+    if LABEL not in valuation.blocks.columns.ids.tolist():
+        verb = "holds" if len(held) == 1 else "hold"
         raise ValueError(
-            f"label_share must be None if labels were valued, got {policy.label_share!r}; leave it "
-            "out."
+            f"{join_names(list(held))} {verb} labels, but labels were not valued; value them with "
+            "fit(..., value_labels=True), or with owners as players."
         )
-    if policy.label_owner is not None:
-        owners = owners.assign(policy.label_owner, columns=[LABEL])
-    if not labels_valued:
-        held = owners.share_of_labels()
-        if held and policy.label_share is None:
-            verb = "holds" if len(held) == 1 else "hold"
-            raise ValueError(
-                f"{join_names(list(held))} {verb} labels, but labels were not valued; value them "
-                "with fit(..., value_labels=True), or agree on a label_share."
-            )
-        if policy.label_share is not None and not held:
-            raise ValueError(
-                f"label_share is {policy.label_share}, but no owner holds the labels; pass "
-                "label_owner."
-            )
-    return owners
-
-
-def has_joint_rows(valuation: Valuation) -> bool:
-    """Return whether row groups or owners were players."""
-    # For KNNValuer, the value of a row group is the sum of its cells: groups are not players.
-    summed = valuation.provenance.method["name"] in ("KNNValuer", "ShardedKNNValuer")
-    grouped = valuation.blocks.rows.grouped or are_players(valuation.blocks)
-    return grouped and not summed
 
 
 def check_players(valuation: Valuation, policy: Policy) -> None:
-    """Check that the valuation is of cells, of blocks or of owners, as the policy says."""
+    """Check that the valuation is of cells or of owners, as the policy says."""
     if are_players(valuation.blocks) != (policy.game == "owners"):
-        wanted = "one of OwnerValuer" if policy.game == "owners" else "no valuation of owners"
+        of, advice = "cells", "value the owners with OwnerValuer"
+        if policy.game == "cells":
+            of, advice = "owners", "value the cells"
         raise ValueError(
-            f"the valuation must be {wanted} with game={policy.game!r}, got another; pass "
-            "game='owners' if it was agreed that owners are players."
+            f"the values are of {of}, but the policy says game={policy.game!r}; {advice}, or pass "
+            f"Policy(game={of!r}) if that was agreed."
         )
-    if policy.game == "owners":
-        return
-    joins = valuation.blocks.columns.grouped or has_joint_rows(valuation)
-    if joins and policy.game == "cells":
+    # For KNNValuer, the value of a row group is the sum of its cells: groups are not players.
+    summed = valuation.provenance.method["name"] in ("KNNValuer", "ShardedKNNValuer")
+    joint_rows = valuation.blocks.rows.grouped and not summed
+    if policy.game == "cells" and (valuation.blocks.columns.grouped or joint_rows):
         raise ValueError(
-            f"this valuation is of groups, not of single cells: {PER_HEAD}. Value single cells, or "
-            "pass game='blocks' if that was agreed."
-        )
-    if not joins and policy.game == "blocks":
-        raise ValueError(
-            "game is 'blocks', but this valuation is of single cells; leave game out, or value "
-            "groups (row_groups, column_groups) along the owners."
+            "this valuation is of groups, not of single cells, so that an owner of twice as many "
+            "rows would get less than twice as much; value single cells, or owners as players "
+            "with OwnerValuer."
         )
 
 
@@ -466,30 +342,6 @@ def shorten(thing: Any, most: int = 200) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def add_by_party(values: Sequence[Fraction], codes: Sequence[int]) -> list[Fraction]:
-    """Return the sum of each party."""
-    sums = [Fraction(0)] * (max(codes) + 1)
-    for code, value in zip(codes, values, strict=True):
-        sums[code] += value
-    return sums
-
-
-def divide_by_owner(
-    quotas: Sequence[Fraction], values: Sequence[Fraction], codes: Sequence[int]
-) -> list[Fraction]:
-    """Divide what parties get among their owners, in proportion to their values.
-
-    Values of the other sign than the quota count as 0, so that no owner pays if its party does not.
-    """
-    signs = [1 if quotas[code] >= 0 else -1 for code in codes]
-    weights = [max(sign * value, Fraction(0)) for sign, value in zip(signs, values, strict=True)]
-    totals, sizes = add_by_party(weights, codes), add_by_party([Fraction(1)] * len(codes), codes)
-    return [
-        quotas[code] * (weight / totals[code] if totals[code] else 1 / sizes[code])
-        for code, weight in zip(codes, weights, strict=True)
-    ]
-
-
 def share_equally(quotas: Sequence[Fraction], groups: Sequence[Sequence[int]]) -> list[Fraction]:
     """Return quotas of which each group shares its own in equal parts."""
     shared = list(quotas)
@@ -511,32 +363,10 @@ def compute_weights(values: Sequence[Fraction], negative: Negative) -> list[Frac
     return weights
 
 
-def compute_quotas(
-    amount: Fraction, weights: Sequence[Fraction], minimum: Fraction = Fraction(0)
-) -> list[Fraction]:
-    """Return shares of an amount in proportion to weights, none below the minimum."""
-    n_owners = len(weights)
-    if minimum * n_owners > amount:
-        raise ValueError(
-            f"minimum must be at most {float(amount / n_owners):,.2f} for {n_owners} owners and an "
-            f"amount of {float(amount):,.2f}, got {float(minimum):,.2f}."
-        )
-    if minimum == 0:
-        total = sum(weights)
-        return [amount * weight / total for weight in weights]
-    # Owners below the minimum get the minimum and the others share the rest. This may bring more
-    # owners below it, so repeat.
-    at_minimum: set[int] = set()
-    while True:
-        rest = [i for i in range(n_owners) if i not in at_minimum]
-        left = amount - minimum * len(at_minimum)
-        total = sum(weights[i] for i in rest)
-        # The rest is at least the minimum for each remaining owner, so one of them reaches it.
-        shares = {i: left * weights[i] / total for i in rest}
-        below = {i for i in rest if shares[i] < minimum}
-        if not below:
-            return [shares.get(i, minimum) for i in range(n_owners)]
-        at_minimum |= below
+def compute_quotas(amount: Fraction, weights: Sequence[Fraction]) -> list[Fraction]:
+    """Return shares of an amount in proportion to weights."""
+    total = sum(weights)
+    return [amount * weight / total for weight in weights]
 
 
 def round_to_units(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +27,13 @@ from cellworth.payouts.bundle import (
     AGREEMENT,
     MANIFEST,
     PAYOUT,
-    PUBLIC,
-    VALUATION,
     DifferenceError,
     check_equal,
     compare_files,
     compare_sharded_data,
     compare_sharded_values,
-    make_public,
-    read_holdings,
+    compute_digest,
+    open_values,
     read_json,
     read_time,
     restore_sharded_owners,
@@ -45,12 +41,17 @@ from cellworth.payouts.bundle import (
     serialize_allocation,
     serialize_provenance,
 )
-from cellworth.payouts.copies import count_copies, share_copies
-from cellworth.payouts.fraud_checks import LEAKED, NOT_CHECKED, TOO_GOOD, check_owners
+from cellworth.payouts.facts import list_facts
 from cellworth.payouts.owner_players import read_players, restore_players
-from cellworth.payouts.policy import Policy, add_label_owner, check_carried, parse_money, shorten
+from cellworth.payouts.policy import (
+    Policy,
+    check_carried,
+    check_labels_valued,
+    join_names,
+    parse_money,
+    shorten,
+)
 from cellworth.runtime.run_settings import Runtime
-from cellworth.valuation import load
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation
 
@@ -58,7 +59,7 @@ from cellworth.valuation.valuation import Valuation
 _CLOSE = 1e-9
 _CLOSE_ERROR = 1e-6
 # Figures of a payout that do not follow from others.
-_NOT_REPLAYED = ("agreement_sha256", "findings", "previous", "salt", "time")
+_NOT_REPLAYED = ("agreement_sha256", "facts", "previous", "time")
 # Arguments of fit, except owners.
 _SHARDED = {
     "X", "X_val", "y_val", "column_groups", "column_types", "value_labels", "n_validation"
@@ -74,10 +75,11 @@ class Verdict:
     Parameters
     ----------
     checked : tuple of str
-        What was checked: "files", "split", "agreement", "data", "values"; "chain" if the bundles
-        before were, too.
+        What was checked: "files", "split", "agreement", "months before", "data", "values".
     difference : str or None
         The first difference, as a sentence.
+    left : tuple of str
+        What could not be checked, as clauses.
 
     See Also
     --------
@@ -86,7 +88,7 @@ class Verdict:
     Examples
     --------
     >>> from cellworth.payouts import Verdict
-    >>> Verdict(("files", "split"))
+    >>> Verdict(("files", "split"), left=("values were not recomputed",))
     yes: files, split agree; values were not recomputed
     >>> verdict = Verdict(("files",), "ann should get 75.00 EUR, but the bundle has 95.00.")
     >>> print("pay" if verdict else verdict.difference)
@@ -95,6 +97,7 @@ class Verdict:
 
     checked: tuple[str, ...]
     difference: str | None = None
+    left: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.difference is None
@@ -102,9 +105,7 @@ class Verdict:
     def __repr__(self) -> str:
         if self.difference is not None:
             return f"no: {self.difference}"
-        replayed = "files" in self.checked and "values" not in self.checked
-        left = "; values were not recomputed" if replayed else ""
-        return f"yes: {', '.join(self.checked)} agree{left}"
+        return "; ".join([f"yes: {', '.join(self.checked)} agree", *self.left])
 
     def _repr_html_(self) -> str:
         """Show the verdict in Jupyter."""
@@ -121,6 +122,11 @@ def verify_bundle(
 ) -> Verdict:
     """Replay a bundle and check that its results follow from its content.
 
+    If it names a bundle before it, which is in the same folder, that one is checked as well, and so
+    on to the first: each must start from the shortfalls that the one before carried over, be of a
+    later time, and be made under the same agreement or an amendment of it. Two bundles that
+    continue the same one are a difference.
+
     Parameters
     ----------
     folder : path
@@ -128,7 +134,7 @@ def verify_bundle(
     data : mapping, default=None
         The arguments of ``fit``: ``{"X": X, "y": y, "X_val": X_val, "y_val": y_val}``, without y
         for a ShardedTable; X has the columns that the agreement uses as source or keys. Hashes are
-        compared, and the gate is run again.
+        compared, and facts are listed again.
     valuer : Valuer, default=None
         An unfitted valuer with the same settings. All values are recomputed from the data and
         compared; those of a ShardedTable bit for bit, some rows at a time.
@@ -144,16 +150,17 @@ def verify_bundle(
 
     See Also
     --------
-    verify_chain, Payout
+    Payout
 
     Examples
     --------
     >>> import tempfile
     >>> from pathlib import Path
     >>> from cellworth import KNNValuer, Owners
-    >>> from cellworth.payouts import split_revenue, verify_bundle
+    >>> from cellworth.payouts import OwnerValuer, split_revenue, verify_bundle
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
-    >>> data, valuer = {"X": X, "y": y, "X_val": X, "y_val": y}, KNNValuer(1, random_state=0)
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
+    >>> data, valuer = {"X": X, "y": y, "X_val": X_val, "y_val": y}, OwnerValuer(KNNValuer(1))
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
     >>> valuation = valuer.fit(**data, owners=owners).valuation_
     >>> payout = split_revenue(valuation, owners, amount="100.00")
@@ -182,12 +189,13 @@ def verify_bundle(
         )
     own = None if agreement is None else _read_agreement(agreement)
     checked: list[str] = []
+    left: list[str] = [] if valuer is not None else ["values were not recomputed"]
     try:
-        for step in _iter_steps(path, data, valuer, digest, own):
-            checked.append(step)
+        for step, found in _iter_steps(path, data, valuer, digest, own):
+            (checked if found else left).append(step)
     except DifferenceError as difference:
         return Verdict(tuple(checked), str(difference))
-    return Verdict(tuple(checked))
+    return Verdict(tuple(checked), left=tuple(left))
 
 
 def _read_agreement(agreement: Any) -> bytes:
@@ -216,50 +224,111 @@ def _check_data(data: Any) -> None:
         raise ValueError(f"data must be the arguments of fit (X, y, X_val, y_val), got {came}.")
 
 
+@dataclass(frozen=True)
+class _Month:
+    """What the next bundle must continue."""
+
+    name: str
+    payout: Mapping[str, Any]
+    agreement: Agreement | None
+
+
 def _iter_steps(
     path: Path, data: Mapping[str, Any] | None, valuer: Any, digest: str | None, own: bytes | None
-) -> Iterator[str]:
-    """Check one part after the other; yield the names of those that agree."""
+) -> Iterator[tuple[str, bool]]:
+    """Check one part after the other; yield each with True, or False if it cannot be checked."""
     with _ReportDamage("the files"):
         compare_files(path, digest)
-    yield "files"
+    yield "files", True
+    with _ReportDamage("the values"), open_values(path) as (valuation, holdings):
+        month = _check_month(path, valuation, holdings, own)
+        yield "split", True
+        agreement = month.agreement
+        if agreement is not None:
+            yield "agreement", True
+        if month.payout["previous"] is not None:
+            found = _follow_months(path, month)
+            yield ("months before" if found else "the month before is not in this folder"), found
+        if data is None:
+            return
+        with _ReportDamage("the data"):
+            agreed, data = _leave_out_keys(data, agreement)
+            table = _compare_data(data, valuation)
+            owners = _restore_owners(table, holdings, valuation)
+            if agreement is not None and agreed is not None:
+                _compare_agreed_validation(agreement, data)
+                _compare_agreed_owners(agreed, holdings, valuation)
+            facts = round_trip_json([asdict(fact) for fact in list_facts(owners, valuation)])
+            check_equal(facts, month.payout["facts"], "the facts")
+        yield "data", True
+        if valuer is not None:
+            again = _recompute(valuer, data, owners, valuation)
+            _compare_values(valuation, again)
+            _compare_errors(valuation, again, holdings)
+            yield "values", True
+
+
+def _check_month(
+    path: Path, valuation: Valuation, holdings: Holdings, own: bytes | None = None
+) -> _Month:
+    """Check that a payout follows from the content of its bundle alone."""
     with _ReportDamage("the split"):
-        valuation = load(path / VALUATION)
-        holdings, labels = read_holdings(path, valuation)
         saved = read_json(path / PAYOUT)
-        _compare_split(saved, valuation, holdings, labels)
-    yield "split"
+        _compare_split(saved, valuation, holdings)
     agreement = None
     with _ReportDamage("the agreement"):
         _compare_same_agreement(path, saved, own)
         if (path / AGREEMENT).exists():
             agreement = Agreement.from_toml(path / AGREEMENT)
             _compare_agreement(agreement, saved, valuation)
-    with _ReportDamage("the public part"):
-        public = make_public(saved, valuation, holdings, labels)
-        check_equal(public, read_json(path / PUBLIC), PUBLIC)
-    if agreement is not None:
-        yield "agreement"
-    if data is None:
+    return _Month(path.name, saved, agreement)
+
+
+def _follow_months(path: Path, month: _Month) -> bool:
+    """Check the bundles before, as far as they are beside this one; return if the first is."""
+    beside = [one for one in path.absolute().parent.iterdir() if (one / MANIFEST).is_file()]
+    named = {compute_digest(one): one for one in sorted(beside, reverse=True)}
+    previous = {digest: _read_previous_digest(one) for digest, one in named.items()}
+    while (wanted := month.payout["previous"]) is not None:
+        successors = [named[digest].name for digest in named if previous[digest] == wanted]
+        if len(successors) > 1:
+            raise DifferenceError(f"{join_names(sorted(successors))} continue the same month.")
+        if wanted not in named:
+            return False
+        with _ReportDamage(f"the bundle {named[wanted].name}"):
+            compare_files(named[wanted], wanted)
+            with open_values(named[wanted]) as (valuation, holdings):
+                before = _check_month(named[wanted], valuation, holdings)
+        _compare_months(before, month)
+        month = before
+    return True
+
+
+def _read_previous_digest(path: Path) -> Any:
+    """Return the digest that a bundle names; None if it cannot be read, which is its own matter."""
+    try:
+        return read_json(path / PAYOUT).get("previous")
+    except (DifferenceError, OSError, ValueError):
+        return None
+
+
+def _compare_months(before: _Month, month: _Month) -> None:
+    """Check that a bundle continues the one before."""
+    check_equal(
+        before.payout["carried"], month.payout["brought"], f"what {month.name} brought forward"
+    )
+    times = [read_time(one.payout["time"]) for one in (before, month)]
+    if times[1] < times[0]:
+        raise DifferenceError(
+            f"{month.name} is of {times[1]}, but {before.name} before it is of {times[0]}."
+        )
+    if before.agreement is None or month.agreement is None:
+        if before.agreement is not month.agreement:
+            raise DifferenceError(f"only one of {before.name} and {month.name} has an agreement.")
         return
-    with _ReportDamage("the data"):
-        agreed, data = _prepare(data, agreement)
-        table = _compare_data(data, valuation)
-        owners = _restore_owners(table, holdings, valuation)
-        if agreement is not None and agreed is not None:
-            _compare_agreed_validation(agreement, data)
-            _compare_agreed_owners(agreement, agreed, holdings, labels, valuation)
-            owners = owners.with_delivered(agreed.delivered, agreed.merged)
-        elif saved["policy"]["duplicates"] == "share":
-            _check_distinct(owners, data)
-        if saved["policy"]["gate"] != "off":
-            _compare_findings(owners, valuation, data.get("X_val"), saved["findings"])
-    yield "data"
-    if valuer is not None:
-        again = _recompute(valuer, data, owners, valuation)
-        _compare_values(valuation, again)
-        _compare_errors(valuation, again, holdings)
-        yield "values"
+    change = month.agreement.describe_change_of_contract(before.agreement)
+    if change is not None:
+        raise DifferenceError(f"the agreement of {month.name} is no amendment: {change}")
 
 
 class _ReportDamage:
@@ -278,28 +347,23 @@ class _ReportDamage:
             raise DifferenceError(f"{self._what} cannot be read ({reason}).") from error
 
 
-def _compare_split(
-    saved: Mapping[str, Any], valuation: Valuation, holdings: Holdings, labels: Mapping[str, int]
-) -> None:
+def _compare_split(saved: Mapping[str, Any], valuation: Valuation, holdings: Holdings) -> None:
     policy = Policy(**saved["policy"])
     amount = parse_money(saved["amount"], "amount", Decimal(policy.unit))
     linked = saved["previous"] is not None
     brought = check_carried(saved["brought"], holdings.names, policy.negative, absent_ok=linked)
-    valued = OwnerValues(valuation, holdings)
-    shared = allocate(policy, valued, labels, amount=amount, brought=brought)
+    shared = allocate(policy, OwnerValues(valuation, holdings), amount=amount, brought=brought)
     again = round_trip_json(
         serialize_allocation(shared, valuation)
         | serialize_provenance(valuation)
         | {"amount": str(amount), "policy": asdict(policy), "brought": brought}
     )
-    # The agreement and the findings are compared separately.
+    # The agreement and the facts are compared separately.
     others = {name: saved[name] for name in _NOT_REPLAYED}
     read_time(saved["time"])
     _compare_owners(again["owners"], saved["owners"], policy.currency)
     for name in sorted(set(again) | set(saved)):
         check_equal((again | others).get(name), saved.get(name), f"{name} of the payout")
-    if policy.gate == "off":
-        check_equal([], saved["findings"], "the findings of the gate")
 
 
 def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], currency: str) -> None:
@@ -336,30 +400,26 @@ def _compare_agreement(
         raise DifferenceError(
             f"the bundle is of {time}, before the agreement was written ({agreement.created})."
         )
-    difference = agreement.difference(valuation)
-    if difference is not None:
-        raise DifferenceError(f"the valuation differs from the agreement: {difference}")
+    _report_differences(agreement.list_differences(valuation))
 
 
-def _prepare(
+def _report_differences(differences: list[str]) -> None:
+    if differences:
+        raise DifferenceError(f"what was valued is not what was agreed: {'; '.join(differences)}.")
+
+
+def _leave_out_keys(
     data: Mapping[str, Any], agreement: Agreement | None
 ) -> tuple[Owners | None, Mapping[str, Any]]:
-    """Return the agreed owners, and the data that is valued: no keys, equal rows merged."""
+    """Return the agreed owners, and the data without the columns that only name them."""
     if agreement is None:
         return None, data
-    owners, X, y = agreement.prepare(data["X"], data.get("y"))
-    prepared = {**data, "X": X} | ({} if y is None else {"y": y})
-    if agreement.keys and data.get("X_val") is not None:
-        prepared["X_val"] = owners.features(data["X_val"])
-    return owners, prepared
-
-
-def _check_distinct(owners: Owners, data: Mapping[str, Any]) -> None:
-    """Check that no row that was valued equals another, its label included."""
-    if count_copies(owners):
-        _, _, y = share_copies(owners, data["X"], data["y"])
-        if len(y) < owners.shape[0]:
-            raise DifferenceError("X has equal rows, which were valued as more than one.")
+    _report_differences(agreement.list_differences_of_table(data["X"]))
+    owners = agreement.owners_of(data["X"])
+    if not owners.keys:
+        return owners, data
+    sides = [name for name in ("X", "X_val") if data.get(name) is not None]
+    return owners, {**data, **{name: owners.features(data[name]) for name in sides}}
 
 
 def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
@@ -395,34 +455,6 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     return came.table
 
 
-def _compare_findings(
-    owners: Owners, valuation: Valuation, X_val: Any, saved: list[dict[str, Any]]
-) -> None:
-    """Compare findings of the gate; another processor may change figures slightly.
-
-    A reserve is kept by those who drew it, so what it shows cannot be replayed.
-    """
-    saved = [one for one in saved if one["kind"] != TOO_GOOD]
-    checked = not any(finding["kind"] == NOT_CHECKED for finding in saved)
-    found = round_trip_json(
-        [asdict(one) for one in check_owners(owners, valuation, X_val=X_val if checked else None)]
-    )
-    if X_val is None and checked:
-        found, saved = (
-            [one for one in side if one["kind"] not in (NOT_CHECKED, LEAKED)]
-            for side in (found, saved)
-        )
-    for now, then in zip_longest(found, saved):
-        same = (
-            now is not None
-            and then is not None
-            and all(now[key] == then.get(key) for key in ("kind", "owners"))
-            and math.isclose(now["figure"], then["figure"], rel_tol=1e-6, abs_tol=1e-9)
-        )
-        if not same:
-            check_equal(now, then, "the findings of the gate")
-
-
 def _restore_owners(X: TableLike, holdings: Holdings, valuation: Valuation) -> Owners:
     """Restore the owners of a table from the holdings of its blocks."""
     if isinstance(X, AbsentTable):
@@ -450,14 +482,8 @@ def _compare_agreed_validation(agreement: Agreement, data: Mapping[str, Any]) ->
         raise DifferenceError(difference)
 
 
-def _compare_agreed_owners(
-    agreement: Agreement,
-    owners: Owners,
-    holdings: Holdings,
-    labels: Mapping[str, int],
-    valuation: Valuation,
-) -> None:
-    owners = add_label_owner(owners, agreement.policy, valuation)
+def _compare_agreed_owners(owners: Owners, holdings: Holdings, valuation: Valuation) -> None:
+    check_labels_valued(owners, valuation)
     agreed = owners.project(valuation.blocks)
     if are_players(valuation.blocks):
         agreed, holdings = owners.holdings, read_players(valuation)
@@ -465,7 +491,6 @@ def _compare_agreed_owners(
     for name, one, other in zip(agreed.names, agreed.keys, holdings.keys, strict=True):
         if one != other:
             raise DifferenceError(f"the cells of {name} are not those in the agreement.")
-    check_equal(owners.share_of_labels(), dict(labels), "the number of labels of each owner")
 
 
 def _recompute(

@@ -353,11 +353,11 @@ def owners(payout: Payout, *, ax: Axes | None = None) -> Axes:
     --------
     >>> from matplotlib.figure import Figure
     >>> from cellworth import KNNValuer, Owners
-    >>> from cellworth.payouts import split_revenue
+    >>> from cellworth.payouts import OwnerValuer, split_revenue
     >>> from cellworth.plots import owners
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> held = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=held).valuation_
+    >>> valuation = OwnerValuer(KNNValuer(1)).fit(X, y, cv=2, owners=held).valuation_
     >>> ax = owners(split_revenue(valuation, held, amount="100.00"), ax=Figure().subplots())
     >>> [tick.get_text() for tick in ax.get_yticklabels()]
     ['ann', 'bob']

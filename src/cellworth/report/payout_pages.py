@@ -18,9 +18,7 @@ import numpy as np
 
 from cellworth.data.arguments import Floats
 from cellworth.data.text import with_minus
-from cellworth.payouts.fraud_checks import NOT_CHECKED
 from cellworth.payouts.payout import Payout, Statement
-from cellworth.payouts.policy import has_joint_rows
 from cellworth.report.page import (
     Unit,
     count_decimals,
@@ -39,46 +37,25 @@ _PAIRS = 20
 # Differences below this share of a value are rounding.
 _ROUNDING = 1e-9
 
-# What the gate looks for: kind of a finding, question, and whether it reads cells.
-_GATE = (
-    ("repeated rows", "Did an owner hand in rows several times?", True),
-    ("copied rows", "Did an owner copy rows of another?", True),
-    ("leaked rows", "Are an owner's rows copies of validation rows?", True),
-    ("copied columns", "Do columns of two owners hold the same information?", True),
-    ("one identity", "Is one party paid under two names?", True),
-    ("below zero", "Do cells of an owner make the model worse?", False),
-    ("within noise", "Is the value of the whole table above zero beyond chance?", False),
-)
 _NAMES = {
     "negative": "negative values",
     "undecided": "undecided order",
-    "party_of": "parties",
     "game": "value of an owner",
-    "gate": "findings",
-    "duplicates": "equal rows",
 }
 _RULES = {
-    ("negative", "floor"): "A party whose cells have a negative value gets nothing.",
-    ("negative", "carry"): "A party whose cells have a negative value gets nothing, and the "
-    "shortfall reduces its later payouts.",
-    ("negative", "signed"): "A party whose cells have a negative value pays.",
+    ("negative", "floor"): "An owner of negative value gets nothing.",
+    ("negative", "carry"): "An owner of negative value gets nothing, and the shortfall reduces its "
+    "later payouts.",
+    ("negative", "signed"): "An owner of negative value pays.",
     ("undecided", "pay"): "Estimates are paid, also where the order is undecided.",
-    ("undecided", "equal"): "Parties whose values cannot be distinguished get equal parts.",
+    ("undecided", "equal"): "Owners whose values cannot be distinguished get equal parts.",
     ("undecided", "hold"): "Every owner gets the lower end of its interval; the rest is held back.",
-    ("minimum", "0"): "No party has a guaranteed amount.",
     ("game", "cells"): "The value of an owner is the sum of the values of its cells.",
-    ("game", "blocks"): "Whole blocks of owners were valued; an owner under two names gets more.",
     ("game", "owners"): "Each owner joined with all of its cells or not at all; an owner under two "
     "names gets more.",
-    ("gate", "refuse"): "Nothing is paid while a check has a finding.",
-    ("gate", "warn"): "Findings of the checks are shown, and do not stop the payout.",
-    ("gate", "off"): "Nothing was checked before the split.",
-    ("duplicates", "share"): "Equal rows are valued as one row, which their owners share.",
-    ("duplicates", "pay"): "Each of several equal rows is paid.",
 }
 _ALWAYS_OPEN = (
-    "Copies that were changed by more than small steps, and frauds of kinds that are not listed "
-    "above.",
+    "Whether the names are those of separate parties: contracts say who someone is.",
     "Whether the contents of cells are true, and whether owners had the right to hand them in: "
     "values say what cells do for this model, not where they come from.",
     "Whether the values hold for another model, another score, or people unlike the validation "
@@ -116,10 +93,12 @@ def write_payout(
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from cellworth import KNNValuer, Owners, report
-    >>> from cellworth.payouts import split_revenue
+    >>> from cellworth.payouts import OwnerValuer, split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> valuer = OwnerValuer(KNNValuer(1))
+    >>> valuation = valuer.fit(X, y, X_val=X_val, y_val=y, owners=owners).valuation_
     >>> payout = split_revenue(valuation, owners, amount="100.00")
     >>> with TemporaryDirectory() as folder:
     ...     report.write_payout(payout, Path(folder) / "payout.html")
@@ -161,10 +140,12 @@ def write_statement(
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from cellworth import KNNValuer, Owners, report
-    >>> from cellworth.payouts import split_revenue
+    >>> from cellworth.payouts import OwnerValuer, split_revenue
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> X_val = [[0.1, 1.0], [1.1, 5.0], [9.1, 5.0], [8.1, 9.0]]
     >>> owners = Owners(X).assign("ann", columns="x0").assign("bob", columns="x1")
-    >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y, owners=owners).valuation_
+    >>> valuer = OwnerValuer(KNNValuer(1))
+    >>> valuation = valuer.fit(X, y, X_val=X_val, y_val=y, owners=owners).valuation_
     >>> payout = split_revenue(valuation, owners, amount="100.00")
     >>> with TemporaryDirectory() as folder:
     ...     report.write_statement(payout.statement("bob"), Path(folder) / "bob.html")
@@ -196,7 +177,6 @@ def _name_files(owners: tuple[str, ...]) -> Iterator[str]:
 def _summarize_payout(payout: Payout, digest: str | None, title: str | None) -> dict[str, Any]:
     """Return the contents of the page of a payout as plain data."""
     lines = _list_owners(payout)
-    found = payout.list_findings()
     # As many digits as the amounts have.
     amount = _money(payout.amount.quantize(payout.amounts[0]))
     return {
@@ -211,14 +191,11 @@ def _summarize_payout(payout: Payout, digest: str | None, title: str | None) -> 
         "n_paid": sum(amount > 0 for amount in payout.amounts),
         "first": max(lines, key=lambda line: line["share"]),
         "alone": payout.amounts.count(max(payout.amounts)) == 1,
-        "findings": [
-            dict(zip(found, line, strict=True)) for line in zip(*found.values(), strict=True)
-        ],
         "undecided": payout.undecided[:_PAIRS],
         "n_undecided": len(payout.undecided),
         "score": _describe_score(payout.valuation),
         "rules": _list_rules(payout),
-        "checks": [*_check_sums(payout), *_list_gate_checks(payout)],
+        "checks": [*_check_sums(payout), _check_facts(payout)],
         "open": [*_list_unchecked(payout), *_ALWAYS_OPEN],
         "record": _make_record(payout),
         "digest": digest,
@@ -294,19 +271,13 @@ def _list_rules(payout: Payout) -> list[dict[str, str]]:
     rules = [
         {
             "name": _NAMES.get(name, name.replace("_", " ")),
-            "text": _RULES.get((name, str(setting))) or _spell(setting),
+            "text": _RULES.get((name, str(setting)), str(setting)),
         }
         for name, setting in policy.items()
-        if setting is not None and name not in ("currency", "digits", "unit")
+        if name not in ("currency", "unit")
     ]
     unit = f"Amounts are multiples of {policy['unit']} {policy['currency']}."
     return [*rules, {"name": "rounding", "text": unit}]
-
-
-def _spell(setting: Any) -> str:
-    if isinstance(setting, Mapping):
-        return "; ".join(f"{owner} belongs to {party}" for owner, party in setting.items())
-    return str(setting)
 
 
 def _check_sums(payout: Payout) -> Iterator[dict[str, Any]]:
@@ -329,21 +300,12 @@ def _check_sums(payout: Payout) -> Iterator[dict[str, Any]]:
     yield _make_check("Was the valuation finished?", done, text)
 
 
-def _list_gate_checks(payout: Payout) -> Iterator[dict[str, Any]]:
-    """List the questions of the gate with its answers, as far as it asked them."""
-    if payout.policy.gate == "off":
-        return
-    sees_cells = payout.ownership.sees_cells
-    not_checked = any(finding.kind == NOT_CHECKED for finding in payout.findings)
-    for kind, asked, reads_cells in _GATE:
-        found = [one.sentence for one in payout.findings if one.kind == kind]
-        if reads_cells and not sees_cells:
-            continue
-        if kind == "leaked rows" and not_checked and not found:
-            continue
-        if kind == "one identity" and not has_joint_rows(payout.valuation):
-            continue
-        yield _make_check(asked, not found, *(found or ["Nothing was found."]))
+def _check_facts(payout: Payout) -> dict[str, Any]:
+    """Say what is certain about the rows."""
+    sentences = [fact.sentence for fact in payout.facts] or ["Nothing is."]
+    return _make_check(
+        "Is anything to be settled about rows or owners?", not payout.facts, *sentences
+    )
 
 
 def _make_check(asked: str, ok: bool, *texts: str) -> dict[str, Any]:
@@ -352,11 +314,6 @@ def _make_check(asked: str, ok: bool, *texts: str) -> dict[str, Any]:
 
 def _list_unchecked(payout: Payout) -> Iterator[str]:
     """List what could not be checked for this payout."""
-    if payout.policy.gate == "off":
-        yield "Copies and frauds: the checks were turned off by the policy."
-    for finding in payout.findings:
-        if finding.kind == NOT_CHECKED:
-            yield start_upper(finding.sentence)
     if payout.agreement is None:
         yield "Whether the rules were fixed before the values were known: there is no agreement."
     if np.isnan(payout.errors.together).any():

@@ -16,19 +16,17 @@ from cellworth.payouts import (
     ValidationDraw,
     split_revenue,
     verify_bundle,
-    verify_chain,
 )
-from cellworth.payouts.chain import find_chain
 from forging import rehashed
 
 START = datetime(2025, 1, 31, 12, tzinfo=UTC)
 MONTH = timedelta(days=30)
 VALUER = KNNValuer(1, random_state=0)
-POLICY = Policy(negative="carry", gate="off")
+POLICY = Policy(game="cells", negative="carry")
 # eve's labels are wrong, so her rows have a negative value.
 X = pd.DataFrame({"a": [0.0, 1.0, 9.0, 8.0, 0.5, 8.5], "b": [1.0, 2.0, 9.0, 9.0, 1.0, 9.0]})
 Y = np.array([0, 0, 1, 1, 1, 0])
-DATA = {"X": X, "y": Y, "X_val": X[:4], "y_val": Y[:4]}
+DATA = {"X": X, "y": Y, "X_val": X[:4] + 0.1, "y_val": Y[:4]}
 OWNERS = Owners(X).assign("ann", rows=[0, 1]).assign("bob", rows=[2, 3]).assign("eve", rows=[4, 5])
 
 
@@ -48,7 +46,7 @@ def months(tmp_path, valuation):
     agreement, last, folders = first_agreement(), None, []
     for month in range(3):
         if month == 2:
-            agreement = agreement.amend(policy=POLICY, created=START + MONTH)
+            agreement = first_agreement(amends=agreement, created=START + MONTH)
         last, carried = tmp_path / f"m{month}", last
         payout = agreement.split(valuation, X, amount="100.00", carried=carried)
         payout.save(last, time=START + month * MONTH)
@@ -57,40 +55,35 @@ def months(tmp_path, valuation):
 
 
 def test_a_chain_verifies_and_shortfalls_add_up(months, valuation):
-    assert verify_chain(months), verify_chain(months)
+    verdict = verify_bundle(months[-1], data=DATA, valuer=VALUER)
+    assert verdict.checked == ("files", "split", "agreement", "months before", "data", "values")
     carried = [json.loads((one / "payout.json").read_bytes())["carried"]["eve"] for one in months]
     alone = split_revenue(valuation, OWNERS, amount="100", policy=POLICY).values[2]
     assert alone < 0
     assert np.allclose(carried, alone * np.array([1, 2, 3]), rtol=1e-12)
 
 
-def test_values_of_all_months_are_recomputed(months):
-    verdict = verify_chain(months, data=[DATA] * 3, valuer=VALUER)
-    assert verdict.checked == ("chain", "files", "split", "agreement", "data", "values")
-
-
-def test_bundles_before_are_found_beside_the_last(months):
-    assert find_chain(months[-1]) == months
-    shutil.rmtree(months[1])
-    assert "names a bundle before it" in verify_chain(find_chain(months[-1])).difference
-
-
-def changed(folder, **figures):
-    plain = json.loads((folder / "payout.json").read_bytes()) | figures
-    (folder / "payout.json").write_text(json.dumps(plain, indent=1))
-    rehashed(folder)
-
-
-def test_a_month_that_was_made_anew_is_not_continued(months, valuation):
+def test_a_month_that_is_gone_is_said_and_one_that_was_made_anew_is_another(months, valuation):
     shutil.rmtree(months[0])
+    assert verify_bundle(months[2]).left[-1] == "the month before is not in this folder"
     first_agreement().split(valuation, X, amount="900.00").save(months[0], time=START)
-    assert verify_bundle(months[0])
-    assert verify_chain(months).difference.startswith("m1: it does not name the bundle before it")
+    assert verify_bundle(months[2]).left[-1] == "the month before is not in this folder"
 
 
-def test_a_month_cannot_be_left_out_or_moved(months):
-    assert verify_chain([months[0], months[2]]).difference.startswith("m2: it does not name the b")
-    assert verify_chain(months[::-1]).difference.startswith("m2: it names a bundle before it")
+def test_two_successors_of_one_month_are_reported(months, valuation):
+    agreement = Agreement.from_toml(months[1] / "agreement.toml")
+    again = agreement.split(valuation, X, amount="99.00", carried=months[0])
+    again.save(months[1].with_name("twin"), time=START + MONTH)
+    assert verify_bundle(months[2]).difference == "m1 and twin continue the same month."
+
+
+def test_a_damaged_month_before_is_reported(months):
+    changed(months[0], amount="900.00")
+    # Its digest is another one.
+    assert verify_bundle(months[2]).left[-1] == "the month before is not in this folder"
+    payout = months[1] / "payout.json"
+    payout.write_text(payout.read_text().replace("100.00", "900.00"))
+    assert "payout.json is not the file that was saved" in verify_bundle(months[2]).difference
 
 
 def test_shortfalls_cannot_be_dropped(months, valuation):
@@ -102,8 +95,7 @@ def test_shortfalls_cannot_be_dropped(months, valuation):
     )
     object.__setattr__(forgiven, "previous", payout.previous)
     forgiven.save(months[2], time=START + 2 * MONTH)
-    assert verify_bundle(months[2])
-    assert verify_chain(months).difference.startswith("m2: it starts from shortfalls of {}, but")
+    assert verify_bundle(months[2]).difference.startswith("what m2 brought forward should be {'eve")
 
 
 def test_a_bundle_is_of_no_time_before_its_agreement_or_the_bundle_before(months, valuation):
@@ -111,9 +103,27 @@ def test_a_bundle_is_of_no_time_before_its_agreement_or_the_bundle_before(months
     shutil.rmtree(months[1])
     payout = agreement.split(valuation, X, amount="100.00", carried=months[0])
     payout.save(months[1], time=START - timedelta(days=1))
-    assert "but the bundle before it is of" in verify_chain(months[:2]).difference
+    assert "but m0 before it is of" in verify_bundle(months[1]).difference
     changed(months[0], time=(START - 2 * MONTH).isoformat())
     assert "before the agreement was written" in verify_bundle(months[0]).difference
+
+
+def test_another_contract_is_no_amendment(months, valuation):
+    other = first_agreement(contract="D-1")
+    shutil.rmtree(months[1])
+    payout = other.split(valuation, X, amount="100.00", carried=months[0])
+    payout.save(months[1], time=START + MONTH)
+    assert "the agreement of m1 is no amendment" in verify_bundle(months[1]).difference
+    shutil.rmtree(months[1])
+    bare = split_revenue(valuation, OWNERS, amount="1.00", policy=POLICY, carried=months[0])
+    bare.save(months[1], time=START + MONTH)
+    assert verify_bundle(months[1]).difference == "only one of m0 and m1 has an agreement."
+
+
+def changed(folder, **figures):
+    plain = json.loads((folder / "payout.json").read_bytes()) | figures
+    (folder / "payout.json").write_text(json.dumps(plain, indent=1))
+    rehashed(folder)
 
 
 @pytest.mark.parametrize(
@@ -130,18 +140,6 @@ def test_a_time_is_one_that_has_come(months, time, said):
     assert said in verify_bundle(months[0]).difference
 
 
-def test_another_contract_is_no_amendment(months, valuation):
-    other = first_agreement(contract="D-1")
-    shutil.rmtree(months[1])
-    payout = other.split(valuation, X, amount="100.00", carried=months[0])
-    payout.save(months[1], time=START + MONTH)
-    assert "its agreement is no amendment" in verify_chain(months[:2]).difference
-    shutil.rmtree(months[1])
-    bare = split_revenue(valuation, OWNERS, amount="1.00", policy=POLICY, carried=months[0])
-    bare.save(months[1], time=START + MONTH)
-    assert "has an agreement" in verify_chain(months[:2]).difference
-
-
 def test_who_leaves_keeps_its_shortfall(tmp_path, valuation):
     first = split_revenue(valuation, OWNERS, amount="100.00", policy=POLICY)
     first.save(tmp_path / "one")
@@ -155,7 +153,7 @@ def test_who_leaves_keeps_its_shortfall(tmp_path, valuation):
         valuation, OWNERS, amount="100.00", policy=POLICY, carried=tmp_path / "two"
     )
     assert third.values[2] == pytest.approx(2 * first.values[2], rel=1e-12)
-    assert verify_chain([tmp_path / "one", tmp_path / "two"])
+    assert "months before" in verify_bundle(tmp_path / "two").checked
 
 
 def test_a_damaged_bundle_is_not_continued(months, valuation):
@@ -169,10 +167,6 @@ def test_a_damaged_bundle_is_not_continued(months, valuation):
         split_revenue(valuation, OWNERS, amount="1", policy=POLICY, carried=months[0] / "no")
     with pytest.raises(ValueError, match="time must be a datetime with a time zone"):
         split_revenue(valuation, OWNERS, amount="1", policy=POLICY).save("x", time=datetime.min)
-    with pytest.raises(ValueError, match="folders must hold at least one bundle"):
-        verify_chain([])
-    with pytest.raises(ValueError, match="data must be given for all 3 bundles, got 1"):
-        verify_chain(months, data=[DATA])
 
 
 DRAW = ValidationDraw(0.3, "any text")
@@ -224,14 +218,16 @@ def test_an_agreed_draw_is_kept_for_tables_that_come_later(tmp_path):
     assert "validation is not the data" in verify_bundle(tmp_path / "b", data=fewer).difference
     own = dict(zip(("X", "y"), delivered(60), strict=True)) | {"X_val": data["X_val"]}
     chosen = VALUER.fit(**own, y_val=data["y_val"]).valuation_
-    assert agreement.difference(chosen).startswith("training rows include rows that the agreed")
+    assert agreement.list_differences(chosen)[-1].startswith(
+        "training rows include rows that the agreed"
+    )
 
 
 def test_validation_rows_of_ones_own_choice_are_rejected(tmp_path):
     data = DRAW.split(*delivered(60))
     owners = Owners(data["X"]).assign("ann")
     agreement = Agreement.draft(VALUER, owners, POLICY, validation=DRAW, **data)
-    chosen = data | {"X_val": data["X"][:9], "y_val": data["y"][:9]}
+    chosen = data | {"X_val": data["X"][:9] + 0.1, "y_val": data["y"][:9]}
     payout = agreement.split(VALUER.fit(**chosen).valuation_, data["X"], amount="10.00")
     payout.save(tmp_path / "b")
     verdict = verify_bundle(tmp_path / "b", data=chosen)

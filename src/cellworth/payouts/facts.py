@@ -1,0 +1,128 @@
+"""Facts: what must be settled before money is paid, each with its rows and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cellworth.data.arguments import Positions
+from cellworth.data.owners import Owners
+from cellworth.data.tables import HashedRows, Table
+from cellworth.data.text import format_count, list_first
+from cellworth.valuation.valuation import Valuation
+
+# Rows that a sentence names.
+_IDS_SHOWN = 20
+# Rows that must not be trained on; nothing is split while there are any.
+LEAKED = "rows equal to validation rows"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that is certain about the rows of a table, and what to do about it.
+
+    Parameters
+    ----------
+    kind : str
+        "rows equal to validation rows", for which nothing is split, or "no cells".
+    owners : tuple of str
+        Owners concerned.
+    rows : tuple
+        Ids of the rows.
+    sentence : str
+
+    See Also
+    --------
+    split_revenue
+
+    Examples
+    --------
+    >>> from cellworth.payouts import Fact
+    >>> Fact("no cells", ("ann",), (), "ann holds no cell and gets nothing.").sentence
+    'ann holds no cell and gets nothing.'
+    """
+
+    kind: str
+    owners: tuple[str, ...]
+    rows: tuple[Any, ...]
+    sentence: str
+
+
+def list_facts(owners: Owners, valuation: Valuation) -> tuple[Fact, ...]:
+    """List the facts about a table whose owners are paid by a valuation of it.
+
+    Parameters
+    ----------
+    owners : Owners
+    valuation : Valuation
+        It knows its validation rows, or hashes of them if it was loaded.
+
+    Returns
+    -------
+    tuple of Fact
+        Empty if there is nothing to settle.
+
+    See Also
+    --------
+    split_revenue
+
+    Examples
+    --------
+    >>> from cellworth import KNNValuer, Owners
+    >>> from cellworth.payouts import list_facts
+    >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
+    >>> owners = Owners(X).assign("ann", rows=[0, 1]).assign("bob", rows=[2, 3])
+    >>> valuation = KNNValuer(1).fit(X, y, X_val=X[:3] + [[7.0, 7.0]], y_val=y).valuation_
+    >>> (fact,) = list_facts(owners, valuation)
+    >>> fact.rows, fact.owners
+    ((0, 1, 2), ('ann', 'bob'))
+    """
+    return (*_find_leaked_rows(owners, valuation), *_find_empty_owners(owners))
+
+
+def _find_leaked_rows(owners: Owners, valuation: Valuation) -> Iterator[Fact]:
+    """Find rows of the table that equal validation rows, by hashes, which every valuation has."""
+    known = valuation.held_out
+    if known is None or not isinstance(owners.table, Table):
+        return
+    hashed = HashedRows.of(known) if isinstance(known, Table) else known
+    equal = np.flatnonzero(np.isin(hashed.hash(owners.table), hashed.hashes))
+    if len(equal) == 0:
+        return
+    # Ids may be dates, which JSON does not have.
+    ids = [
+        one if isinstance(one, int) else str(one) for one in owners.table.row_ids[equal].tolist()
+    ]
+    verb = format_count(len(equal), "row equals a validation row", "rows equal validation rows")
+    yield Fact(
+        LEAKED,
+        tuple(_name_owners(owners, equal)),
+        tuple(ids),
+        f"{verb} (ids {list_first(list(map(str, ids)), _IDS_SHOWN)}), so that they would score "
+        "themselves; leave them out and value the table again.",
+    )
+
+
+def _name_owners(owners: Owners, rows: Positions) -> list[str]:
+    """Return the owners of some rows, in order of their names' first assignment."""
+    holdings = owners.holdings
+    sets = np.unique(holdings.lines[holdings.row_lines[rows]][:, :-1])
+    held = np.asarray(holdings.claims[sets].any(axis=0)).tolist()
+    return [name for name, holds in zip(holdings.names, held, strict=True) if holds]
+
+
+def _find_empty_owners(owners: Owners) -> Iterator[Fact]:
+    """Find owners whose claims went to others, who get nothing."""
+    holdings = owners.holdings
+    n_held = holdings.cells_of_claims(slice(None)) @ holdings.claims
+    for name, n in zip(holdings.names, n_held.tolist(), strict=True):
+        if n == 0:
+            yield Fact(
+                "no cells",
+                (name,),
+                (),
+                f"{name} holds no cell and gets nothing; leave it out, or assign cells to it.",
+            )
