@@ -16,20 +16,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2561,
-    "data": 3431,
+    "cli": 2410,
+    "data": 3427,
     "findings": 4273,
     "games": 1067,
     "knn": 4353,
-    "payouts": 3917,
+    "payouts": 2260,
     "plots": 1009,
-    "report": 1016,
+    "report": 973,
     "runtime": 2396,
     "sampling": 1737,
     "valuation": 1572,
     "valuers": 2210,
 }
-MAX_CODE_LINES_IN_ALL = 29_584
+MAX_CODE_LINES_IN_ALL = 27_730
 
 
 def _repeated(names: list[str]) -> set[str]:
