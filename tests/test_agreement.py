@@ -89,7 +89,7 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
     rare = sum(isinstance(side, LeaveOneOut) or side == Beta(1, 16) for side in (rows, columns))
     tasks = 400 * 5**rare
     z = []
-    for seed in range(2 if rare else 4):
+    for seed in range(1 if rare else 2):
         estimate = value_game(game, shape, **pair, stop=MaxTasks(tasks), random_state=seed)
         enough = estimate.counts >= 50
         assert enough.mean() > 0.8

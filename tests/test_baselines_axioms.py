@@ -70,7 +70,7 @@ OUT_OF_BAG = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("promise", OUT_OF_BAG)
 def test_the_page_on_baselines_tells_the_truth_of_trees(promise):
     distance = OUT_OF_BAG[promise]()
@@ -80,7 +80,7 @@ def test_the_page_on_baselines_tells_the_truth_of_trees(promise):
         assert distance > 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_contrast_of_a_useless_column_is_below_zero():
     rng = np.random.default_rng(2)
     y = np.arange(40) % 2

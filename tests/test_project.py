@@ -77,7 +77,7 @@ def test_every_supported_python_is_tested_on_three_systems():
     assert {system.split("-")[0] for system in matrix["system"]} == {"ubuntu", "macos", "windows"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_the_action_stops_at_a_table_with_missing_codes_and_says_why(tmp_path):
     rows = [f"{0.01 * row:.2f},{'no' if row < 40 else 'yes'}" for row in range(80)]

@@ -46,7 +46,7 @@ def home(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("part", "n_rows"), [pytest.param("train", 32_561, marks=pytest.mark.slow), ("test", 16_281)]
+    ("part", "n_rows"), [pytest.param("train", 32_561, marks=pytest.mark.nightly), ("test", 16_281)]
 )
 def test_what_is_downloaded_once_equals_what_is_in_a_folder(home, monkeypatch, part, n_rows):
     write_original(part, home)

@@ -180,7 +180,7 @@ def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, t
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_shards_that_outgrow_the_workers_memory_end_the_run(impatient, tmp_path):
     toy = Outgrown(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
     with pytest.raises(
@@ -242,7 +242,7 @@ def bytes_moved(client):
     return sum(client.run(lambda dask_worker: dask_worker.transfer_outgoing_bytes_total).values())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_rows_and_states_do_not_travel(cluster, tmp_path):
     toy, client = Toy(12, weight=2**20), cluster(2)
     before = bytes_moved(client)

@@ -276,7 +276,7 @@ with Processes(1).start(lambda task: task, "left") as pool:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_process_leaves_no_table_behind(tmp_path):
     done = subprocess.run(  # noqa: S603 (this interpreter, our own script)
         [sys.executable, "-c", LEFT],

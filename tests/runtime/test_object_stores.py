@@ -74,7 +74,7 @@ def test_damaged_answers_in_a_store_are_set_aside(memory_store):
     assert memory_store.glob("/box/run/damaged-*")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_store_inside_a_process_is_not_for_other_processes(memory_store, tmp_path):
     object_store.write_shards(fsspec.filesystem("file"), tmp_path)
     with pytest.raises((FileNotFoundError, ValueError), match=r"does not see the folder|Serial"):

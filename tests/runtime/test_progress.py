@@ -96,6 +96,17 @@ def test_rounds_over_shards_tell_the_same(lines, tmp_path):
     assert told[-1]["tasks"] == 2 * 4 * N_SHARDS
 
 
+def test_a_run_that_fails_says_why(lines):
+    def broken(task):
+        raise ZeroDivisionError("nothing to divide by")
+
+    with pytest.raises(ZeroDivisionError):
+        start(8, broken)
+    end = lines()[-1]
+    assert end["event"] == "failed"
+    assert end["reason"] == "ZeroDivisionError: nothing to divide by"
+
+
 def test_lines_come_while_the_first_task_takes_long(lines, monkeypatch):
     monkeypatch.setattr(reporting, "_SECONDS_BETWEEN_LINES", 0.05)
     start(8, slow, executor=Threads(1))

@@ -92,6 +92,15 @@ def test_a_run_in_two_goes_does_nothing_twice(truth, tmp_path):
     assert second.seconds > N_SHARDS * 0.02
 
 
+@pytest.mark.slow
+def test_a_folder_with_more_rounds_than_asked_for_gives_these(truth, tmp_path):
+    toy, folder = Watched(N_SHARDS), tmp_path / "checkpoint"
+    toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
+    finished, got = toy_shards.run(toy, 2, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    assert len(finished.reports) == N_ROUNDS
+
+
 class ThreeRounds(StoppingRule):
     """A rule that is met after three rounds, whatever the states hold."""
 

@@ -117,7 +117,7 @@ def test_permutations_are_unbiased_for_every_semivalue(orders, semivalue, rng):
     seen = np.array(
         [
             estimate(PermutationSampler(orders).draw(4, semivalue, rng), utilities)
-            for _ in range(3000)
+            for _ in range(1000)
         ]
     )
     error = seen.std(axis=0) / np.sqrt(len(seen))

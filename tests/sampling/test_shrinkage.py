@@ -88,7 +88,7 @@ def test_a_single_row_or_column_works(shape):
 GAME = TableGame(np.random.default_rng(0).normal(size=(32, 16)))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_many_short_runs_merge_into_the_values_of_a_long_one():
     """Each short run is all noise; what they hold together must not be lost in shrinking."""
     exact = value_game(GAME).values

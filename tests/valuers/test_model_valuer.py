@@ -258,14 +258,11 @@ def default_rule(estimator, shape):
     return _make_rule(None, estimator, sampler, shape, n_utilities(shape))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", ["X", "y", "X_val", "y_val", "row_groups"])
 def test_provenance_sees_any_change_of_the_data(part):
-    before = valuer().fit(**DATA).valuation_.provenance.problem_spec
     changed = np.array(DATA[part], copy=True)
     changed[0] = changed[-1]
-    after = valuer().fit(**(DATA | {part: changed})).valuation_.provenance.problem_spec
-    assert before != after
+    assert valuer().problem_spec(**DATA) != valuer().problem_spec(**(DATA | {part: changed}))
 
 
 def test_row_ids_and_names_reach_the_result():
@@ -343,7 +340,7 @@ def test_the_mean_square_of_validation_errors_is_unbiased(estimator, semivalue):
     assert abs(np.mean(ratios) - 1) < 4.5 * np.std(ratios, ddof=1) / np.sqrt(len(ratios))
 
 
-def ratios_to_exact(n_tasks, n_runs=100, **given):
+def ratios_to_exact(n_tasks, n_runs=50, **given):
     """Mean squares of validation errors in short runs, divided by that of exact values."""
     exact = value_game(Scored(), semivalue=given.get("semivalue"), estimator="exact").validation_se
     last = [play(MaxTasks(n_tasks), random_state=seed, **given)[1][-1] for seed in range(n_runs)]

@@ -101,7 +101,7 @@ TREES = {
 def test_values_and_errors_equal_the_formula(name, settings):
     X, y, kind = TREES[name]
     share = round(0.5 * X.shape[1])
-    bags = Bags(n_rows=len(y), n_columns=X.shape[1], n_used=share, n_trees=37, seed=3)
+    bags = Bags(n_rows=len(y), n_columns=X.shape[1], n_used=share, n_trees=17, seed=3)
     truth, errors = by_hand(
         X,
         y,
@@ -109,7 +109,7 @@ def test_values_and_errors_equal_the_formula(name, settings):
         lambda seed: kind(max_features="sqrt", random_state=seed),
         **({"distance": True, "contrast": False} | settings),
     )
-    ours = valued(X, y, n_trees=37, **settings)
+    ours = valued(X, y, n_trees=17, **settings)
     scale = np.nanmax(np.abs(truth))
     np.testing.assert_allclose(ours.values, truth, rtol=0, atol=1e-12 * scale)
     told = errors * widening(ours.counts)

@@ -21,6 +21,7 @@ from cellworth.sampling.estimators import average_differences
 from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
 from experiments.baselines import PlainPermutations
+from matrices import rarely
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(256, 64)))
 ESTIMATORS = [AntitheticPermutations(), PlainPermutations(), GaussianProcess()]
@@ -53,7 +54,7 @@ def test_a_budget_of_utilities_is_never_exceeded_and_nearly_used(estimator, budg
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", [Serial(), Threads(3), Processes(2)], ids=repr)
+@pytest.mark.parametrize("executor", [Threads(3), *rarely(Processes(2))], ids=repr)
 def test_what_a_budget_buys_does_not_depend_on_workers(executor):
     alone, shared = run(600), run(600, runtime=Runtime(executor=executor))
     np.testing.assert_array_equal(shared.values, alone.values)
