@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections import Counter
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -30,6 +31,11 @@ MAX_CODE_LINES = {
     "valuers": 2210,
 }
 MAX_CODE_LINES_IN_ALL = 27_730
+
+
+@cache
+def _read(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def _repeated(names: list[str]) -> set[str]:
@@ -67,7 +73,7 @@ def test_no_two_classes_have_one_name() -> None:
     classes = [
         node.name
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(_read(path))
         if isinstance(node, ast.ClassDef)
     ]
     assert _repeated(classes) == set()
@@ -86,7 +92,7 @@ def test_one_contract_without_exceptions_says_which_imports_are_allowed() -> Non
 def _imports(path: Path) -> set[str]:
     """Return the modules of this package that a file imports, at any depth."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(_read(path)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cellworth."):
             found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found

@@ -99,7 +99,7 @@ def errors_of(scoring, model, x, y, n_train=60):
     )
 
 
-def bootstrap_error(scoring, fitted, x, y, n_draws=2000):
+def bootstrap_error(scoring, fitted, x, y, n_draws=200):
     from sklearn.metrics import get_scorer
 
     rng, scorer = np.random.default_rng(1), get_scorer(scoring)
@@ -135,7 +135,7 @@ def test_error_of_the_area_under_the_curve_is_that_of_delong():
 )  # fmt: skip
 def test_errors_of_class_scores_are_those_of_a_bootstrap(scoring):
     error, fitted = errors_of(scoring, GaussianNB(), X, Y)
-    assert error == pytest.approx(bootstrap_error(scoring, fitted, X[60:], Y[60:], 400), rel=0.15)
+    assert error == pytest.approx(bootstrap_error(scoring, fitted, X[60:], Y[60:]), rel=0.15)
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_errors_of_class_scores_are_those_of_a_bootstrap(scoring):
 def test_errors_of_scores_of_numbers_are_those_of_a_bootstrap(scoring):
     x, y = WINE.data[ORDER, 1:5], WINE.data[ORDER, 0]
     error, fitted = errors_of(scoring, LinearRegression(), x, y)
-    assert error == pytest.approx(bootstrap_error(scoring, fitted, x[60:], y[60:], 400), rel=0.15)
+    assert error == pytest.approx(bootstrap_error(scoring, fitted, x[60:], y[60:]), rel=0.15)
 
 
 class AsColumn(GaussianNB):
