@@ -29,10 +29,6 @@ class Log:
     def n_starts(self):
         return self.path.read_bytes().count(b"start ") if self.path.exists() else 0
 
-    @property
-    def latest_start(self):
-        return max(float(when) for what, _, _, when in self.lines() if what == "start")
-
     def n_starts_of(self, doing):
         return sum(what == "start" and name.startswith(doing) for what, _, name, _ in self.lines())
 

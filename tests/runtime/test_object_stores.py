@@ -145,9 +145,13 @@ def test_a_driver_killed_on_s3_is_resumed_by_another(kind, s3, table, known):
 
 
 @pytest.mark.slow
-def test_results_are_saved_to_s3_and_read_from_there(s3, table, known, tmp_path):
+def test_results_are_saved_to_s3_without_its_options_and_read_there(s3, table, known, tmp_path):
     _, options = s3
     in_store = run_over_shards(table, DirectoryCheckpoint("s3://bucket/results", options), N_PASSES)
+    store = fsspec.filesystem("s3", **options)
+    files = store.find("bucket/results")
+    assert len(files) > 5
+    assert not [file for file in files if options["secret"].encode() in store.cat_file(file)]
     loaded = load("s3://bucket/results/values", options)
     assert digest(loaded) == digest(in_store) == known("shards")
     assert loaded.lowest(3).values.tolist() == in_store.lowest(3).values.tolist()
@@ -159,16 +163,6 @@ def test_results_are_saved_to_s3_and_read_from_there(s3, table, known, tmp_path)
     assert digest(load("s3://bucket/small")) == known("memory")
     with pytest.raises(FileNotFoundError, match=r"^s3://bucket/none holds no manifest.json"):
         load("s3://bucket/none")
-
-
-@pytest.mark.slow
-def test_options_are_in_no_file(s3, table):
-    _, options = s3
-    store = fsspec.filesystem("s3", **options)
-    run_over_shards(table, DirectoryCheckpoint("s3://bucket/secret", options), 1)
-    files = store.find("bucket/secret")
-    assert len(files) > 5
-    assert not [file for file in files if options["secret"].encode() in store.cat_file(file)]
 
 
 @pytest.mark.nightly

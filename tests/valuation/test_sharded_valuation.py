@@ -10,7 +10,7 @@ from cellworth.valuation import storage as value_files
 from cellworth.valuation.sharded_valuation import ShardedValuation
 from in_shards import in_shards, whole
 
-N_SHARDS = (1, 3, 7)
+N_SHARDS = (1, 7)
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_sums_are_the_same_bits(both):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [1, 2, 9, 57, 200, 1000])
+@pytest.mark.parametrize("k", [1, 9, 57, 1000])
 def test_the_lowest_and_highest_are_the_same_with_ties_by_position(both, k):
     one, other = both
     assert len(np.unique(one.values)) < one.values.size
@@ -77,7 +77,7 @@ def test_the_lowest_and_highest_are_the_same_with_ties_by_position(both, k):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_rows", [1, 3, 4, 7, 50, 65_536])
+@pytest.mark.parametrize("n_rows", [1, 4, 7, 65_536])
 def test_chunks_of_rows_are_the_same_wherever_files_end(both, n_rows):
     one, other = both
     for strip, stored in zip(one.iter_rows(n_rows), other.iter_rows(n_rows), strict=True):
