@@ -99,6 +99,11 @@ def test_incomplete_and_foreign_shards_are_errors(rows, tmp_path):
     numbers.write_bytes(content[: len(content) // 2])
     with pytest.raises((ValueError, EOFError)):
         StoredShard.open(tmp_path, of="this")
+    flipped = bytearray(content)
+    flipped[-3] ^= 1
+    numbers.write_bytes(flipped)
+    with pytest.raises(ValueError, match="does not match its manifest"):
+        StoredShard.open(tmp_path, of="this")
     np.save(numbers, part.rows.numbers[:, 1:])
     with pytest.raises(ValueError, match="does not match its manifest"):
         StoredShard.open(tmp_path, of="this")

@@ -1,12 +1,18 @@
 """A single bit that flips in a file is refused with one sentence, or leaves all results equal."""
 
+import shutil
+
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
-from cellworth import KNNValuer, Owners, Runtime, load
-from cellworth.runtime import MaxTasks
+from cellworth import KNNValuer, Owners, Runtime, ShardedKNNValuer, ShardedTable, load
+from cellworth.knn import shard_data
+from cellworth.runtime import MaxTasks, Threads
 from cellworth.sampling import PermutationSampler
 from in_shards import in_shards, whole
+from sharded_tables import write
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 Y = X[:, 0] > 0
@@ -49,7 +55,7 @@ def outcome(read, folder):
     """What is read, or the sentence that refuses it."""
     try:
         return read(folder)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, FileNotFoundError, FileExistsError) as error:
         sentence = str(error)
     return "refused" if str(folder) in sentence and sentence.endswith(".") else sentence
 
@@ -90,3 +96,34 @@ def test_a_checkpoint(tmp_path):
                 other.write_bytes(content)
             path.write_bytes(changed)
             assert outcome(resume, tmp_path) in ("refused", expected), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_checkpoint_over_shards(tmp_path):
+    rows = pd.DataFrame(X, columns=list("abc")).assign(c=list("uvuwvuuwvvuw"), y=Y)
+    write(pa.Table.from_pandas(rows), tmp_path / "table", cuts=[6])
+    table = ShardedTable.from_files(tmp_path / "table", target="y")
+    folder = tmp_path / "run"
+
+    def resume(folder, n_tasks=4):
+        # As a process that has not seen the files.
+        shard_data._verified.clear()
+        valuer = ShardedKNNValuer(
+            2, sampler=PermutationSampler(2), stop=MaxTasks(n_tasks), random_state=0,
+            runtime=Runtime(Threads(1), checkpoint=folder, progress=False),
+        )  # fmt: skip
+        X_val, y_val = rows.drop(columns="y").iloc[::2], Y[::2]
+        return repr(valuer.fit(table, X_val=X_val, y_val=y_val).values_.tolist())
+
+    resume(folder, 2)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert {path.suffix for path in before} == {".json", ".npy", ".npz", ".parquet"}
+    expected = resume(folder)
+    for path, original in before.items():
+        for changed in flip(original, 3):
+            shutil.rmtree(folder)
+            for other, content in before.items():
+                other.parent.mkdir(parents=True, exist_ok=True)
+                other.write_bytes(changed if other == path else content)
+            assert outcome(resume, folder) in ("refused", expected), path.name
