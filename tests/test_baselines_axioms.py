@@ -80,13 +80,4 @@ def test_the_page_on_baselines_tells_the_truth_of_trees(promise):
         assert distance > 0.05
 
 
-@pytest.mark.nightly
-def test_the_contrast_of_a_useless_column_is_below_zero():
-    rng = np.random.default_rng(2)
-    y = np.arange(40) % 2
-    X = np.column_stack([y + rng.normal(scale=0.1, size=40), np.ones(40)])
-    values = out_of_bag(X, y, contrast=True)
-    assert (values.columns().values < 0).tolist() == [False, True]
-
-
 # Flattened cells ---------------------------------------------------------------------------------

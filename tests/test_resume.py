@@ -62,9 +62,6 @@ EVERYWHERE = {
     "exact": lambda **given: ModelValuer(MODEL, estimator="exact", **given),
     "leave one out": lambda **given: ModelValuer(MODEL, **given, semivalue=LeaveOneOut()),
     "out of bag": lambda **given: OutOfBagValuer(n_trees=95, random_state=3, **given),
-    "out of bag, contrast": lambda **given: OutOfBagValuer(
-        n_trees=95, random_state=3, contrast=True, **given
-    ),
 }
 
 

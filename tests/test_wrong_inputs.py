@@ -333,7 +333,6 @@ MISTAKES = [
     (lambda: out_of_bag(X[:1], [1.5]), "at least 2 rows"),
     (lambda: out_of_bag(n_trees=0), "n_trees must be an integer"),
     (lambda: out_of_bag(column_share=0), "above 0 and at most 1, got 0"),
-    (lambda: out_of_bag(X[["age"]], contrast=True), "of 1 columns is all of them"),
     (
         lambda: out_of_bag(X.assign(tags=[[1]] * len(X)), model=DecisionTreeClassifier()),
         "must have numbers, dates, strings or categories, got",

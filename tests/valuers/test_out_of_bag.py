@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from cellworth import OutOfBagValuer, load
 from cellworth.data.problem import Problem
 from cellworth.sampling.moments import widening
-from cellworth.valuers.out_of_bag import Bags, ClassDistances, Contrast, cross_moments
+from cellworth.valuers.out_of_bag import Bags, ClassDistances, cross_moments
 
 WINE, CULTIVAR = (part[::4] for part in load_wine(return_X_y=True))
 PATIENTS, PROGRESS = (part[:60] for part in load_diabetes(return_X_y=True))
@@ -74,18 +74,13 @@ def mean_and_error(scores):
     return np.mean(scores), error
 
 
-def by_hand(X, y, bags, tree, *, distance, contrast):
+def by_hand(X, y, bags, tree, *, distance):
     trees = list(scores_by_hand(X, y, bags, tree, distance))
     values, errors = np.empty(X.shape), np.empty(X.shape)
     for i in range(X.shape[0]):
         for j in range(X.shape[1]):
             with_j = [scores[i] for scores, columns in trees if i in scores and j in columns]
-            without_j = [scores[i] for scores, columns in trees if i in scores and j not in columns]
             values[i, j], errors[i, j] = mean_and_error(with_j)
-            if contrast:
-                other, error = mean_and_error(without_j)
-                values[i, j] -= other
-                errors[i, j] = np.sqrt(errors[i, j] ** 2 + error**2)
     return values, errors
 
 
@@ -96,7 +91,7 @@ TREES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", [{}, {"distance": False}, {"contrast": True}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"distance": False}], ids=str)
 @pytest.mark.parametrize("name", TREES)
 def test_values_and_errors_equal_the_formula(name, settings):
     X, y, kind = TREES[name]
@@ -107,7 +102,7 @@ def test_values_and_errors_equal_the_formula(name, settings):
         y,
         bags,
         lambda seed: kind(max_features="sqrt", random_state=seed),
-        **({"distance": True, "contrast": False} | settings),
+        **({"distance": True} | settings),
     )
     ours = valued(X, y, n_trees=17, **settings)
     scale = np.nanmax(np.abs(truth))
@@ -224,13 +219,6 @@ def test_moments_of_a_batch_keep_their_digits_at_a_high_level():
     np.testing.assert_allclose(high.values - 1e8, low.values, atol=1e-6)
 
 
-def test_a_contrast_that_only_one_side_saw_is_not_known():
-    scores, used = np.array([[1.0], [3.0]]), np.array([[True, True], [True, False]])
-    seen = Contrast(cross_moments(scores, used), cross_moments(scores, ~used)).moments
-    np.testing.assert_array_equal(seen.values[0, :-1], [np.nan, -2.0])
-    assert np.isnan(seen.sampling_se).all()
-
-
 def test_a_cell_that_no_tree_saw_is_nan():
     valuation = valued(WINE, CULTIVAR, n_trees=1)
     assert 0 < np.isnan(valuation.values).mean() < 1
@@ -256,9 +244,9 @@ def test_a_valuation_can_be_saved_loaded_and_merged(tmp_path):
 def test_other_settings_are_another_question():
     one, other = (
         valued(WINE, CULTIVAR),
-        OutOfBagValuer(n_trees=60, random_state=4, contrast=True).fit(WINE, CULTIVAR).valuation_,
+        OutOfBagValuer(n_trees=60, random_state=4, distance=False).fit(WINE, CULTIVAR).valuation_,
     )
-    with pytest.raises(ValueError, match="differ in contrast"):
+    with pytest.raises(ValueError, match="differ in distance"):
         one.merge(other)
 
 

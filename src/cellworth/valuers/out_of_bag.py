@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self, cast
 
@@ -34,7 +34,7 @@ from cellworth.runtime.engine import TaskPlanner
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import MaxTasks
 from cellworth.runtime.workers import leave_if_cancelled
-from cellworth.sampling.moments import Contribution, LatestErrors, Moments, Tally, limit_threads
+from cellworth.sampling.moments import Contribution, Moments, Tally, limit_threads
 from cellworth.sampling.samplers import generator
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.valuation import Valuation
@@ -232,8 +232,7 @@ class OutOfBagValuer(Valuer):
       of the tree: 1 for the nearest row of the bag, 0 for the farthest and beyond.
 
     The number of fits is the number of trees, however large the table is. No validation set is
-    needed. Only the order of values distinguishes good cells from bad ones, and with ``contrast``
-    also their sign.
+    needed. Only the order of values distinguishes good cells from bad ones.
 
     There is no game, and most axioms of two-dimensional values do not hold. Values are linear in
     the score, and symmetric within standard errors. The dummy axiom does not hold: a constant
@@ -266,9 +265,6 @@ class OutOfBagValuer(Valuer):
         distance of a category is that of its one-hot vector from the shares of categories in the
         class, scaled to the same mean. A missing cell has the mean distance of its column. A
         numeric target is divided into five groups of about equal size, used as classes.
-    contrast : bool, default=False
-        Whether to subtract the mean over the trees that do not have column j: the effect of the
-        column on the row, not how easy the row is.
     random_state : int, Generator, RandomState or None, default=None
         Seed of bags, columns and trees; None draws one, which the provenance records.
     n_jobs : int, default=None
@@ -313,7 +309,6 @@ class OutOfBagValuer(Valuer):
         column_share: float = 0.5,
         max_features: int | float | str | None = "sqrt",
         distance: bool = True,
-        contrast: bool = False,
         random_state: RandomState = None,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
@@ -323,7 +318,6 @@ class OutOfBagValuer(Valuer):
         self.column_share = column_share
         self.max_features = max_features
         self.distance = distance
-        self.contrast = contrast
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.runtime = runtime
@@ -403,11 +397,10 @@ class OutOfBagValuer(Valuer):
     def _value(self, game: Lessons, columns: ColumnTable) -> Valuation:
         blocks = game.blocks
         seed = draw_seed(self.random_state, self.runtime)
-        contrast = check_flag(self.contrast, "contrast")
         bags = Bags(
             n_rows=len(game.problem.target),
             n_columns=blocks.shape[1],
-            n_used=_n_used(self.column_share, blocks.shape[1], contrast),
+            n_used=_n_used(self.column_share, blocks.shape[1]),
             n_trees=check_count(self.n_trees, "n_trees"),
             seed=seed,
         )
@@ -416,9 +409,7 @@ class OutOfBagValuer(Valuer):
             sampler=bags,
             answer=OutOfBagScores(game),
             # The driver computes moments of whole tables, workers only scores.
-            planner=TaskPlanner(Contrast, TreeScores, TreeScores.contrast)
-            if contrast
-            else TaskPlanner(Contribution, TreeScores, TreeScores.inside),
+            planner=TaskPlanner(Contribution, TreeScores, TreeScores.contribution),
             stop=MaxTasks(bags.n_tasks),
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,
@@ -435,7 +426,6 @@ class OutOfBagValuer(Valuer):
         return spec | {
             "column_share": float(self.column_share),
             "distance": check_flag(self.distance, "distance"),
-            "contrast": check_flag(self.contrast, "contrast"),
         }
 
 
@@ -455,20 +445,14 @@ def _trial(lessons: Lessons) -> Corners:
     return Corners(lessons.problem.blocks.shape, unknown, Tally(), time.perf_counter() - began)
 
 
-def _n_used(share: Any, n_columns: int, contrast: bool) -> int:
+def _n_used(share: Any, n_columns: int) -> int:
     """Return the number of columns of each tree."""
     expected = "column_share must be the share of columns of each tree, above 0 and at most 1, got"
     if isinstance(share, bool) or not isinstance(share, int | float | np.number):
         raise TypeError(f"{expected} {share!r}.")
     if not 0 < share <= 1:
         raise ValueError(f"{expected} {share}.")
-    n_used = max(round(float(share) * n_columns), 1)
-    if contrast and n_used == n_columns:
-        raise ValueError(
-            f"contrast compares trees with and without a column, but column_share={share} of "
-            f"{n_columns} columns is all of them; give more columns or a smaller share."
-        )
-    return n_used
+    return max(round(float(share) * n_columns), 1)
 
 
 def _cells(column: Any) -> NumberCells | CategoryCells:
@@ -531,36 +515,6 @@ class Bags:
 
 
 @dataclass(frozen=True, eq=False)
-class Contrast:
-    """Scores of trees with each column and of trees without it, and their difference."""
-
-    inside: Moments
-    outside: Moments
-    tally: Tally = field(default_factory=Tally)
-
-    def merge(self, other: Contrast) -> Contrast:
-        """Return the contrast of all trees of both."""
-        return Contrast(
-            self.inside.merge(other.inside),
-            self.outside.merge(other.outside),
-            self.tally.merge(other.tally),
-        )
-
-    def latest_errors(self) -> LatestErrors:
-        """Return sampling errors; there are no validation rows."""
-        return LatestErrors(self.moments, math.nan)
-
-    @property
-    def moments(self) -> Moments:
-        """Differences of means; the two come from different trees, so their variances add."""
-        count = np.minimum(self.inside.count, self.outside.count)
-        errors = (self.inside.sampling_se, self.outside.sampling_se)
-        variance = np.nan_to_num(errors[0] ** 2 + errors[1] ** 2)
-        difference = self.inside.mean - self.outside.mean
-        return Moments.of_variances(count, np.where(count > 0, difference, 0.0), variance)
-
-
-@dataclass(frozen=True, eq=False)
 class TreeScores:
     """Answer of a worker: scores by tree; with columns they give moments of the whole table."""
 
@@ -570,17 +524,11 @@ class TreeScores:
     used: Mask
     tally: Tally
 
-    def inside(self) -> Contribution:
+    def contribution(self) -> Contribution:
         """Return the moments of scores of trees that used each column."""
         # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
         with limit_threads():
             return Contribution(cross_moments(self.scores, self.used), self.tally)
-
-    def contrast(self) -> Contrast:
-        """Return the same for trees that used each column and for those that did not."""
-        with limit_threads():
-            inside, outside = (cross_moments(self.scores, used) for used in (self.used, ~self.used))
-        return Contrast(inside, outside, self.tally)
 
 
 @dataclass(frozen=True, eq=False)
