@@ -314,6 +314,20 @@ def _find_equal(labels: Labels, key: Labels) -> Mask:
     return np.asarray(labels == key[0])
 
 
+def find_labels(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:
+    """Return which ids are among those that a user named; an unknown one raises ValueError."""
+    keys = label_array(wanted, what=what).tolist()
+    known = ids.tolist()
+    missing = set(keys) - set(known)
+    if missing:
+        raise ValueError(
+            f"{called} must be {what}s of X, got {preview(sorted(missing, key=str))}; its "
+            f"{what}s are {preview(known)}."
+        )
+    kept = set(keys)
+    return np.fromiter((key in kept for key in known), dtype=bool, count=len(known))
+
+
 def is_missing(cell: Any) -> bool:
     """Return whether a label or cell is missing: None, NaN, NaT or pandas' NA."""
     if cell is None:

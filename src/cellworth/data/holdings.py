@@ -129,10 +129,9 @@ class Holdings:
         shape: tuple[int, int],
         *,
         first_wins: bool,
-        in_runs: bool,
         rest: str | None = None,
     ) -> Holdings:
-        """Resolve claims on the cells of a table; ``in_runs`` if rows are too many for an array.
+        """Resolve claims on the cells of a table.
 
         The owner ``rest`` gets the cells that no one claims, but no labels.
         """
@@ -146,7 +145,7 @@ class Holdings:
         # Rows with different claims may still have the same owners.
         lines, positions = np.unique(codes.reshape(claimed.shape[:2]), axis=0, return_inverse=True)
         runs = Runs(patterns.ends, positions.ravel().astype(np.int32)[patterns.codes])
-        return cls(names, runs if in_runs else runs[:], lines.astype(np.int32), distinct)
+        return cls(names, runs, lines.astype(np.int32), distinct)
 
     def project(self, blocks: Blocks) -> Holdings:
         """Return the owners of the blocks of a table; all cells of a block must have the same."""

@@ -15,8 +15,8 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Codes, Labels, Mask, is_integer
-from cellworth.data.blocks import LABEL, Axis, Blocks, NumberedAxis, is_missing, label_array
+from cellworth.data.arguments import Codes, Mask, is_integer
+from cellworth.data.blocks import LABEL, Blocks, find_labels, is_missing, label_array
 from cellworth.data.column import list_cells
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
@@ -312,7 +312,7 @@ class Owners:
         column = self.table.names.tolist()[np.flatnonzero(owned_somewhere & ~owned[line])[0]]
         n_rows = int(holdings.rows_of_lines[partly].sum())
         first = int(np.argmax(np.asarray(holdings.row_lines[: self.shape[0]]) == line))
-        row = self.table.row_ids.tolist()[first] if self.sees_cells else first
+        row = self.table.row_id(first)
         rows = format_count(n_rows, "row has", "rows have")
         raise ValueError(
             f"{rows} no owner in {called}, for example row {row!r} in column {column!r}; assign "
@@ -442,7 +442,6 @@ class Owners:
             self._claims,
             self.shape,
             first_wins=self.overlaps == "first",
-            in_runs=not self.sees_cells,
             rest=self._rest or None,
         )
 
@@ -520,10 +519,6 @@ class Owners:
     def _read_cells(self, name: str, cells: Any) -> list[Claim]:
         """Read a mask of cells as one claim for each column."""
         called = f"cells of owner {name!r}"
-        if not self.sees_cells:
-            raise ValueError(
-                f"{called} must be None for a sharded table; give rows by position, and columns."
-            )
         marked = entries_per_cell(cells, self.table.names, self.table.row_ids, called=called)
         if marked.dtype.kind != "b" or marked.shape != self.shape:
             raise ValueError(
@@ -560,11 +555,9 @@ class Owners:
                     )
                 self._check_order(what, rows)
                 positions = np.flatnonzero(listed)
-            elif self.sees_cells:
-                wanted = [rows] if _is_single(rows) else rows
-                positions = np.flatnonzero(_find_named(self.table.row_ids, wanted, what, "row"))
             else:
-                positions = _check_positions(what, listed, n_rows)
+                wanted = [rows] if _is_single(rows) else rows
+                positions = self.table.find_rows(wanted, called=what)
             found = Stretches.from_positions(positions, n_rows)
         if not found.any():
             raise ValueError(f"{what} must select some row of X, got none; leave the owner out.")
@@ -669,7 +662,7 @@ class Owners:
             raise TypeError(f"{what} must be names of columns, got a mask.")
         listed = [one for column in listed for one in _find_pattern(column, names.tolist(), what)]
         others = [column for column in listed if not (isinstance(column, str) and column == LABEL)]
-        known = _find_named(names, others, what, "column")
+        known = find_labels(names, others, what, "column")
         return np.append(known, len(others) < len(listed))
 
     def _check_overlap(self, claim: Claim) -> None:
@@ -678,7 +671,7 @@ class Owners:
         for other in (one for one in self._claims if one.owner != claim.owner):
             cell = claim.find_common_cell(other)
             if cell is not None:
-                row = self.table.row_ids.tolist()[cell[0]] if self.sees_cells else cell[0]
+                row = self.table.row_id(cell[0])
                 column = [*self.table.names.tolist(), LABEL][cell[1]]
                 raise ValueError(
                     f"{claim.owner!r} and {other.owner!r} both claim the cell ({row!r}, "
@@ -694,18 +687,13 @@ class Owners:
                 f"owners must have the columns of the valuation ({preview(columns)}), got "
                 f"{preview(own)}; give Owners the table that was valued."
             )
-        if not self._has_rows_of(blocks.rows):
+        if not self.table.has_rows_of(blocks.rows):
             mine, others = self.table.row_ids, blocks.rows.ids
             raise ValueError(
                 f"owners must have the {len(others)} rows of the valuation "
                 f"({preview(others[:4])}), "
                 f"got {len(mine)} ({preview(mine[:4])}); give Owners the table that was valued."
             )
-
-    def _has_rows_of(self, rows: Axis) -> bool:
-        if isinstance(rows, NumberedAxis) and not self.sees_cells:
-            return len(rows) == self.shape[0]
-        return np.array_equal(rows.ids, self.table.row_ids)
 
 
 def are_players(blocks: Blocks) -> bool:
@@ -797,31 +785,6 @@ def _check_name(name: Any) -> None:
         )
 
 
-def _check_positions(what: str, rows: NDArray[Any], n_rows: int) -> NDArray[np.int64]:
-    """Check the rows of a sharded table, which are given by position."""
-    if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
-        raise ValueError(
-            f"{what} must be positions for a sharded table (a slice, integers or a mask), got "
-            f"{rows!r}."
-        )
-    if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
-        raise ValueError(f"{what} must be from 0 to {n_rows - 1}, got {outside[0]}.")
-    return rows.astype(np.int64)
-
-
 def _is_single(given: Any) -> bool:
     """Return whether this is one id or name, not several."""
     return isinstance(given, str | date | np.generic) or np.isscalar(given)
-
-
-def _find_named(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:
-    keys = label_array(wanted, what=what).tolist()
-    known = ids.tolist()
-    missing = set(keys) - set(known)
-    if missing:
-        raise ValueError(
-            f"{called} must be {what}s of X, got {preview(sorted(missing, key=str))}; its "
-            f"{what}s are {preview(known)}."
-        )
-    kept = set(keys)
-    return np.fromiter((key in kept for key in known), dtype=bool, count=len(known))

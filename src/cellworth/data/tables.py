@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cellworth.data.arguments import ColumnType, Labels, Positions
-from cellworth.data.blocks import label_array
+from cellworth.data.blocks import Axis, NumberedAxis, find_labels, label_array
 from cellworth.data.column import Column
 from cellworth.data.equal_rows import add_length, column_sha256, hash_rows
 from cellworth.data.text import preview
@@ -120,6 +120,18 @@ class Table:
     @cached_property
     def _dtypes(self) -> list[nw.dtypes.DType]:
         return [] if isinstance(self.data, np.ndarray) else list(self.data.schema.values())
+
+    def row_id(self, position: int) -> Any:
+        """Return the id of one row."""
+        return self.row_ids[position : position + 1].tolist()[0]
+
+    def find_rows(self, ids: Any, *, called: str) -> Positions:
+        """Return the positions of the rows with these ids."""
+        return np.flatnonzero(find_labels(self.row_ids, ids, called, "row"))
+
+    def has_rows_of(self, rows: Axis) -> bool:
+        """Return whether an axis has the ids of the rows, in their order."""
+        return np.array_equal(rows.ids, self.row_ids)
 
     def select(self, columns: Positions) -> Table:
         """Return a table of these columns, in this order."""
@@ -400,6 +412,29 @@ class AbsentTable(Table):
         if not hasattr(self._source, "column"):
             return super().column(position)
         return np.asarray(self._source.column(self.names.tolist()[position]))
+
+    def row_id(self, position: int) -> Any:
+        """Return the position."""
+        return position
+
+    def find_rows(self, ids: Any, *, called: str) -> Positions:
+        """Return positions that are given in place of ids."""
+        rows, n_rows = np.asarray(ids), self.shape[0]
+        if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+            raise ValueError(
+                f"{called} must be positions for a sharded table (a slice, integers or a mask), "
+                f"got {rows!r}."
+            )
+        if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
+            raise ValueError(f"{called} must be from 0 to {n_rows - 1}, got {outside[0]}.")
+        return rows.astype(np.intp)
+
+    def has_rows_of(self, rows: Axis) -> bool:
+        """Return whether an axis has the positions of the rows as ids."""
+        # Without making them, because a sharded table may have very many.
+        if isinstance(rows, NumberedAxis):
+            return len(rows) == self.shape[0]
+        return super().has_rows_of(rows)
 
     def __repr__(self) -> str:
         return f"AbsentTable({self.shape[0]} x {self.shape[1]})"
