@@ -208,7 +208,7 @@ def _find_kind(path: str) -> str:
     kind = known.get(suffix)
     if kind is None or (packed and kind not in ("csv", "jsonl")):
         raise ValueError(
-            f"{path} must end in .csv, .tsv or .jsonl (also with .gz, .bz2, .xz, .zst or .zip), "
+            f"{path} must end in .csv, .tsv or .jsonl (also with .gz, .bz2 or .zst), "
             ".parquet, .arrow, .feather or .xlsx; save it as one of these."
         )
     return kind

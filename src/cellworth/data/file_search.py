@@ -20,7 +20,7 @@ SUFFIXES: dict[str, Kind] = {
     **dict.fromkeys(DELIMITERS, "csv"),
     **dict.fromkeys((".jsonl", ".ndjson"), "jsonl"),
 }
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst", ".zip")
+COMPRESSIONS = (".gz", ".bz2", ".zst")
 # What tells tables with a log of their own, by a file below their folder.
 _LAKES = {
     r"_delta_log/": "Delta Lake",

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, Literal, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Mask, is_integer
 from cellworth.data.blocks import LABEL, Blocks, find_labels, is_missing, label_array

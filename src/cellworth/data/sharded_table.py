@@ -114,9 +114,8 @@ class ShardedTable:
             A file; a folder, which stands for all Parquet, CSV or JSONL files below it, sorted by
             path; or a pattern such as ``"data/*.parquet"`` or ``"data/**/part-*"``. Suffixes are
             ``.parquet``, ``.parq``, ``.pq``, ``.csv``, ``.tsv``, ``.tab``, ``.jsonl`` and
-            ``.ndjson``; text files may be compressed (``.gz``, ``.bz2``, ``.xz``, ``.zst``,
-            ``.zip``). An address such as ``s3://...`` needs fsspec
-            (``pip install 'cellworth[remote]'``).
+            ``.ndjson``; text files may be compressed (``.gz``, ``.bz2``, ``.zst``). An
+            address such as ``s3://...`` needs fsspec (``pip install 'cellworth[remote]'``).
         target : str
             Name of the column of class labels.
         columns : list of str, default=None

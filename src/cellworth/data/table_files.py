@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
 import csv
 import gzip
 import hashlib
 import io
 import itertools
-import lzma
 import os
 import re
-import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -36,7 +33,7 @@ _SAMPLE = 2**18
 _TAIL = 8
 _GZIP = b"\x1f\x8b"
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
-_DAMAGED = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, gzip.BadGzipFile)
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class TextFormat:
         file.
     decimal : str, default=None
         Character before the decimals of a number; None means a point or comma, found from the
-        file. The other one may group digits, as in ``1.234,5``.
+        file. A column with grouped digits, as in ``1.234,5``, is one of strings.
     missing : sequence of str, default=()
         What marks a missing cell, besides an empty one.
     as_text : sequence of str, default=()
@@ -115,10 +112,9 @@ class TableFile:
     names: tuple[str, ...] = ()
     # Columns in the path of the file, with their cell.
     keys: tuple[tuple[str, Any], ...] = ()
-    # The rest is of text files: their format, columns of numbers with grouped digits, and size and
-    # time of the last change, or what the store has in their place.
+    # The rest is of text files: their format, and size and time of the last change, or what the
+    # store has in their place.
     text: TextFormat = TextFormat()
-    grouped: tuple[str, ...] = ()
     stamp: str = ""
 
     @property
@@ -303,34 +299,26 @@ def _examine_text(address: str, text: TextFormat, options: Options) -> ExaminedF
     file = _find_format(address, text, options)
     path = to_path(address, "address", options)
     file = replace(file, digest=hash_file(path), stamp=get_stamp(path))
-    grouped: list[str] = []
     if file.kind == "jsonl":
         table = _read_json(file, None, options)
         schema, rows = table.schema, [table.num_rows]
     else:
         try:
-            schema, rows, grouped = _scan_csv(file, None, options)
+            schema, rows = _scan_csv(file, None, options)
         except ValueError:
             # Arrow finds the types in the first block, and a later one may hold other cells.
             schema = _read_csv(file, options).schema
-            schema, rows, grouped = _scan_csv(file, schema, options)
-    names = tuple(schema.names)
-    found = replace(file, names=names, group_rows=tuple(rows), grouped=tuple(grouped))
-    return ExaminedFile(found, _set_types(schema, grouped))
+            schema, rows = _scan_csv(file, schema, options)
+    found = replace(file, names=tuple(schema.names), group_rows=tuple(rows))
+    return ExaminedFile(found, schema)
 
 
 def _scan_csv(
     file: TableFile, schema: pa.Schema | None, options: Options
-) -> tuple[pa.Schema, list[int], list[str]]:
-    """Return the types of columns, the rows of each block, and columns with grouped digits."""
-    rows = []
+) -> tuple[pa.Schema, list[int]]:
+    """Return the types of columns, and the rows of each block."""
     with _open_csv(file, schema, options) as reader:
-        schema = _drop_nameless(reader.schema, file)
-        grouped = _list_candidates(schema, file)
-        for block in reader:
-            rows.append(block.num_rows)
-            grouped = [name for name in grouped if _is_grouped(block.column(name), file)]
-    return schema, rows, grouped
+        return _drop_nameless(reader.schema, file), [block.num_rows for block in reader]
 
 
 def read_text(address: str, text: TextFormat, options: Options) -> pa.Table:
@@ -344,10 +332,7 @@ def _read_csv(file: TableFile, options: Options) -> pa.Table:
 
     with _open_text(file, options) as source:
         table = pc.read_csv(source, *_make_csv_options(file, None))
-        table = table.select(_drop_nameless(table.schema, file).names)
-        candidates = _list_candidates(table.schema, file)
-        grouped = [name for name in candidates if _is_grouped(table.column(name), file)]
-        return _ungroup(table, _set_types(table.schema, grouped), grouped, file)
+        return table.select(_drop_nameless(table.schema, file).names)
 
 
 def _read_text(
@@ -360,8 +345,7 @@ def _read_text(
         return
     with _open_csv(file, schema, options) as reader:
         for block in itertools.islice(reader, groups.start, groups.stop):
-            table = _ungroup(pa.Table.from_batches([block]), schema, file.grouped, file)
-            yield from table.combine_chunks().to_batches(max_chunksize=_BATCH)
+            yield from pa.Table.from_batches([block]).to_batches(max_chunksize=_BATCH)
 
 
 @contextmanager
@@ -381,7 +365,6 @@ def _make_csv_options(file: TableFile, schema: pa.Schema | None) -> tuple[Any, A
     if schema is not None:
         there = file.names or schema.names
         types = {field.name: field.type for field in schema if field.name in there}
-        types |= dict.fromkeys([name for name in file.grouped if name in types], pa.string())
         # Without a column, the number of rows would not be known.
         only = list(types) or [file.names[0]]
     return (
@@ -421,50 +404,6 @@ def _drop_nameless(schema: pa.Schema, file: TableFile) -> pa.Schema:
         if pa.types.is_binary(field.type):
             raise _make_encoding_error(file, f"in column {field.name!r}")
     return schema
-
-
-def _list_candidates(schema: pa.Schema, file: TableFile) -> list[str]:
-    import pyarrow as pa
-
-    texts = [field.name for field in schema if pa.types.is_string(field.type)]
-    return [name for name in texts if name not in file.text.as_text]
-
-
-def _is_grouped(cells: Any, file: TableFile) -> bool:
-    """Tell whether all cells are numbers, some of which would have grouped digits."""
-    import pyarrow.compute as pc
-
-    point, mark = (re.escape(one) for one in (file.text.decimal or ".", _find_mark(file)))
-    number = rf"^\s*[+-]?(\d{{1,3}}({mark}\d{{3}})*|\d+)({point}\d*)?\s*$"
-    return pc.all(pc.match_substring_regex(cells, number)).as_py() is not False
-
-
-def _find_mark(file: TableFile) -> str:
-    return "." if file.text.decimal == "," else ","
-
-
-def _ungroup(
-    table: pa.Table, schema: pa.Schema, grouped: Sequence[str], file: TableFile
-) -> pa.Table:
-    """Turn grouped digits into numbers, in columns that the schema has as such."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for name in grouped:
-        if name in schema.names and not pa.types.is_string(schema.field(name).type):
-            plain = pc.replace_substring(table[name], _find_mark(file), "")
-            plain = pc.replace_substring(pc.utf8_trim_whitespace(plain), file.text.decimal, ".")
-            position = table.column_names.index(name)
-            table = table.set_column(position, name, plain.cast(pa.float64()))
-    return table
-
-
-def _set_types(schema: pa.Schema, grouped: Sequence[str]) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema(
-        [field.with_type(pa.float64()) if field.name in grouped else field for field in schema]
-    )
 
 
 def _find_format(address: str, text: TextFormat, options: Options) -> TableFile:
@@ -600,23 +539,17 @@ def _open_text(file: TableFile, options: Options, *, decoded: bool = True) -> It
     with ExitStack() as stack, _name_problem(file):
         raw: Any = stack.enter_context(to_path(file.address, "address", options).open("rb"))
         if packed:
-            raw = stack.enter_context(_decompress(raw, packed, file.address))
+            raw = stack.enter_context(_decompress(raw, packed))
         if decoded and encoding != "utf-8":
             source = raw if isinstance(raw, pa.NativeFile) else pa.PythonFile(raw, mode="r")
             raw = pa.transcoding_input_stream(source, encoding, "utf-8")
         yield raw
 
 
-def _decompress(raw: Any, packed: str, address: str) -> Any:
+def _decompress(raw: Any, packed: str) -> Any:
     import pyarrow as pa
 
-    if packed == ".zst":
-        return pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd")
-    if packed != ".zip":
-        openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-        return openers[packed](raw)
-    archive = zipfile.ZipFile(raw)
-    names = [name for name in archive.namelist() if not name.endswith("/")]
-    if len(names) != 1:
-        raise ValueError(f"{address} must hold one file, got {len(names)}; unpack it.")
-    return archive.open(names[0])
+    if packed == ".gz":
+        return gzip.open(raw)
+    codec = {".bz2": "bz2", ".zst": "zstd"}[packed]
+    return pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)

@@ -451,10 +451,6 @@ class Ranker:
             ends[pairs] = np.sort(ordinals.view(np.int32), axis=1)[:, self.edge_positions]
         return ends, origins
 
-    def keeps(self, drawn: DrawnCoalitions) -> bool:
-        """Return whether a count can keep the steps of rows."""
-        return drawn.few and self.target_scale is None
-
     @cached_property
     def _columns(self) -> tuple[Integers, Integers]:
         return sort_by_player(self.players)

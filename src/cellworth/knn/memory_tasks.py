@@ -67,7 +67,6 @@ class QueryTasks:
     _plans: dict[int, list[CoalitionBatches]] = field(default_factory=dict, init=False)
     _trainings: dict[int, TrainingRows] = field(default_factory=dict, init=False)
     _rankers: dict[int, tuple[Ranker, Shard]] = field(default_factory=dict, init=False)
-    _owner_codes: dict[int, OwnerCodes] = field(default_factory=dict, init=False)
 
     def __call__(self, number: int) -> Task:
         """Return task number t."""
@@ -96,7 +95,7 @@ class QueryTasks:
                 else:
                     sums[draw, players] += cells.T
                 if self.holdings is not None:
-                    codes = get_or_make(self._owner_codes, piece.fold, self._read_owners)
+                    codes = OwnerCodes.from_holdings(self.holdings, players)
                     owned_sums[draw] += codes.sums(as_floats(cells, self._units))
             added.append(of_piece)
         n_ranked = schedule.n_ranked(task)
@@ -220,7 +219,7 @@ class QueryTasks:
         # Some queries at a time, so that what is kept of them takes little memory.
         n_pairs = int(np.diff(drawn.steps.starts).max()) * task.n_draws
         at_once, keep = len(piece.queries), None
-        if ranker.keeps(drawn) and n_pairs * shard.n_rows <= _MAX_KEPT:
+        if drawn.few and ranker.target_scale is None and n_pairs * shard.n_rows <= _MAX_KEPT:
             at_once = min(_MAX_KEPT // (n_pairs * shard.n_rows), at_once)
             keep = np.empty((at_once * n_pairs, shard.n_rows), dtype=np.uint16)
         grouped = np.zeros((task.n_draws, schedule.n_results, shard.n_rows), dtype=np.int64)
@@ -320,9 +319,6 @@ class QueryTasks:
     def _units(self) -> float:
         """Fixed-point units of sums of values, the same for all folds."""
         return get_units(self.game.target_scales[0])
-
-    def _read_owners(self, fold: int) -> OwnerCodes:
-        return OwnerCodes.from_holdings(cast(Holdings, self.holdings), self._row_players(fold))
 
     def _without_columns(
         self, training: TrainingRows, query: Query, known: dict[float, tuple[Floats, float]]

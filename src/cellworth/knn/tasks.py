@@ -352,10 +352,14 @@ class TaskSchedule:
             starts = _divide(0, n_twice, max(-(-n_twice // size), min(_MIN_PARTS, n_twice)))
         n_left = n_queries - starts[-1]
         starts += _divide(starts[-1], n_queries, -(-n_left // size))[1:]
-        return [
-            Part(_pieces(folds[start:end], positions[start:end]), bool(start < _MAX_OBSERVED))
-            for start, end in pairwise(starts)
-        ]
+        parts = []
+        for start, end in pairwise(starts):
+            asked, own = positions[start:end], folds[start:end]
+            pieces = (
+                FoldQueries(fold, np.sort(asked[own == fold])) for fold in np.unique(own).tolist()
+            )
+            parts.append(Part(tuple(pieces), bool(start < _MAX_OBSERVED)))
+        return parts
 
     def _draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
         n_draws = min(max(self.queries.n_queries // _QUERIES_PER_DRAW, 1), _MAX_DRAWS)
@@ -413,12 +417,6 @@ def _draw_evenly(labels: Floats, n_drawn: int) -> Positions:
         mine = np.flatnonzero(labels == label)
         turns[mine] = np.arange(len(mine))
     return np.sort(np.argsort(turns, kind="stable")[:n_drawn])
-
-
-def _pieces(folds: Positions, positions: Positions) -> tuple[FoldQueries, ...]:
-    return tuple(
-        FoldQueries(fold, np.sort(positions[folds == fold])) for fold in np.unique(folds).tolist()
-    )
 
 
 class QueryTotals(NamedTuple):
