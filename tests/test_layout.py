@@ -18,7 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2410,
-    "data": 3427,
+    "data": 3385,
     "findings": 4273,
     "games": 1067,
     "knn": 4353,
@@ -28,9 +28,9 @@ MAX_CODE_LINES = {
     "runtime": 2396,
     "sampling": 1737,
     "valuation": 1572,
-    "valuers": 2210,
+    "valuers": 2174,
 }
-MAX_CODE_LINES_IN_ALL = 27_730
+MAX_CODE_LINES_IN_ALL = 27_652
 
 
 @cache
