@@ -44,8 +44,7 @@ from cellworth.sampling.statistics import CategorySummary, NumberSummary
 from cellworth.valuation.column_info import (
     ColumnInfo,
     ColumnTable,
-    notes_on_size,
-    notes_on_values,
+    find_notes,
 )
 
 KNNScoring = Literal[
@@ -782,19 +781,13 @@ def describe_columns(
     for position, (name, own) in enumerate(
         zip(map(str, table.names.tolist()), summary.columns, strict=True)
     ):
-        type_, notes = table.schema.field(name).type, tuple[str, ...]()
+        type_ = table.schema.field(name).type
         if isinstance(own, CategorySummary):
-            distinct, at_least = len(own.counts), False
-            named = types.is_dictionary(type_)
-            notes = notes_on_values(list(own.counts), list(own.counts.values()), named=named)
-            integral = not notes
+            distinct, at_least, integral = len(own.counts), False, True
         else:
             # Summaries of very many numbers drop low bits, so some numbers are counted as one.
             distinct, at_least, integral = len(own.keys), own.shift > 0, types.is_integer(type_)
         read_as, distance = scales.describe(position, Column(name, (), type_))
-        size = notes_on_size(
-            distinct, own.count, own.n_missing, integral=integral, at_least=at_least
-        )
-        both = (*size, *notes)
-        lines.append(ColumnInfo(name, read_as, own.n_missing, distinct, at_least, distance, both))
+        notes = find_notes(distinct, own.count, own.n_missing, integral=integral, at_least=at_least)
+        lines.append(ColumnInfo(name, read_as, own.n_missing, distinct, at_least, distance, notes))
     return ColumnTable(tuple(lines))

@@ -246,14 +246,7 @@ def _list_column_info(valuation: Valuation, *, cells: bool) -> list[dict[str, An
     if valuation.column_info is None:
         return None
     lines = valuation.column_info.to_plain()
-    if cells:
-        return lines
-    # Notes that begin with a quotation mark quote cells.
-    quotes = ("'", '"')
-    return [
-        line | {"distance": "", "notes": [n for n in line["notes"] if not n.startswith(quotes)]}
-        for line in lines
-    ]
+    return lines if cells else [line | {"distance": ""} for line in lines]
 
 
 def _compute_figures(valuation: Valuation) -> dict[str, Any]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-import numpy as np
-
-from cellworth.data.column import Column, is_missing_mark
+from cellworth.data.column import Column
 from cellworth.data.tables import frame
 from cellworth.data.text import list_first
 from cellworth.data.views import html_table, table_lines, view
@@ -18,12 +16,10 @@ from cellworth.data.views import html_table, table_lines, view
 # Fewer values may all differ by chance.
 _MIN_IDS = 20
 _SHARE_OF_IDS = 0.9
-_SHARE_OF_NUMBERS = 0.9
 # Integers of so few different values, or of one length, are codes rather than quantities.
 _MAX_CODES = 10
 _SHORTEST_CODE = 5
 _MAX_UNITS = 4
-_FIRST_LOOK = 1000
 _DAY = 86_400e6
 _DIGITS = (
     r"\d{1,3}(?:[,'\u00a0\u202f ]\d{3})+(?:\.\d*)?"  # 1,234,567.8
@@ -40,9 +36,7 @@ DATE_PATTERN = re.compile(
 )
 ReadAs = Literal["number", "category", "date", "duration", "own distance", "not known"]
 # Notes for which the summary lists columns, in this order.
-CONSTANT, ALL_MISSING, ID_LIKE = "constant", "all missing", "id-like"
-NUMBERS_AS_TEXT, DATES_AS_TEXT, MIXED = "numbers as text", "dates as text", "mixed"
-_NAMED = (ID_LIKE, NUMBERS_AS_TEXT, DATES_AS_TEXT, MIXED, CONSTANT, ALL_MISSING)
+_NOTES = ("id-like", "constant", "all missing")
 _PLURALS = {
     "number": "numbers",
     "category": "categories",
@@ -72,56 +66,16 @@ def name_kind(column: Column) -> ReadAs:
     return "not known" if column.kind == "other" else "category"
 
 
-def notes_on_size(
+def find_notes(
     distinct: int, known: int, missing: int, *, integral: bool, at_least: bool = False
 ) -> tuple[str, ...]:
     """Return notes on the number of distinct values; ``integral`` for strings and integers."""
     if known == 0:
-        return (ALL_MISSING,)
+        return ("all missing",)
     if distinct == 1:
-        return (CONSTANT if missing == 0 else f"{CONSTANT} (except for missing values)",)
+        return ("constant" if missing == 0 else "constant (except for missing values)",)
     many = known >= _MIN_IDS and distinct >= _SHARE_OF_IDS * known
-    return (ID_LIKE,) if integral and many and not at_least else ()
-
-
-def notes_on_values(
-    values: Sequence[Any], counts: Sequence[int], *, named: bool = False
-) -> tuple[str, ...]:
-    """Return notes on the distinct cells of a column of strings or objects, and their counts.
-
-    In a column whose type is categorical (``named``), strings that read as numbers are intended.
-    """
-    pairs, known, notes = list(zip(values, counts, strict=True)), sum(counts), []
-    strings = [(value, count) for value, count in pairs if isinstance(value, str)]
-    marks = [pair for pair in strings if is_missing_mark(pair[0])]
-    if strings and not named:
-        unmarked = [pair for pair in strings if not is_missing_mark(pair[0])]
-        dates = _find_matches(DATE_PATTERN, unmarked)
-        found = [] if dates else _find_matches(NUMBER_PATTERN, unmarked)
-        n_dates, n_read = (sum(count for _, count in matches) for matches in (dates, found))
-        n_numbers = sum(count for value, count in pairs if _type_of(value) == "number")
-        coded = n_numbers == 0 and are_codes([match for match, _ in found], known)
-        least = _SHARE_OF_NUMBERS * (known - sum(count for _, count in marks))
-        if 0 < least <= n_numbers + n_read and not coded:
-            notes.append(f"{NUMBERS_AS_TEXT} ({n_numbers + n_read:,} of {known:,})")
-        elif 0 < least <= n_dates:
-            notes.append(f"{DATES_AS_TEXT} ({n_dates:,} of {known:,})")
-    if len({_type_of(value) for value in values}) > 1:
-        notes.append(MIXED)
-    return (*notes, *(f"{mark!r} {count:,} times" for mark, count in marks))
-
-
-def _find_matches(
-    pattern: re.Pattern[str], strings: list[tuple[str, int]]
-) -> list[tuple[re.Match[str], int]]:
-    """Return matches with their counts; none if fewer than half of the first strings match."""
-    found: list[tuple[re.Match[str], int]] = []
-    for index, (text, count) in enumerate(strings, 1):
-        if match := pattern.fullmatch(text):
-            found.append((match, count))
-        if index == min(_FIRST_LOOK, len(strings)) and 2 * len(found) < index:
-            return []
-    return found
+    return ("id-like",) if integral and many and not at_least else ()
 
 
 def are_codes(found: list[re.Match[str]], known: int) -> bool:
@@ -136,15 +90,6 @@ def are_codes(found: list[re.Match[str]], known: int) -> bool:
     of_one_length = len(lengths) == 1 and min(lengths) >= _SHORTEST_CODE
     all_differ = known >= _MIN_IDS and len(digits) >= _SHARE_OF_IDS * known
     return len(digits) <= _MAX_CODES or of_one_length or all_differ
-
-
-def _type_of(cell: Any) -> str:
-    if isinstance(cell, str):
-        return "text"
-    if isinstance(cell, bool | np.bool_):
-        return "truth"
-    # Everything but strings that float() accepts: integers, floats, decimals, fractions.
-    return "number" if hasattr(cell, "__float__") else "other"
 
 
 @dataclass(frozen=True)
@@ -164,8 +109,8 @@ class ColumnInfo:
     distance : str
         Squared distance of two cells of this column; empty if a model is valued.
     notes : tuple of str
-        What to check: "constant", "all missing", "id-like", "numbers as text", "dates as
-        text", "mixed"; some with a count behind them.
+        What to check: "constant", "all missing" or "id-like". What is wrong with the cells is
+        for :func:`~cellworth.audit` to say.
 
     See Also
     --------
@@ -256,7 +201,7 @@ class ColumnTable:
                 parts.append(f"{count:,} {kind if single else _PLURALS[kind]}")
         named = [
             f"{len(names)} {note}: {list_first(names, _NAMES_SHOWN)}"
-            for note in _NAMED
+            for note in _NOTES
             if (names := self.columns_with_note(note))
         ]
         return "; ".join([", ".join(parts), *named])

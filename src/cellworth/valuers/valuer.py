@@ -6,7 +6,6 @@ from abc import ABC
 from collections.abc import Callable
 from typing import Any, Self
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from sklearn.base import BaseEstimator
 
@@ -24,9 +23,8 @@ from cellworth.knn.knn_game import KNNGame
 from cellworth.valuation.column_info import (
     ColumnInfo,
     ColumnTable,
+    find_notes,
     name_kind,
-    notes_on_size,
-    notes_on_values,
 )
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.settings import Settings
@@ -171,7 +169,7 @@ def _describe_column(table: Table, position: int, distances: Distances | None) -
         column = table.read(position, "numeric" if is_number else "categorical")
         read_as, distance = distances.scales.describe(position, column)
     known = ~column.missing
-    missing, notes = len(known) - int(known.sum()), tuple[str, ...]()
+    missing = len(known) - int(known.sum())
     if column.is_quantity:
         numbers = column.numbers[known]
         distinct = len(np.unique(numbers))
@@ -179,10 +177,7 @@ def _describe_column(table: Table, position: int, distances: Distances | None) -
         integral = numbers.dtype.kind in "iu" or (missing > 0 and (numbers % 1 == 0).all())
         integral = bool(integral) and not column.is_time
     else:
-        values, positions = column.distinct
-        counts = np.bincount(positions[known], minlength=len(values)).tolist()
-        named = isinstance(column.type_, nw.Categorical | nw.Enum)
-        notes = notes_on_values(values, counts, named=named)
-        distinct, integral = len(values), not notes
-    notes = (*notes_on_size(distinct, int(known.sum()), missing, integral=integral), *notes)
+        # A dictionary may have values that no cell has.
+        distinct, integral = len(np.unique(column.distinct[1][known])), True
+    notes = find_notes(distinct, int(known.sum()), missing, integral=integral)
     return ColumnInfo(str(column.name), read_as, missing, distinct, False, distance, notes)
