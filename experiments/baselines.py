@@ -170,7 +170,7 @@ class FlattenedGame:
 
     @cached_property
     def _fillings(self) -> TableFiller:
-        return TableFiller.from_table(self.problem.table)
+        return TableFiller(self.problem.table)
 
 
 @dataclass(frozen=True)

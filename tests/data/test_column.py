@@ -17,7 +17,7 @@ from cellworth.data.column import NO_TIME, Column, find_common_kind, is_missing_
 from cellworth.data.tables import Table
 from cellworth.findings.features import read_columns
 from cellworth.findings.levels import read_levels
-from cellworth.games.table_filler import NumericFill, TableFiller
+from cellworth.games.table_filler import TableFiller
 from cellworth.knn.distances import Distances
 from cellworth.knn.shard_data import read_shard
 from cellworth.knn.shard_layout import Layout
@@ -205,7 +205,7 @@ def test_every_part_of_the_package_reads_objects_alike():
 def assert_parts_agree(table, kinds):
     """Hold the distances, models, trees, checks, reports and anomaly scores against each other."""
     distances = Distances.from_tables(table, [table])
-    filler, numbers = TableFiller.from_table(table), numbers_of(table).data
+    filler, numbers = TableFiller(table), numbers_of(table).data
     features = read_columns(table, None)
     for position, name in enumerate(table.names.tolist()):
         kind, column = kinds[name], table.read(position)
@@ -216,8 +216,8 @@ def assert_parts_agree(table, kinds):
         known = ~np.isnan(seen) if is_quantity else seen >= 0
         assert known.tolist() == (~column.missing).tolist(), name
         assert np.isnan(numbers[:, position]).tolist() == column.missing.tolist(), name
-        assert isinstance(filler.columns[position], NumericFill) == (kind == "number"), name
-        assert filler.columns[position].known.tolist() == known.tolist(), name
+        assert (filler.cells[position].dtype.kind == "f") == (kind == "number"), name
+        assert filler.known[:, position].tolist() == known.tolist(), name
         assert (features[position].numbers is not None) == is_quantity, name
         assert name_kind(column) == (kind if is_quantity else "category"), name
         read_as = distances.scales.describe(position, column)[0]

@@ -10,7 +10,7 @@ from cellworth.games.table_filler import TableFiller
 
 def fill(X, present, may_tell=None):
     """The table as a model sees it where these cells are present."""
-    filler = TableFiller.from_table(Table.from_data(X, called="X"))
+    filler = TableFiller(Table.from_data(X, called="X"))
     rows = np.ones(len(X), dtype=bool) if may_tell is None else np.asarray(may_tell, dtype=bool)
     return filler.fill(np.asarray(present, dtype=bool), rows).native
 

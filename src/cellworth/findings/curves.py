@@ -331,7 +331,7 @@ def _make_filler(fill: Fill, table: Table, rng: np.random.Generator) -> Filler:
 
 def _make_mean_filler(table: Table) -> Filler:
     """Make a function that fills removed cells with means, and no others."""
-    fillings, known = TableFiller.from_table(table), find_known_cells(table)
+    fillings, known = TableFiller(table), find_known_cells(table)
     everyone = np.ones(table.shape[0], dtype=bool)
 
     def fill_with_means(mask: Mask) -> Table:

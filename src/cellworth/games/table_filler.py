@@ -2,132 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Floats, Mask, Positions
-from cellworth.data.column import Column
 from cellworth.data.tables import Table
 
 
-@dataclass(frozen=True, eq=False)
-class NumericFill:
-    """A column that is filled with the mean."""
-
-    cells: Floats
-
-    @property
-    def known(self) -> Mask:
-        """Which cells are not missing."""
-        return ~np.isnan(self.cells)
-
-    def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> Floats:
-        """Fill the column of an array."""
-        return self._fill(present, may_tell)
-
-    def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
-        """Fill the column of a data frame; integers become floats, like their mean."""
-        return nw.new_series(
-            column.name, self._fill(present, may_tell), nw.Float64(), backend=column.implementation
-        )
-
-    def _fill(self, present: Mask, may_tell: Mask) -> Floats:
-        known = _who_tell(may_tell & ~np.isnan(self.cells), present)
-        mean = float(self.cells[known].mean()) if known.any() else np.nan
-        return np.where(present, self.cells, mean)
-
-
-@dataclass(frozen=True, eq=False)
-class CategoricalFill:
-    """A column that is filled with its most frequent cell; ties go to the first by name.
-
-    Parameters
-    ----------
-    codes : array of shape (n_rows,)
-        Category of each cell; -1 if missing.
-    """
-
-    codes: Codes
-
-    @property
-    def known(self) -> Mask:
-        """Which cells are not missing."""
-        return self.codes >= 0
-
-    def of_array(self, column: NDArray[Any], present: Mask, may_tell: Mask) -> NDArray[Any]:
-        """Fill the column of an array."""
-        return column[self._source_positions(present, may_tell)]
-
-    def of_series(self, column: nw.Series[Any], present: Mask, may_tell: Mask) -> nw.Series[Any]:
-        """Fill the column of a data frame; it keeps its type."""
-        return column[self._source_positions(present, may_tell)]
-
-    def _source_positions(self, present: Mask, may_tell: Mask) -> Positions:
-        """Return the position in the column that each cell is taken from."""
-        own = np.arange(len(self.codes))
-        known = _who_tell(may_tell & (self.codes >= 0), present)
-        if not known.any():
-            return own
-        most_frequent = np.argmax(np.bincount(self.codes[known]))
-        source = np.flatnonzero(self.codes == most_frequent)[0]
-        return np.where(present, own, source)
-
-
-@dataclass(frozen=True, eq=False)
 class TableFiller:
-    """A table whose cells can be filled in, column by column.
+    """A table whose cells can be filled in: numbers by the mean, others by the most frequent."""
 
-    Parameters
-    ----------
-    table : Table
-    columns : list of NumericFill or CategoricalFill
-    """
-
-    table: Table
-    columns: list[NumericFill | CategoricalFill]
-
-    @classmethod
-    def from_table(cls, table: Table) -> TableFiller:
-        """Read every column as numbers or as categories."""
-        return cls(table, [_readable(table.read(position)) for position in range(table.shape[1])])
-
-    @cached_property
-    def known(self) -> Mask:
-        """Which cells are not missing, shape (n_rows, n_columns)."""
-        return np.column_stack([column.known for column in self.columns])
+    def __init__(self, table: Table) -> None:
+        self.table: Table = table
+        columns = [table.read(position) for position in range(table.shape[1])]
+        # Numbers, NaN if missing; or codes of categories in alphabetical order, -1 if missing.
+        self.cells: list[Floats | Codes] = [
+            column.floats if column.kind == "number" else column.levels[0] for column in columns
+        ]
+        # Which cells are not missing, shape (n_rows, n_columns).
+        self.known: Mask = np.column_stack(
+            [~np.isnan(one) if one.dtype.kind == "f" else one >= 0 for one in self.cells]
+        )
 
     def fill(self, present: Mask, may_tell: Mask, *, columns: Positions | None = None) -> Table:
         """Fill cells that are not present, from the rows that ``may_tell`` marks.
 
-        ``columns`` are the columns to fill; None means all.
+        ``columns`` are the columns to fill; None means all. If no cell of a column is present, all
+        its known cells determine the fill.
         """
-        data = self.table.data
-        filled = range(len(self.columns)) if columns is None else columns.tolist()
-        if isinstance(data, np.ndarray):
-            array = data.astype(np.float64) if data.dtype.kind in "iuf" else data.copy()
-            for position in filled:
-                array[:, position] = self.columns[position].of_array(
-                    array[:, position], present[:, position], may_tell
-                )
-            return replace(self.table, data=array)
-        series = [
-            self.columns[position].of_series(data[:, position], present[:, position], may_tell)
-            for position in filled
-        ]
-        return replace(self.table, data=data.with_columns(*series))
-
-
-def _who_tell(known: Mask, present: Mask) -> Mask:
-    """Return the cells that determine the fill: those present, or all known ones if none is."""
-    return known & present if (known & present).any() else known
-
-
-def _readable(column: Column) -> NumericFill | CategoricalFill:
-    if column.kind == "number":
-        return NumericFill(column.floats)
-    return CategoricalFill(column.levels[0])
+        data, filled = self.table.data, dict[int, Any]()
+        for position in range(len(self.cells)) if columns is None else columns.tolist():
+            here, known = present[:, position], may_tell & self.known[:, position]
+            known = known & here if (known & here).any() else known
+            cells, column = self.cells[position], data[:, position]
+            if cells.dtype.kind == "f":
+                # Integers become floats, like their mean.
+                mean = float(cells[known].mean()) if known.any() else np.nan
+                filled[position] = np.where(here, cells, mean)
+                if isinstance(column, nw.Series):
+                    filled[position] = nw.new_series(
+                        column.name, filled[position], nw.Float64(), backend=column.implementation
+                    )
+            elif known.any():
+                most_frequent = np.argmax(np.bincount(cells[known]))
+                source = np.flatnonzero(cells == most_frequent)[0]
+                filled[position] = column[np.where(here, np.arange(len(cells)), source)]
+        if not isinstance(data, np.ndarray):
+            return replace(self.table, data=data.with_columns(*filled.values()))
+        array = data.astype(np.float64) if data.dtype.kind in "iuf" else data.copy()
+        for position, column in filled.items():
+            array[:, position] = column
+        return replace(self.table, data=array)

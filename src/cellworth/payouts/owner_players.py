@@ -351,7 +351,7 @@ class _ModelScorer:
 
     @cached_property
     def _filler(self) -> TableFiller:
-        return TableFiller.from_table(self._game.problem.table)
+        return TableFiller(self._game.problem.table)
 
 
 class OwnerValuer(Valuer):
