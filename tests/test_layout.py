@@ -18,19 +18,19 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2410,
-    "data": 3385,
+    "data": 3411,
     "findings": 4273,
-    "games": 1067,
-    "knn": 4353,
+    "games": 1035,
+    "knn": 4347,
     "payouts": 2260,
     "plots": 1009,
-    "report": 973,
+    "report": 967,
     "runtime": 2396,
     "sampling": 1737,
-    "valuation": 1572,
-    "valuers": 2174,
+    "valuation": 1531,
+    "valuers": 2170,
 }
-MAX_CODE_LINES_IN_ALL = 27_652
+MAX_CODE_LINES_IN_ALL = 27_589
 
 
 @cache

@@ -40,6 +40,16 @@ class Stretches:
         ends = np.flatnonzero(np.diff(rows, append=n_rows + 1) > 1)
         return cls(n_rows, np.column_stack([rows[begins], rows[ends] + 1]))
 
+    @classmethod
+    def union(cls, sets: Sequence[Stretches]) -> Stretches:
+        """Return the rows of all sets."""
+        begins, ends = np.concatenate([one.ends for one in sets]).T
+        order = np.argsort(begins, kind="stable")
+        begins, ends = begins[order], np.maximum.accumulate(ends[order])
+        first = np.append(True, begins[1:] > ends[:-1])[: len(begins)]
+        last = np.append(first[1:], True)[: len(begins)]
+        return cls(sets[0].n_rows, np.column_stack([begins[first], ends[last]]))
+
     def __getitem__(self, key: Any) -> Mask:
         """Return whether each of some rows is in the set; the key is that of a mask."""
         rows, *more = key if isinstance(key, tuple) else (key,)

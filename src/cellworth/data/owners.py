@@ -235,9 +235,18 @@ class Owners:
         return owners._add([claim])
 
     def _add(self, claims: Sequence[Claim]) -> Owners:
-        for claim in claims:
-            self._check_overlap(claim)
-        return self._change(_claims=(*self._claims, *claims))
+        if self.overlaps == "refuse":
+            for claim in claims:
+                self._check_overlap(claim)
+        more = self._change(_claims=(*self._claims, *claims))
+        # Not from all claims again: there may be one for each owner and column.
+        more.__dict__["_claimed"] = _join_claims(self._claimed, claims)
+        return more
+
+    @cached_property
+    def _claimed(self) -> dict[int, Stretches]:
+        """The rows that anyone claims, by column."""
+        return _join_claims({}, self._claims)
 
     def _take_from_source(self, claim: Claim) -> Owners:
         """Return new Owners in which the column of sources does not claim an owner's columns."""
@@ -460,6 +469,7 @@ class Owners:
     def _change(self, **changed: Any) -> Owners:
         more = copy(self)
         more.__dict__.pop("holdings", None)
+        more.__dict__.pop("_claimed", None)
         more.__dict__.update(changed)
         return more
 
@@ -665,7 +675,10 @@ class Owners:
         return np.append(known, len(others) < len(listed))
 
     def _check_overlap(self, claim: Claim) -> None:
-        if self.overlaps != "refuse":
+        columns = [
+            column for column in np.flatnonzero(claim.columns).tolist() if column in self._claimed
+        ]
+        if all(claim.rows.first_common(self._claimed[one]) is None for one in columns):
             return
         for other in (one for one in self._claims if one.owner != claim.owner):
             cell = claim.find_common_cell(other)
@@ -693,6 +706,17 @@ class Owners:
                 f"({preview(others[:4])}), "
                 f"got {len(mine)} ({preview(mine[:4])}); give Owners the table that was valued."
             )
+
+
+def _join_claims(claimed: Mapping[int, Stretches], claims: Sequence[Claim]) -> dict[int, Stretches]:
+    """Return claimed rows by column, with those of more claims."""
+    found = dict(claimed)
+    columns = np.any([claim.columns for claim in claims], axis=0) if claims else np.empty(0)
+    for column in np.flatnonzero(columns).tolist():
+        more = [claim.rows for claim in claims if claim.columns[column]]
+        before = [found[column]] if column in found else []
+        found[column] = Stretches.union([*before, *more])
+    return found
 
 
 def are_players(blocks: Blocks) -> bool:
