@@ -45,7 +45,8 @@ EXACT = exact_values()
 
 def run(**settings):
     """Estimate values, with settings of the valuer and arguments of fit."""
-    of_valuer, of_fit = split_settings({"stop": MaxTasks(40), "random_state": 0} | settings)
+    usual = {"stop": MaxTasks(40), "random_state": 0, "runtime": Runtime(executor=Serial())}
+    of_valuer, of_fit = split_settings(usual | settings)
     return ModelValuer(GaussianNB(), **of_valuer).fit(**DATA, **of_fit).valuation_
 
 
@@ -199,7 +200,7 @@ def test_a_scorer_with_settings_is_not_taken_for_the_plain_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cv", [5, EveryRowAlone()], ids=["5 folds", "every row alone"])
+@pytest.mark.parametrize("cv", [3, EveryRowAlone()], ids=["3 folds", "every row alone"])
 def test_cross_validation_has_validation_errors_of_all_rows(cv):
     data = {"X": X[:24, :2], "y": Y[:24], "row_groups": np.arange(24) % 2}
     valuation = exact_values(data, cv=cv)
@@ -222,7 +223,7 @@ def test_cross_validation_has_validation_errors_of_all_rows(cv):
 )
 def test_estimates_have_the_validation_errors_of_exact_values(estimator, semivalue, stop):
     given = {"estimator": estimator, "semivalue": semivalue, "stop": stop}
-    estimated = run(runtime=Runtime(executor=Serial()), **given)
+    estimated = run(**given)
     exact = exact_values(semivalue=semivalue)
     ratios = estimated.validation_se / exact.validation_se
     assert np.abs(ratios - 1).mean() < 0.15
