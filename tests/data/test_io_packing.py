@@ -13,7 +13,7 @@ from cellworth.data.io import PlainFile, add_prefix, pack, unpack, write_plain
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally, append_margins
 from cellworth.sampling.passes import DrawVariance, Passes, PassSums, QueryVariance
-from cellworth.valuers.out_of_bag import Contrast, TreeScores
+from cellworth.valuers.out_of_bag import TreeScores
 
 ODD = np.array([[math.nan, math.inf, -math.inf], [-0.0, 5e-324, 1 / 3]])
 TALLY = Tally(7, 2, ("a fit\nfailed", "größer"), new=5, reused=1)
@@ -35,7 +35,6 @@ THINGS = {
     "an empty Tally": Tally(),
     "Moments": MOMENTS,
     "Contribution": Contribution(MOMENTS, TALLY),
-    "Contrast": Contrast(MOMENTS, Moments.of(ODD), TALLY),
     "TreeScores": TreeScores(ODD, ODD > 0, TALLY),
     "TreeScores of no tree": TreeScores(np.zeros((0, 3)), np.zeros((0, 2), dtype=bool), Tally()),
     "PassSums": PASSES,

@@ -53,7 +53,9 @@ def test_a_clean_table_has_few_findings():
     assert [finding.kind for finding in audit(X, y)] == ["leak"]
 
 
-@pytest.mark.parametrize("make", [pd.DataFrame, pl.from_pandas, np.array], ids=str)
+@pytest.mark.parametrize(
+    "make", [pd.DataFrame, pl.from_pandas, np.array], ids=["pandas", "polars", "numpy"]
+)
 def test_by_default_a_fix_loses_nothing_and_named_proposals_are_applied(make):
     X, y = spoiled()
     clean, _ = people()
