@@ -98,11 +98,9 @@ def run(*words):
     [
         "explain {V} --row 3",
         "merge {V} {V} -o {V}-both",
-        "split {V} --amount 10 --owners {V}.toml",
     ],
 )
 def test_commands_that_need_the_table_name_what_to_call(both, tmp_path, command):
-    (tmp_path / "values.toml").write_text("owners = [{name = 'ann'}]")
     code, text = run(*command.format(V=tmp_path / "values").split())
     assert code == 2
     assert "use them in Python: cellworth.load(" in text

@@ -328,8 +328,6 @@ MISTAKES = [
         "groups must have one entry",
     ),
     # baselines
-    (lambda: out_of_bag(fit={"X_val": X, "y_val": Y}), "X_val and y_val must be None here"),
-    (lambda: out_of_bag(fit={"groups": [1, 1, 2, 2]}), "groups must be None here"),
     (lambda: out_of_bag(X[:1], [1.5]), "at least 2 rows"),
     (lambda: out_of_bag(n_trees=0), "n_trees must be an integer"),
     (lambda: out_of_bag(column_share=0), "above 0 and at most 1, got 0"),

@@ -151,4 +151,4 @@ def test_an_audit_lists_differences_first(folder):
     document = json.loads(fine("audit", folder / "bad.csv", *asked, "--json"))
     kinds = [one["kind"] for one in document["findings"]]
     assert kinds[0] == "new content"
-    assert kinds[-1] == "missing code"
+    assert kinds[-1] == "missing mark"

@@ -1,13 +1,11 @@
 """Help has an example for each command, and the examples are command lines."""
 
 import shlex
-from typing import get_args, get_type_hints
 
 import click
 import pytest
 
 from cellworth.cli.commands import main
-from cellworth.payouts import Policy
 from shell import fine
 
 COMMANDS = sorted(main.commands)
@@ -64,17 +62,3 @@ def test_the_version_is_that_of_the_package():
     import cellworth
 
     assert fine("--version").strip().endswith(cellworth.__version__)
-
-
-def test_the_options_of_a_policy_are_those_of_the_class():
-    """The choices and defaults are written down twice: to import Policy would take too long."""
-    hints = get_type_hints(Policy)
-    given = main.commands["split"].make_context("split", ["values", "--amount", "1"]).params
-    for name, default in vars(Policy()).items():
-        option = next(one for one in main.commands["split"].params if one.name == name)
-        # The class completes its unit and digits.
-        assert getattr(Policy(**{name: given[name]}), name) == default
-        if isinstance(option.type, click.Choice):
-            # The class chooses if None is given.
-            choices = [c for hint in (hints[name], *get_args(hints[name])) for c in get_args(hint)]
-            assert list(option.type.choices) == [c for c in choices if isinstance(c, str)]

@@ -322,4 +322,4 @@ def test_a_request_of_other_types_is_rejected(home, tmp_path, name, given):
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: given}))
     done = cellworth("explain", tmp_path / "v", "--row", "p3")
     assert done.code == 2
-    assert f"was changed ({name} is {json.dumps(given)})" in done.err
+    assert f"{name} of {path} is {json.dumps(given)}: it was changed" in done.err

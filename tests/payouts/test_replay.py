@@ -391,7 +391,7 @@ def small_model_bundle(folder):
         stop=MaxTasks(2), random_state=0,
     )  # fmt: skip
     valuation = valuer.fit(**data).valuation_
-    split_revenue(valuation, owners, amount="10.00", policy=Policy(negative="floor")).save(folder)
+    split_revenue(valuation, owners, amount="10.00", policy=Policy(game="cells")).save(folder)
     return data, valuer
 
 

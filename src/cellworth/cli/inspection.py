@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -31,10 +32,11 @@ from cellworth.cli.folders import (
 from cellworth.cli.request import FILE, RunRequest
 from cellworth.cli.runs import list_values, summarize_valuation
 from cellworth.data.blocks import Axis
-from cellworth.data.io import AnyPath, get_size
+from cellworth.data.io import AnyPath, get_size, local_path
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.text import preview
 from cellworth.findings.explain import explain_column, explain_row
+from cellworth.payouts.bundle import open_values
 from cellworth.report.page import text_of
 from cellworth.runtime.forecast import format_seconds
 from cellworth.runtime.progress import read_progress
@@ -65,18 +67,21 @@ def show_folder(folder: AnyPath) -> None:
         "progress": None,
     }
     lines = [f"{folder}: {kind}"]
-    found = folder if kind == VALUATION else folder / "valuation" if kind == BUNDLE else None
-    if found is not None:
-        valuation = load(found)
-        provenance = valuation.provenance
-        document["created"] = provenance.created
-        document["versions"] = dict(provenance.versions)
-        document["values"] = summarize_valuation(valuation)
-        versions = (f"{name} {number}" for name, number in provenance.versions.items())
-        lines += [repr(valuation), f"  created     {provenance.created}"]
-        lines += [f"  versions    {', '.join(versions)}"]
-        if valuation.column_info is not None:
-            lines += ["", repr(valuation.column_info), ""]
+    if kind != CHECKPOINT:
+        with ExitStack() as stack:
+            if kind == BUNDLE:
+                valuation, _ = stack.enter_context(open_values(local_path(folder, "folder")))
+            else:
+                valuation = load(folder)
+            provenance = valuation.provenance
+            document["created"] = provenance.created
+            document["versions"] = dict(provenance.versions)
+            document["values"] = summarize_valuation(valuation)
+            versions = (f"{name} {number}" for name, number in provenance.versions.items())
+            lines += [repr(valuation), f"  created     {provenance.created}"]
+            lines += [f"  versions    {', '.join(versions)}"]
+            if valuation.column_info is not None:
+                lines += ["", repr(valuation.column_info), ""]
     else:
         if settings:
             lines.append(f"  resume with {make_resume_line(folder, settings['model'])}")

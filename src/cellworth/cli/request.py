@@ -276,7 +276,7 @@ class RunRequest:
                 {name: plain[name] for name in plain if name in known}, str(path)
             )
         except ValueError as error:
-            raise ValueError(f"{path} was changed ({error}); restore it from a copy.") from error
+            raise ValueError(f"{error}: it was changed; restore it from a copy.") from error
         for name in _PATHS:
             if asked.get(name) is not None and not is_address(asked[name]):
                 asked[name] = os.path.normpath(Path(os.path.realpath(folder), asked[name]))

@@ -256,7 +256,8 @@ class ShardedKNNValuer(NeighborValuer):
             warn_of_target(np.array(labels), counts, advice, are_classes=is_class)
         problem = sample_rows(game.table, is_class=is_class)
         warn_of_data(problem, read_levels(problem.table, parse=False), advice, sampled=True)
-        return game.column_info
+        self.columns_ = game.column_info
+        return self.columns_
 
     def _keep_names(self, game: ShardedKNNGame) -> None:
         self.n_features_in_ = len(game.table.names)

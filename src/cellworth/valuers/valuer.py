@@ -108,12 +108,13 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
             _describe_column(problem.table, position, distances)
             for position in range(problem.table.shape[1])
         )
-        return ColumnTable(tuple(infos))
+        # Before the run: a dry run ends at its first task.
+        self.columns_ = ColumnTable(tuple(infos))
+        return self.columns_
 
     def _keep(self, game: Any, valuation: Valuation) -> Self:
         """Keep the results of a fit."""
         self._keep_names(game)
-        self.columns_ = valuation.column_info
         self.valuation_ = valuation
         return self
 
