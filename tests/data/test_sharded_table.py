@@ -53,7 +53,8 @@ def test_uneven_row_groups_leave_no_shard_empty(tmp_path):
     write(pa.table({"x": np.arange(3), "y": np.arange(3)}), tmp_path / "b", rows_per_group=1)
     for n_shards in (1, 2, 3, 4):
         table = ShardedTable.from_files(tmp_path, target="y", shards=n_shards)
-        assert all(len(table.rows(shard)) for shard in range(n_shards))
+        assert all(len(table.rows(shard)) for shard in range(table.n_shards))
+        assert table.n_shards <= n_shards
 
 
 def test_a_long_file_is_cut_by_row_groups(tmp_path, monkeypatch):
@@ -149,11 +150,6 @@ def test_files_that_disagree_are_rejected(tmp_path, other, words):
         ({"target": "y", "columns": []}, ValueError, "no column besides the target"),
         ({"target": "y", "columns": "x"}, TypeError, "must be a list of names"),
         ({"target": "y", "shards": 0}, ValueError, "shards must be an integer of at least 1"),
-        (
-            {"target": "y", "shards": 3},
-            ValueError,
-            "shards must be at most 1, the number of row groups",
-        ),
     ],
 )
 def test_what_is_asked_for_must_be_there(tmp_path, settings, error, words):
@@ -175,7 +171,7 @@ def test_what_is_no_table_is_rejected(tmp_path):
     with pytest.raises(ValueError, match="listed twice"):
         read([file, file])
     file.write_bytes(b"no Parquet, but text")
-    with pytest.raises(ValueError, match="cannot be read as Parquet"):
+    with pytest.raises(ValueError, match=r"cannot be read .*write it again"):
         read(file)
     empty = write(
         pa.table({"x": pa.array([], "int64"), "y": pa.array([], "int64")}), tmp_path / "c"
@@ -217,7 +213,7 @@ def test_a_damaged_page_is_rejected_with_the_name_of_its_file(numbered, tmp_path
     with (tmp_path / "0.parquet").open("r+b") as file:
         file.seek(4)
         file.write(b"\xff" * 60)
-    with pytest.raises(ValueError, match=r"0.parquet is damaged \(.*\); write it again"):
+    with pytest.raises(ValueError, match=r"0.parquet cannot be read \(.*\); fix it, or write it again"):
         rows_in(table)
 
 

@@ -127,7 +127,9 @@ def _read_files(path: str, target: str | None, text: TextFormat) -> tuple[Any, s
         return read_table(path, text=text), _find_kind(path)
     if target is None:
         # A table in files needs a target, which becomes its last column.
-        *_, target = examine_files(find_files(path, {})[:1], text, {})[0].schema.names
+        first, keys = next(iter(find_files(path, {}).items()))
+        ((_, schema),) = examine_files({first: keys}, text, {})
+        *_, target = schema.names
     sharded = open_files(path, target, text)
     return sharded.take(np.arange(sharded.shape[0])), str(sharded.files[0].kind)
 
@@ -161,7 +163,7 @@ def _separate(
 
 def open_files(address: str, target: str, text: TextFormat) -> ShardedTable:
     """Open a table in files; one that was opened before and is unchanged is used again."""
-    found = [file.address for file in find_files(address, {})]
+    found = list(find_files(address, {}))
     key = (address, target, repr(text))
     table = _opened.get(key)
     if table is not None and [file.address for file in table.files] == found:

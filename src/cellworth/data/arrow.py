@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cellworth.data.column import find_kind_of_type, is_text
+from cellworth.data.column import is_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,12 +57,3 @@ def cast_cells(cells: pa.Array, field: pa.Field, address: str) -> pa.Array:
             f"{address} holds {own} in column {field.name!r}, which does not fit into {wanted}, "
             f"the type for all files ({error}); write all files with the same types."
         ) from error
-
-
-def check_has_labels(type_: pa.DataType, target: str) -> None:
-    """Check that the cells of the target can be labels."""
-    if find_kind_of_type(decode_type(type_)) == "other":
-        raise TypeError(
-            f"the target {target!r} must hold strings, numbers, booleans or dates as "
-            f"labels, got {type_}; give another target, or convert it."
-        )

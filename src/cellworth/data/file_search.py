@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from glob import glob
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from cellworth.data.io import AnyPath, Options, RemotePath, to_path
@@ -29,41 +29,31 @@ _LAKES = {
 }
 
 
-class FoundFile(NamedTuple):
-    """A file that was found, with the columns in its path, such as ``year=2024``."""
-
-    address: str
-    keys: dict[str, str]
-
-
 def find_files(
     address: Address | Sequence[Address], options: Options, root: Address | None = None
-) -> list[FoundFile]:
-    """Return all files of a table, in order; they must be of one kind."""
-    listed: Any = address if isinstance(address, Sequence) else [address]
-    listed = [address] if isinstance(address, str) else listed
-    found = [file for each in listed for file in _find_at(each, options, root)]
+) -> dict[str, dict[str, str]]:
+    """Return all files of a table, in order, with the columns in their paths (``year=2024``)."""
+    is_list = isinstance(address, Sequence) and not isinstance(address, str)
+    listed: Any = address if is_list else [address]
+    found: dict[str, dict[str, str]] = {}
+    for file, keys in (pair for each in listed for pair in _find_at(each, options, root)):
+        if file in found:
+            raise ValueError(f"{file} is listed twice; give every file once.")
+        found[file] = keys
     if not found:
         raise ValueError("address must name at least one file or folder, got none.")
-    addresses = [file.address for file in found]
-    if len(set(addresses)) < len(addresses):
-        twice = next(one for one in addresses if addresses.count(one) > 1)
-        raise ValueError(f"{twice} is listed twice; give every file once.")
-    by_kind = {find_kind(one): one for one in reversed(addresses)}
-    if len(by_kind) > 1:
-        one, other, *_ = reversed(by_kind.values())
-        raise ValueError(
-            f"all files must be of one kind, got {one} and {other}; give a pattern that fits one "
-            f"kind, such as '*{''.join(split_suffixes(one))}'."
-        )
-    for file in found:
-        if file.keys.keys() != found[0].keys.keys():
-            both = [one.keys.keys() for one in (file, found[0])]
-            key = min(both[0] ^ both[1])
-            has, lacks = (file, found[0]) if key in both[0] else (found[0], file)
+    first, *others = found
+    for file in others:
+        if find_kind(file) != find_kind(first):
             raise ValueError(
-                f"all paths must have the same keys, got {key}= in {has.address}, but not in "
-                f"{lacks.address}; move the file, or give other files."
+                f"all files must be of one kind, got {first} and {file}; give a pattern that fits "
+                f"one kind, such as '*{''.join(split_suffixes(first))}'."
+            )
+        if odd := sorted(found[file].keys() ^ found[first].keys()):
+            has, lacks = (file, first) if odd[0] in found[file] else (first, file)
+            raise ValueError(
+                f"all paths must have the same keys, got {odd[0]}= in {has}, but not in {lacks}; "
+                "move the file, or give other files."
             )
     return found
 
@@ -86,20 +76,20 @@ def names_many(address: str, options: Options) -> bool:
     return path.is_dir() or (any(mark in str(path) for mark in "*?[") and not path.exists())
 
 
-def _find_at(address: Address, options: Options, root: Address | None) -> list[FoundFile]:
+def _find_at(
+    address: Address, options: Options, root: Address | None
+) -> Iterator[tuple[str, dict[str, str]]]:
     # The reading process may have another working directory.
     path = to_path(address, "address", options).absolute()
     base, files = _list_files(path, os.fspath(address))
     if root is not None:
         base = to_path(root, "root", options).absolute().as_posix()
-    found = []
     for file in files:
         if not file.startswith(f"{base}/") and base:
             raise ValueError(f"root must be a folder above {file}, got {root}; give another one.")
         folders = PurePosixPath(file[len(base) :]).parts[:-1]
         pairs = [part.partition("=") for part in folders if "=" in part]
-        found.append(FoundFile(file, {unquote(key): unquote(cell) for key, _, cell in pairs}))
-    return found
+        yield file, {unquote(key): unquote(cell) for key, _, cell in pairs}
 
 
 def _list_files(path: AnyPath, address: str) -> tuple[str, list[str]]:

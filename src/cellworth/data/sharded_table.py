@@ -13,23 +13,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Labels, check_count, is_integer
-from cellworth.data.arrow import check_has_labels, decode_type, find_common_type
+from cellworth.data.arrow import decode_type, find_common_type
 from cellworth.data.blocks import label_array
-from cellworth.data.column import Coder, Column
+from cellworth.data.column import find_kind_of_type
 from cellworth.data.file_search import Address, find_files
-from cellworth.data.table_files import (
-    ExaminedFile,
-    TableFile,
-    TextFormat,
-    examine_files,
-    read_batches,
-)
+from cellworth.data.table_files import TableFile, TextFormat, examine_files, read_batches
 from cellworth.data.text import preview
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Rows from which a file is cut into several shards, where its row groups allow it.
+# Rows after which a file is cut into several shards, where its row groups allow it.
 _MAX_ROWS = 2**20
 # Rows are counted in 32 bits.
 _TOO_MANY_ROWS = 2**32
@@ -122,9 +116,10 @@ class ShardedTable:
             Columns that are valued, in this order; None means all but the target.
         shards : int, default=None
             Number of shards. Row groups of all files are assigned in order, to shards of about the
-            same number of rows. None means one shard per file; a file of more than 1,048,576 rows
-            is divided into shards of at most that many rows, as far as its row groups allow. The
-            row groups of a CSV file are blocks of about 16 MB; a JSONL file is one row group.
+            same number of rows; there are at most as many shards as row groups. None means one
+            shard per file; a file of more than 1,048,576 rows is divided into shards of about that
+            many rows, as far as its row groups allow. The row groups of a CSV file are blocks of
+            about 16 MB; a JSONL file is one row group.
         root : path, default=None
             Folder below which names of folders such as ``year=2024`` are columns, integers
             or else strings. None means the folder itself, or the part of a pattern before its first
@@ -136,7 +131,7 @@ class ShardedTable:
         """
         options = dict(storage_options or {})
         examined = examine_files(find_files(address, options, root), text or TextFormat(), options)
-        files = tuple(each.file for each in examined)
+        files = tuple(file for file, _ in examined)
         schema = _find_common_schema(examined, target, columns)
         n_rows = sum(file.n_rows for file in files)
         if n_rows >= _TOO_MANY_ROWS:
@@ -148,9 +143,8 @@ class ShardedTable:
             raise ValueError(
                 f"{files[0].address} and all other files hold no rows; give other files."
             )
-        if shards is None:
-            return cls(files, schema, _make_shards_by_file(files), options)
-        return cls(files, schema, _deal_groups(files, check_count(shards, "shards")), options)
+        n_shards = None if shards is None else check_count(shards, "shards")
+        return cls(files, schema, _divide(files, n_rows, n_shards), options)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -196,7 +190,7 @@ class ShardedTable:
             yield from read_batches(file, groups, schema, self.storage_options, coded)
 
     def column(self, name: str) -> Labels:
-        """Read one column of all rows, such as the owner of each row; missing cells are None.
+        """Read one column of all rows, such as the owner of each row, as NumPy has it.
 
         Examples
         --------
@@ -211,17 +205,13 @@ class ShardedTable:
         >>> table.drop("bank").names.tolist()
         ['age']
         """
+        import pyarrow as pa
+
         self._check_names([name])
-        coder = Coder({}, most=self.shape[0])
-        batches = (cells for shard in range(self.n_shards) for cells in self.batches(shard, [name]))
-        codes = np.concatenate([coder.read(Column(name, cells))[0] for (cells,) in batches])
-        values: list[Any] = list(coder.codes)
-        has_missing = bool((codes < 0).any())
-        # The code of a missing cell is -1, the last position.
-        values += [None] * has_missing
-        is_object = has_missing or isinstance(values[0], str)
-        found: Labels = np.array(values, dtype=object if is_object else None)[codes]
-        return found
+        only = replace(self, schema=pa.schema([self.schema.field(name)]))
+        parts = pa.concat_tables(only._read_positions(np.arange(self.shape[0])))
+        cells: Labels = parts.column(0).to_numpy()
+        return cells
 
     def drop(self, *names: str) -> ShardedTable:
         """Return the table without some columns, such as one that names the owner of each row."""
@@ -345,26 +335,33 @@ def _decode_dictionaries(schema: pa.Schema) -> pa.Schema:
 
 
 def _find_common_schema(
-    examined: list[ExaminedFile], target: str, columns: Sequence[str] | None
+    examined: list[tuple[TableFile, pa.Schema]], target: str, columns: Sequence[str] | None
 ) -> pa.Schema:
     """Return the columns of all files in order of appearance, with types that fit all."""
     import pyarrow as pa
 
-    names = list(dict.fromkeys(name for each in examined for name in each.schema.names))
-    wanted = _choose_columns(names, examined[0].file.address, target, columns)
+    names = list(dict.fromkeys(name for _, schema in examined for name in schema.names))
+    first, _ = examined[0]
+    wanted = _choose_columns(names, first.address, target, columns)
     types = {}
     for name in reversed(wanted):
-        having = [each for each in examined if name in each.schema.names]
-        if len(having) < len(examined):
-            _report_lacking(examined, name, is_target=name == target)
-        types[name] = _find_type(having, name)
-    check_has_labels(types[target], target)
+        _report_lacking(examined, name, is_target=name == target)
+        types[name] = _find_type(examined, name)
+    if find_kind_of_type(decode_type(types[target])) == "other":
+        raise TypeError(
+            f"the target {target!r} must hold strings, numbers, booleans or dates as labels, got "
+            f"{types[target]}; give another target, or convert it."
+        )
     return pa.schema([(name, types[name]) for name in wanted])
 
 
-def _report_lacking(examined: list[ExaminedFile], name: str, *, is_target: bool) -> None:
+def _report_lacking(
+    examined: list[tuple[TableFile, pa.Schema]], name: str, *, is_target: bool
+) -> None:
     """Warn of files that lack a column, because a misspelled name looks the same."""
-    lacking = [each.file.address for each in examined if name not in each.schema.names]
+    lacking = [file.address for file, schema in examined if name not in schema.names]
+    if not lacking:
+        return
     if is_target:
         raise ValueError(
             f"all files must have the target {name!r}, got {lacking[0]} without it; add the "
@@ -377,12 +374,12 @@ def _report_lacking(examined: list[ExaminedFile], name: str, *, is_target: bool)
     )
 
 
-def _find_type(having: list[ExaminedFile], name: str) -> pa.DataType:
+def _find_type(examined: list[tuple[TableFile, pa.Schema]], name: str) -> pa.DataType:
     import pyarrow as pa
 
     common = pa.null()
-    for file, schema in having:
-        type_ = schema.field(name).type
+    for file, schema in examined:
+        type_ = schema.field(name).type if name in schema.names else pa.null()
         both = find_common_type(common, type_)
         # Text tells nothing of types, and JSON has no dates: they are strings that look like one.
         is_json = file.kind == "jsonl" and {str(common), str(type_)} == _JSON_STRINGS
@@ -401,18 +398,16 @@ def _choose_columns(
     if isinstance(columns, str):
         raise TypeError(f"columns must be a list of names, got the string {columns!r}.")
     chosen = [name for name in names if name != target] if columns is None else list(columns)
+    wanted = [*chosen, target]
     for called, name in [("target", target), *(("columns", name) for name in chosen)]:
         if name not in names:
             raise ValueError(
                 f"{called} must name columns of {address}, got {name!r}; its columns are "
                 f"{preview(names)}."
             )
-    wanted = [*chosen, target]
-    for name in wanted:
-        if names.count(name) > 1 or wanted.count(name) > 1:
+        if wanted.count(name) > 1:
             raise ValueError(
-                f"column names must be unique, and the target not among columns, got {name!r} "
-                "twice."
+                f"columns must be unique, and the target not among them, got {name!r} twice."
             )
     if not chosen:
         raise ValueError(
@@ -421,53 +416,21 @@ def _choose_columns(
     return wanted
 
 
-def _make_shards_by_file(files: Sequence[TableFile]) -> tuple[tuple[tuple[int, range], ...], ...]:
-    """Return one shard per file that has rows, and several for a long file."""
-    shards = []
-    for position, file in enumerate(files):
-        start, length = 0, 0
-        for group, n_rows in enumerate(file.group_rows):
-            if length and length + n_rows > _MAX_ROWS:
-                shards.append(((position, range(start, group)),))
-                start, length = group, 0
-            length += n_rows
-        if length:
-            shards.append(((position, range(start, len(file.group_rows))),))
-    return tuple(shards)
-
-
-def _deal_groups(
-    files: Sequence[TableFile], n_shards: int
+def _divide(
+    files: Sequence[TableFile], n_rows: int, n_shards: int | None
 ) -> tuple[tuple[tuple[int, range], ...], ...]:
-    """Assign row groups, in order, to shards of about the same number of rows."""
-    groups = [
-        (position, group, n_rows)
-        for position, file in enumerate(files)
-        for group, n_rows in enumerate(file.group_rows)
-        if n_rows
-    ]
-    if len(groups) < n_shards:
-        raise ValueError(
-            f"shards must be at most {len(groups)}, the number of row groups, got {n_shards}; give "
-            "fewer shards, or write smaller row groups."
-        )
-    # A group belongs to the shard of its middle row, but no shard may be empty.
-    ends = np.cumsum([n_rows for *_, n_rows in groups])
-    middles = ends - np.array([n_rows for *_, n_rows in groups]) / 2
-    dealt = np.floor(middles / ends[-1] * n_shards).astype(int).tolist()
-    shards: list[list[tuple[int, int]]] = [[] for _ in range(n_shards)]
-    shard = 0
-    for left, (wish, (position, group, _)) in enumerate(zip(dealt, groups, strict=True)):
-        most = shard + 1 if shards[shard] else shard
-        least = n_shards - (len(groups) - left)
-        shard = max(min(wish, most), least, shard)
-        shards[shard].append((position, group))
-    return tuple(_make_ranges(shard) for shard in shards)
-
-
-def _make_ranges(groups: list[tuple[int, int]]) -> tuple[tuple[int, range], ...]:
-    """Return the row groups of one shard, file by file."""
-    ranges: dict[int, range] = {}
-    for position, group in groups:
-        ranges[position] = range(ranges.get(position, range(group, 0)).start, group + 1)
-    return tuple(ranges.items())
+    """Assign row groups, in order, to shards; without a number, each file has its own."""
+    shards: dict[Any, dict[int, range]] = {}
+    start = 0
+    for position, file in enumerate(files):
+        start_of_file = start
+        for group, length in enumerate(file.group_rows):
+            if length:
+                # A group belongs to the shard of its middle row.
+                middle = start + length // 2
+                of_file = position, (middle - start_of_file) // _MAX_ROWS
+                key = of_file if n_shards is None else middle * n_shards // n_rows
+                groups = shards.setdefault(key, {})
+                groups[position] = range(groups.get(position, range(group, 0)).start, group + 1)
+            start += length
+    return tuple(tuple(groups.items()) for groups in shards.values())

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
 import hashlib
 import io
 import itertools
 import os
 import re
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cellworth.data.arrow import cast_cells, decode_type
-from cellworth.data.file_search import DELIMITERS, FoundFile, Kind, find_kind, split_suffixes
+from cellworth.data.file_search import DELIMITERS, Kind, find_kind, split_suffixes
 from cellworth.data.io import Options, get_stamp, hash_file, is_address, to_path
 from cellworth.data.text import NUMBER
 
@@ -32,8 +30,9 @@ _BLOCK = 2**24
 _SAMPLE = 2**18
 _TAIL = 8
 _GZIP = b"\x1f\x8b"
+# What Arrow calls the compressions.
+_CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
-_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @dataclass(frozen=True)
@@ -138,33 +137,29 @@ class TableFile:
             )
 
 
-class ExaminedFile(NamedTuple):
-    """A file with the types of its columns."""
-
-    file: TableFile
-    schema: pa.Schema
-
-
 def examine_files(
-    found: Sequence[FoundFile], text: TextFormat, options: Options
-) -> list[ExaminedFile]:
-    """Read the footers of Parquet files, and the whole of text files; no cells are kept."""
+    found: Mapping[str, Mapping[str, str]], text: TextFormat, options: Options
+) -> list[tuple[TableFile, pa.Schema]]:
+    """Return files with the types of their columns, and of those in their paths.
+
+    Of Parquet files only the footer is read; of text files all is, but no cell is kept.
+    """
     import pyarrow as pa
 
     examined = [
-        _examine_parquet(each.address, options)
-        if find_kind(each.address) == "parquet"
-        else _examine_text(each.address, text, options)
-        for each in found
+        _examine_parquet(address, options)
+        if find_kind(address) == "parquet"
+        else _examine_text(address, text, options)
+        for address in found
     ]
-    for name in found[0].keys:
-        cells = _read_keys([each.keys[name] for each in found])
+    for name in next(iter(found.values())):
+        cells = _read_keys([keys[name] for keys in found.values()])
         for number, (file, schema) in enumerate(examined):
             # Cells in the file are preferred to the key in its path.
             if name not in schema.names:
                 keys = (*file.keys, (name, cells[number].as_py()))
                 both = schema.append(pa.field(name, cells.type))
-                examined[number] = ExaminedFile(replace(file, keys=keys), both)
+                examined[number] = replace(file, keys=keys), both
     return examined
 
 
@@ -223,17 +218,14 @@ def read_batches(
 # Parquet.
 
 
-def _examine_parquet(address: str, options: Options) -> ExaminedFile:
+def _examine_parquet(address: str, options: Options) -> tuple[TableFile, pa.Schema]:
     path = to_path(address, "address", options)
-    with path.open("rb") as file, _open_parquet(file, address) as parquet:
-        metadata = parquet.metadata
+    with path.open("rb") as file, _name_problem(address), _open_parquet(file) as parquet:
+        metadata, schema = parquet.metadata, parquet.schema_arrow
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-        schema = parquet.schema_arrow
-        check_names(schema.names, address)
-        names = tuple(schema.names)
-        return ExaminedFile(
-            TableFile(address, "parquet", rows, _hash_footer(file), names=names), schema
-        )
+        digest = _hash_footer(file)
+    check_names(schema.names, address)
+    return TableFile(address, "parquet", rows, digest, tuple(schema.names)), schema
 
 
 def _read_parquet(
@@ -244,43 +236,17 @@ def _read_parquet(
         source: Any = file.address
         if is_address(file.address):
             source = stack.enter_context(to_path(file.address, "address", options).open("rb"))
-        parquet = stack.enter_context(_open_parquet(source, file.address, coded))
-        parts = parquet.iter_batches(
+        stack.enter_context(_name_problem(file.address))
+        parquet = stack.enter_context(_open_parquet(source, coded))
+        yield from parquet.iter_batches(
             batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
         )
-        yield from _iter_checked(parts, file.address)
 
 
-def _iter_checked(parts: Iterator[Any], address: str) -> Iterator[Any]:
-    """Yield the batches; raise ValueError with the file's name for a damaged page."""
-    import pyarrow as pa
-
-    while True:
-        try:
-            part = next(parts, None)
-        except (pa.ArrowInvalid, OSError) as error:
-            if getattr(error, "errno", None) is not None:
-                # The disk or the network failed, not the file.
-                raise
-            raise ValueError(
-                f"{address} is damaged ({' '.join(str(error).split())}); write it again, or leave "
-                "it out."
-            ) from error
-        if part is None:
-            return
-        yield part
-
-
-def _open_parquet(source: Any, address: str, coded: Sequence[str] = ()) -> Any:
-    import pyarrow as pa
+def _open_parquet(source: Any, coded: Sequence[str] = ()) -> Any:
     import pyarrow.parquet as pq
 
-    try:
-        return pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(coded))
-    except pa.ArrowInvalid as error:
-        raise ValueError(
-            f"{address} cannot be read as Parquet ({error}); write it again, or leave it out."
-        ) from error
+    return pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(coded))
 
 
 def _hash_footer(file: BinaryIO) -> str:
@@ -295,11 +261,11 @@ def _hash_footer(file: BinaryIO) -> str:
 # CSV and JSON lines.
 
 
-def _examine_text(address: str, text: TextFormat, options: Options) -> ExaminedFile:
-    file = _find_format(address, text, options)
-    path = to_path(address, "address", options)
-    file = replace(file, digest=hash_file(path), stamp=get_stamp(path))
-    if file.kind == "jsonl":
+def _examine_text(address: str, text: TextFormat, options: Options) -> tuple[TableFile, pa.Schema]:
+    text, path = _find_format(address, text, options), to_path(address, "address", options)
+    kind, digest, stamp = find_kind(address), hash_file(path), get_stamp(path)
+    file = TableFile(address, kind, (), digest, text=text, stamp=stamp)
+    if kind == "jsonl":
         table = _read_json(file, None, options)
         schema, rows = table.schema, [table.num_rows]
     else:
@@ -307,10 +273,8 @@ def _examine_text(address: str, text: TextFormat, options: Options) -> ExaminedF
             schema, rows = _scan_csv(file, None, options)
         except ValueError:
             # Arrow finds the types in the first block, and a later one may hold other cells.
-            schema = _read_csv(file, options).schema
-            schema, rows = _scan_csv(file, schema, options)
-    found = replace(file, names=tuple(schema.names), group_rows=tuple(rows))
-    return ExaminedFile(found, schema)
+            schema, rows = _scan_csv(file, _read_csv(file, options).schema, options)
+    return replace(file, names=tuple(schema.names), group_rows=tuple(rows)), schema
 
 
 def _scan_csv(
@@ -323,14 +287,15 @@ def _scan_csv(
 
 def read_text(address: str, text: TextFormat, options: Options) -> pa.Table:
     """Read a CSV or JSONL file at once."""
-    file = _find_format(address, text, options)
-    return _read_json(file, None, options) if file.kind == "jsonl" else _read_csv(file, options)
+    text, kind = _find_format(address, text, options), find_kind(address)
+    file = TableFile(address, kind, (), "", text=text)
+    return _read_json(file, None, options) if kind == "jsonl" else _read_csv(file, options)
 
 
 def _read_csv(file: TableFile, options: Options) -> pa.Table:
     import pyarrow.csv as pc
 
-    with _open_text(file, options) as source:
+    with _open_text(file.address, file.text, options) as source:
         table = pc.read_csv(source, *_make_csv_options(file, None))
         return table.select(_drop_nameless(table.schema, file).names)
 
@@ -353,7 +318,7 @@ def _open_csv(file: TableFile, schema: pa.Schema | None, options: Options) -> It
     """Open a reader of the blocks of a file, with inferred types, or the columns of a schema."""
     import pyarrow.csv as pc
 
-    with _open_text(file, options) as source:
+    with _open_text(file.address, file.text, options) as source:
         yield pc.open_csv(source, *_make_csv_options(file, schema))
 
 
@@ -384,7 +349,7 @@ def _read_json(file: TableFile, schema: pa.Schema | None, options: Options) -> p
     import pyarrow as pa
     import pyarrow.json as pj
 
-    with _open_text(file, options) as source:
+    with _open_text(file.address, file.text, options) as source:
         content = source.read().removeprefix(codecs.BOM_UTF8)
         # Without a column, the number of rows would not be known.
         others = "ignore" if schema else "infer"
@@ -402,14 +367,13 @@ def _drop_nameless(schema: pa.Schema, file: TableFile) -> pa.Schema:
     check_names(schema.names, file.address)
     for field in schema:
         if pa.types.is_binary(field.type):
-            raise _make_encoding_error(file, f"in column {field.name!r}")
+            raise _make_encoding_error(file.address, file.text, f"in column {field.name!r}")
     return schema
 
 
-def _find_format(address: str, text: TextFormat, options: Options) -> TableFile:
+def _find_format(address: str, text: TextFormat, options: Options) -> TextFormat:
     """Find the encoding, the delimiter and the decimal mark of a text file from its beginning."""
-    file = TableFile(address, find_kind(address), (), "", text=text)
-    with _open_text(file, options, decoded=False) as source:
+    with _open_text(address, text, options, decoded=False) as source:
         begin = source.read(_SAMPLE)
     if begin.startswith(_GZIP):
         raise ValueError(
@@ -425,7 +389,7 @@ def _find_format(address: str, text: TextFormat, options: Options) -> TableFile:
             f"{address} must be {text.encoding} text, got null bytes; give "
             f"{text.setting('encoding')}, such as utf-16."
         )
-    if file.kind == "csv":
+    if find_kind(address) == "csv":
         # The last line may be cut off.
         complete = sample if len(begin) < _SAMPLE else sample.rpartition("\n")[0]
         usual = DELIMITERS[split_suffixes(address)[0]]
@@ -434,7 +398,7 @@ def _find_format(address: str, text: TextFormat, options: Options) -> TableFile:
         _check_header(header, address)
         decimal = text.decimal or _find_decimal(rows, delimiter, address, text)
         text = replace(text, delimiter=delimiter, decimal=decimal)
-    return replace(file, text=text)
+    return text
 
 
 def _split_lines(sample: str, delimiter: str) -> list[list[str]]:
@@ -487,37 +451,30 @@ def _check_header(names: list[str], address: str) -> None:
 
 
 @contextmanager
-def _name_problem(file: TableFile) -> Iterator[None]:
-    """Raise ValueError with the name of the file, and what may be set, if it cannot be read."""
+def _name_problem(address: str, text: TextFormat | None = None) -> Iterator[None]:
+    """Raise ValueError with the name of a file, and what may be set, if it cannot be read."""
     import pyarrow as pa
 
     try:
         yield
-    except UnicodeError as error:
-        raise _make_encoding_error(file, str(error)) from error
-    except pa.ArrowInvalid as error:
-        reason = format_read_error(error)
-        if "UTF8" in reason:
-            raise _make_encoding_error(file, reason) from error
-        settings = [file.text.setting(name) for name in ("delimiter", "decimal", "encoding")]
-        advice = "save it again"
-        if file.kind == "csv":
-            advice = f"give another {settings[0]}, {settings[1]} or {settings[2]}"
-        raise ValueError(
-            f"{file.address} cannot be read ({reason}); fix it, or {advice}."
-        ) from error
-    except (*_DAMAGED, RuntimeError, NotImplementedError, OSError) as error:
+    except (pa.ArrowInvalid, UnicodeError, OSError) as error:
         if getattr(error, "errno", None) is not None:
+            # The disk or the network failed, not the file.
             raise
-        raise ValueError(
-            f"{file.address} cannot be decompressed ({error}); unpack it, or compress it again."
-        ) from error
+        reason = format_read_error(error)
+        if text is not None and (isinstance(error, UnicodeError) or "UTF8" in reason):
+            raise _make_encoding_error(address, text, reason) from error
+        advice = "fix it, or write it again"
+        if text is not None and find_kind(address) == "csv":
+            settings = [text.setting(name) for name in ("delimiter", "decimal", "encoding")]
+            advice = f"fix it, or give another {settings[0]}, {settings[1]} or {settings[2]}"
+        raise ValueError(f"{address} cannot be read ({reason}); {advice}.") from error
 
 
-def _make_encoding_error(file: TableFile, where: str) -> ValueError:
+def _make_encoding_error(address: str, text: TextFormat, where: str) -> ValueError:
     return ValueError(
-        f"{file.address} must be {file.text.encoding} text, got other bytes ({where}); give "
-        f"{file.text.setting('encoding')}, such as latin-1."
+        f"{address} must be {text.encoding} text, got other bytes ({where}); give "
+        f"{text.setting('encoding')}, such as latin-1."
     )
 
 
@@ -530,26 +487,18 @@ def format_read_error(error: Exception) -> str:
 
 
 @contextmanager
-def _open_text(file: TableFile, options: Options, *, decoded: bool = True) -> Iterator[Any]:
+def _open_text(
+    address: str, text: TextFormat, options: Options, *, decoded: bool = True
+) -> Iterator[Any]:
     """Open the text of a file, decompressed, and in UTF-8."""
     import pyarrow as pa
 
-    packed = split_suffixes(file.address)[1]
-    encoding = codecs.lookup(file.text.encoding).name
-    with ExitStack() as stack, _name_problem(file):
-        raw: Any = stack.enter_context(to_path(file.address, "address", options).open("rb"))
+    packed = split_suffixes(address)[1]
+    encoding = codecs.lookup(text.encoding).name
+    with to_path(address, "address", options).open("rb") as raw, _name_problem(address, text):
+        source = pa.PythonFile(raw, mode="r")
         if packed:
-            raw = stack.enter_context(_decompress(raw, packed))
+            source = pa.CompressedInputStream(source, _CODECS[packed])
         if decoded and encoding != "utf-8":
-            source = raw if isinstance(raw, pa.NativeFile) else pa.PythonFile(raw, mode="r")
-            raw = pa.transcoding_input_stream(source, encoding, "utf-8")
-        yield raw
-
-
-def _decompress(raw: Any, packed: str) -> Any:
-    import pyarrow as pa
-
-    if packed == ".gz":
-        return gzip.open(raw)
-    codec = {".bz2": "bz2", ".zst": "zstd"}[packed]
-    return pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
+            source = pa.transcoding_input_stream(source, encoding, "utf-8")
+        yield source
