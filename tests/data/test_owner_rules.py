@@ -79,7 +79,7 @@ def test_what_no_one_claims_goes_to_the_rest_but_no_labels(table):
 FILE = """
 source = "source"
 keys = ["customer"]
-overlaps = "first"
+overlaps = "equal"
 rest = "pool"
 [[owners]]
 name = "registry"
@@ -95,7 +95,7 @@ def test_a_file_has_source_keys_rules_and_rest_and_is_written_as_such(tmp_path):
     owners = Owners.from_toml(tmp_path / "owners.toml", TABLE)
     assert owners.names == ["north", "south", "registry", "pool"]
     # Columns are bank_a, bank_b, age and day.
-    assert owners.codes.tolist() == [[0] * 4, [1] * 4, [2, 2, 3, 3], [0] * 4, [0] * 4]
+    assert owners.codes.tolist() == [[0] * 4, [1] * 4, [2, 2, 3, 3], *[[-2, -2, 0, 0]] * 2]
     (tmp_path / "again.toml").write_text(tomli_w.dumps(owners.to_plain()))
     # Rules stay rules: they hold for rows that came later.
     later = pd.concat([TABLE, TABLE.iloc[[1, 2]].set_axis(["r6", "r7"])])

@@ -213,7 +213,9 @@ def test_a_damaged_page_is_rejected_with_the_name_of_its_file(numbered, tmp_path
     with (tmp_path / "0.parquet").open("r+b") as file:
         file.seek(4)
         file.write(b"\xff" * 60)
-    with pytest.raises(ValueError, match=r"0.parquet cannot be read \(.*\); fix it, or write it again"):
+    with pytest.raises(
+        ValueError, match=r"0.parquet cannot be read \(.*\); fix it, or write it again"
+    ):
         rows_in(table)
 
 

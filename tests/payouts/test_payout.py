@@ -213,12 +213,8 @@ def test_nothing_and_one_owner_and_all_cells():
     assert sum(map(Fraction, huge.amounts)) == Fraction("9" * 20)
 
 
-def test_shared_cells_are_paid_alike_and_first_come_first_served():
-    cells = valued([[6.0, 3.0]])
-    for overlaps, expected in (("equal", [3, 6]), ("first", [6, 3])):
-        owners = Owners(np.zeros((1, 2)), overlaps=overlaps).assign("ann", columns="x0")
-        payout = split_revenue(cells, owners.assign("bob"), amount="9", policy=rules())
-        assert list(map(int, payout.amounts)) == expected
+def test_shared_cells_are_paid_alike():
+    assert list(map(int, payout_of_shared().amounts)) == [3, 6]
     shares = payout_of_shared().statement("ann").to_frame("pandas")["share"]
     assert shares.tolist() == [0.5]
 

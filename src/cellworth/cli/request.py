@@ -600,8 +600,9 @@ def _convert_for_models(table: Table) -> Any:
     if importlib.util.find_spec("pandas"):
         return replace(table, data=nw.from_arrow(table.native, backend="pandas"))
     try:
-        return replace(table, data=table.numbers(called="the table"))
-    except TypeError as error:
+        columns = [table.read(position).floats for position in range(len(table.names))]
+        return replace(table, data=np.column_stack(columns))
+    except ValueError as error:
         raise ValueError(
             f"{error} Or install pandas, so that a Pipeline can encode columns by name."
         ) from error

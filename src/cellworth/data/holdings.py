@@ -20,7 +20,7 @@ Ends = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Stretches:
-    """A set of rows as intervals, indexed like a mask."""
+    """A set of rows as intervals."""
 
     # Number of rows of the whole table.
     n_rows: int
@@ -50,11 +50,9 @@ class Stretches:
         last = np.append(first[1:], True)[: len(begins)]
         return cls(sets[0].n_rows, np.column_stack([begins[first], ends[last]]))
 
-    def __getitem__(self, key: Any) -> Mask:
-        """Return whether each of some rows is in the set; the key is that of a mask."""
-        rows, *more = key if isinstance(key, tuple) else (key,)
-        before = np.searchsorted(self.ends.ravel(), rows, side="right")
-        return np.asarray(before % 2 == 1)[(..., *more)]
+    def __getitem__(self, rows: NDArray[np.integer[Any]]) -> Mask:
+        """Return whether each of some rows is in the set."""
+        return np.asarray(np.searchsorted(self.ends.ravel(), rows, side="right") % 2 == 1)
 
     def all(self) -> bool:
         """Return whether the set holds all rows."""
@@ -138,7 +136,6 @@ class Holdings:
         claims: Sequence[Claim],
         shape: tuple[int, int],
         *,
-        first_wins: bool,
         rest: str | None = None,
     ) -> Holdings:
         """Resolve claims on the cells of a table.
@@ -146,7 +143,10 @@ class Holdings:
         The owner ``rest`` gets the cells that no one claims, but no labels.
         """
         first, patterns = _find_patterns(claims, shape[0])
-        claimed = _mark_claimed(names, claims, first, shape[1], first_wins=first_wins)
+        claimed = np.zeros((len(first), shape[1] + 1, len(names)), dtype=bool)
+        for claim in claims:
+            held = np.ix_(np.flatnonzero(claim.rows[first]), np.flatnonzero(claim.columns))
+            claimed[:, :, names.index(claim.owner)][held] = True
         if rest is not None:
             claimed[:, :-1, names.index(rest)] |= ~claimed[:, :-1].any(axis=2)
         # Not -1: without owners, NumPy cannot infer the size.
@@ -241,30 +241,6 @@ def _find_patterns(claims: Sequence[Claim], n_rows: int) -> tuple[NDArray[np.int
         n_patterns += len(distinct)
     _, first, run_patterns = np.unique(patterns, return_index=True, return_inverse=True)
     return cuts[first], Runs(cuts[1:], run_patterns.ravel().astype(np.int32))
-
-
-def _mark_claimed(
-    names: tuple[str, ...],
-    claims: Sequence[Claim],
-    rows: NDArray[np.intp],
-    n_columns: int,
-    *,
-    first_wins: bool,
-) -> Mask:
-    """Mark the owners that claim each cell of some rows, shape (n, n_columns + 1, n_owners)."""
-    claimed = np.zeros((len(rows), n_columns + 1, len(names)), dtype=bool)
-    taken = np.full(claimed.shape[:2], -1)
-    for claim in claims:
-        position = names.index(claim.owner)
-        held, columns = np.ix_(np.flatnonzero(claim.rows[rows]), np.flatnonzero(claim.columns))
-        if first_wins:
-            before = taken[held, columns]
-            mine = (before == -1) | (before == position)
-            taken[held, columns] = np.where(mine, position, before)
-            claimed[held, columns, position] |= mine
-        else:
-            claimed[held, columns, position] = True
-    return claimed
 
 
 def _find_distinct(claimed: Mask) -> tuple[Mask, NDArray[np.intp]]:

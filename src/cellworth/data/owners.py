@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,16 +14,22 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 
 from cellworth.data.arguments import Codes, Mask, is_integer
-from cellworth.data.blocks import LABEL, Blocks, find_labels, is_missing, label_array
+from cellworth.data.blocks import LABEL, Blocks, find_labels, label_array
 from cellworth.data.column import list_cells
 from cellworth.data.holdings import Claim, Holdings, Stretches
 from cellworth.data.io import local_path
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import AbsentTable, Table, TableLike, VectorLike, entries_per_cell
+from cellworth.data.tables import (
+    AbsentTable,
+    Table,
+    TableLike,
+    VectorLike,
+    check_row_ids,
+    entries_per_cell,
+)
 from cellworth.data.text import format_count, preview
-from cellworth.data.views import View
 
-Overlaps = Literal["refuse", "equal", "first"]
+Overlaps = Literal["refuse", "equal"]
 # Printed in place of an owner's name.
 UNASSIGNED = "unassigned"
 # The one column of a valuation in which owners are the players.
@@ -42,9 +47,9 @@ class Owners:
     keys : list of str, default=()
         Columns of X that only tell whose a row is, such as a customer number: rules of rows may use
         them, and they are neither valued nor owned. Pass ``owners.features(X)`` to ``fit``.
-    overlaps : {"refuse", "equal", "first"}, default="refuse"
-        What to do if two owners claim a cell: raise an error, give both equal shares of its value,
-        or give all of it to the owner assigned first.
+    overlaps : {"refuse", "equal"}, default="refuse"
+        What to do if two owners claim a cell: raise an error, or give both equal shares of its
+        value.
 
     See Also
     --------
@@ -70,7 +75,7 @@ class Owners:
         overlaps: Overlaps = "refuse",
     ) -> None:
         if overlaps not in get_args(Overlaps):
-            raise ValueError(f"overlaps must be 'refuse', 'equal' or 'first', got {overlaps!r}.")
+            raise ValueError(f"overlaps must be 'refuse' or 'equal', got {overlaps!r}.")
         # With the columns of keys.
         self._given = _read_table(X)
         self.keys: tuple[str, ...] = _check_keys(keys, self._given.names.tolist())
@@ -93,7 +98,8 @@ class Owners:
         """Assign whole rows by a column of X that names their owners; it is not a feature.
 
         A row whose cell is missing has no owner. Pass ``owners.features(X)`` to ``fit``, and the
-        same of the validation rows.
+        same of the validation rows. If a list holds the names, make it a column first, as in
+        ``X.assign(source=names)``.
 
         Examples
         --------
@@ -109,31 +115,6 @@ class Owners:
         ['age']
         """
         return cls(X, keys=[column])._assign_source(column)
-
-    @classmethod
-    def by_row(cls, X: TableLike | ShardedTable, names: VectorLike) -> Owners:
-        """Assign whole rows: one owner's name per row, None for a row without an owner.
-
-        For a table in shards that has a column of owners, give
-        ``Owners.by_row(table.drop("bank"), table.column("bank"))`` and value
-        ``table.drop("bank")``.
-
-        Examples
-        --------
-        >>> from cellworth import Owners
-        >>> Owners.by_row([[1, 2, 3], [4, 5, 6], [7, 8, 9]], ["bank", "shop", "bank"])
-        Owners of 3 x 3 cells
-          bank  6 cells
-          shop  3 cells
-        """
-        owners = cls(X)
-        n_rows, listed = owners.shape[0], list(cast(Iterable[Any], names))
-        if len(listed) != n_rows:
-            raise ValueError(
-                f"names must have one entry for each of {n_rows} rows, got {len(listed)}."
-            )
-        owners._check_order("names", names)
-        return owners._change(_claims=owners._claim_rows(listed))
 
     @classmethod
     def from_toml(cls, path: str | os.PathLike[str], X: TableLike | ShardedTable) -> Owners:
@@ -300,8 +281,8 @@ class Owners:
         Rows that came later are found so; :meth:`assign_rest` says who gets them. An owner whose
         cells all belong to others is an error, too: it would silently get nothing.
         """
-        n_held = self.holdings.cells_of_claims(slice(None)) @ self.holdings.claims
-        empty = [self.names[at] for at in np.flatnonzero(n_held == 0)]
+        n_held = self._count_cells(slice(None))
+        empty = [name for name, n in zip(self.names, n_held, strict=True) if n == 0]
         if any(name != self._rest for name in empty):
             raise ValueError(
                 f"{preview(empty)} would hold no cell in {called}: others hold all that is claimed "
@@ -339,11 +320,6 @@ class Owners:
         return self.table.shape
 
     @property
-    def sees_cells(self) -> bool:
-        """Whether the cells of the table can be read; those of a sharded table cannot."""
-        return not isinstance(self.table, AbsentTable)
-
-    @property
     def codes(self) -> Codes:
         """Position of each cell's owner in ``names``; -1 without owner, -2 with several."""
         holdings = self.holdings
@@ -355,13 +331,12 @@ class Owners:
     @property
     def n_unassigned(self) -> int:
         """Number of cells without an owner; labels are not counted."""
-        counts = self.holdings.cells_of_claims(slice(0, self.shape[1]))
+        counts = self.holdings.cells_of_claims(slice(0, -1))
         return int(counts[self.holdings.claims.sum(axis=1) == 0].sum())
 
     def n_cells_of(self, name: str) -> int:
         """Return the number of cells that an owner has a share in; labels are not counted."""
-        counts = self.holdings.cells_of_claims(slice(0, self.shape[1]))
-        return int(counts[self.holdings.claims[:, self._get_position(name)]].sum())
+        return self._count_cells(slice(0, -1))[self._get_position(name)]
 
     def cells_of(self, name: str) -> Mask:
         """Return a mask of the cells that an owner has a share in, shape (n_rows, n_columns).
@@ -379,9 +354,13 @@ class Owners:
 
     def share_of_labels(self) -> dict[str, int]:
         """Return the number of labels that each owner has a share in."""
-        holdings = self.holdings
-        held = (holdings.cells_of_claims(slice(-1, None)) @ holdings.claims).tolist()
-        return {name: n for name, n in zip(holdings.names, held, strict=True) if n}
+        held = self._count_cells(slice(-1, None))
+        return {name: n for name, n in zip(self.names, held, strict=True) if n}
+
+    def _count_cells(self, columns: slice) -> list[int]:
+        """Return the number of cells of some columns that each owner has a share in."""
+        found: list[int] = (self.holdings.cells_of_claims(columns) @ self.holdings.claims).tolist()
+        return found
 
     def project(self, blocks: Blocks) -> Holdings:
         """Return the owners of the blocks of a table; all cells of a block must have the same.
@@ -416,31 +395,12 @@ class Owners:
         }
 
     def __repr__(self) -> str:
-        counts = self._count_cells().items()
-        lines = [f"  {name}  {n:,} {'cell' if n == 1 else 'cells'}" for name, n in counts]
-        labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
-        return "\n".join([self._title(), *lines, *labels])
-
-    def _repr_html_(self) -> str:
-        """Show the owners in Jupyter, with their cells as bars."""
-        counts, labels = self._count_cells(), self.share_of_labels()
-        columns = {
-            "owner": list(counts),
-            "cells": [f"{n:,}" for n in counts.values()],
-            "share of the cells": [f"{n / math.prod(self.shape):.1%}" for n in counts.values()],
-        }
-        if labels:
-            columns["labels"] = [f"{labels.get(name, 0):,}" for name in counts]
-        return View(self._title(), columns, numbers=list(counts.values())).html()
-
-    def _title(self) -> str:
         n_rows, n_columns = self.shape
-        return f"Owners of {n_rows:,} x {n_columns:,} cells"
-
-    def _count_cells(self) -> dict[str, int]:
-        """Return the number of cells of each owner, and of those without one."""
-        counts = {name: self.n_cells_of(name) for name in self.names}
-        return counts | ({UNASSIGNED: self.n_unassigned} if self.n_unassigned else {})
+        counts = dict(zip(self.names, self._count_cells(slice(0, -1)), strict=True))
+        counts |= {UNASSIGNED: self.n_unassigned} if self.n_unassigned else {}
+        cells = [f"  {name}  {n:,} {'cell' if n == 1 else 'cells'}" for name, n in counts.items()]
+        labels = [f"  {name}  {n:,} labels" for name, n in self.share_of_labels().items()]
+        return "\n".join([f"Owners of {n_rows:,} x {n_columns:,} cells", *cells, *labels])
 
     @cached_property
     def holdings(self) -> Holdings:
@@ -449,7 +409,6 @@ class Owners:
             tuple(self.names),
             self._claims,
             self.shape,
-            first_wins=self.overlaps == "first",
             rest=self._rest or None,
         )
 
@@ -473,27 +432,24 @@ class Owners:
         more.__dict__.update(changed)
         return more
 
-    def _claim_rows(self, names: Sequence[Any], *, by_source: bool = False) -> tuple[Claim, ...]:
-        """Return one claim of whole rows for each name; a missing one claims nothing."""
-        rows: dict[str, list[int]] = {}
-        for position, name in enumerate(names):
-            if not is_missing(name):
-                rows.setdefault(name, []).append(position)
-        columns, n_rows = self._read_columns("", None), self.shape[0]
-        claims = []
-        for name, positions in rows.items():
-            _check_name(name)
-            mine = Stretches.from_positions(positions, n_rows)
-            claims.append(Claim(name, mine, columns, by_source=by_source))
-        return tuple(claims)
-
     def _assign_source(self, column: str) -> Owners:
+        """Return new Owners with one claim of whole rows for each name in a column."""
         cells, _ = self._read_cells_of(column)
-        # Numbers may name owners, too.
-        names = [None if cell is None else str(cell).strip() for cell in cells]
-        if not any(names):
+        rows: dict[str, list[int]] = {}
+        for position, cell in enumerate(cells):
+            if cell is not None:
+                # Numbers may name owners, too.
+                rows.setdefault(str(cell).strip(), []).append(position)
+        if not rows:
             raise ValueError(f"column {column!r} must name some owner, got missing cells only.")
-        return self._change(_claims=self._claim_rows(names, by_source=True), _source=column)
+        columns, n_rows = self._read_columns("", None), self.shape[0]
+        for name in rows:
+            _check_name(name)
+        claims = tuple(
+            Claim(name, Stretches.from_positions(positions, n_rows), columns, by_source=True)
+            for name, positions in rows.items()
+        )
+        return self._change(_claims=claims, _source=column)
 
     def _list_claim(self, claim: Claim) -> Iterator[dict[str, Any]]:
         if claim.rule is not None:
@@ -510,7 +466,7 @@ class Owners:
 
     def _list_rows(self, rows: Stretches) -> Iterator[dict[str, int] | list[Any]]:
         """Yield rows as intervals of positions, or several of them as ids that only they have."""
-        if self.sees_cells and len(rows.ends) > 1:
+        if not isinstance(self.table, AbsentTable) and len(rows.ends) > 1:
             ids, held = self.table.row_ids, rows[np.arange(rows.n_rows)]
             mine = ids[held].tolist()
             if set(mine).isdisjoint(ids[~held].tolist()):
@@ -562,7 +518,7 @@ class Owners:
                         f"{what} must have one entry for each of {n_rows} rows, got a mask of "
                         f"shape {listed.shape}."
                     )
-                self._check_order(what, rows)
+                check_row_ids(rows, self.table.row_ids, what)
                 positions = np.flatnonzero(listed)
             else:
                 wanted = [rows] if _is_single(rows) else rows
@@ -602,62 +558,40 @@ class Owners:
                 f"...}} with a column of X ({preview(names)}), or {{from = ..., to = ...}}, got "
                 f"{dict(rows)!r}."
             )
-        if rule == {"is"}:
-            return self._find_rows(what, rows["column"], rows["is"])
-        return self._find_range(what, rows["column"], rows.get("from"), rows.get("to"))
-
-    def _read_cells_of(self, column: Any) -> tuple[list[Any], bool]:
-        """Return the cells of a column of X, None if missing, and whether they are dates."""
-        cells = self._given.column(self._given.names.tolist().index(column))
-        return list_cells(cells), cells.dtype.kind == "M"
-
-    def _find_range(self, what: str, name: Any, low: Any, high: Any) -> Mask:
-        """Find the rows in which a column holds a value from one to another, both included."""
-        cells, is_date = self._read_cells_of(name)
-        ends = [end for end in (low, high) if end is not None]
+        cells, is_date = self._read_cells_of(rows["column"])
+        many = isinstance(rows.get("is"), list | tuple)
+        given = (
+            list(rows["is"]) if many else [rows[one] for one in ("is", "from", "to") if one in rule]
+        )
         if is_date:
-            ends = label_array(ends, what="row").tolist()
-        low = None if low is None else ends[0]
-        high = None if high is None else ends[-1]
+            given = label_array(given, what="row").tolist()
+        if rule == {"is"}:
+            unseen = [value for value in given if value not in cells or value is None]
+            if unseen:
+                raise ValueError(
+                    f"{what} must be given by values of column {rows['column']!r}, got "
+                    f"{unseen[0]!r}, which no row has."
+                )
+            return np.array([cell in given for cell in cells])
         try:
             return np.array(
                 [
                     cell is not None
-                    and (low is None or cell >= low)
-                    and (high is None or cell <= high)
+                    and ("from" not in rule or cell >= given[0])
+                    and ("to" not in rule or cell <= given[-1])
                     for cell in cells
                 ]
             )
         except TypeError as error:
             raise ValueError(
-                f"{what} must be a range of values of column {name!r}, got {preview(ends)}, which "
-                f"cannot be compared with its cells ({error})."
+                f"{what} must be a range of values of column {rows['column']!r}, got "
+                f"{preview(given)}, which cannot be compared with its cells ({error})."
             ) from error
 
-    def _find_rows(self, what: str, name: Any, values: Any) -> Mask:
-        """Find the rows in which a column holds one of some values."""
-        wanted = list(values) if isinstance(values, list | tuple) else [values]
-        cells, is_date = self._read_cells_of(name)
-        if is_date:
-            wanted = label_array(wanted, what="row").tolist()
-        unseen = [value for value in wanted if value not in cells or value is None]
-        if unseen:
-            raise ValueError(
-                f"{what} must be given by values of column {name!r}, got {unseen[0]!r}, which no "
-                "row has."
-            )
-        return np.array([cell in wanted for cell in cells])
-
-    def _check_order(self, what: str, rows: Any) -> None:
-        """Check that a mask with row ids has them in the table's order."""
-        index = getattr(rows, "index", None)
-        if index is None or callable(index):
-            return
-        if not np.array_equal(label_array(index, what="row"), self.table.row_ids):
-            raise ValueError(
-                f"{what} must have the row ids of X in the same order, got others; make the mask "
-                "from X itself, or pass row ids."
-            )
+    def _read_cells_of(self, column: Any) -> tuple[list[Any], bool]:
+        """Return the cells of a column of X, None if missing, and whether they are dates."""
+        cells = self._given.column(self._given.names.tolist().index(column))
+        return list_cells(cells), cells.dtype.kind == "M"
 
     def _read_columns(self, name: str, columns: Any) -> Mask:
         names, what = self.table.names, f"columns of owner {name!r}"

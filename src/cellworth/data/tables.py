@@ -44,7 +44,7 @@ def frame(columns: Mapping[str, Any], backend: str | None) -> Any:
         ) from error
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """A table with column names and row ids, indexed by position."""
 
@@ -67,9 +67,17 @@ class Table:
             table = cls(array, names, np.arange(len(array)))
         else:
             names = label_array(frame.columns, what="column")
-            _check_named(names, called)
+            if names.dtype.kind == "f" and np.isnan(names).any():
+                raise ValueError(
+                    f"{called} must have a name for every column, got nan; name all columns."
+                )
             table = cls(frame, names, _row_ids(frame))
-        _check_not_empty(table, called)
+        for size, thing in zip(table.shape, ("sample", "feature"), strict=True):
+            if size == 0:
+                raise ValueError(
+                    f"Found {called} with 0 {thing}(s) (shape={table.shape}) while a minimum of 1 "
+                    "is required; give at least one row and one column."
+                )
         return table
 
     @property
@@ -113,13 +121,13 @@ class Table:
     @property
     def types(self) -> dict[str, str]:
         """Types of all columns by name; a model may depend on them."""
-        if isinstance(self.data, np.ndarray):
-            return dict.fromkeys(map(str, self.names.tolist()), str(self.data.dtype))
         return dict(zip(map(str, self.names.tolist()), map(str, self._dtypes), strict=True))
 
     @cached_property
-    def _dtypes(self) -> list[nw.dtypes.DType]:
-        return [] if isinstance(self.data, np.ndarray) else list(self.data.schema.values())
+    def _dtypes(self) -> list[Any]:
+        if isinstance(self.data, np.ndarray):
+            return [self.data.dtype] * len(self.names)
+        return list(self.data.schema.values())
 
     def row_id(self, position: int) -> Any:
         """Return the id of one row."""
@@ -150,19 +158,6 @@ class Table:
         _check_no_difference(set(wanted) - set(own), f"{called} lacks", "that X has")
         _check_no_difference(set(own) - set(wanted), f"{called} has", "that X lacks")
         return self.select(np.array([own.index(name) for name in wanted]))
-
-    def numbers(self, *, called: str) -> NDArray[np.float64]:
-        """Return all cells as float64."""
-        try:
-            array: NDArray[np.float64] = np.asarray(
-                self.data if isinstance(self.data, np.ndarray) else self.data.to_numpy(),
-                dtype=np.float64,
-            )
-        except (TypeError, ValueError) as error:
-            raise TypeError(
-                f"{called} must hold numbers, got other cells ({error}); encode them as numbers."
-            ) from error
-        return array
 
     def hash_rows(self) -> NDArray[np.uint64]:
         """Return a number for each row, equal for equal rows of any table."""
@@ -201,13 +196,21 @@ def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str)
             f"{called} must have the columns of the table ({preview(wanted)}) in the same "
             f"order, got {preview(frame.columns)}; or pass an array."
         )
-    index = nw.maybe_get_index(frame)
-    if index is not None and not np.array_equal(label_array(index, what="row"), row_ids):
+    check_row_ids(given, row_ids, called)
+    return frame.to_numpy()
+
+
+def check_row_ids(given: Any, row_ids: Labels, called: str) -> None:
+    """Check that data with row ids, of any kind, has those of a table in their order."""
+    index = getattr(given, "index", None)
+    # The index of a list is a method.
+    if index is None or callable(index):
+        return
+    if not np.array_equal(label_array(index, what="row"), row_ids):
         raise ValueError(
             f"{called} must have the row ids of the table ({preview(row_ids)}) in the "
             f"same order, got {preview(index)}; or pass an array."
         )
-    return frame.to_numpy()
 
 
 def series_array(series: nw.Series[Any]) -> NDArray[Any]:
@@ -222,20 +225,15 @@ def series_array(series: nw.Series[Any]) -> NDArray[Any]:
             f"type {series.dtype} that cannot be read ({error}); drop it, or convert it."
         ) from error
     if array.ndim > 1:
-        array = _to_objects(list(array))
+        # One object per cell: NumPy has made a table of lists.
+        lists, array = [cell.tolist() for cell in array], np.empty(len(array), dtype=object)
+        array[:] = lists
     if missing is None:
         return array
     # Libraries represent missing values differently; here they are None.
     array = array.copy()
     array[missing] = None
     return array
-
-
-def _to_objects(cells: list[Any]) -> NDArray[Any]:
-    """Return an array of one object per cell: NumPy would make a table of lists."""
-    objects = np.empty(len(cells), dtype=object)
-    objects[:] = [cell.tolist() for cell in cells]
-    return objects
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,20 +346,6 @@ def _check_not_nested(array: NDArray[Any], called: str) -> None:
         )
 
 
-def _check_not_empty(table: Table, called: str) -> None:
-    for size, thing in zip(table.shape, ("sample", "feature"), strict=True):
-        if size == 0:
-            raise ValueError(
-                f"Found {called} with 0 {thing}(s) (shape={table.shape}) while a minimum of 1 "
-                f"is required; give at least one row and one column."
-            )
-
-
-def _check_named(names: Labels, called: str) -> None:
-    if names.dtype.kind == "f" and np.isnan(names).any():
-        raise ValueError(f"{called} must have a name for every column, got nan; name all columns.")
-
-
 def _row_ids(frame: nw.DataFrame[Any]) -> Labels:
     index = nw.maybe_get_index(frame)
     if index is None:
@@ -408,9 +392,7 @@ class AbsentTable(Table):
         )
 
     def column(self, position: int) -> NDArray[Any]:
-        """Read one column from the source, if it can be read."""
-        if not hasattr(self._source, "column"):
-            return super().column(position)
+        """Read one column from the files."""
         return np.asarray(self._source.column(self.names.tolist()[position]))
 
     def row_id(self, position: int) -> Any:
@@ -436,13 +418,6 @@ class AbsentTable(Table):
             return len(rows) == self.shape[0]
         return super().has_rows_of(rows)
 
-    def __repr__(self) -> str:
-        return f"AbsentTable({self.shape[0]} x {self.shape[1]})"
-
-    def hash_rows(self) -> NDArray[np.uint64]:
-        """Return a number for each row, equal for equal rows of any table."""
-        return hash_rows(map(self.read, range(self.shape[1])))
-
     def sha256(self) -> str:
-        """Return the hash of names and cells from the source; empty if it has none."""
-        return str(self._source.sha256()) if hasattr(self._source, "sha256") else ""
+        """Return nothing: the cells are not hashed here."""
+        return ""
