@@ -7,7 +7,7 @@ import pytest
 from cellworth import KNNValuer, audit, value_game
 from cellworth.data import Blocks
 from cellworth.data.tables import Table
-from cellworth.findings.cells import drop_group_column, read_cell_values
+from cellworth.findings.cells import read_cell_values
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
 
@@ -47,15 +47,6 @@ def test_the_values_of_labels_are_left_out():
     numbered = X.set_axis([1, 2, 3], axis=1)
     valuation = KNNValuer(random_state=0).fit(numbered, Y, cv=3, value_labels=True).valuation_
     np.testing.assert_array_equal(read(valuation, numbered), valuation.values[:, :3])
-
-
-def test_the_column_that_named_groups_of_rows_is_left_out():
-    grouped = X.assign(team=[f"team {i % 4}" for i in range(12)])
-    valuation = KNNValuer().fit(grouped, Y, cv=3, row_groups="team").valuation_
-    table = Table.from_data(grouped, called="X")
-    assert drop_group_column(table, valuation).names.tolist() == ["age", "job", "pay"]
-    other = Table.from_data(grouped.assign(team="other"), called="X")
-    assert drop_group_column(other, valuation) is other
 
 
 @pytest.mark.parametrize(

@@ -508,25 +508,6 @@ def test_numeric_tables_of_every_library_give_the_same_utilities(library):
     assert game.value(*coalition) == plain.value(*coalition)
 
 
-def test_a_column_can_name_the_row_groups_and_then_does_not_play():
-    X = mixed_table()[["age", "pay", "job"]].fillna(0.0)
-    y = np.arange(60) % 2
-    game = ModelGame(DecisionTreeClassifier(), X, y, X, y, row_groups="job")
-    assert game.blocks.columns.labels.tolist() == ["age", "pay"]
-    assert sorted(game.blocks.rows.labels) == ["baker", "cook", "smith"]
-    bare = ModelGame(DecisionTreeClassifier(), X, y, X[["pay", "age"]], y, row_groups="job")
-    assert bare.value(*everyone(bare)) == game.value(*everyone(game))
-
-
-def test_the_grouping_column_is_dropped_from_validation_arrays_too():
-    X = np.column_stack([np.arange(60) % 3, np.arange(60.0), np.arange(60.0) ** 2])
-    y = np.arange(60) % 2
-    wide = ModelGame(DecisionTreeClassifier(), X, y, X, y, row_groups="x0")
-    narrow = ModelGame(DecisionTreeClassifier(), X, y, X[:, 1:], y, row_groups="x0")
-    assert wide.shape == (3, 2)
-    assert wide.value(*everyone(wide)) == narrow.value(*everyone(narrow)) == 1.0
-
-
 # cross-validation -------------------------------------------------------------------------------
 
 

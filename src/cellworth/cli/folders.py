@@ -15,7 +15,6 @@ from cellworth.cli.request import FILE, KNN, LoadedRequest, RunRequest
 from cellworth.data.io import AnyPath, RemotePath, read_json, write_atomically
 from cellworth.data.owners import are_players
 from cellworth.data.text import write_csv
-from cellworth.findings.cells import drop_group_column
 from cellworth.payouts import bundle
 from cellworth.runtime import checkpoint
 from cellworth.valuation import load, storage
@@ -68,7 +67,7 @@ class Result:
             # The hash of all files was compared; that of the cells would read all of them.
             return loaded
         valued = self.valuation.provenance.problem_spec.get("data_sha256", {}).get("X")
-        given = drop_group_column(loaded.data()["X"], self.valuation)
+        given = loaded.data()["X"]
         if valued not in (None, given.sha256()):
             raise ValueError(
                 f"the values are not those of {self.request.table}, the table in {FILE} (the "

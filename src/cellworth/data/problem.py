@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +85,7 @@ class Problem:
         y_val: VectorLike | None = None,
         *,
         classification: bool | None,
-        row_groups: Groups | str = None,
+        row_groups: Groups = None,
         column_groups: Groups = None,
         cv: CrossValidation | GroupedFolds = 5,
         allow_one_class: bool = False,
@@ -108,10 +107,6 @@ class Problem:
         if classification is None:
             classification = not _is_measured(target)
         target = target if classification else _read_measurable(target, "y")
-        if isinstance(row_groups, str):
-            _check_row_groups(row_groups, column_groups)
-            X_val = _drop_column(X_val, row_groups, table)
-            table, row_groups = _split_off_column(table, row_groups)
         _check_order(row_groups, table, "row_groups", "X")
         blocks = Blocks.cut(
             table.row_ids, table.names, row_groups=row_groups, column_groups=column_groups
@@ -142,6 +137,8 @@ class Problem:
 
     def problem_spec(self) -> dict[str, Any]:
         """Return the hashes of the data, the folds and the blocks."""
+        how = "none" if not self.folds else "held out"
+        how = f"{len(self.folds)} folds" if len(self.folds) > 1 else how
         validation = hashlib.sha256()
         for fold in self.folds:
             # The hash of held-out rows does not depend on the training table.
@@ -158,7 +155,7 @@ class Problem:
                 "validation": validation.hexdigest(),
                 "blocks": blocks.hexdigest(),
             },
-            "validation": _describe_validation(len(self.folds)),
+            "validation": how,
         }
 
     def types(self) -> dict[str, Any]:
@@ -223,38 +220,6 @@ def check_weights(sample_weight: VectorLike, table: Table) -> NDArray[np.float64
     return weights
 
 
-def _describe_validation(n_folds: int) -> str:
-    if n_folds == 0:
-        return "none"
-    return f"{n_folds} folds" if n_folds > 1 else "held out"
-
-
-def _split_off_column(table: Table, name: str) -> tuple[Table, NDArray[Any]]:
-    """Split off the column that names each row's group; it is not valued."""
-    names = table.names.tolist()
-    if name not in names:
-        raise ValueError(
-            f"row_groups must be a column of X or one group per row, got {name!r}; the columns are "
-            f"{preview(names)}."
-        )
-    position = names.index(name)
-    rest = np.delete(np.arange(len(names)), position)
-    if len(rest) == 0:
-        raise ValueError(f"X must have a column besides {name!r}, the column of row groups.")
-    return table.select(rest), table.column(position)
-
-
-def _drop_column(X_val: TableLike | None, name: str, table: Table) -> Table | None:
-    """Drop the column of row groups from the validation table, if it has one."""
-    if X_val is None:
-        return None
-    val = Table.from_data(X_val, called="X_val")
-    names = table.names if val.backend is None else val.names
-    if len(names) != val.shape[1]:
-        return val
-    return val.select(np.flatnonzero(names != name)) if name in names.tolist() else val
-
-
 def _make_held_out_fold(
     table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any, least_classes: int
 ) -> Fold:
@@ -288,16 +253,6 @@ def _is_measurement(label: float) -> bool:
     """Return whether a number has a fraction, or is too large a float to have one."""
     is_large = isinstance(label, float) and abs(label) > _MAX_WITH_FRACTION
     return bool(is_large or label % 1)
-
-
-def _check_row_groups(name: str, column_groups: Groups) -> None:
-    if isinstance(column_groups, Mapping):
-        for group, members in column_groups.items():
-            if not isinstance(members, str) and name in list(members):
-                raise ValueError(
-                    f"column_groups[{group!r}] must not name {name!r}, the column of row groups, "
-                    "which is not valued; leave it out."
-                )
 
 
 def _make_folds(
@@ -416,11 +371,9 @@ def _read_one_dimensional(y: Any, called: str) -> NDArray[Any]:
         )
     if np.iscomplexobj(array):
         raise ValueError(f"Complex data not supported: {called} holds complex numbers.")
-    return np.array(array.tolist()) if array.dtype.kind == "O" and _is_all_text(array) else array
-
-
-def _is_all_text(array: NDArray[Any]) -> bool:
-    return all(isinstance(label, str) for label in array.tolist())
+    if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.tolist()):
+        return np.array(array.tolist())
+    return array
 
 
 def _read_numbers(array: NDArray[Any], called: str) -> NDArray[np.float64]:

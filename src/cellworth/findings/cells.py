@@ -112,19 +112,6 @@ def check_cells(valuation: Valuation, table: Table) -> None:
         )
 
 
-def drop_group_column(table: Table, valuation: Valuation) -> Table:
-    """Drop the column of row groups, whose cells were not valued."""
-    names, rows = table.names.tolist(), valuation.blocks.rows
-    known = set(map(str, valuation.blocks.columns.ids.tolist()))
-    new = [position for position, name in enumerate(names) if str(name) not in known]
-    if not rows.grouped or len(new) != 1 or len(rows.codes) != table.shape[0]:
-        return table
-    groups = list(map(str, rows.labels[rows.codes].tolist()))
-    if list(map(str, table.column(new[0]).tolist())) != groups:
-        return table
-    return table.select(np.delete(np.arange(len(names)), new))
-
-
 def _match_columns(valuation: Valuation, table: Table) -> tuple[list[Any], list[Any]]:
     """Return the columns of the table and of the valuation, which must match, without labels."""
     names, ids = table.names.tolist(), valuation.blocks.columns.ids.tolist()

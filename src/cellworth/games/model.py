@@ -83,8 +83,7 @@ class ModelGame:
         Used without validation rows: each fold serves once as the validation set for the remaining
         rows.
     row_groups, column_groups
-        As in :meth:`~cellworth.data.Blocks.cut`; ``row_groups`` may also name a column of X, which
-        is then not valued.
+        As in :meth:`~cellworth.data.Blocks.cut`.
     empty : {"prior", "zero"}, default="prior"
         Utility of a coalition without columns or without rows. "prior": without columns, the score
         of a constant predictor fitted to the labels of its rows; without rows, the score of one
@@ -149,7 +148,7 @@ class ModelGame:
         *,
         scoring: Scoring | None = None,
         cv: CrossValidation | GroupedFolds = 5,
-        row_groups: Groups | str = None,
+        row_groups: Groups = None,
         column_groups: Groups = None,
         empty: EmptyPolicy = "prior",
         error: ErrorPolicy = "fallback",

@@ -299,7 +299,7 @@ class KNNGame:
         scale: Scale = "robust",
         column_types: ColumnTypes | None = None,
         cv: CrossValidation | GroupedFolds = 5,
-        row_groups: Groups | str = None,
+        row_groups: Groups = None,
         column_groups: Groups = None,
         empty: EmptyPolicy = "prior",
     ) -> None:

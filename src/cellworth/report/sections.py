@@ -21,7 +21,6 @@ from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.findings.cells import (
     check_cells,
     check_valuation,
-    drop_group_column,
     match_blocks,
 )
 from cellworth.plots.value_plots import match_columns
@@ -67,7 +66,7 @@ class Subject:
             if y is not None:
                 raise ValueError("y must be None without X; pass X as well, or neither.")
             return cls(valuation, None, None, [])
-        table = drop_group_column(Table.from_data(X, called="X"), valuation)
+        table = Table.from_data(X, called="X")
         match_blocks(valuation, table)
         check_cells(valuation, table)
         if y is None:

@@ -192,7 +192,7 @@ class ModelValuer(Valuer):
         y_val: VectorLike | None = None,
         cv: CrossValidation = 5,
         groups: VectorLike | None = None,
-        row_groups: Groups | str = None,
+        row_groups: Groups = None,
         column_groups: Groups = None,
         sample_weight: VectorLike | None = None,
         owners: Owners | None = None,
@@ -212,9 +212,8 @@ class ModelValuer(Valuer):
             remaining rows.
         groups : array-like of shape (n_rows,), default=None
             Rows that ``cv`` keeps together, where it is a splitter that asks for groups.
-        row_groups : array-like, mapping or str, default=None
-            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
-            groups (it then does not play). None: every row for itself.
+        row_groups : array-like or mapping, default=None
+            One group per row or ``{group: [row ids]}``. None: every row for itself.
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
         sample_weight : array-like of shape (n_rows,), default=None

@@ -327,7 +327,7 @@ class OutOfBagValuer(Valuer):
         X: TableLike,
         y: VectorLike,
         *,
-        row_groups: Groups | str = None,
+        row_groups: Groups = None,
         column_groups: Groups = None,
     ) -> Self:
         """Value the blocks of a training table.
@@ -338,9 +338,8 @@ class OutOfBagValuer(Valuer):
             Table to learn from; its blocks are valued. Names and row ids are kept.
         y : array-like of shape (n_rows,)
             Labels.
-        row_groups : array-like, mapping or str, default=None
-            One group per row, ``{group: [row ids]}``, or the name of a column of X that holds the
-            groups (it then does not play). None: every row for itself.
+        row_groups : array-like or mapping, default=None
+            One group per row or ``{group: [row ids]}``. None: every row for itself.
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
 
@@ -357,7 +356,7 @@ class OutOfBagValuer(Valuer):
         X: TableLike,
         y: VectorLike,
         *,
-        row_groups: Groups | str = None,
+        row_groups: Groups = None,
         column_groups: Groups = None,
     ) -> Lessons:
         wants_classes = None if self.model is None else check_model(self.model)

@@ -23,8 +23,8 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, make_folder
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import Table, TableLike, VectorLike
-from cellworth.data.text import format_count, preview
+from cellworth.data.tables import TableLike, VectorLike
+from cellworth.data.text import format_count
 from cellworth.findings.fit_checks import warn_of_data, warn_of_target
 from cellworth.findings.levels import read_levels
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
@@ -139,7 +139,7 @@ class ShardedKNNValuer(NeighborValuer):
         *,
         X_val: TableLike,
         y_val: VectorLike,
-        row_groups: Groups | str = None,
+        row_groups: Groups = None,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
@@ -154,10 +154,9 @@ class ShardedKNNValuer(NeighborValuer):
             Training table, which holds its own labels.
         X_val, y_val : table and labels
             Validation rows, in memory.
-        row_groups : array-like, mapping or str, default=None
-            One group per row, ``{group: [row positions]}``, or the name of a column of X that holds
-            the groups (it then does not play). ``valuation_`` is then a Valuation of groups in
-            memory. None: every row for itself.
+        row_groups : array-like or mapping, default=None
+            One group per row or ``{group: [row positions]}``. ``valuation_`` is then a Valuation of
+            groups in memory. None: every row for itself.
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
         column_types : mapping, default=None
@@ -190,7 +189,7 @@ class ShardedKNNValuer(NeighborValuer):
         *,
         X_val: TableLike | None = None,
         y_val: VectorLike | None = None,
-        row_groups: Groups | str = None,
+        row_groups: Groups = None,
         column_groups: Groups = None,
         column_types: ColumnTypes | None = None,
         value_labels: bool = False,
@@ -223,9 +222,8 @@ class ShardedKNNValuer(NeighborValuer):
         if settings.checkpoint is not None:
             # Workers elsewhere may have another working directory.
             folder = make_folder(settings.checkpoint.folder, "checkpoint").absolute()
-        table, validation_rows = _leave_out_groups(X, X_val, row_groups)
         game = ShardedKNNGame.from_table(
-            table, validation_rows, y_val, n_neighbors=self.n_neighbors,
+            X, X_val, y_val, n_neighbors=self.n_neighbors,
             scoring=self.scoring, scale=self.scale, column_types=column_types,
             column_groups=column_groups, empty=self.empty, executor=settings.threads,
             show_progress=settings.runtime.progress,
@@ -241,7 +239,10 @@ class ShardedKNNValuer(NeighborValuer):
             has_quick_pass=False,
         )
         columns = add_label_column(game.columns) if with_label else game.columns
-        blocks = Blocks(_make_row_players(X, row_groups), columns)
+        rows: Axis = NumberedAxis(X.shape[0])
+        if row_groups is not None:
+            rows = Axis.from_groups(rows.ids, row_groups, what="row")
+        blocks = Blocks(rows, columns)
         holdings = None if owners is None else owners.project(blocks)
         return ShardedRun(
             self, settings, game, blocks, holdings, size, ranking, n_validation, folder
@@ -262,30 +263,6 @@ class ShardedKNNValuer(NeighborValuer):
     def _keep_names(self, game: ShardedKNNGame) -> None:
         self.n_features_in_ = len(game.table.names)
         self.feature_names_in_ = game.table.names
-
-
-def _leave_out_groups(
-    X: ShardedTable, X_val: TableLike, name: Any
-) -> tuple[ShardedTable, TableLike]:
-    """Return the table and validation rows without the column of row groups, if it is one."""
-    names = X.names
-    if not isinstance(name, str):
-        return X, X_val
-    if name not in names.tolist():
-        raise ValueError(
-            f"row_groups must be a column of X or one group per row, got {name!r}; the columns "
-            f"are {preview(names)}."
-        )
-    rows = Table.from_data(X_val, called="X_val")
-    return X.drop(name), rows.select(np.flatnonzero(rows.names != name)).data
-
-
-def _make_row_players(X: ShardedTable, groups: Groups | str) -> Axis:
-    n_rows = X.shape[0]
-    if groups is None:
-        return NumberedAxis(n_rows)
-    labels: Any = X.column(groups) if isinstance(groups, str) else groups
-    return Axis.from_groups(np.arange(n_rows), labels, what="row")
 
 
 @dataclass(frozen=True, eq=False)
