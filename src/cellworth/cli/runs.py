@@ -343,8 +343,7 @@ def list_values(values: ValueList) -> list[Any]:
 
 
 def _check_separate_folders(output: AnyPath, checkpoint: AnyPath) -> None:
-    run = checkpoint.resolve()
-    if output.resolve() in (run, *run.parents):
+    if f"{checkpoint.resolve().as_posix()}/".startswith(f"{output.resolve().as_posix()}/"):
         raise ValueError(
             f"-o must not contain the checkpoint, got {shorten_path(output)} and --checkpoint "
             f"{checkpoint}; give another folder for the values."

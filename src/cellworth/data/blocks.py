@@ -42,8 +42,13 @@ class Axis:
             return cls.from_ids(ids, what=what)
         array = label_array(ids, what=what)
         if isinstance(groups, Mapping):
-            return _make_axis_from_mapping(array, groups, what)
-        return _make_axis_from_labels(array, groups, what)
+            order, labels = list(groups), _find_members(array, groups, what)
+        else:
+            labels = _check_labels(array, groups, what)
+            order = list(dict.fromkeys(labels))
+        code_of = {label: code for code, label in enumerate(order)}
+        codes = np.fromiter((code_of[label] for label in labels), dtype=np.intp, count=len(labels))
+        return cls(label_array(order, what=f"{what} group"), array, codes)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -66,7 +71,10 @@ class Axis:
 
     def position(self, label: Any, *, what: str) -> int:
         """Return the position of the player with this label."""
-        found = np.flatnonzero(_find_equal(self.labels, label_array([label], what=what)))
+        key = label_array([label], what=what)
+        numeric = {self.labels.dtype.kind, key.dtype.kind} <= set("iuf")
+        comparable = numeric or self.labels.dtype.kind == key.dtype.kind
+        found = np.flatnonzero(self.labels == key[0]) if comparable else np.empty(0, dtype=np.intp)
         if len(found) == 1:
             return int(found[0])
         if len(found) == 0:
@@ -208,19 +216,16 @@ def label_array(labels: Iterable[Any], *, what: str) -> Labels:
             f"{max(array.ndim, 2)} levels."
         )
     if array.dtype.kind == "M":
-        return _convert_to_microseconds(array, what)
+        # NumPy returns finer units as integers.
+        micros = array.astype("datetime64[us]")
+        if np.array_equal(micros, array, equal_nan=True):
+            return micros
+        raise TypeError(
+            f"{what} labels must be dates in microseconds, got finer ones; round them or use "
+            "integers."
+        )
     # NumPy may have converted a mix of numbers and strings to strings.
     return array if array.dtype.kind in "iufb" else _convert_objects(list(labels), what)
-
-
-def _convert_to_microseconds(dates: Labels, what: str) -> Labels:
-    # NumPy returns finer units as integers.
-    array = dates.astype("datetime64[us]")
-    if np.array_equal(array, dates, equal_nan=True):
-        return array
-    raise TypeError(
-        f"{what} labels must be dates in microseconds, got finer ones; round them or use integers."
-    )
 
 
 def _convert_objects(labels: list[Any], what: str) -> Labels:
@@ -237,7 +242,8 @@ def _convert_objects(labels: list[Any], what: str) -> Labels:
     )
 
 
-def _make_axis_from_labels(ids: Labels, groups: Any, what: str) -> Axis:
+def _check_labels(ids: Labels, groups: Any, what: str) -> list[Any]:
+    """Return the label of the group of each id."""
     if isinstance(groups, str) or not isinstance(groups, Iterable):
         raise TypeError(
             f"{what}_groups must be one label per {what} or a mapping {{group: [{what} ids]}}, got "
@@ -260,41 +266,39 @@ def _make_axis_from_labels(ids: Labels, groups: Any, what: str) -> Axis:
             f"{what}_groups must give every {what} a group, got none at position {missing[0]} "
             f"({len(missing)} in all)."
         )
-    order = {label: code for code, label in enumerate(dict.fromkeys(labels))}
-    codes = np.fromiter((order[label] for label in labels), dtype=np.intp, count=len(labels))
-    return Axis(label_array(list(order), what=f"{what} group"), ids, codes)
+    return labels
 
 
-def _make_axis_from_mapping(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -> Axis:
-    positions: dict[Any, list[int]] = {}
-    for position, label in enumerate(ids.tolist()):
-        positions.setdefault(label, []).append(position)
-    codes = np.full(len(ids), -1, dtype=np.intp)
-    for code, (group, members) in enumerate(groups.items()):
+def _find_members(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -> list[Any]:
+    """Return the label of the group of each id, from the ids of each group."""
+    known, label_of = set(ids.tolist()), {}
+    for group, members in groups.items():
         if isinstance(members, str) or not isinstance(members, Iterable):
             raise TypeError(
                 f"{what}_groups[{group!r}] must be a list of {what} ids, such as [{members!r}], "
                 f"got {members!r}."
             )
-        for key in label_array(members, what=what).tolist():
-            if key not in positions:
+        keys = label_array(members, what=what).tolist()
+        for key in keys:
+            if key not in known:
                 raise ValueError(
                     f"{what}_groups[{group!r}] must name {what}s of X, got {key!r}; its {what}s "
                     f"are {preview(ids)}."
                 )
-            if codes[positions[key][0]] >= 0:
+            if key in label_of:
                 raise ValueError(f"{what}_groups must name each {what} once, got {key!r} twice.")
-            codes[positions[key]] = code
-        if not (codes == code).any():
+            label_of[key] = group
+        if not keys:
             raise ValueError(
                 f"{what}_groups[{group!r}] must not be empty; give it a {what} or leave it out."
             )
-    if len(left_out := ids[codes < 0]):
+    left_out = [key for key in ids.tolist() if key not in label_of]
+    if left_out:
         raise ValueError(
             f"{what}_groups must name every {what} of X, but leaves out {len(left_out)} {what}s: "
             f"{preview(left_out)}."
         )
-    return Axis(label_array(list(groups), what=f"{what} group"), ids, codes)
+    return [label_of[key] for key in ids.tolist()]
 
 
 def _check_shape(shape: Any) -> tuple[int, int]:
@@ -305,13 +309,6 @@ def _check_shape(shape: Any) -> tuple[int, int]:
         f"shape must be two integers of at least 1, the numbers of row and column players, got "
         f"{shape!r}."
     )
-
-
-def _find_equal(labels: Labels, key: Labels) -> Mask:
-    numeric = labels.dtype.kind in "iuf" and key.dtype.kind in "iuf"
-    if not numeric and labels.dtype.kind != key.dtype.kind:
-        return np.zeros(len(labels), dtype=bool)
-    return np.asarray(labels == key[0])
 
 
 def find_labels(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:

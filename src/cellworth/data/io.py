@@ -175,13 +175,6 @@ class RemotePath:
         """The folder of this path."""
         return self._at(self._address.rpartition("/")[0])
 
-    @property
-    def parents(self) -> list[RemotePath]:
-        """The folders above, up to the bucket."""
-        scheme, _, rest = self._address.partition("://")
-        parts = rest.split("/")
-        return [self._at(f"{scheme}://{'/'.join(parts[:n])}") for n in range(len(parts) - 1, 0, -1)]
-
     def with_name(self, name: str) -> RemotePath:
         """Return the path of another file in the same folder."""
         return self.parent / name
@@ -217,14 +210,11 @@ class RemotePath:
         return (self._info() or {}).get("type") == "directory"
 
     def iterdir(self) -> Iterator[RemotePath]:
-        """Yield the files and folders in this folder; none if it does not exist."""
+        """Yield the files and folders in this folder."""
         filesystem, path = self.open_filesystem()
         with self._explain():
             filesystem.invalidate_cache(path)
-            try:
-                found = filesystem.ls(path, detail=False)
-            except FileNotFoundError:
-                return
+            found = filesystem.ls(path, detail=False)
         names = {each.rstrip("/").rpartition("/")[2] for each in found if each.rstrip("/") != path}
         yield from (self / name for name in sorted(names))
 
