@@ -23,21 +23,6 @@ def test_stretches_are_where_a_mask_is_true(mask):
     assert (found.ends[1:, 0] > found.ends[:-1, 1]).all()
 
 
-def test_the_first_common_row_is_that_of_the_masks():
-    for one in masks():
-        for other in masks(n_masks=7):
-            both = np.flatnonzero(one & other)
-            found = from_mask(one).first_common(from_mask(other))
-            assert found == (both[0] if len(both) else None)
-
-
-def test_the_union_has_the_rows_of_any_set():
-    for one in masks():
-        for other in masks(n_masks=7):
-            found = Stretches.union([from_mask(one), from_mask(other), from_mask(other)])
-            np.testing.assert_array_equal(found.ends, from_mask(one | other).ends)
-
-
 def test_runs_are_one_code_for_each_row():
     runs = Runs(np.array([2, 3, 7]), np.array([5, 1, 5], dtype=np.int32))
     plain = np.array([5, 5, 1, 5, 5, 5, 5])

@@ -146,7 +146,7 @@ def test_every_second_row_can_be_held():
 def test_overlaps_are_found_without_the_table():
     owners = Owners(TABLE).assign("ann", rows=slice(0, 20), columns=["c0", "c1"])
     with pytest.raises(ValueError, match=r"both claim the cell \(19, 'c1'\)"):
-        owners.assign("bob", rows=range(19, 30), columns="c1")
+        repr(owners.assign("bob", rows=range(19, 30), columns="c1"))
     owners.assign("bob", rows=range(20, 30), columns="c1").assign("eve", rows=5, columns="c2")
 
 

@@ -40,16 +40,6 @@ class Stretches:
         ends = np.flatnonzero(np.diff(rows, append=n_rows + 1) > 1)
         return cls(n_rows, np.column_stack([rows[begins], rows[ends] + 1]))
 
-    @classmethod
-    def union(cls, sets: Sequence[Stretches]) -> Stretches:
-        """Return the rows of all sets."""
-        begins, ends = np.concatenate([one.ends for one in sets]).T
-        order = np.argsort(begins, kind="stable")
-        begins, ends = begins[order], np.maximum.accumulate(ends[order])
-        first = np.append(True, begins[1:] > ends[:-1])[: len(begins)]
-        last = np.append(first[1:], True)[: len(begins)]
-        return cls(sets[0].n_rows, np.column_stack([begins[first], ends[last]]))
-
     def __getitem__(self, rows: NDArray[np.integer[Any]]) -> Mask:
         """Return whether each of some rows is in the set."""
         return np.asarray(np.searchsorted(self.ends.ravel(), rows, side="right") % 2 == 1)
@@ -61,12 +51,6 @@ class Stretches:
     def any(self) -> bool:
         """Return whether the set holds a row."""
         return len(self.ends) > 0
-
-    def first_common(self, other: Stretches) -> int | None:
-        """Return the first row that both sets hold; None if there is none."""
-        begins = np.concatenate([self.ends[:, 0], other.ends[:, 0]])
-        both = begins[self[begins] & other[begins]]
-        return int(both.min()) if len(both) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +65,6 @@ class Claim:
     rule: tuple[Any, Any] | None = None
     # Whether the column of sources makes this claim.
     by_source: bool = False
-
-    def find_common_cell(self, other: Claim) -> tuple[int, int] | None:
-        """Return the first row and column of a cell that both claim, or None."""
-        columns = self.columns & other.columns
-        # Cells of any shape are many claims, most of other columns.
-        if not columns.any():
-            return None
-        row = self.rows.first_common(other.rows)
-        return None if row is None else (row, int(columns.argmax()))
 
 
 @dataclass(frozen=True, eq=False)

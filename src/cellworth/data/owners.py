@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from datetime import date
 from functools import cached_property
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -48,8 +48,8 @@ class Owners:
         Columns of X that only tell whose a row is, such as a customer number: rules of rows may use
         them, and they are neither valued nor owned. Pass ``owners.features(X)`` to ``fit``.
     overlaps : {"refuse", "equal"}, default="refuse"
-        What to do if two owners claim a cell: raise an error, or give both equal shares of its
-        value.
+        What to do if two owners claim a cell: raise an error as soon as the owners are shown,
+        valued or paid, or give both equal shares of its value.
 
     See Also
     --------
@@ -78,7 +78,13 @@ class Owners:
             raise ValueError(f"overlaps must be 'refuse' or 'equal', got {overlaps!r}.")
         # With the columns of keys.
         self._given = _read_table(X)
-        self.keys: tuple[str, ...] = _check_keys(keys, self._given.names.tolist())
+        self.keys: tuple[str, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
+        names = self._given.names.tolist()
+        unknown = [key for key in self.keys if key not in names]
+        if unknown:
+            raise ValueError(
+                f"keys must be columns of X, got {unknown[0]!r}; its columns are {preview(names)}."
+            )
         self.table: AbsentTable | Table = (
             _read_table(self.features(X)) if self.keys else self._given
         )
@@ -205,29 +211,20 @@ class Owners:
                 raise ValueError(
                     f"owner {name!r} must have either cells or rows and columns, got both."
                 )
-            return self._add(self._read_cells(name, cells))
-        if columns is not None and not _is_single(columns):
-            columns = list(cast(Iterable[Any], columns))
+            return self._change(_claims=(*self._claims, *self._read_cells(name, cells)))
+        given: Any = [columns] if _is_single(columns) else columns
+        listed = None if given is None else list(given)
+        has_pattern = any(str(one).endswith("*") for one in listed or ())
+        is_rule = isinstance(rows, Mapping) or (rows is None and has_pattern)
         found = self._read_rule(name, rows) if isinstance(rows, Mapping) else rows
-        claim = Claim(name, self._read_rows(name, found), self._read_columns(name, columns))
-        if isinstance(rows, Mapping) or _has_pattern(columns, self.table.names.tolist()):
-            claim = replace(claim, rule=(rows, columns))
+        claim = Claim(
+            name,
+            self._read_rows(name, found),
+            self._read_columns(name, listed),
+            rule=(rows, listed) if is_rule else None,
+        )
         owners = self._take_from_source(claim) if self.overlaps == "refuse" else self
-        return owners._add([claim])
-
-    def _add(self, claims: Sequence[Claim]) -> Owners:
-        if self.overlaps == "refuse":
-            for claim in claims:
-                self._check_overlap(claim)
-        more = self._change(_claims=(*self._claims, *claims))
-        # Not from all claims again: there may be one for each owner and column.
-        more.__dict__["_claimed"] = _join_claims(self._claimed, claims)
-        return more
-
-    @cached_property
-    def _claimed(self) -> dict[int, Stretches]:
-        """The rows that anyone claims, by column."""
-        return _join_claims({}, self._claims)
+        return owners._change(_claims=(*owners._claims, claim))
 
     def _take_from_source(self, claim: Claim) -> Owners:
         """Return new Owners in which the column of sources does not claim an owner's columns."""
@@ -292,16 +289,11 @@ class Owners:
             return self
         holdings = self.holdings
         owned = np.asarray(holdings.claims.any(axis=1))[holdings.lines[:, :-1]]
-        # Lines without rows do not count.
-        owned_somewhere = owned[holdings.rows_of_lines > 0].any(axis=0)
-        partly = (owned_somewhere & ~owned).any(axis=1) & (holdings.rows_of_lines > 0)
-        if not partly.any():
+        free = owned.any(axis=0) & ~owned
+        if not free.any():
             return self
-        line = int(np.flatnonzero(partly)[0])
-        column = self.table.names.tolist()[np.flatnonzero(owned_somewhere & ~owned[line])[0]]
-        n_rows = int(holdings.rows_of_lines[partly].sum())
-        first = int(np.argmax(np.asarray(holdings.row_lines[: self.shape[0]]) == line))
-        row = self.table.row_id(first)
+        n_rows = int(holdings.rows_of_lines[free.any(axis=1)].sum())
+        row, column, _ = self._find_cell(holdings, free)
         rows = format_count(n_rows, "row has", "rows have")
         raise ValueError(
             f"{rows} no owner in {called}, for example row {row!r} in column {column!r}; assign "
@@ -405,12 +397,26 @@ class Owners:
     @cached_property
     def holdings(self) -> Holdings:
         """The owners of each cell, and of the labels in a last column."""
-        return Holdings.from_claims(
-            tuple(self.names),
-            self._claims,
-            self.shape,
-            rest=self._rest or None,
-        )
+        names, rest = tuple(self.names), self._rest or None
+        holdings = Holdings.from_claims(names, self._claims, self.shape, rest=rest)
+        shared = (holdings.claims.sum(axis=1) > 1)[holdings.lines]
+        if self.overlaps == "refuse" and shared.any():
+            row, column, owners = self._find_cell(holdings, shared)
+            raise ValueError(
+                f"{owners[0]!r} and {owners[1]!r} both claim the cell ({row!r}, {column!r}); fix "
+                "it, or set overlaps to 'equal' to share such cells."
+            )
+        return holdings
+
+    def _find_cell(self, holdings: Holdings, marked: Mask) -> tuple[Any, Any, list[str]]:
+        """Return row, column and owners of the first marked cell; marked by line and column."""
+        lines = np.asarray(holdings.row_lines[:])
+        first = int(np.asarray(marked.any(axis=1))[lines].argmax())
+        line = int(lines[first])
+        column = int(marked[line].argmax())
+        held = holdings.claims[holdings.lines[line, column]]
+        owners = [name for name, is_held in zip(holdings.names, held, strict=True) if is_held]
+        return self.table.row_id(first), [*self.table.names.tolist(), LABEL][column], owners
 
     def _hold_themselves(self, players: list[str]) -> Holdings:
         """Return holdings in which each player holds the block of its name."""
@@ -428,7 +434,6 @@ class Owners:
     def _change(self, **changed: Any) -> Owners:
         more = copy(self)
         more.__dict__.pop("holdings", None)
-        more.__dict__.pop("_claimed", None)
         more.__dict__.update(changed)
         return more
 
@@ -593,37 +598,19 @@ class Owners:
         cells = self._given.column(self._given.names.tolist().index(column))
         return list_cells(cells), cells.dtype.kind == "M"
 
-    def _read_columns(self, name: str, columns: Any) -> Mask:
+    def _read_columns(self, name: str, columns: list[Any] | None) -> Mask:
         names, what = self.table.names, f"columns of owner {name!r}"
         if columns is None:
             return np.append(np.ones(len(names), dtype=bool), False)
-        listed = [columns] if _is_single(columns) else list(columns)
-        if not listed:
+        if not columns:
             raise ValueError(f"{what} must name some column, got none; leave the owner out.")
         # True equals 1, and would select the second column.
-        if any(isinstance(column, bool | np.bool_) for column in listed):
+        if any(isinstance(column, bool | np.bool_) for column in columns):
             raise TypeError(f"{what} must be names of columns, got a mask.")
-        listed = [one for column in listed for one in _find_pattern(column, names.tolist(), what)]
-        others = [column for column in listed if not (isinstance(column, str) and column == LABEL)]
+        found = [one for column in columns for one in _find_pattern(column, names.tolist(), what)]
+        others = [column for column in found if not (isinstance(column, str) and column == LABEL)]
         known = find_labels(names, others, what, "column")
-        return np.append(known, len(others) < len(listed))
-
-    def _check_overlap(self, claim: Claim) -> None:
-        columns = [
-            column for column in np.flatnonzero(claim.columns).tolist() if column in self._claimed
-        ]
-        if all(claim.rows.first_common(self._claimed[one]) is None for one in columns):
-            return
-        for other in (one for one in self._claims if one.owner != claim.owner):
-            cell = claim.find_common_cell(other)
-            if cell is not None:
-                row = self.table.row_id(cell[0])
-                column = [*self.table.names.tolist(), LABEL][cell[1]]
-                raise ValueError(
-                    f"{claim.owner!r} and {other.owner!r} both claim the cell ({row!r}, "
-                    f"{column!r}); fix it, or set overlaps to 'equal' to share such cells, or to "
-                    "'first' to give them to the owner who is named first."
-                )
+        return np.append(known, len(others) < len(found))
 
     def _check_table(self, blocks: Blocks) -> None:
         columns = [name for name in blocks.columns.ids.tolist() if name != LABEL]
@@ -640,17 +627,6 @@ class Owners:
                 f"({preview(others[:4])}), "
                 f"got {len(mine)} ({preview(mine[:4])}); give Owners the table that was valued."
             )
-
-
-def _join_claims(claimed: Mapping[int, Stretches], claims: Sequence[Claim]) -> dict[int, Stretches]:
-    """Return claimed rows by column, with those of more claims."""
-    found = dict(claimed)
-    columns = np.any([claim.columns for claim in claims], axis=0) if claims else np.empty(0)
-    for column in np.flatnonzero(columns).tolist():
-        more = [claim.rows for claim in claims if claim.columns[column]]
-        before = [found[column]] if column in found else []
-        found[column] = Stretches.union([*before, *more])
-    return found
 
 
 def are_players(blocks: Blocks) -> bool:
@@ -701,28 +677,9 @@ def _read_table(X: TableLike | ShardedTable) -> AbsentTable | Table:
     return AbsentTable(X) if isinstance(X, ShardedTable) else Table.from_data(X, called="X")
 
 
-def _check_keys(keys: Any, names: list[Any]) -> tuple[str, ...]:
-    listed = (keys,) if isinstance(keys, str) else tuple(keys)
-    unknown = [key for key in listed if key not in names]
-    if unknown:
-        raise ValueError(
-            f"keys must be columns of X, got {unknown[0]!r}; its columns are {preview(names)}."
-        )
-    return listed
-
-
-def _has_pattern(columns: Any, names: list[Any]) -> bool:
-    listed = columns if isinstance(columns, list) else [columns]
-    return any(_is_pattern(name, names) for name in listed)
-
-
-def _is_pattern(name: Any, names: list[Any]) -> bool:
-    return isinstance(name, str) and name.endswith("*") and name not in names
-
-
 def _find_pattern(name: Any, names: list[Any], what: str) -> list[Any]:
     """Return the columns that begin as a pattern does; else the name itself."""
-    if not _is_pattern(name, names):
+    if name in names or not str(name).endswith("*"):
         return [name]
     found = [one for one in names if str(one).startswith(name[:-1])]
     if not found:
