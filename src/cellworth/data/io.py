@@ -211,23 +211,19 @@ class RemotePath:
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield the files and folders in this folder."""
-        filesystem, path = self.open_filesystem()
-        with self._explain():
-            filesystem.invalidate_cache(path)
+        with self._store() as (filesystem, path):
             found = filesystem.ls(path, detail=False)
         names = {each.rstrip("/").rpartition("/")[2] for each in found if each.rstrip("/") != path}
         yield from (self / name for name in sorted(names))
 
     def find(self) -> list[str]:
         """Return the addresses of all files below this folder."""
-        filesystem, path = self.open_filesystem()
-        with self._explain():
+        with self._store() as (filesystem, path):
             return [self._restore(found) for found in filesystem.find(path)]
 
     def glob(self) -> list[tuple[RemotePath, bool]]:
         """Return what matches this path as a pattern, and whether each match is a file."""
-        filesystem, path = self.open_filesystem()
-        with self._explain():
+        with self._store() as (filesystem, path):
             hits = filesystem.glob(path, detail=True)
         return [(self._at(self._restore(hit)), hits[hit]["type"] == "file") for hit in hits]
 
@@ -238,32 +234,28 @@ class RemotePath:
 
     def open(self, mode: str = "rb") -> BinaryIO:
         """Open the file for reading; it is seekable."""
-        filesystem, path = self.open_filesystem()
         if self.size() <= _SMALL:
             return io.BytesIO(self.read_bytes())
-        with self._explain():
+        with self._store() as (filesystem, path):
             return cast("BinaryIO", filesystem.open(path, mode, block_size=_SMALL))
 
     def read_bytes(self) -> bytes:
         """Return the content of the file."""
-        filesystem, path = self.open_filesystem()
-        with self._explain():
+        with self._store() as (filesystem, path):
             return cast("bytes", filesystem.cat_file(path))
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the file."""
-        filesystem, path = self.open_filesystem()
-        with self._explain():
-            try:
+        try:
+            with self._store() as (filesystem, path):
                 filesystem.rm_file(path)
-            except FileNotFoundError:
-                if not missing_ok:
-                    raise
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
     def rename(self, target: RemotePath) -> None:
         """Copy the file and delete it: a killed process may leave both."""
-        filesystem, path = self.open_filesystem()
-        with self._explain():
+        with self._store() as (filesystem, path):
             filesystem.mv(path, target.open_filesystem()[1])
 
     def size(self) -> int:
@@ -275,15 +267,12 @@ class RemotePath:
 
     def stamp(self) -> str:
         """Return a text that changes when the file is replaced."""
-        filesystem, path = self.open_filesystem()
-        with self._explain():
-            filesystem.invalidate_cache(path)
+        with self._store() as (filesystem, path):
             return str(filesystem.ukey(path))
 
     def upload(self, local: Path, *, replacing: bool) -> None:
         """Write the content of a local file in one step; without ``replacing`` only if new."""
-        filesystem, path = self.open_filesystem()
-        with self._explain():
+        with self._store() as (filesystem, path):
             try:
                 if not replacing and self._create(local.read_bytes()):
                     return
@@ -347,20 +336,18 @@ class RemotePath:
         return path
 
     def _info(self) -> dict[str, Any] | None:
-        filesystem, path = self.open_filesystem()
-        with self._explain():
-            # Other processes write to the same folders.
-            filesystem.invalidate_cache(path)
-            try:
-                return cast("dict[str, Any]", filesystem.info(path))
-            except FileNotFoundError:
-                return None
+        with suppress(FileNotFoundError), self._store() as (filesystem, path):
+            return cast("dict[str, Any]", filesystem.info(path))
+        return None
 
     @contextmanager
-    def _explain(self) -> Iterator[None]:
-        """Name the address in errors of a store; they are of many types."""
+    def _store(self) -> Iterator[tuple[Any, str]]:
+        """Yield the file system and the path there; name the address in errors, of many types."""
+        filesystem, path = self.open_filesystem()
         try:
-            yield
+            # Other processes write to the same folders.
+            filesystem.invalidate_cache(path)
+            yield filesystem, path
         except (FileNotFoundError, FileExistsError, MemoryError):
             raise
         except Exception as error:

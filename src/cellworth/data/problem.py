@@ -260,11 +260,6 @@ def _make_folds(
 ) -> tuple[Fold, ...]:
     n_rows, n_columns = table.shape
     cv, groups = (cv.cv, cv.groups) if isinstance(cv, GroupedFolds) else (cv, None)
-    if isinstance(cv, int | np.integer) and not 2 <= cv <= n_rows:
-        raise ValueError(
-            f"cv={cv} cannot split X with n_samples={n_rows} rows; "
-            "give X_val and y_val, or a cv between 2 and the number of rows."
-        )
     if groups is not None:
         groups = _read_entries(groups, table, "groups", "X")
     try:

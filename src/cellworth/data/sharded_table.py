@@ -177,17 +177,11 @@ class ShardedTable:
     def batches(self, shard: int, names: Sequence[str]) -> Iterator[list[Any]]:
         """Yield the columns of a shard as Arrow arrays, in batches of about 65,536 rows."""
         import pyarrow as pa
-        from pyarrow import types
 
         schema = pa.schema([self.schema.field(name) for name in names])
-        coded = [
-            field.name
-            for field in schema
-            if types.is_string(field.type) or types.is_large_string(field.type)
-        ]
         for position, groups in self.shards[shard]:
             file = self.files[position]
-            yield from read_batches(file, groups, schema, self.storage_options, coded)
+            yield from read_batches(file, groups, schema, self.storage_options, coded=True)
 
     def column(self, name: str) -> Labels:
         """Read one column of all rows, such as the owner of each row, as NumPy has it.

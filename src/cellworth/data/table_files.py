@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cellworth.data.arrow import cast_cells, decode_type
+from cellworth.data.column import is_text
 from cellworth.data.file_search import DELIMITERS, Kind, find_kind, split_suffixes
 from cellworth.data.io import Options, get_stamp, hash_file, is_address, to_path
 from cellworth.data.text import NUMBER
@@ -187,12 +188,12 @@ def check_names(names: Sequence[str], address: str) -> None:
 
 
 def read_batches(
-    file: TableFile, groups: range, schema: pa.Schema, options: Options, coded: Sequence[str] = ()
+    file: TableFile, groups: range, schema: pa.Schema, options: Options, *, coded: bool = False
 ) -> Iterator[list[pa.Array]]:
     """Yield the columns of some row groups in batches of rows, cast to the types of a schema.
 
-    A column that is neither in the file nor in its path is missing. Strings of the columns
-    ``coded`` are read as dictionaries from Parquet, which is faster.
+    A column that is neither in the file nor in its path is missing. If ``coded``, strings are read
+    as dictionaries from Parquet, which is faster.
     """
     import pyarrow as pa
 
@@ -201,7 +202,8 @@ def read_batches(
     stored = pa.schema([field for field in schema if field.name not in keys])
     if file.kind == "parquet":
         there = [name for name in stored.names if name in file.names]
-        parts = _read_parquet(file, groups, there, options, [n for n in there if n in coded])
+        texts = [name for name in there if coded and is_text(schema.field(name).type)]
+        parts = _read_parquet(file, groups, there, options, texts)
     else:
         parts = _read_text(file, groups, stored, options)
     for part in parts:
