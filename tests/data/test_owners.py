@@ -248,6 +248,7 @@ WRONG = [
     ({"rows": ["r9"]}, "rows of owner 'eve' must be rows of X, got 'r9'; its rows are 'r1'"),
     ({"rows": []}, "rows of owner 'eve' must select some row of X, got none; leave the owner out"),
     ({"rows": {"from": 0, "size": 2}}, "must be {column = ..., is = ...} or"),
+    ({"rows": {"from": 0}}, "must be {column = ..., is = ...} or"),
     (
         {"rows": slice(2, 9)},
         "rows of owner 'eve' must be positions up to 4, the number of rows, got 2 to 9",

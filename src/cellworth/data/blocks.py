@@ -335,13 +335,6 @@ def is_missing(cell: Any) -> bool:
     return not isinstance(cell, np.ndarray)
 
 
-def find_missing(cells: NDArray[Any]) -> Mask:
-    """Return which labels or cells are missing."""
-    if cells.dtype.kind in "biuUS":
-        return np.zeros(len(cells), dtype=bool)
-    return np.array([is_missing(cell) for cell in cells.tolist()], dtype=bool)
-
-
 def add_label_column(columns: Axis) -> Axis:
     """Return the columns with the labels as one more; all names become strings."""
     names, ids = ([*map(str, side.tolist()), LABEL] for side in (columns.labels, columns.ids))

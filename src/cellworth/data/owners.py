@@ -447,14 +447,12 @@ class Owners:
                 rows.setdefault(str(cell).strip(), []).append(position)
         if not rows:
             raise ValueError(f"column {column!r} must name some owner, got missing cells only.")
-        columns, n_rows = self._read_columns("", None), self.shape[0]
-        for name in rows:
+        columns, claims = self._read_columns("", None), []
+        for name, positions in rows.items():
             _check_name(name)
-        claims = tuple(
-            Claim(name, Stretches.from_positions(positions, n_rows), columns, by_source=True)
-            for name, positions in rows.items()
-        )
-        return self._change(_claims=claims, _source=column)
+            held = Stretches.from_positions(positions, self.shape[0])
+            claims.append(Claim(name, held, columns, by_source=True))
+        return self._change(_claims=tuple(claims), _source=column)
 
     def _list_claim(self, claim: Claim) -> Iterator[dict[str, Any]]:
         if claim.rule is not None:
@@ -509,9 +507,10 @@ class Owners:
         if rows is None or isinstance(rows, slice):
             found = self._read_slice(what, slice(None) if rows is None else rows)
         else:
-            listed = np.asarray([rows] if _is_single(rows) else rows)
+            given = [rows] if _is_single(rows) else rows
+            listed = np.asarray(given)
             # For example a polars expression, which has no values.
-            if isinstance(rows, Mapping) or (listed.ndim == 0 and not isinstance(rows, Iterable)):
+            if listed.ndim == 0 and not isinstance(rows, Iterable):
                 raise TypeError(
                     f"{what} must be row ids, a boolean mask or a slice, got "
                     f"{type(rows).__name__}; make a mask from the table, such as X['sex'] == "
@@ -526,8 +525,7 @@ class Owners:
                 check_row_ids(rows, self.table.row_ids, what)
                 positions = np.flatnonzero(listed)
             else:
-                wanted = [rows] if _is_single(rows) else rows
-                positions = self.table.find_rows(wanted, called=what)
+                positions = self.table.find_rows(given, called=what)
             found = Stretches.from_positions(positions, n_rows)
         if not found.any():
             raise ValueError(f"{what} must select some row of X, got none; leave the owner out.")
@@ -556,25 +554,24 @@ class Owners:
                     f"rows, got {start!r} to {end!r}."
                 )
             return slice(start, end)
-        rule = set(rows) - {"column"}
-        if rule not in ({"is"}, {"from"}, {"to"}, {"from", "to"}) or rows["column"] not in names:
+        rule, column = set(rows) - {"column"}, rows.get("column")
+        if rule not in ({"is"}, {"from"}, {"to"}, {"from", "to"}) or column not in names:
             raise ValueError(
                 f"{what} must be {{column = ..., is = ...}} or {{column = ..., from = ..., to = "
                 f"...}} with a column of X ({preview(names)}), or {{from = ..., to = ...}}, got "
                 f"{dict(rows)!r}."
             )
-        cells, is_date = self._read_cells_of(rows["column"])
-        many = isinstance(rows.get("is"), list | tuple)
-        given = (
-            list(rows["is"]) if many else [rows[one] for one in ("is", "from", "to") if one in rule]
-        )
+        cells, is_date = self._read_cells_of(column)
+        given = [rows[word] for word in ("is", "from", "to") if word in rule]
+        if rule == {"is"} and isinstance(given[0], list | tuple):
+            given = list(given[0])
         if is_date:
             given = label_array(given, what="row").tolist()
         if rule == {"is"}:
             unseen = [value for value in given if value not in cells or value is None]
             if unseen:
                 raise ValueError(
-                    f"{what} must be given by values of column {rows['column']!r}, got "
+                    f"{what} must be given by values of column {column!r}, got "
                     f"{unseen[0]!r}, which no row has."
                 )
             return np.array([cell in given for cell in cells])
@@ -589,7 +586,7 @@ class Owners:
             )
         except TypeError as error:
             raise ValueError(
-                f"{what} must be a range of values of column {rows['column']!r}, got "
+                f"{what} must be a range of values of column {column!r}, got "
                 f"{preview(given)}, which cannot be compared with its cells ({error})."
             ) from error
 

@@ -15,7 +15,8 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
 from cellworth.data.arguments import CrossValidation, Mask, Positions, is_integer
-from cellworth.data.blocks import Blocks, Groups, find_missing
+from cellworth.data.blocks import Blocks, Groups
+from cellworth.data.column import Column
 from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import hash_json
 from cellworth.data.tables import (
@@ -184,7 +185,7 @@ def read_changed_labels(
     """Return other labels of the training rows, of their type, and a mask of rows that have one."""
     table, target, classes = problem.table, problem.target.copy(), problem.classes
     array = _read_entries(y, table, called, "X")
-    known = ~find_missing(array)
+    known = ~Column(called, array).missing
     if not known.any():
         raise ValueError(f"{called} must have a label for some rows, got none.")
     if classes is None:
@@ -303,7 +304,7 @@ def _read_positions(side: Any, n_rows: int) -> Positions:
 
 def _check_target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
     array = _read_entries(y, table, called, of)
-    missing = np.flatnonzero(find_missing(array))
+    missing = np.flatnonzero(Column(called, array).missing)
     if len(missing):
         raise ValueError(
             f"{called} must have a label for every row, got NaN or None at position {missing[0]} "

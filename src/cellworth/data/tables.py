@@ -112,11 +112,8 @@ class Table:
     def read(self, position: int, declared: ColumnType | None = None) -> Column:
         """Read one column by position, as the user declares it or as what it is."""
         name = self.names.tolist()[position]
-        return Column(name, self.column(position), self.dtype(position), declared)
-
-    def dtype(self, position: int) -> nw.dtypes.DType | None:
-        """Return the narwhals type of one column by position; None for arrays."""
-        return None if isinstance(self.data, np.ndarray) else self._dtypes[position]
+        type_ = None if isinstance(self.data, np.ndarray) else self._dtypes[position]
+        return Column(name, self.column(position), type_, declared)
 
     @property
     def types(self) -> dict[str, str]:

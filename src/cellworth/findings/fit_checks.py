@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -110,9 +109,8 @@ def _find_text(
 ) -> Iterator[Finding]:
     """Yield numbers and dates that are stored as strings, unless the user calls them categories."""
     for position, column in enumerate(columns):
-        dtype = problem.table.dtype(position)
-        meant = column.name in advice.named or isinstance(dtype, nw.Categorical | nw.Enum)
-        if column.kind != "text" or meant:
+        is_meant = column.name in advice.named or problem.table.read(position).kind == "category"
+        if column.kind != "text" or is_meant:
             continue
         yield from find_stored_quantities(column)
 
