@@ -11,16 +11,14 @@ if TYPE_CHECKING:
 
 
 def find_common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return a type that holds the cells of both types; None if there is none.
+    """Return a type that holds the cells of both types, no dictionary; None if there is none.
 
     The cast itself checks that no cell is lost, such as an integer beyond 2**53 among floats.
     """
     import pyarrow as pa
     from pyarrow import types
 
-    pair = [one, other]
-    if types.is_dictionary(one) != types.is_dictionary(other):
-        pair = [decode_type(each) for each in pair]
+    pair = [_decode_type(one), _decode_type(other)]
     # Arrow itself merges neither views, nor dates with timestamps, nor zones.
     pair = [pa.large_string() if "view" in str(each) else each for each in pair]
     moments = [each for each in pair if types.is_timestamp(each)]
@@ -35,7 +33,7 @@ def find_common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None
         return None
 
 
-def decode_type(type_: pa.DataType) -> pa.DataType:
+def _decode_type(type_: pa.DataType) -> pa.DataType:
     """Return the type of the cells of a dictionary; other types are unchanged."""
     from pyarrow import types
 
@@ -46,7 +44,7 @@ def cast_cells(cells: pa.Array, field: pa.Field, address: str) -> pa.Array:
     """Cast the cells of a file to the type that all files agree on, if that loses nothing."""
     import pyarrow as pa
 
-    own, wanted = decode_type(cells.type), decode_type(field.type)
+    own, wanted = _decode_type(cells.type), field.type
     if own == wanted or (is_text(own) and is_text(wanted)):
         # Dictionaries and strings are read alike.
         return cells

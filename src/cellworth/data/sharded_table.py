@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Labels, check_count, is_integer
-from cellworth.data.arrow import decode_type, find_common_type
+from cellworth.data.arrow import find_common_type
 from cellworth.data.blocks import label_array
 from cellworth.data.column import find_kind_of_type
 from cellworth.data.file_search import Address, find_files
@@ -254,15 +254,15 @@ class ShardedTable:
 
         positions = _check_row_positions(rows, self.shape[0])
         order = np.argsort(positions, kind="stable")
-        nothing = _decode_dictionaries(self.schema).empty_table()
-        found = pa.concat_tables([nothing, *self._read_positions(positions[order])])
+        parts = self._read_positions(positions[order])
+        found = pa.concat_tables([self.schema.empty_table(), *parts])
         return found.take(np.argsort(order, kind="stable"))
 
     def _read_positions(self, positions: Labels) -> Iterator[pa.Table]:
         """Yield the rows at sorted positions, row group by row group."""
         import pyarrow as pa
 
-        schema, first = _decode_dictionaries(self.schema), 0
+        schema, first = self.schema, 0
         for file in self.files:
             for group, n_rows in enumerate(file.group_rows):
                 begin, end = np.searchsorted(positions, [first, first + n_rows])
@@ -321,13 +321,6 @@ def _check_row_positions(rows: Any, n_rows: int) -> Labels:
     return positions.astype(np.int64)
 
 
-def _decode_dictionaries(schema: pa.Schema) -> pa.Schema:
-    """Replace dictionary types by plain types; dictionaries differ between files."""
-    import pyarrow as pa
-
-    return pa.schema([(field.name, decode_type(field.type)) for field in schema])
-
-
 def _find_common_schema(
     examined: list[tuple[TableFile, pa.Schema]], target: str, columns: Sequence[str] | None
 ) -> pa.Schema:
@@ -341,7 +334,7 @@ def _find_common_schema(
     for name in reversed(wanted):
         _report_lacking(examined, name, is_target=name == target)
         types[name] = _find_type(examined, name)
-    if find_kind_of_type(decode_type(types[target])) == "other":
+    if find_kind_of_type(types[target]) == "other":
         raise TypeError(
             f"the target {target!r} must hold strings, numbers, booleans or dates as labels, got "
             f"{types[target]}; give another target, or convert it."

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from cellworth.data.arrow import cast_cells, decode_type
+from cellworth.data.arrow import cast_cells
 from cellworth.data.column import is_text
 from cellworth.data.file_search import DELIMITERS, Kind, find_kind, split_suffixes
 from cellworth.data.io import Options, get_stamp, hash_file, is_address, to_path
@@ -212,7 +212,7 @@ def read_batches(
             if field.name in part.schema.names:
                 cells.append(cast_cells(part.column(field.name), field, file.address))
             else:
-                cell = pa.scalar(keys.get(field.name), decode_type(field.type))
+                cell = pa.scalar(keys.get(field.name), field.type)
                 cells.append(pa.repeat(cell, part.num_rows))
         yield cells
 
