@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cellworth.data.holdings import Runs, Stretches
+from cellworth.data.holdings import Claim, Runs, find_stretches
 
 
 def masks(n_rows=12, n_masks=40):
@@ -9,18 +9,12 @@ def masks(n_rows=12, n_masks=40):
     return [rng.random(n_rows) < share for share in np.linspace(0, 1, n_masks)]
 
 
-def from_mask(mask):
-    return Stretches.from_positions(np.flatnonzero(mask)[::-1], len(mask))
-
-
 @pytest.mark.parametrize("mask", masks())
 def test_stretches_are_where_a_mask_is_true(mask):
-    rows = np.arange(len(mask))
-    found = from_mask(mask)
-    np.testing.assert_array_equal(found[rows], mask)
-    assert found.all() == mask.all()
-    assert found.any() == mask.any()
-    assert (found.ends[1:, 0] > found.ends[:-1, 1]).all()
+    found = find_stretches(np.flatnonzero(mask)[::-1])
+    claim = Claim("ann", found, np.ones(1, dtype=bool))
+    np.testing.assert_array_equal(claim.holds(np.arange(len(mask))), mask)
+    assert (found[1:, 0] > found[:-1, 1]).all()
 
 
 def test_runs_are_one_code_for_each_row():

@@ -19,52 +19,22 @@ Ends = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Stretches:
-    """A set of rows as intervals."""
-
-    # Number of rows of the whole table.
-    n_rows: int
-    # First row of each interval, and the first row after it; sorted, and not adjacent.
-    ends: Ends
-
-    @classmethod
-    def from_range(cls, start: int, end: int, n_rows: int) -> Stretches:
-        """Return one interval, or none if it is empty."""
-        return cls(n_rows, np.array([(start, end)] if start < end else []).reshape(-1, 2))
-
-    @classmethod
-    def from_positions(cls, positions: Iterable[int], n_rows: int) -> Stretches:
-        """Return the rows at these positions, in any order."""
-        rows = np.unique(np.fromiter(positions, dtype=np.int64))
-        begins = np.flatnonzero(np.diff(rows, prepend=-2) > 1)
-        ends = np.flatnonzero(np.diff(rows, append=n_rows + 1) > 1)
-        return cls(n_rows, np.column_stack([rows[begins], rows[ends] + 1]))
-
-    def __getitem__(self, rows: NDArray[np.integer[Any]]) -> Mask:
-        """Return whether each of some rows is in the set."""
-        return np.asarray(np.searchsorted(self.ends.ravel(), rows, side="right") % 2 == 1)
-
-    def all(self) -> bool:
-        """Return whether the set holds all rows."""
-        return np.array_equal(self.ends, [[0, self.n_rows]])
-
-    def any(self) -> bool:
-        """Return whether the set holds a row."""
-        return len(self.ends) > 0
-
-
-@dataclass(frozen=True, eq=False)
 class Claim:
     """A rectangle of cells that one owner claims."""
 
     owner: str
-    rows: Stretches
+    # First row of each stretch of rows, and the first row after it; sorted, and not adjacent.
+    rows: Ends
     # The last column is that of the labels.
     columns: Mask
     # Rows and columns as the user gave them, if later rows are to be found by the same rule.
     rule: tuple[Any, Any] | None = None
     # Whether the column of sources makes this claim.
     by_source: bool = False
+
+    def holds(self, rows: NDArray[np.integer[Any]]) -> Mask:
+        """Return whether each of some rows is claimed."""
+        return np.asarray(np.searchsorted(self.rows.ravel(), rows, side="right") % 2 == 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +90,7 @@ class Holdings:
         first, patterns = _find_patterns(claims, shape[0])
         claimed = np.zeros((len(first), shape[1] + 1, len(names)), dtype=bool)
         for claim in claims:
-            held = np.ix_(np.flatnonzero(claim.rows[first]), np.flatnonzero(claim.columns))
+            held = np.ix_(np.flatnonzero(claim.holds(first)), np.flatnonzero(claim.columns))
             claimed[:, :, names.index(claim.owner)][held] = True
         if rest is not None:
             claimed[:, :-1, names.index(rest)] |= ~claimed[:, :-1].any(axis=2)
@@ -201,9 +171,17 @@ class Holdings:
         return digest.hexdigest()
 
 
+def find_stretches(positions: Iterable[int]) -> Ends:
+    """Return rows, given in any order, as stretches: first row of each, and the first after it."""
+    rows = np.unique(np.fromiter(positions, dtype=np.int64))
+    begins = np.flatnonzero(np.diff(rows, prepend=-2) > 1)
+    ends = np.flatnonzero(np.diff(rows, append=rows[-1:] + 2) > 1)
+    return np.column_stack([rows[begins], rows[ends] + 1])
+
+
 def _find_patterns(claims: Sequence[Claim], n_rows: int) -> tuple[NDArray[np.intp], Runs]:
     """Return one row of each pattern of claims, and the pattern of each run of rows."""
-    ends = [claim.rows.ends for claim in claims]
+    ends = [claim.rows for claim in claims]
     cuts = np.unique(np.concatenate([np.array([0, n_rows]), *(some.ravel() for some in ends)]))
     patterns, n_patterns = np.zeros(len(cuts) - 1, dtype=np.int64), 1
     for some in ends:

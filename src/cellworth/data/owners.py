@@ -16,7 +16,7 @@ import numpy as np
 from cellworth.data.arguments import Codes, Mask, is_integer
 from cellworth.data.blocks import LABEL, Blocks, find_labels, label_array
 from cellworth.data.column import list_cells
-from cellworth.data.holdings import Claim, Holdings, Stretches
+from cellworth.data.holdings import Claim, Ends, Holdings, find_stretches
 from cellworth.data.io import local_path
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import (
@@ -228,7 +228,7 @@ class Owners:
 
     def _take_from_source(self, claim: Claim) -> Owners:
         """Return new Owners in which the column of sources does not claim an owner's columns."""
-        if self._source is None or not claim.rows.all():
+        if self._source is None or not self._has_all_rows(claim):
             return self
         left = ~claim.columns
         return self._change(
@@ -450,8 +450,7 @@ class Owners:
         columns, claims = self._read_columns("", None), []
         for name, positions in rows.items():
             _check_name(name)
-            held = Stretches.from_positions(positions, self.shape[0])
-            claims.append(Claim(name, held, columns, by_source=True))
+            claims.append(Claim(name, find_stretches(positions), columns, by_source=True))
         return self._change(_claims=tuple(claims), _source=column)
 
     def _list_claim(self, claim: Claim) -> Iterator[dict[str, Any]]:
@@ -462,20 +461,23 @@ class Owners:
             return
         names = np.append(self.table.names.astype(object), LABEL)
         entry: dict[str, Any] = {"name": claim.owner, "columns": names[claim.columns].tolist()}
-        if claim.rows.all():
+        if self._has_all_rows(claim):
             yield entry
         else:
-            yield from (entry | {"rows": some} for some in self._list_rows(claim.rows))
+            yield from (entry | {"rows": some} for some in self._list_rows(claim))
 
-    def _list_rows(self, rows: Stretches) -> Iterator[dict[str, int] | list[Any]]:
+    def _has_all_rows(self, claim: Claim) -> bool:
+        return np.array_equal(claim.rows, [[0, self.shape[0]]])
+
+    def _list_rows(self, claim: Claim) -> Iterator[dict[str, int] | list[Any]]:
         """Yield rows as intervals of positions, or several of them as ids that only they have."""
-        if not isinstance(self.table, AbsentTable) and len(rows.ends) > 1:
-            ids, held = self.table.row_ids, rows[np.arange(rows.n_rows)]
+        if not isinstance(self.table, AbsentTable) and len(claim.rows) > 1:
+            ids, held = self.table.row_ids, claim.holds(np.arange(self.shape[0]))
             mine = ids[held].tolist()
             if set(mine).isdisjoint(ids[~held].tolist()):
                 yield mine
                 return
-        yield from ({"from": start, "to": end} for start, end in rows.ends.tolist())
+        yield from ({"from": start, "to": end} for start, end in claim.rows.tolist())
 
     def _get_position(self, name: str) -> int:
         if name not in self.names:
@@ -501,8 +503,8 @@ class Owners:
             for j in np.flatnonzero(marked.any(axis=0))
         ]
 
-    def _read_rows(self, name: str, rows: Any) -> Stretches:
-        """Read rows in any form as intervals of positions."""
+    def _read_rows(self, name: str, rows: Any) -> Ends:
+        """Read rows in any form as stretches of positions."""
         n_rows, what = self.shape[0], f"rows of owner {name!r}"
         if rows is None or isinstance(rows, slice):
             found = self._read_slice(what, slice(None) if rows is None else rows)
@@ -526,12 +528,12 @@ class Owners:
                 positions = np.flatnonzero(listed)
             else:
                 positions = self.table.find_rows(given, called=what)
-            found = Stretches.from_positions(positions, n_rows)
-        if not found.any():
+            found = find_stretches(positions)
+        if not len(found):
             raise ValueError(f"{what} must select some row of X, got none; leave the owner out.")
         return found
 
-    def _read_slice(self, what: str, rows: slice) -> Stretches:
+    def _read_slice(self, what: str, rows: slice) -> Ends:
         n_rows = self.shape[0]
         ends = [end for end in (rows.start, rows.stop) if end is not None]
         if any(not is_integer(end) or not -n_rows <= end <= n_rows for end in ends):
@@ -539,9 +541,11 @@ class Owners:
                 f"{what} must be positions up to {n_rows}, the number of rows, got "
                 f"{rows.start!r} to {rows.stop!r}."
             )
-        if rows.step in (None, 1):
-            return Stretches.from_range(*rows.indices(n_rows)[:2], n_rows)
-        return Stretches.from_positions(range(*rows.indices(n_rows)), n_rows)
+        start, end, step = rows.indices(n_rows)
+        if step == 1:
+            # Not one by one: there may be very many rows.
+            return np.array([(start, end)] if start < end else []).reshape(-1, 2)
+        return find_stretches(range(start, end, step))
 
     def _read_rule(self, name: str, rows: Mapping[str, Any]) -> slice | Mask:
         """Convert a rule to a mask, or to a slice of positions."""
