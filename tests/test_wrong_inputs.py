@@ -180,9 +180,15 @@ MISTAKES = [
         lambda: fit(row_groups=np.array([["a"], ["a"], ["b"], ["b"]])),
         "row_groups must hold numbers, strings or dates",
     ),
-    (lambda: fit(row_groups={"a": [0, 1], "b": [2, 77]}), "must name rows of X"),
-    (lambda: fit(row_groups={"a": [0, 1, 2], "b": [2, 3]}), "must name each row once"),
-    (lambda: fit(row_groups={"a": [0, 1], "b": [2]}), "leaves out 1 rows: 3"),
+    (
+        lambda: fit(row_groups={"a": [0, 1], "b": [2, 77]}),
+        "every row of X once, got others: 77",
+    ),
+    (
+        lambda: fit(row_groups={"a": [0, 1, 2], "b": [2, 3]}),
+        "every row of X once, got twice: 2",
+    ),
+    (lambda: fit(row_groups={"a": [0, 1], "b": [2]}), "every row of X once, left out: 3"),
     (lambda: fit(row_groups={"a": [0, 1, 2, 3], "b": []}), "row_groups['b'] must not be empty"),
     (lambda: fit(column_groups={"a": "age", "b": ["pay"]}), "must be a list"),
     (lambda: fit(row_groups="bank"), "one label per row"),

@@ -407,7 +407,7 @@ def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"y": None}, "y must not be None; give one label per row of X."),
+        ({"y": None}, "the target y is None; give one label per row of X."),
         ({"y": [1, 0]}, "y must have one entry for each of 3 rows of X, got 2"),
         ({"y": [1, 0, None]}, "y must have a label for every row"),
         ({"y": ["a", 1, "b"]}, "must have labels of one type"),

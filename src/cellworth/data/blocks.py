@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -271,33 +272,32 @@ def _check_labels(ids: Labels, groups: Any, what: str) -> list[Any]:
 
 def _find_members(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -> list[Any]:
     """Return the label of the group of each id, from the ids of each group."""
-    known, label_of = set(ids.tolist()), {}
+    members_of: dict[Any, list[Any]] = {}
     for group, members in groups.items():
         if isinstance(members, str) or not isinstance(members, Iterable):
             raise TypeError(
                 f"{what}_groups[{group!r}] must be a list of {what} ids, such as [{members!r}], "
                 f"got {members!r}."
             )
-        keys = label_array(members, what=what).tolist()
-        for key in keys:
-            if key not in known:
-                raise ValueError(
-                    f"{what}_groups[{group!r}] must name {what}s of X, got {key!r}; its {what}s "
-                    f"are {preview(ids)}."
-                )
-            if key in label_of:
-                raise ValueError(f"{what}_groups must name each {what} once, got {key!r} twice.")
-            label_of[key] = group
-        if not keys:
+        members_of[group] = label_array(members, what=what).tolist()
+        if not members_of[group]:
             raise ValueError(
                 f"{what}_groups[{group!r}] must not be empty; give it a {what} or leave it out."
             )
-    left_out = [key for key in ids.tolist() if key not in label_of]
-    if left_out:
-        raise ValueError(
-            f"{what}_groups must name every {what} of X, but leaves out {len(left_out)} {what}s: "
-            f"{preview(left_out)}."
-        )
+    named = Counter(key for members in members_of.values() for key in members)
+    known = Counter(ids.tolist())
+    wrong = {
+        "got others": [key for key in named if key not in known],
+        "got twice": [key for key in named if named[key] > 1],
+        "left out": [key for key in known if key not in named],
+    }
+    for how, keys in wrong.items():
+        if keys:
+            raise ValueError(
+                f"{what}_groups must name every {what} of X once, {how}: {preview(keys)}; its "
+                f"{what}s are {preview(ids)}."
+            )
+    label_of = {key: group for group, members in members_of.items() for key in members}
     return [label_of[key] for key in ids.tolist()]
 
 

@@ -14,7 +14,7 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
-from cellworth.data.arguments import CrossValidation, Mask, Positions, is_integer
+from cellworth.data.arguments import CrossValidation, Mask, Positions
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.column import Column
 from cellworth.data.equal_rows import column_sha256
@@ -99,11 +99,6 @@ class Problem:
         are no folds.
         """
         table = Table.from_data(X, called="X")
-        if y is None:
-            raise ValueError(
-                "This estimator requires y to be passed, but the target y is None; "
-                "give one label per row of X."
-            )
         target = _check_target(y, table, "y", "X")
         if classification is None:
             classification = not _is_measured(target)
@@ -171,8 +166,6 @@ def read_target(y: VectorLike, table: Table) -> tuple[NDArray[Any], NDArray[Any]
     Numbers with a fraction, or more than 50 distinct numbers, are a numeric target. One class is
     enough here, because no model is scored.
     """
-    if y is None:
-        raise ValueError("y must not be None; give one label per row of X.")
     target = _check_target(y, table, "y", "X")
     if _is_measured(target):
         return _read_numbers(target, "y"), None
@@ -244,16 +237,13 @@ def _make_held_out_fold(
 
 def _is_measured(target: NDArray[Any]) -> bool:
     """Return whether labels are a numeric target rather than classes."""
-    labels = target.tolist()
-    if not all(is_integer(label) or isinstance(label, float) for label in labels):
+    if Column("y", target).kind != "number":
         return False
-    return len(set(labels)) > _MAX_NUMBERS_AS_CLASSES or any(map(_is_measurement, labels))
-
-
-def _is_measurement(label: float) -> bool:
-    """Return whether a number has a fraction, or is too large a float to have one."""
-    is_large = isinstance(label, float) and abs(label) > _MAX_WITH_FRACTION
-    return bool(is_large or label % 1)
+    # Of integers and floats as Python objects, NumPy makes an array of numbers.
+    listed = target.tolist()
+    numbers = np.asarray(listed)
+    is_large = numbers.dtype.kind == "f" and bool((np.abs(numbers) > _MAX_WITH_FRACTION).any())
+    return is_large or len(set(listed)) > _MAX_NUMBERS_AS_CLASSES or bool((numbers % 1).any())
 
 
 def _make_folds(
@@ -303,6 +293,11 @@ def _read_positions(side: Any, n_rows: int) -> Positions:
 
 
 def _check_target(y: Any, table: Table, called: str, of: str) -> NDArray[Any]:
+    if y is None:
+        raise ValueError(
+            f"What is asked for requires y to be passed, but the target {called} is None; give one "
+            f"label per row of {of}."
+        )
     array = _read_entries(y, table, called, of)
     missing = np.flatnonzero(Column(called, array).missing)
     if len(missing):
