@@ -22,7 +22,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import Owners, Runtime
-from cellworth.data import Blocks
+from cellworth.data.blocks import Blocks
 from cellworth.data.problem import Fold
 from cellworth.games import ModelGame
 from cellworth.games.model import check_scorer

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 
 from cellworth import Valuation
-from cellworth.data import Blocks
+from cellworth.data.blocks import Blocks
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Tally, append_unknown_margins, widening
 from cellworth.valuation.provenance import Provenance, Session

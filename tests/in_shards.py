@@ -5,8 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from cellworth import Valuation
-from cellworth.data import Blocks
-from cellworth.data.blocks import NumberedAxis
+from cellworth.data.blocks import Blocks, NumberedAxis
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Tally, append_margins
 from cellworth.valuation import storage as value_files

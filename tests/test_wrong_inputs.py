@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Runtime, value_game
-from cellworth.data import Blocks
+from cellworth.data.blocks import Blocks
 from cellworth.games import ModelGame, TableGame
 from cellworth.knn import KNNGame
 from cellworth.runtime import (

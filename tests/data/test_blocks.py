@@ -4,8 +4,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth.data import Blocks
-from cellworth.data.blocks import Axis, NumberedAxis, label_array
+from cellworth.data.blocks import Axis, Blocks, NumberedAxis, label_array
 
 
 def test_without_groups_every_row_and_column_plays_for_itself():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import Owners, ShardedTable
-from cellworth.data import Blocks
+from cellworth.data.blocks import Blocks
 
 TABLE = pd.DataFrame(
     {"age": [20, 30, 40, 50], "pay": [1.0, 2.0, None, 4.0], "region": ["n", "s", "n", None]},

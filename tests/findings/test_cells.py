@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from cellworth import KNNValuer, audit, value_game
-from cellworth.data import Blocks
+from cellworth.data.blocks import Blocks
 from cellworth.data.tables import Table
 from cellworth.findings.cells import read_cell_values
 from cellworth.games import TableGame

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import KNNValuer, OutOfBagValuer, explain_column, explain_row, value_game
-from cellworth.data import Blocks
+from cellworth.data.blocks import Blocks
 from cellworth.sampling import Moments
 from cellworth.valuation.values import ValueList
 

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, value_game
-from cellworth.data import Blocks
+from cellworth.data.blocks import Blocks
 from cellworth.data.tables import Table
 from cellworth.findings import RemovalCurve, removal_curve
 from cellworth.findings.curves import _make_filler

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_wine
 
 from cellworth import KNNValuer, Owners, Valuation
-from cellworth.data import Blocks
+from cellworth.data.blocks import Blocks
 from cellworth.payouts import OwnerValuer, Payout, Policy, split_revenue
 from cellworth.payouts.allocation import sum_owner_values
 from cellworth.runtime import MaxTasks

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cellworth import KNNValuer, Valuation, load, value_game
-from cellworth.data import Blocks
+from cellworth.data.blocks import Blocks
 from cellworth.data.io import hash_json
 from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks

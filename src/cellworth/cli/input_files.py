@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,8 +128,8 @@ def _read_files(path: str, target: str | None, text: TextFormat) -> tuple[Any, s
         return read_table(path, text=text), _find_kind(path)
     if target is None:
         # A table in files needs a target, which becomes its last column.
-        first, keys = next(iter(find_files(path, {}).items()))
-        ((_, schema),) = examine_files({first: keys}, text, {})
+        first = dict([*find_files(path, {}).items()][:1])
+        ((_, schema),) = examine_files(first, text, {})
         *_, target = schema.names
     sharded = open_files(path, target, text)
     return sharded.take(np.arange(sharded.shape[0])), str(sharded.files[0].kind)
@@ -167,11 +168,9 @@ def open_files(address: str, target: str, text: TextFormat) -> ShardedTable:
     key = (address, target, repr(text))
     table = _opened.get(key)
     if table is not None and [file.address for file in table.files] == found:
-        try:
+        with suppress(ValueError):
             table.check_files_unchanged()
             return table
-        except ValueError:
-            pass
     _opened[key] = ShardedTable.from_files(address, target=target, text=text)
     return _opened[key]
 

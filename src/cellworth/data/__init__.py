@@ -2,20 +2,17 @@
 
 Examples
 --------
->>> from cellworth.data import Blocks
->>> blocks = Blocks.cut(["r0", "r1", "r2"], ["age", "pay"], row_groups=["a", "a", "b"])
->>> blocks.shape
-(2, 2)
+>>> from cellworth.data import Owners
+>>> Owners([[1, 2], [3, 4]]).assign("bank", columns="x0").n_cells_of("bank")
+2
 """
 
-from cellworth.data.blocks import Blocks
 from cellworth.data.datasets import load_adult
 from cellworth.data.owners import Owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.table_files import TextFormat
 
 __all__ = [
-    "Blocks",
     "Owners",
     "ShardedTable",
     "TextFormat",

@@ -169,7 +169,7 @@ class Blocks:
 
     Examples
     --------
-    >>> from cellworth.data import Blocks
+    >>> from cellworth.data.blocks import Blocks
     >>> blocks = Blocks.cut(["ann", "bob", "eve"], ["age", "sex", "pay"],
     ...                     column_groups={"person": ["age", "sex"], "money": ["pay"]})
     >>> blocks.shape

@@ -83,7 +83,7 @@ class ModelGame:
         Used without validation rows: each fold serves once as the validation set for the remaining
         rows.
     row_groups, column_groups
-        As in :meth:`~cellworth.data.Blocks.cut`.
+        One label per row (column), or a mapping from labels to ids, as in ``ModelValuer.fit``.
     empty : {"prior", "zero"}, default="prior"
         Utility of a coalition without columns or without rows. "prior": without columns, the score
         of a constant predictor fitted to the labels of its rows; without rows, the score of one

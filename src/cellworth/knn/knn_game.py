@@ -260,7 +260,7 @@ class KNNGame:
         Used without validation rows: each fold serves once as the validation set for the remaining
         rows.
     row_groups, column_groups
-        As in :meth:`~cellworth.data.Blocks.cut`.
+        One label per row (column), or a mapping from labels to ids, as in ``KNNValuer.fit``.
     empty : {"prior", "zero"}, default="prior"
         With "prior", all rows tie if there are no columns, so K random rows vote. If there are no
         rows, no label matches, and the prediction of a numeric target is the mean. With "zero", the
