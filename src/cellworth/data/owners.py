@@ -565,6 +565,11 @@ class Owners:
                 f"...}} with a column of X ({preview(names)}), or {{from = ..., to = ...}}, got "
                 f"{dict(rows)!r}."
             )
+        return self._find_rows(what, rows)
+
+    def _find_rows(self, what: str, rows: Mapping[str, Any]) -> Mask:
+        """Find the rows in which a column holds one of some values, or a value in a range."""
+        column, rule = rows["column"], set(rows) - {"column"}
         cells, is_date = self._read_cells_of(column)
         given = [rows[word] for word in ("is", "from", "to") if word in rule]
         if rule == {"is"} and isinstance(given[0], list | tuple):
