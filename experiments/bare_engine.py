@@ -100,7 +100,7 @@ class Ranked:
 
     def rank(self, position, order):
         columns, label = self.game.distances.queries[0], self.game.query_labels[0][position]
-        query = Query.from_row(columns, self.training.scales, position, float(label))
+        query = Query.from_row(columns, position, float(label))
         nothing, _ = self.tasks._without_columns(self.training, query, self.known)
         keys = self.ranked.add(
             query,

@@ -282,14 +282,6 @@ MISTAKES = [
     ),
     (lambda: fit_neighbors(X_val=X.assign(pay=np.inf)), "column 'pay' must be finite"),
     (
-        lambda: fit_neighbors(column_types={"age": lambda a, b: -1.0}),
-        "distance function of column 'age'",
-    ),
-    (
-        lambda: fit_neighbors(column_types={"age": lambda a, b: "far"}),
-        "distance function of column 'age'",
-    ),
-    (
         lambda: fit_neighbors(X_val=X.assign(age=X["age"].astype(str))),
         "column 'age' must have the same type in X and X_val",
     ),

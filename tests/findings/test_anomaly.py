@@ -262,13 +262,6 @@ def test_column_types_overrule_the_guess():
     assert as_number < as_category
 
 
-def test_a_column_with_a_distance_of_its_own_is_read_as_levels():
-    X = pd.DataFrame({"tag": ["a", "b"] * 20, "x": np.arange(40.0)})
-    y = [0, 1] * 20
-    own = anomaly_scores(X, y, column_types={"tag": lambda one, other: float(one != other)})
-    np.testing.assert_allclose(own, anomaly_scores(X, y))
-
-
 # What must not matter.
 
 

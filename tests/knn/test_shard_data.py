@@ -47,7 +47,6 @@ def test_rows_are_sorted_by_class_and_keep_their_order(rows):
             own = part.positions[part.starts[code] : part.starts[code + 1]]
             assert (labels[own] == label).all()
             assert (np.diff(own) > 0).all()
-        assert part.rows.coded.shape == (0, len(part.positions))
         positions.append(part.positions)
     assert [set(part.tolist()) for part in positions] == [set(range(500)), set(range(500, 1200))]
 

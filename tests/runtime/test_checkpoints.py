@@ -378,22 +378,6 @@ def test_a_model_of_the_same_name_and_other_code_is_not_let_in(tmp_path):
     the_sentence(error)
 
 
-def near(a, b):
-    return (a - b) ** 2
-
-
-def test_a_distance_of_the_same_name_and_other_code_is_not_let_in(tmp_path):
-    def changed(a, b):
-        return (a - b) ** 4
-
-    changed.__name__, changed.__qualname__ = near.__name__, near.__qualname__
-    neighbours(tmp_path, column_types={"a": near}, n_passes=1)
-    neighbours(tmp_path, column_types={"a": near}, n_passes=2)
-    with pytest.raises(ValueError, match="holds another run: its ") as error:
-        neighbours(tmp_path, column_types={"a": changed}, n_passes=3)
-    the_sentence(error)
-
-
 def test_a_file_is_no_checkpoint(tmp_path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(NotADirectoryError, match="checkpoint must be a folder, got the file") as it:

@@ -99,10 +99,9 @@ def test_kinds_are_the_truth_of_what_plays():
     X = pd.DataFrame(
         {"code": shuffled() % 5, "grade": cycled(["low", "high"]), "x": shuffled() / 7}
     )
-    taken = infos(X, column_types={"code": "categorical", "grade": lambda a, b: float(a != b)})
-    assert [own.read_as for own in taken] == ["category", "own distance", "number"]
-    assert taken["grade"].distance == "your function"
-    assert taken.summary == "1 number, 1 category, 1 with a distance of their own"
+    taken = infos(X, column_types={"code": "categorical"})
+    assert [own.read_as for own in taken] == ["category", "category", "number"]
+    assert taken.summary == "1 number, 2 categories"
 
 
 @pytest.mark.parametrize("scale", ["robust", "std", None])

@@ -560,11 +560,6 @@ def test_files_of_a_valuation_are_gone_with_its_last_user_unless_it_is_saved(fol
     ("given", "settings", "message"),
     [
         ({}, {"scoring": "neg_mean_squared_error"}, "y must hold numbers for a regressor"),
-        (
-            {"column_types": {"count": lambda a, b: 0.0}},
-            {},
-            "column_types of column 'count' must be .* got a function",
-        ),
     ],
 )
 def test_what_shards_do_without_is_refused(folder, given, settings, message):

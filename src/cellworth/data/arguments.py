@@ -16,12 +16,11 @@ Labels = NDArray[Any]
 # Codes of the categories of a column, and the code of a missing value.
 Codes = NDArray[np.int32]
 MISSING = -1
-# Column type, user-defined squared distance of two cells, and the unit of numeric columns.
+# Column type, and the unit of numeric columns.
 ColumnType = Literal["numeric", "categorical"]
-Distance = Callable[[Any, Any], float]
 Scale = Literal["robust", "std"] | None
 # Mapping is invariant in its keys: only Any takes dictionaries of names of every type.
-ColumnTypes: TypeAlias = Mapping[Any, ColumnType | Distance]
+ColumnTypes: TypeAlias = Mapping[Any, ColumnType]
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
 
 

@@ -14,13 +14,12 @@ from cellworth.data.arguments import (
     MISSING,
     ColumnType,
     ColumnTypes,
-    Distance,
     Floats,
     Mask,
     Positions,
 )
 from cellworth.data.tables import Table
-from cellworth.knn.columns import NumericColumn, check_column_types, read_column
+from cellworth.knn.columns import check_column_types, read_column
 
 Levels = NDArray[np.intp]
 # A level with fewer rows cannot predict a row that is left out.
@@ -199,9 +198,9 @@ class ColumnFeatures:
         out[marked, n_numbers + marks[marked]] = 1.0
 
 
-def _read_column(table: Table, position: int, kind: ColumnType | Distance | None) -> FeatureColumn:
+def _read_column(table: Table, position: int, kind: ColumnType | None) -> FeatureColumn:
     measured = read_column(position, [table], kind, "robust")
-    if isinstance(measured, NumericColumn):
+    if measured.kind == "numbers":
         return FeatureColumn.from_numbers(measured.cells[0])
     codes, names = table.read(position, "categorical").levels
     # Missing comes last.

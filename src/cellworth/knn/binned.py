@@ -82,7 +82,6 @@ class QueryBatch(NamedTuple):
     # (n_queries, n_columns of the type): as in Query.
     numbers: Floats
     categories: Codes
-    lines: Integers
     # (n_queries,): codes of classes, or targets minus the mean target of the training rows
     labels: Integers | Floats
     # (n_queries, n_results): column player at each position of the query's draw.
@@ -770,7 +769,7 @@ def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floa
     distances = np.empty((1, n_rows), dtype=np.int64)
     chances = np.empty(len(batch.labels))
     for query, label in enumerate(batch.labels.tolist()):
-        cells = batch.numbers[query], batch.categories[query], batch.lines[query]
+        cells = batch.numbers[query], batch.categories[query]
         kernels.fill_keys(
             shard.rows, cells, scales, one_player, one_player[:1], steps, no_payload, 0, distances
         )

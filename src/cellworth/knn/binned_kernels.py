@@ -438,7 +438,7 @@ def _measure_column(rows, scales, batch, query, j, sign, first, line):
     """Add the distances in column j, times ``sign``, to a line that starts at row ``first``."""
     # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
     end = first + line.shape[0]
-    n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
+    n_numbers = rows.numbers.shape[0]
     if j < n_numbers:
         _measure_numbers(
             rows.numbers[j, first:end], batch.numbers[query, j], scales.number_weights[j],
@@ -446,16 +446,10 @@ def _measure_column(rows, scales, batch, query, j, sign, first, line):
         )  # fmt: skip
         return
     j -= n_numbers
-    if j < n_categories:
-        measure_categories(
-            rows.categories[j, first:end], batch.categories[query, j],
-            sign * scales.category_weights[j], sign * scales.category_missing[j], line,
-        )  # fmt: skip
-        return
-    j -= n_categories
-    table, cells = scales.tables[batch.lines[query, j] :], rows.coded[j, first:end]
-    for i in range(line.shape[0]):
-        line[i] += sign * table[cells[i]]
+    measure_categories(
+        rows.categories[j, first:end], batch.categories[query, j],
+        sign * scales.category_weights[j], sign * scales.category_missing[j], line,
+    )  # fmt: skip
 
 
 @kernel

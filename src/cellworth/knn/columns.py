@@ -1,23 +1,21 @@
-"""Numeric, categorical and coded columns, scaled for distances."""
+"""Columns of numbers and of categories, scaled for distances."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import chain
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cellworth.data.arguments import (
     MISSING,
     Codes,
     ColumnType,
     ColumnTypes,
-    Distance,
     Floats,
     Labels,
     Scale,
@@ -32,54 +30,30 @@ from cellworth.sampling.statistics import CategorySummary, NumberSummary
 FARTHEST = 1e6
 # Mean squared distance of two rows in a column of unit variance; categories are scaled to it.
 _MEAN_DISTANCE = 2.0
-_MAX_PAIRS = 2**24
 _NARROWEST = 1e-100
 # Pairs of percentiles, and their difference in a standard normal distribution.
 _QUANTILES = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
 
 
 @dataclass(frozen=True, eq=False)
-class NumericColumn:
-    """A numeric column: squared differences are multiplied by ``weight``.
+class ScaledColumn:
+    """A column of several tables, and the distances of its cells.
 
-    A missing value on either side has the distance ``missing``; no distance exceeds ``largest``.
+    Squared differences of numbers are multiplied by ``weight``, and a mismatch of categories has
+    the distance ``weight``. A missing value on either side has the distance ``missing``; no
+    distance exceeds ``largest``.
     """
 
+    kind: Literal["numbers", "categories"]
     position: int
-    cells: list[Floats]
-    weight: float
-    missing: float
-    largest: float
+    cells: Sequence[NDArray[Any]]  # Numbers, or codes of categories, of each table
+    weight: float = 0.0
+    missing: float = 0.0
+    largest: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class CategoricalColumn:
-    """A categorical column: mismatches have distance ``weight``, missing values ``missing``."""
-
-    position: int
-    cells: list[Codes]
-    weight: float
-    missing: float
-    largest: float
-
-
-@dataclass(frozen=True, eq=False)
-class CodedColumn:
-    """A column with a distance function: codes of distinct values and a table of distances.
-
-    The last code stands for a missing value.
-    """
-
-    position: int
-    cells: list[Codes]
-    table: Floats
-    largest: float
-
-
-def check_column_types(
-    column_types: ColumnTypes | None, names: Labels
-) -> dict[Any, ColumnType | Distance]:
-    """Check a mapping from column names to column types or distance functions."""
+def check_column_types(column_types: ColumnTypes | None, names: Labels) -> dict[Any, ColumnType]:
+    """Check a mapping from column names to column types."""
     if column_types is None:
         return {}
     if not isinstance(column_types, Mapping):
@@ -93,10 +67,9 @@ def check_column_types(
                 f"column_types must name columns of X, got {name!r}; "
                 f"the columns of X are {preview(names)}."
             )
-        if not callable(kind) and kind not in get_args(ColumnType):
+        if kind not in get_args(ColumnType):
             raise ValueError(
-                f"column_types of column {name!r} must be 'numeric', 'categorical' or a function "
-                f"of two cells that returns their squared distance, got {kind!r}."
+                f"column_types of column {name!r} must be 'numeric' or 'categorical', got {kind!r}."
             )
     return dict(column_types)
 
@@ -108,11 +81,9 @@ def check_scale(scale: Scale) -> None:
 
 
 def read_column(
-    position: int, sides: Sequence[Table], kind: ColumnType | Distance | None, scale: Scale
-) -> NumericColumn | CategoricalColumn | CodedColumn:
+    position: int, sides: Sequence[Table], kind: ColumnType | None, scale: Scale
+) -> ScaledColumn:
     """Read one column of the training table and of the query tables (together: the sides)."""
-    if callable(kind):
-        return _read_coded(kind, position, [side.read(position) for side in sides])
     return scale_column(position, [side.read(position, kind) for side in sides], scale)
 
 
@@ -121,7 +92,7 @@ def scale_column(
     columns: Sequence[Column],
     scale: Scale,
     summary: NumberSummary | CategorySummary | None = None,
-) -> NumericColumn | CategoricalColumn:
+) -> ScaledColumn:
     """Scale one column of several tables by the training rows, which are the first table.
 
     With a summary of the training rows, the first table need only have their ends or categories.
@@ -132,22 +103,22 @@ def scale_column(
         counts = np.bincount(codes[0][codes[0] != MISSING]).tolist()
         if isinstance(summary, CategorySummary):
             counts = [summary.counts[value] for value in summary.values]
-        return categorical_column(position, codes, counts)
+        return _scale_categories(position, codes, counts)
     numbers, known = read_differences(columns)
     if not isinstance(summary, NumberSummary):
         summary = NumberSummary.from_cells(known)
-    return numeric_column(position, numbers, summary, scale, columns[0].name)
+    return _scale_numbers(position, numbers, summary, scale, columns[0].name)
 
 
-def numeric_column(
+def _scale_numbers(
     position: int, sides: list[Floats], numbers: NumberSummary, scale: Scale, name: Any
-) -> NumericColumn:
+) -> ScaledColumn:
     """Scale a column by the summary of its training rows.
 
     ``sides`` are the rows in memory; training rows may be missing.
     """
     if numbers.count == 0:
-        return NumericColumn(position, sides, 0.0, 0.0, 0.0)
+        return ScaledColumn("numbers", position, sides)
     scale_length = _compute_scale(numbers, scale)
     if not _NARROWEST < scale_length < 1 / _NARROWEST:
         raise ValueError(
@@ -163,7 +134,7 @@ def numeric_column(
         low, *(float(np.fmin.reduce(side, initial=low)) for side in sides)
     )
     largest = min(reach * reach * weight, FARTHEST)
-    return NumericColumn(position, sides, weight, missing, max(largest, missing))
+    return ScaledColumn("numbers", position, sides, weight, missing, max(largest, missing))
 
 
 def _compute_scale(numbers: NumberSummary, scale: Scale) -> float:
@@ -188,55 +159,13 @@ def _between_quantiles(numbers: NumberSummary) -> float:
     return 0.0
 
 
-def categorical_column(position: int, sides: list[Codes], counts: list[int]) -> CategoricalColumn:
+def _scale_categories(position: int, sides: list[Codes], counts: list[int]) -> ScaledColumn:
     """Scale a column by the number of training rows in each category."""
     n_known = sum(counts)
     if n_known == 0:
-        return CategoricalColumn(position, sides, 0.0, 0.0, 0.0)
+        return ScaledColumn("categories", position, sides)
     n_pairs = n_known**2
     mismatch = float(Fraction(n_pairs - sum(count**2 for count in counts), n_pairs))
     # In a column that hardly varies, mismatches are rare and must not outweigh other columns.
     weight = min(_MEAN_DISTANCE / mismatch if mismatch > 0 else _MEAN_DISTANCE, FARTHEST)
-    return CategoricalColumn(position, sides, weight, weight * mismatch, weight)
-
-
-def _read_coded(distance: Distance, position: int, columns: Sequence[Column]) -> CodedColumn:
-    for column in columns:
-        column.check_comparable()
-    name, sides = columns[0].name, [column.objects for column in columns]
-    counts = Counter(cell for cell in sides[0] if cell is not None)
-    rows = list(counts)
-    queries = list(dict.fromkeys(c for c in chain.from_iterable(sides[1:]) if c is not None))
-    if len(rows) * max(len(rows), len(queries)) > _MAX_PAIRS:
-        raise ValueError(
-            f"column {name!r} must have at most {_MAX_PAIRS:,} pairs of distinct values for a "
-            f"distance function, got {len(rows)} values in training rows and {len(queries)} in "
-            "validation rows; round or group them."
-        )
-    share = np.array(list(counts.values())) / max(sum(counts.values()), 1)
-    among = _pairwise(distance, rows, rows, name)
-    mean = float(share @ among @ share) if rows else 0.0
-    table = np.full((len(queries) + 1, len(rows) + 1), mean)
-    table[:-1, :-1] = _pairwise(distance, queries, rows, name)
-    positions = [dict(zip(side, range(len(side)), strict=True)) for side in (rows, queries)]
-    codes = [
-        np.array([positions[i > 0].get(c, len(positions[i > 0])) for c in side], dtype=np.int32)
-        for i, side in enumerate(sides)
-    ]
-    return CodedColumn(
-        position, codes, np.minimum(table, FARTHEST), float(min(table.max(), FARTHEST))
-    )
-
-
-def _pairwise(distance: Distance, ones: list[Any], others: list[Any], name: Any) -> Floats:
-    try:
-        table = np.array([[float(distance(a, b)) for b in others] for a in ones])
-        valid = bool(np.isfinite(table).all() and (table >= 0).all())
-    except (TypeError, ValueError):
-        valid = False
-    if not valid:
-        raise ValueError(
-            f"the distance function of column {name!r} must take two cells and return their "
-            "squared distance, a finite number of at least 0; it fails or returns something else."
-        )
-    return table.reshape(len(ones), len(others))
+    return ScaledColumn("categories", position, sides, weight, weight * mismatch, weight)

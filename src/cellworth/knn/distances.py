@@ -16,16 +16,13 @@ from cellworth.data.column import Column
 from cellworth.data.tables import Table
 from cellworth.knn.columns import (
     FARTHEST,
-    CategoricalColumn,
-    CodedColumn,
-    NumericColumn,
+    ScaledColumn,
     check_column_types,
     check_scale,
     read_column,
 )
 from cellworth.valuation.column_info import ReadAs, distance_in_words, name_kind
 
-AnyColumn = NumericColumn | CategoricalColumn | CodedColumn
 # A 64-bit key has a sign, a distance, a row and whether its label matches.
 _BITS = 62
 _FINEST = 40
@@ -38,8 +35,6 @@ class Columns(NamedTuple):
 
     numbers: Floats  # (n_numeric, n_rows)
     categories: Codes  # (n_categorical, n_rows): codes of categories
-    # (n_coded, n_rows): codes of distinct values, in columns with a distance function.
-    coded: Codes
 
     def take(self, rows: NDArray[Any]) -> Columns:
         """Keep these rows, in this order."""
@@ -57,25 +52,13 @@ class ColumnScales(NamedTuple):
     # (n_categorical,): distance of a mismatch, and of a missing value.
     category_weights: Integers
     category_missing: Integers
-    # Concatenated distance tables of coded columns. A line is for a distinct value of queries, an
-    # entry for a distinct value of training rows; the last line and entry are for missing values.
-    tables: Integers
-    # (n_coded,): start of each column's table, and length of its lines.
-    starts: Integers
-    widths: Integers
-    # (n_columns,): positions of numeric, categorical and coded columns, in this order, in the
-    # user's table.
+    # (n_columns,): positions of numeric and categorical columns, in this order, in the user's table
     positions: Integers
 
-    def where(self, position: int) -> tuple[Literal["numbers", "categories", "coded"], int]:
+    def where(self, position: int) -> tuple[Literal["numbers", "categories"], int]:
         """Return the field of :class:`Columns` for a column of the user's table, and its index."""
-        at = int(np.flatnonzero(self.positions == position)[0])
-        n_numeric, n_categorical = len(self.number_weights), len(self.category_weights)
-        if at < n_numeric:
-            return "numbers", at
-        if at < n_numeric + n_categorical:
-            return "categories", at - n_numeric
-        return "coded", at - n_numeric - n_categorical
+        at, n_numeric = int(np.flatnonzero(self.positions == position)[0]), len(self.number_weights)
+        return ("numbers", at) if at < n_numeric else ("categories", at - n_numeric)
 
     def scale(self, at: int) -> float:
         """Return the divisor of differences in a numeric column; 0 if it has no weight."""
@@ -89,8 +72,6 @@ class ColumnScales(NamedTuple):
     def describe(self, position: int, column: Column) -> tuple[ReadAs, str]:
         """Return what a column of the user's table is read as, and the distance of two cells."""
         part, at = self.where(position)
-        if part == "coded":
-            return "own distance", "your function"
         if part == "categories":
             return "category", f"0 or {self.mismatch(at):.3g}"
         read_as = name_kind(column) if column.is_time else "number"
@@ -130,8 +111,7 @@ class Distances:
 
         ``scale`` is the divisor of numeric columns: the interquartile range (relative to that of
         the standard normal distribution), the standard deviation, or None. ``column_types`` has
-        the type of a column if the guess is wrong, or a function of two cells that returns their
-        squared distance.
+        the type of a column if the guess is wrong.
         """
         column_types = check_column_types(column_types, table.names)
         check_scale(scale)
@@ -172,29 +152,22 @@ class Distances:
             distance = np.where(cells == other, 0, scales.category_weights[j])
             missing = (cells == MISSING) | (other == MISSING)
             lines.append(np.where(missing, scales.category_missing[j], distance))
-        for j, cells in enumerate(rows.coded):
-            table = scales.tables[scales.starts[j] :]
-            lines.append(table[queries.coded[j, query] * scales.widths[j] + cells])
         distances = np.empty((len(scales.positions), rows.numbers.shape[1]), dtype=np.int64)
         distances[scales.positions] = np.array(lines).astype(np.int64)
         return distances
 
 
-def stack_columns(columns: Sequence[AnyColumn], side: int, length: int) -> Columns:
+def stack_columns(columns: Sequence[ScaledColumn], side: int, length: int) -> Columns:
     """Return the cells of one table (side 0: training rows) as arrays for kernels."""
 
-    def stack(column_class: type[AnyColumn], dtype: Any) -> NDArray[Any]:
-        cells = [column.cells[side] for column in columns if isinstance(column, column_class)]
+    def stack(kind: str, dtype: Any) -> NDArray[Any]:
+        cells = [column.cells[side] for column in columns if column.kind == kind]
         return np.array(cells, dtype=dtype).reshape(len(cells), length)
 
-    return Columns(
-        stack(NumericColumn, np.float64),
-        stack(CategoricalColumn, np.int32),
-        stack(CodedColumn, np.int32),
-    )
+    return Columns(stack("numbers", np.float64), stack("categories", np.int32))
 
 
-def fine_scales(columns: Sequence[AnyColumn]) -> ColumnScales:
+def fine_scales(columns: Sequence[ScaledColumn]) -> ColumnScales:
     """Return scales in the finest unit in which distances over all columns stay below 2**51."""
     largest = sum(column.largest for column in columns)
     unit = 2.0**_FINEST
@@ -204,25 +177,18 @@ def fine_scales(columns: Sequence[AnyColumn]) -> ColumnScales:
     return _make_scales(columns, unit)
 
 
-def _make_scales(columns: Sequence[AnyColumn], unit: float) -> ColumnScales:
-    numeric = [column for column in columns if isinstance(column, NumericColumn)]
-    categorical = [column for column in columns if isinstance(column, CategoricalColumn)]
-    coded = [column for column in columns if isinstance(column, CodedColumn)]
+def _make_scales(columns: Sequence[ScaledColumn], unit: float) -> ColumnScales:
+    numeric = [column for column in columns if column.kind == "numbers"]
+    categorical = [column for column in columns if column.kind == "categories"]
 
     def to_integers(amounts: list[float]) -> Integers:
         return np.rint(np.array(amounts, dtype=np.float64) * unit).astype(np.int64)
 
-    tables = [np.rint(column.table * unit).astype(np.int64) for column in coded]
-    lengths = np.array([table.size for table in tables], dtype=np.int64)
-    positions = [column.position for group in (numeric, categorical, coded) for column in group]
     return ColumnScales(
         np.array([column.weight * unit for column in numeric], dtype=np.float64),
         to_integers([column.missing for column in numeric]).astype(np.float64),
         float(np.rint(FARTHEST * unit)),
         to_integers([column.weight for column in categorical]),
         to_integers([column.missing for column in categorical]),
-        np.concatenate([table.ravel() for table in tables] or [np.empty(0, dtype=np.int64)]),
-        np.cumsum(lengths) - lengths,
-        np.array([table.shape[1] for table in tables], dtype=np.int64),
-        np.array(positions, dtype=np.int64),
+        np.array([column.position for column in (*numeric, *categorical)], dtype=np.int64),
     )

@@ -129,15 +129,13 @@ class Query(NamedTuple):
     # Cells as in Columns.
     numbers: Floats
     categories: Codes
-    lines: Integers  # Start of the distances to its cells in the tables of coded columns
     label: float  # Code of its class, or its target minus the mean target of all training rows
 
     @classmethod
-    def from_row(cls, columns: Columns, scales: ColumnScales, position: int, label: float) -> Query:
+    def from_row(cls, columns: Columns, position: int, label: float) -> Query:
         """Return one row of a query table."""
-        lines = scales.starts + columns.coded[:, position] * scales.widths
         numbers = np.ascontiguousarray(columns.numbers[:, position])
-        return cls(numbers, np.ascontiguousarray(columns.categories[:, position]), lines, label)
+        return cls(numbers, np.ascontiguousarray(columns.categories[:, position]), label)
 
 
 @dataclass(frozen=True, eq=False)
@@ -547,7 +545,7 @@ class SortedRows:
         from cellworth.knn import kernels
 
         training, payload = self._training, self._payload(query)
-        given, shift = (training.rows, query[:3], training.scales), training.shift
+        given, shift = (training.rows, query[:2], training.scales), training.shift
         if plan.needs_everything:
             players = np.arange(len(training.columns[1]) - 1)
             steps = find_steps(np.ones((1, len(players)), dtype=bool), with_everything=False)

@@ -92,7 +92,7 @@ def fill_keys(rows, query, scales, players, order, steps, payload, shift, keys):
     Parameters
     ----------
     rows : Columns
-    query : tuple, ``numbers``, ``categories`` and ``lines`` of the Query
+    query : tuple, ``numbers`` and ``categories`` of the Query
     scales : ColumnScales
     players : (n_columns,) int64, player of each column of ``rows``
     order : (n_players,) int64
@@ -199,7 +199,7 @@ def _measure(rows, query, scales, players, shift, first, width, block):
 def _measure_column(rows, query, scales, j, shift, leaves, first, end, line):
     """Add the distances of rows first..end - 1 in column j; subtract them if ``leaves`` is -1."""
     # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
-    n_numbers, n_categories = rows.numbers.shape[0], rows.categories.shape[0]
+    n_numbers = rows.numbers.shape[0]
     if j < n_numbers:
         _measure_numbers(
             rows.numbers[j, first:end], query[0][j], scales.number_weights[j],
@@ -207,15 +207,11 @@ def _measure_column(rows, query, scales, j, shift, leaves, first, end, line):
         )  # fmt: skip
         return
     j -= n_numbers
-    if j < n_categories:
-        mismatch, missing = scales.category_weights[j] << shift, scales.category_missing[j] << shift
-        measure_categories(
-            rows.categories[j, first:end], query[1][j], (mismatch ^ leaves) - leaves,
-            (missing ^ leaves) - leaves, line,
-        )  # fmt: skip
-        return
-    j -= n_categories
-    _look_up(rows.coded[j, first:end], scales.tables[query[2][j] :], shift, leaves, line)
+    mismatch, missing = scales.category_weights[j] << shift, scales.category_missing[j] << shift
+    measure_categories(
+        rows.categories[j, first:end], query[1][j], (mismatch ^ leaves) - leaves,
+        (missing ^ leaves) - leaves, line,
+    )  # fmt: skip
 
 
 @kernel
@@ -242,12 +238,6 @@ def measure_categories(cells, here, mismatch, missing, line):
     for i in range(cells.shape[0]):
         distance = mismatch if cells[i] != here else nothing
         line[i] += missing if cells[i] < 0 else distance
-
-
-@kernel
-def _look_up(cells, table, shift, leaves, line):
-    for i in range(cells.shape[0]):
-        line[i] += ((table[cells[i]] << shift) ^ leaves) - leaves
 
 
 @kernel

@@ -17,7 +17,6 @@ from cellworth.data.arguments import (
     ColumnType,
     ColumnTypes,
     CrossValidation,
-    Distance,
     Floats,
     Integers,
     Mask,
@@ -254,8 +253,7 @@ class KNNGame:
     scale : {"robust", "std"} or None, default="robust"
         Divisor of numeric columns: interquartile range, standard deviation, or none.
     column_types : mapping, default=None
-        Type of a column, "numeric" or "categorical", if the guess from its data type is wrong; or a
-        function of two cells that returns their squared distance.
+        Type of a column, "numeric" or "categorical", if the guess from its data type is wrong.
     cv : int, splitter or iterable of (train, validation) positions, default=5
         Used without validation rows: each fold serves once as the validation set for the remaining
         rows.
@@ -330,7 +328,7 @@ class KNNGame:
             column_types=column_types,
         )
         self.scale = scale
-        self.column_types: dict[Hashable, ColumnType | Distance] = dict(column_types or {})
+        self.column_types: dict[Hashable, ColumnType] = dict(column_types or {})
         n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
         if self.is_class and self.agreement.radius is None:
             warn_too_many_neighbors(self.n_neighbors, n_rows)
@@ -654,7 +652,7 @@ class ShardedKNNGame:
     n_neighbors: int
     scoring: str
     scale: Scale
-    column_types: dict[Any, ColumnType | Distance]
+    column_types: dict[Any, ColumnType]
     empty: EmptyPolicy
     sha256: str  # Hash of the table's cells
     column_info: ColumnTable

@@ -176,12 +176,8 @@ class QueryTasks:
         for (position, draw), order in zip(draws, orders, strict=False):
             leave_if_cancelled()
             query_weight = float(queries.weights[piece.fold][position])
-            query = Query.from_row(
-                queries.cells[piece.fold],
-                training.scales,
-                position,
-                float(queries.labels[piece.fold][position]),
-            )
+            label = float(queries.labels[piece.fold][position])
+            query = Query.from_row(queries.cells[piece.fold], position, label)
             weight = query_weight / task.n_draws
             # The first draw of a query is recorded.
             kept = recorder if draw == 0 else None

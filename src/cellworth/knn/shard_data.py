@@ -72,9 +72,7 @@ class StoredShard(Shard):
                 "use another folder."
             )
         found = {name: _map_array(folder, *of) for name, of in manifest["arrays"].items()}
-        numbers, categories = found.pop("numbers"), found.pop("categories")
-        coded = np.empty((0, numbers.shape[1]), dtype=np.int32)
-        return cls(Columns(numbers, categories, coded), **found)
+        return cls(Columns(found.pop("numbers"), found.pop("categories")), **found)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {
@@ -111,9 +109,8 @@ def read_shard(table: ShardedTable, shard: int, layout: Layout) -> StoredShard:
         for filler, cells in zip(fillers, batch, strict=True):
             filler.fill(cells, positions)
         done += len(positions)
-    coded = np.empty((0, n_rows), dtype=np.int32)
-    columns = Columns(numbers, categories, coded)
-    return StoredShard(columns, starts, order + table.rows(shard).start, targets)
+    columns, first = Columns(numbers, categories), table.rows(shard).start
+    return StoredShard(columns, starts, order + first, targets)
 
 
 def take_rows(shard: StoredShard, ids: Integers) -> Columns:

@@ -19,8 +19,7 @@ from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.knn.binned import TargetScale
 from cellworth.knn.columns import (
-    CategoricalColumn,
-    NumericColumn,
+    ScaledColumn,
     check_column_types,
     check_scale,
     scale_column,
@@ -133,7 +132,7 @@ class Layout:
         """
         import pyarrow as pa
 
-        types = check_sharded_types(column_types, table)
+        types = check_column_types(column_types, table.names)
         check_scale(scale)
         stored_labels = _read_labels(table, summary, classification)
         # Labels and validation rows are checked as for a table in memory, with three rows per
@@ -153,12 +152,12 @@ class Layout:
         narrow = all(
             summary.columns[column.position].narrow  # type: ignore[union-attr]
             for column, layout in read
-            if isinstance(column, NumericColumn) and layout.sort != "missing"
+            if column.kind == "numbers" and layout.sort != "missing"
         )
         layout = cls(
             fine_scales(columns),
-            tuple(lay for column, lay in read if isinstance(column, NumericColumn)),
-            tuple(lay for column, lay in read if isinstance(column, CategoricalColumn)),
+            tuple(lay for column, lay in read if column.kind == "numbers"),
+            tuple(lay for column, lay in read if column.kind == "categories"),
             classes,
             counts,
             np.dtype(np.float32 if narrow else np.float64),
@@ -248,7 +247,7 @@ def _lay_out(
     column_type: ColumnType | None,
     *,
     scale: Scale,
-) -> tuple[NumericColumn | CategoricalColumn, ColumnLayout]:
+) -> tuple[ScaledColumn, ColumnLayout]:
     name = table.names.tolist()[position]
     asked = queries.read(position, column_type)
     rows = _read_training_ends(name, summary, table.schema.field(name).type, column_type)
@@ -294,7 +293,7 @@ def summarize_shard(
     """Summarize the columns of one shard, read once in batches."""
     import pyarrow.types as pt
 
-    column_type = check_sharded_types(column_types, table)
+    column_type = check_column_types(column_types, table.names)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
     names = table.names.tolist()
     read = [Column(name, (), types[name], column_type.get(name)) for name in names]
@@ -350,20 +349,6 @@ def find_encoding(column: Column) -> Encoding:
     if column.is_time:
         return "times"
     return "floats" if column.is_quantity else "codes"
-
-
-def check_sharded_types(
-    column_types: ColumnTypes | None, table: ShardedTable
-) -> dict[Any, ColumnType]:
-    """Check the column types of a sharded table, which cannot have distance functions."""
-    column_type = check_column_types(column_types, table.names)
-    for name, kind in column_type.items():
-        if callable(kind):
-            raise ValueError(
-                f"column_types of column {name!r} must be 'numeric' or 'categorical' for a "
-                "ShardedTable, got a function, which would need all distinct cells in memory."
-            )
-    return cast("dict[Any, ColumnType]", column_type)
 
 
 class _NumberSummarizer:

@@ -249,7 +249,7 @@ class TaskSchedule:
         self, piece: FoldQueries, task: Task, orders: Orders, ranker: Ranker
     ) -> PreparedBatch:
         """Prepare the queries of one fold for binned ranks; both draws of a query are adjacent."""
-        drawn, scales = self.draw_coalitions(task.pass_number), ranker.scales
+        drawn = self.draw_coalitions(task.pass_number)
         positions = np.repeat(piece.queries, task.n_draws).astype(np.int64)
         cells = self.queries.cells[piece.fold].take(positions)
         labels, draws = self.queries.labels[piece.fold][positions], positions % len(drawn.nothing)
@@ -257,7 +257,6 @@ class TaskSchedule:
         batch = QueryBatch(
             np.ascontiguousarray(cells.numbers.T),
             np.ascontiguousarray(cells.categories.T),
-            np.ascontiguousarray(scales.starts + cells.coded.T * scales.widths),
             labels.astype(np.int64) if ranker.target_scale is None else labels,
             np.array([order.copy() for order in islice(orders, len(positions))], dtype=np.int64),
             draws,

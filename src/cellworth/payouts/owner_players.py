@@ -287,11 +287,10 @@ def _add_columns(relative: Integers, present: Mask) -> Integers:
 
 def _make_blank(distances: Distances) -> Distances:
     """Return distances to a single row whose cells are all missing."""
-    rows, scales = distances.rows, distances.scales
+    rows = distances.rows
     blank = rows._replace(
         numbers=np.full((len(rows.numbers), 1), np.nan),
         categories=np.full((len(rows.categories), 1), MISSING, dtype=rows.categories.dtype),
-        coded=(scales.widths - 1).astype(rows.coded.dtype).reshape(-1, 1),
     )
     return replace(distances, rows=blank)
 

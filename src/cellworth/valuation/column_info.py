@@ -34,7 +34,7 @@ DATE_PATTERN = re.compile(
     r"\s*(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2}))"
     r"(?:[T ]+\d{1,2}:\d{2}.*)?\s*"
 )
-ReadAs = Literal["number", "category", "date", "duration", "own distance", "not known"]
+ReadAs = Literal["number", "category", "date", "duration", "not known"]
 # Notes for which the summary lists columns, in this order.
 _NOTES = ("id-like", "constant", "all missing")
 _PLURALS = {
@@ -42,7 +42,6 @@ _PLURALS = {
     "category": "categories",
     "date": "dates",
     "duration": "durations",
-    "own distance": "with a distance of their own",
     "not known": "of other types",
 }
 _NAMES_SHOWN = 3
@@ -99,7 +98,7 @@ class ColumnInfo:
     Parameters
     ----------
     name : str
-    read_as : {"number", "category", "date", "duration", "own distance", "not known"}
+    read_as : {"number", "category", "date", "duration", "not known"}
     missing : int
         Training rows without a value.
     distinct : int

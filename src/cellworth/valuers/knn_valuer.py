@@ -273,8 +273,7 @@ class KNNValuer(NeighborValuer):
         column_groups : array-like or mapping, default=None
             One group per column or ``{group: [column names]}``. None: every column for itself.
         column_types : mapping, default=None
-            ``{"postcode": "categorical"}`` where the guess from the type is wrong, or a function of
-            two cells that returns their squared distance.
+            ``{"postcode": "categorical"}`` where the guess from the type is wrong.
         value_labels : bool, default=False
             Whether the label column plays too. The result then has one more column, ``(label)``,
             where rows with a wrong label stand out; all column names are strings then.

@@ -29,7 +29,7 @@ from cellworth.findings.fit_checks import DataAdvice
 from cellworth.games.fitting import for_columns, set_seeds
 from cellworth.games.game import describe_model, one_line
 from cellworth.games.model import check_model
-from cellworth.knn.columns import CategoricalColumn, read_column
+from cellworth.knn.columns import read_column
 from cellworth.runtime.engine import TaskPlanner
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import MaxTasks
@@ -456,7 +456,7 @@ def _n_used(share: Any, n_columns: int) -> int:
 
 def _cells(column: Any) -> NumberCells | CategoryCells:
     """Return the cells of a column, numbers standardized."""
-    if isinstance(column, CategoricalColumn):
+    if column.kind == "categories":
         return CategoryCells(column.cells[0])
     cells: Floats = column.cells[0]
     known = cells[~np.isnan(cells)]
