@@ -77,7 +77,8 @@ class PlainTasks(PermutationTasks):
 
     def __call__(self, task: int) -> OrderPairs:
         """Draw the orders of a task."""
-        return OrderPairs(super().__call__(task).pairs[:1])
+        drawn = super().__call__(task)
+        return OrderPairs(drawn.rows[:1], drawn.columns[:1])
 
     @property
     def utilities_per_task(self) -> float:

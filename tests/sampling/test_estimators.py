@@ -13,15 +13,14 @@ from cellworth.sampling.estimators import (
     average_differences,
     average_quads,
 )
-from cellworth.sampling.samplers import CoalitionPairs, OrderPair, OrderPairs
+from cellworth.sampling.samplers import CoalitionPairs, OrderPairs
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(8, 4)))
 EXACT = value_game(GAME).values
 
 
 def opposites(rows, columns):
-    rows, columns = np.array(rows), np.array(columns)
-    return OrderPairs((OrderPair(rows, columns), OrderPair(rows[::-1], columns[::-1])))
+    return OrderPairs(*(np.array([order, order[::-1]]) for order in (rows, columns)))
 
 
 ALL_ORDERS = [
@@ -34,7 +33,7 @@ def evaluate(tasks, game=GAME):
 
 
 def test_plain_permutations_are_exact_in_the_mean_over_all_orders():
-    tasks = [OrderPairs(task.pairs[:1]) for task in ALL_ORDERS]
+    tasks = [OrderPairs(task.rows[:1], task.columns[:1]) for task in ALL_ORDERS]
     np.testing.assert_allclose(
         average_differences(*evaluate(tasks)).mean[:-1, :-1], EXACT, atol=1e-12
     )

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -177,7 +177,9 @@ class GaussianProcess(Estimator):
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Return the posterior mean and variance of the values."""
         known_total = total if semivalues == _SHAPLEY else None
-        return partial(_estimate_by_process, semivalues=semivalues, total=known_total)
+        return lambda tasks, utilities: process_moments(
+            Interactions.of(tasks, utilities), semivalues, known_total
+        )
 
 
 @dataclass(frozen=True)
@@ -227,16 +229,6 @@ def choose_estimator(estimator: Any, semivalues: Semivalues) -> Estimator:
             f"coalitions, or None to choose by the semivalues, got {estimator!r}."
         )
     return estimator
-
-
-def _estimate_by_process(
-    tasks: Sequence[CoalitionPairs],
-    utilities: Sequence[Floats],
-    *,
-    semivalues: Semivalues,
-    total: Floats | None,
-) -> Moments:
-    return process_moments(Interactions.of(tasks, utilities), semivalues, total)
 
 
 def require_shapley(estimator: Estimator, semivalues: Semivalues) -> None:
@@ -306,17 +298,16 @@ def average_marginals(tasks: Sequence[MarginalTask], utilities: Sequence[Floats]
 
 def _tables(task: OrderPairs, utilities: Floats) -> Floats:
     """Return utilities by pair of orders, length of the row prefix and of the column prefix."""
-    first = task.pairs[0]
-    shape = (len(task.pairs), len(first.row_order) + 1, len(first.column_order) + 1)
-    return utilities.reshape(*shape, *utilities.shape[1:])
+    (n_pairs, n_rows), n_columns = task.rows.shape, task.columns.shape[1]
+    return utilities.reshape(n_pairs, n_rows + 1, n_columns + 1, *utilities.shape[1:])
 
 
 def _differences(task: OrderPairs, utilities: Floats, center: Floats | float = 0.0) -> Floats:
     """Return second differences by block, less the center, as means over the pairs of orders."""
     steps = _second_differences(_tables(task, utilities), axis=1) - center
     blocks = np.empty_like(steps)
-    for block, step, pair in zip(blocks, steps, task.pairs, strict=True):
-        block[np.ix_(pair.row_order, pair.column_order)] = step
+    for block, step, rows, columns in zip(blocks, steps, task.rows, task.columns, strict=True):
+        block[np.ix_(rows, columns)] = step
     return np.asarray(blocks.mean(axis=0))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import product
 from typing import Any, Protocol
 
 import numpy as np
@@ -49,27 +49,17 @@ def generator(seed: int, *position: int) -> np.random.Generator:
 
 
 @dataclass(frozen=True, eq=False)
-class OrderPair:
-    """An order of the rows and an order of the columns; coalitions are all pairs of prefixes."""
-
-    row_order: Positions
-    column_order: Positions
-
-    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Yield pairs of coalitions, row prefixes in the outer loop, empty prefixes first."""
-        for rows in _prefixes(self.row_order):
-            for columns in _prefixes(self.column_order):
-                yield rows, columns
-
-
-@dataclass(frozen=True, eq=False)
 class OrderPairs:
-    """Pairs of orders that are drawn together and form one observation."""
+    """Pairs of an order of the rows and one of the columns, drawn together: one observation."""
 
-    pairs: tuple[OrderPair, ...]
+    # (n_pairs, n_rows) and (n_pairs, n_columns): the players of each order.
+    rows: Positions
+    columns: Positions
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        return chain.from_iterable(self.pairs)
+        """Yield all pairs of prefixes of each pair, row prefixes in the outer loop."""
+        for row_order, column_order in zip(self.rows, self.columns, strict=True):
+            yield from product(_prefixes(row_order), _prefixes(column_order))
 
 
 @dataclass(frozen=True)
@@ -91,9 +81,8 @@ class PermutationTasks:
     def __call__(self, task: int) -> OrderPairs:
         """Draw the orders of a task."""
         rng = generator(self.seed, task)
-        n_rows, n_columns = self.shape
-        drawn = OrderPair(rng.permutation(n_rows), rng.permutation(n_columns))
-        return OrderPairs((drawn, OrderPair(drawn.row_order[::-1], drawn.column_order[::-1])))
+        orders = (rng.permutation(n_players) for n_players in self.shape)
+        return OrderPairs(*(np.array([order, order[::-1]]) for order in orders))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +94,7 @@ class MarginalTask:
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
         """Yield pairs of coalitions: with at most one more row and at most one more column."""
-        for rows in _with_each_player(self.rows):
-            for columns in _with_each_player(self.columns):
-                yield rows, columns
+        return product(_with_each_player(self.rows), _with_each_player(self.columns))
 
 
 @dataclass(frozen=True)
@@ -175,9 +162,12 @@ class QuadTasks:
         """Draw the coalitions of a task."""
         rng = generator(self.seed, task)
         drawn = [[_draw(rng, chances) for chances in self.sizes] for _ in range(_QUADS_PER_TASK)]
-        pairs = [pair for rows, columns in drawn for pair in _quad(rows, columns)]
+        pairs = [pair for r, c in drawn for pair in product((r, ~r), (c, ~c))]
         if self.with_empty_sides:
-            pairs += [pair for rows, columns in drawn for pair in _empty_sides(rows, columns)]
+            no_rows, no_columns = (np.zeros(n, dtype=bool) for n in self.shape)
+            for r, c in drawn:
+                pairs += product((r, ~r, no_rows), (no_columns,))
+                pairs += product((no_rows,), (c, ~c))
         rows, columns = zip(*pairs, strict=True)
         return CoalitionPairs(np.array(rows), np.array(columns))
 
@@ -228,20 +218,15 @@ def coalition_masks(numbers: NDArray[np.int64], n_players: int) -> Mask:
     return ((numbers[:, None] >> np.arange(n_players)) & 1).astype(bool)
 
 
-def _prefixes(order: Positions) -> Iterator[Mask]:
-    members = np.zeros(len(order), dtype=bool)
-    yield members.copy()
-    for player in order:
-        members[player] = True
-        yield members.copy()
+def _prefixes(order: Positions) -> Mask:
+    """Return the prefixes of an order as coalitions, the empty one first."""
+    return np.asarray(np.argsort(order) < np.arange(len(order) + 1)[:, np.newaxis])
 
 
-def _with_each_player(coalition: Mask) -> Iterator[Mask]:
-    yield coalition
-    for player in np.flatnonzero(~coalition):
-        members = coalition.copy()
-        members[player] = True
-        yield members
+def _with_each_player(coalition: Mask) -> Mask:
+    """Return a coalition, and with it each player outside, in turn."""
+    joined = coalition | np.eye(len(coalition), dtype=bool)[~coalition]
+    return np.vstack([coalition, joined])
 
 
 def _size_chances(semivalue: Semivalue, n_players: int) -> NDArray[np.float64]:
@@ -256,17 +241,3 @@ def _draw(rng: np.random.Generator, chances: NDArray[np.float64]) -> Mask:
     members = np.zeros(n_players, dtype=bool)
     members[rng.permutation(n_players)[:size]] = True
     return members
-
-
-def _quad(rows: Mask, columns: Mask) -> Iterator[tuple[Mask, Mask]]:
-    for sample_rows in (rows, ~rows):
-        for some_columns in (columns, ~columns):
-            yield sample_rows, some_columns
-
-
-def _empty_sides(rows: Mask, columns: Mask) -> Iterator[tuple[Mask, Mask]]:
-    no_rows, no_columns = np.zeros_like(rows), np.zeros_like(columns)
-    for sample_rows in (rows, ~rows, no_rows):
-        yield sample_rows, no_columns
-    for some_columns in (columns, ~columns):
-        yield no_rows, some_columns
