@@ -248,7 +248,10 @@ class PermutationSampler:
 def _all_subsets(n_players: int, semivalue: Semivalue) -> Coalitions:
     sizes = _list_weighted_sizes(semivalue, n_players)
     if len(sizes) == n_players:
-        members = _gray_code(n_players)
+        # All non-empty coalitions, the full one last.
+        numbers = np.arange(1, 1 << n_players)
+        members = coalition_masks(numbers ^ (numbers >> 1), n_players)
+        members = members[np.argsort(members.all(axis=1), kind="stable")]
     else:
         members = np.vstack([_list_subsets(n_players, size) for size in sizes])
     nothing = membership_weights(semivalue, np.zeros((1, n_players), dtype=bool))[0]
@@ -262,44 +265,29 @@ def _list_weighted_sizes(semivalue: Semivalue, n_players: int) -> list[int]:
     return [size for size in range(1, n_players + 1) if joined_or_left[size] > 0]
 
 
-def _gray_code(n_players: int) -> Mask:
-    """List all non-empty coalitions, the full one last."""
-    numbers = np.arange(1, 1 << n_players)
-    members = coalition_masks(numbers ^ (numbers >> 1), n_players)
-    everyone = members.all(axis=1)
-    return np.vstack([members[~everyone], members[everyone]])
-
-
 def _keep_total(members: Mask, slopes: Floats) -> Coalitions:
     """Return weights whose estimates add up to the total.
 
     ``value = D / m + sum over F of slopes[F] * (phi(F) - phi(0) - |F| / m * D)``, where D is
     phi(all columns) - phi(0).
+
+    In the Shapley value, the coalitions of one size have total weight 1 for their members. A fit
+    weighs them slightly too high or too low. Players are renamed at random for every query, so
+    correcting the weights size by size makes the mean of the estimates exact.
     """
     n_players = members.shape[1]
-    shares = members.sum(axis=1) / n_players
+    sizes = members.sum(axis=1)
     # Slopes move value between players; remove what rounding adds to the total.
     slopes = slopes - slopes.mean(axis=1, keepdims=True)
-    slopes = _remove_bias(members, slopes)
-    everyone = 1.0 / n_players - shares @ slopes
+    counted = np.bincount(sizes, weights=(slopes * members).sum(axis=1))
+    slopes = slopes / counted[sizes][:, None]
+    everyone = 1.0 / n_players - (sizes / n_players) @ slopes
     nothing = -everyone - slopes.sum(axis=0)
     return Coalitions(
         np.vstack([members, np.ones((1, n_players), dtype=bool)]),
         np.vstack([slopes, everyone]),
         nothing,
     )
-
-
-def _remove_bias(members: Mask, slopes: Floats) -> Floats:
-    """Scale slopes size by size so that the mean over all renamings of the players is exact.
-
-    In the Shapley value, the coalitions of one size have total weight 1 for their members. A fit
-    weighs them slightly too high or too low. Players are renamed at random for every query, so
-    correcting the weights makes the mean of the estimates exact.
-    """
-    sizes = members.sum(axis=1)
-    counted = np.bincount(sizes, weights=(slopes * members).sum(axis=1))
-    return np.asarray(slopes / counted[sizes][:, None])
 
 
 def allot(shares: Floats, exist: Floats, budget: float, rng: np.random.Generator) -> Integers:

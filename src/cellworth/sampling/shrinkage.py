@@ -89,40 +89,34 @@ def compute_share_errors(moments: Moments, total: float, shares: Floats) -> Floa
     return np.asarray(np.sqrt(sampling + np.maximum(usual, lost**2)))
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Shares of row effects, column effects and the rest that :func:`shrink_values` keeps."""
+def _find_kept(moments: Moments, total: float) -> tuple[float, float, float]:
+    """Return the shares of row effects, column effects and the rest that shrinkage keeps."""
+    if int(moments.count.min()) < 2:
+        return 0.0, 0.0, 0.0
+    rows, columns, rest = _components(moments, total)
+    return rows.kept, columns.kept, rest.kept
 
-    rows: float
-    columns: float
-    rest: float
 
-    @classmethod
-    def of(cls, moments: Moments, total: float) -> Kept:
-        """Compute the shares from Moments."""
-        if int(moments.count.min()) < 2:
-            return cls(0.0, 0.0, 0.0)
-        return cls(*(component.kept for component in _components(moments, total)))
+def _shrink_deviations(blocks: Floats, kept: tuple[float, float, float]) -> Floats:
+    """Shrink deviations of shape (n_rows, n_columns, k) like the values; append sums."""
+    equal = blocks.mean(axis=(0, 1), keepdims=True)
+    rows = blocks.mean(axis=1, keepdims=True) - equal
+    columns = blocks.mean(axis=0, keepdims=True) - equal
+    rest = blocks - equal - rows - columns
+    return append_margins(equal + kept[0] * rows + kept[1] * columns + kept[2] * rest)
 
-    def shrink_deviations(self, blocks: Floats) -> Floats:
-        """Shrink deviations of shape (n_rows, n_columns, k) like the values; append sums."""
-        equal = blocks.mean(axis=(0, 1), keepdims=True)
-        rows = blocks.mean(axis=1, keepdims=True) - equal
-        columns = blocks.mean(axis=0, keepdims=True) - equal
-        rest = blocks - equal - rows - columns
-        return append_margins(equal + self.rows * rows + self.columns * columns + self.rest * rest)
 
-    def shrink_variances(self, variances: Floats) -> Floats:
-        """Shrink sampling variances of blocks and sums, shape (n_rows + 1, n_columns + 1)."""
-        of_rows, of_columns, of_rest = _split_variances(variances)
-        n_rows, n_columns = variances.shape[0] - 1, variances.shape[1] - 1
-        shrunk = np.zeros(variances.shape)
-        shrunk[:-1, :-1] = (
-            self.rows**2 * of_rows + self.columns**2 * of_columns + self.rest**2 * of_rest
-        )
-        shrunk[:-1, -1:] = self.rows**2 * of_rows * n_columns**2
-        shrunk[-1:, :-1] = self.columns**2 * of_columns * n_rows**2
-        return shrunk
+def _shrink_variances(variances: Floats, kept: tuple[float, float, float]) -> Floats:
+    """Shrink sampling variances of blocks and sums, shape (n_rows + 1, n_columns + 1)."""
+    rows, columns, rest = (
+        share**2 * own for share, own in zip(kept, _split_variances(variances), strict=True)
+    )
+    n_rows, n_columns = variances.shape[0] - 1, variances.shape[1] - 1
+    shrunk = np.zeros(variances.shape)
+    shrunk[:-1, :-1] = rows + columns + rest
+    shrunk[:-1, -1:] = rows * n_columns**2
+    shrunk[-1:, :-1] = columns * n_rows**2
+    return shrunk
 
 
 def shrink_values(moments: Moments, total: float) -> tuple[Floats, Floats]:
@@ -219,9 +213,11 @@ class MomentsWithErrors:
         for seen in utility_log.deviation_moments():
             if moments is None:
                 moments = Moments(seen.count[..., 0], seen.mean[..., 0], seen.sum_sq[..., 0])
-                kept = None if shrink_to is None else Kept.of(moments, shrink_to)
+                kept = None if shrink_to is None else _find_kept(moments, shrink_to)
             blocks = seen.values[:-1, :-1, 1:]
-            deviations = append_margins(blocks) if kept is None else kept.shrink_deviations(blocks)
+            deviations = (
+                append_margins(blocks) if kept is None else _shrink_deviations(blocks, kept)
+            )
             squares = squares + (deviations**2).sum(axis=-1)
             if shares is not None:
                 # Deviations come first, owners last.
@@ -232,7 +228,7 @@ class MomentsWithErrors:
             return cls(utility_log.moments, None)
         if samples:
             noise = np.nan_to_num(noise)
-            noise = noise if kept is None else kept.shrink_variances(noise)
+            noise = noise if kept is None else _shrink_variances(noise, kept)
             squares = np.maximum(squares - noise, _MIN_LEFT * squares)
         if np.isnan(squares[moments.count > 0]).any():
             return cls(moments, None)
