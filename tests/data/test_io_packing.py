@@ -12,7 +12,7 @@ import pytest
 from cellworth.data.io import PlainFile, add_prefix, pack, unpack, write_plain
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally, append_margins
-from cellworth.sampling.passes import DrawVariance, Passes, PassSums, QueryVariance
+from cellworth.sampling.passes import DrawVariance, Passes, PassSums, QueryTotals, QueryVariance
 from cellworth.valuers.out_of_bag import TreeScores
 
 ODD = np.array([[math.nan, math.inf, -math.inf], [-0.0, 5e-324, 1 / 3]])
@@ -23,8 +23,7 @@ PASSES = PassSums(
     parts=1,
     n_queries=2,
     sums=append_margins(np.random.default_rng(0).normal(size=(2, 3))),
-    weight=0.1 + 0.2,
-    total=-1 / 3,
+    totals=QueryTotals(0.1 + 0.2, -1 / 3),
     tally=TALLY,
 )
 VARIANCE = QueryVariance(np.array([4]), np.array([math.inf]), ODD[None], ODD[None] ** 2)
@@ -44,8 +43,10 @@ THINGS = {
     "PassSums with both": replace(
         PASSES, finished=replace(FINISHED, query_variance=VARIANCE), query_variance=VARIANCE
     ),
-    "numbers of NumPy": replace(PASSES, parts=np.int64(2), weight=np.float64(1e300) / 3),
-    "numbers that are none": replace(PASSES, weight=math.nan, total=-math.inf),
+    "numbers of NumPy": replace(
+        PASSES, parts=np.int64(2), totals=QueryTotals(np.float64(1e300) / 3, -1 / 3)
+    ),
+    "numbers that are none": replace(PASSES, totals=QueryTotals(math.nan, -math.inf)),
 }
 
 

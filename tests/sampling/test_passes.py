@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from cellworth.sampling.moments import Tally, widening
-from cellworth.sampling.passes import DrawVariance, PassSums, QueryVariance
+from cellworth.sampling.passes import DrawVariance, PassSums, QueryTotals, QueryVariance
 
 
 def part(sums, weight=0.25, total=0.0, half_difference=None, **more):
@@ -12,7 +12,8 @@ def part(sums, weight=0.25, total=0.0, half_difference=None, **more):
     squares = np.full(seen.shape, 0.0 if half_difference is None else half_difference**2)
     twice = half_difference is not None
     draws = DrawVariance(int(twice), squares, weight**2 * twice, weight**2 * (not twice))
-    return PassSums(4, 1, 1, seen, weight, total, draws=draws, tally=Tally(utilities=3), **more)
+    totals = QueryTotals(weight, total)
+    return PassSums(4, 1, 1, seen, totals, draws=draws, tally=Tally(utilities=3), **more)
 
 
 def fold(parts):
@@ -95,8 +96,7 @@ def test_errors_of_a_simulated_run_are_right_at_every_moment(quick):
                     1,
                     n_queries,
                     halves.sum(axis=0),
-                    n_queries * weight,
-                    0.0,
+                    QueryTotals(n_queries * weight, 0.0),
                     draws=squares,
                     query_variance=variance,
                     quick=quick,
@@ -125,9 +125,9 @@ def test_a_later_unfinished_pass_without_milestones_does_not_count():
 
 
 def test_a_pass_may_be_a_single_task():
-    alone = PassSums(1, 1, 1, np.array([[3.0]]), 1.0, 3.0)
+    alone, more = (PassSums(1, 1, 1, np.array([[n]]), QueryTotals(1.0, 3.0)) for n in (3.0, 5.0))
     assert alone.moments.values[0, 0] == 3.0
-    assert alone.merge(PassSums(1, 1, 1, np.array([[5.0]]), 1.0, 3.0)).moments.values[0, 0] == 4.0
+    assert alone.merge(more).moments.values[0, 0] == 4.0
 
 
 VALUES = np.array([1.0, 4.0, 2.0, 5.0])
@@ -185,7 +185,12 @@ def test_differences_between_strata_are_no_error():
         *(np.concatenate([getattr(one, name) for one in strata]) for name in vars(strata[0]))
     )
     seen = PassSums(
-        1, 1, 6, np.array([[(few.mean() + many.mean()) / 2]]), 1.0, 0.0, query_variance=both
+        1,
+        1,
+        6,
+        np.array([[(few.mean() + many.mean()) / 2]]),
+        QueryTotals(1.0, 0.0),
+        query_variance=both,
     )
     variances = np.array([few.var(ddof=1) / 2, many.var(ddof=1) / 4])
     # Satterthwaite: the small stratum has most of the variance, with few degrees of freedom.

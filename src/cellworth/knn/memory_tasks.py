@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, cast
 
 import numpy as np
@@ -37,7 +37,6 @@ from cellworth.knn.knn_game import KNNGame
 from cellworth.knn.tasks import (
     FoldQueries,
     Orders,
-    QueryTotals,
     Task,
     TaskSchedule,
     get_or_make,
@@ -45,7 +44,7 @@ from cellworth.knn.tasks import (
 )
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.moments import Tally, append_margins, append_pairs
-from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
+from cellworth.sampling.passes import PassSums, QueryTotals, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 
 # Rows times coalitions of some queries in bins of which two bytes are kept.
@@ -107,7 +106,7 @@ class QueryTasks:
             parts=1,
             n_queries=task.part.n_queries,
             sums=with_margins.sum(axis=0),
-            **QueryTotals(*map(sum, zip(*added, strict=True)))._asdict(),
+            totals=reduce(QueryTotals.merge, added),
             draws=schedule.draw_variance(task, as_floats(difference, self._units)),
             query_variance=None if recorder is None else recorder.variance(),
             quick=schedule.n_quick_passes > 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple, cast
@@ -39,6 +39,7 @@ from cellworth.sampling.passes import (
     DrawVariance,
     Passes,
     PassSums,
+    QueryTotals,
     QueryVariance,
     as_floats,
 )
@@ -109,7 +110,7 @@ class KNNShardAlgorithm:
         # Of the column sums over queries.
         variance = self.schedule.variance([task.part], sums)
         n_ranked = {"n_ranked": self.schedule.n_ranked(task)}
-        report = totals._asdict() | n_ranked | vars(variance)
+        report = vars(totals) | n_ranked | vars(variance)
         return RoundResult(row_values.far, row_values.near, report)
 
     def initial_state(self, rows: NumberedShard) -> ShardState:
@@ -359,8 +360,7 @@ class KNNShardAlgorithm:
                 parts=len(rounds),
                 n_queries=0,
                 sums=units,
-                weight=weight,
-                total=0.0,
+                totals=QueryTotals(weight, 0.0),
                 draws=replace(drawn, squares=variance[line]),
                 units=self.ranker.units,
             ).latest
@@ -542,10 +542,7 @@ def fold_rounds(
             n_queries=int(report["n_queries"].sum()),
             # The sums of a whole pass are added with its last round.
             sums=passes[number // n_parts] if ends else np.zeros_like(passes[0]),
-            weight=report["weight"],
-            total=report["total"],
-            utility=report["utility"],
-            right=report["right"],
+            totals=QueryTotals(*(report[each.name] for each in fields(QueryTotals))),
             draws=schedule.draw_variance(schedule(number), difference),
             query_variance=variances[number] if number < len(variances) else None,
             tally=Tally(utilities=report["n_ranked"], new=report["n_ranked"]),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice, pairwise
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from cellworth.knn.binned import DrawnCoalitions, PreparedBatch, QueryBatch, Ran
 from cellworth.knn.distances import Columns
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights, stratify_queries
 from cellworth.sampling.column_samplers import Coalitions, ColumnSampler, ExhaustiveSampler
-from cellworth.sampling.passes import DrawVariance, QueryVariance
+from cellworth.sampling.passes import DrawVariance, QueryTotals, QueryVariance
 from cellworth.sampling.samplers import generator
 from cellworth.sampling.semivalues import Semivalue
 
@@ -416,15 +416,6 @@ def _draw_evenly(labels: Floats, n_drawn: int) -> Positions:
         mine = np.flatnonzero(labels == label)
         turns[mine] = np.arange(len(mine))
     return np.sort(np.argsort(turns, kind="stable")[:n_drawn])
-
-
-class QueryTotals(NamedTuple):
-    """Weighted sums over queries."""
-
-    weight: float  # Sum of the weights
-    total: float  # Sum of the values of all cells: the utility less the baseline
-    utility: float  # Utility of the full table
-    right: float  # Correct majority votes of the full table; NaN if not known
 
 
 def sum_queries(

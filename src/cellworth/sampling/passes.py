@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,28 @@ LARGEST = 2.0**63 / UNITS
 TARGET_BITS = 31
 
 
+class AdditiveSums:
+    """Base of dataclasses whose fields are sums."""
+
+    def merge(self, other: Self) -> Self:
+        """Return the sums over both."""
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
+@dataclass(frozen=True)
+class QueryTotals(AdditiveSums):
+    """Weighted sums over queries."""
+
+    weight: float  # Sum of the weights
+    total: float  # Expected sum of all values: the utility less the baseline
+    utility: float = 0.0  # Utility of the full table
+    # Queries that the full table's majority vote predicts correctly; NaN if not known.
+    right: float = math.nan
+
+
 @dataclass(frozen=True, eq=False)
-class QueryVariance:
+class QueryVariance(AdditiveSums):
     """Sums per stratum of queries, from which the variance between queries follows.
 
     A query is a validation row. Balanced scores have one stratum per class, each with a fixed
@@ -36,15 +56,6 @@ class QueryVariance:
     # value.
     first: Floats
     second: Floats
-
-    def merge(self, other: QueryVariance) -> QueryVariance:
-        """Return the sums over both."""
-        return QueryVariance(
-            self.n_queries + other.n_queries,
-            self.counts + other.counts,
-            self.first + other.first,
-            self.second + other.second,
-        )
 
     def variance(self, values: Floats, n_queries: int) -> tuple[Floats, NDArray[np.int64]]:
         """Compute the variance of values, which are means over n_queries, between draws of queries.
@@ -99,7 +110,7 @@ class QueryVariance:
 
 
 @dataclass(frozen=True, eq=False)
-class DrawVariance:
+class DrawVariance(AdditiveSums):
     """Differences between two draws for the same queries, from which sampling errors follow.
 
     The queries of some parts are drawn twice, and their value is the mean of both draws. Half the
@@ -111,15 +122,6 @@ class DrawVariance:
     # Summed squared weights of the queries drawn twice, and of those drawn once.
     twice: float
     once: float
-
-    def merge(self, other: DrawVariance) -> DrawVariance:
-        """Return the sums over both."""
-        return DrawVariance(
-            self.n_parts + other.n_parts,
-            self.squares + other.squares,
-            self.twice + other.twice,
-            self.once + other.once,
-        )
 
     @property
     def variance(self) -> Floats:
@@ -136,6 +138,7 @@ class DrawVariance:
         return self.once / self.twice if self.n_parts else 0.0
 
 
+_NO_QUERIES = QueryTotals(0.0, 0.0, right=0.0)
 _NOT_DRAWN_TWICE = DrawVariance(0, np.zeros(()), 0.0, 0.0)
 
 
@@ -230,12 +233,7 @@ class PassSums:
     parts: int  # Number of tasks in the sums
     n_queries: int  # Number of queries in the sums
     sums: NDArray[Any]  # Sums of query weight times value; integers are in units of 1 / units
-    weight: float  # Sum of the query weights
-    total: float  # Expected sum of all entries of ``sums``
-    utility: float = 0.0  # Weighted sum of the utility of the full table
-    # Weighted number of queries that the full table's majority vote predicts correctly; NaN if not
-    # known.
-    right: float = math.nan
+    totals: QueryTotals
     draws: DrawVariance = _NOT_DRAWN_TWICE
     query_variance: QueryVariance | None = None  # Variance between queries, if it is observed
     # Whether the first pass is a quick one, with few coalitions, which the second one replaces.
@@ -261,10 +259,7 @@ class PassSums:
                 parts=ended.parts + other.parts,
                 n_queries=ended.n_queries + other.n_queries,
                 sums=ended.sums + other.sums,
-                weight=ended.weight + other.weight,
-                total=ended.total + other.total,
-                utility=ended.utility + other.utility,
-                right=ended.right + other.right,
+                totals=ended.totals.merge(other.totals),
                 draws=ended.draws.merge(other.draws),
                 query_variance=_merge_known(ended.query_variance, other.query_variance),
                 tally=ended.tally.merge(other.tally),
@@ -298,10 +293,7 @@ class PassSums:
             parts=0,
             n_queries=0,
             sums=np.zeros_like(self.sums),
-            weight=0.0,
-            total=0.0,
-            utility=0.0,
-            right=0.0,
+            totals=_NO_QUERIES,
             draws=_NOT_DRAWN_TWICE,
             query_variance=None,
             finished=seen if before is None or before.is_quick else before.merge(seen),
@@ -338,18 +330,19 @@ class PassSums:
 
     def _means(self) -> Passes:
         """Return the means over the queries of the unfinished pass."""
+        totals = self.totals
         return Passes(
             n_passes=1,
             n_parts=self.draws.n_parts,
             n_queries=self.n_queries,
-            values=as_floats(self.sums, self.units) / self.weight,
-            variance=self.draws.variance / self.weight**2,
+            values=as_floats(self.sums, self.units) / totals.weight,
+            variance=self.draws.variance / totals.weight**2,
             of_draw=self.draws.of_draw,
-            weight=self.weight,
+            weight=totals.weight,
             relative_variance=self.draws.twice / 2.0 + self.draws.once,
-            total=self.total / self.weight,
-            utility=self.utility / self.weight,
-            right=self.right / self.weight,
+            total=totals.total / totals.weight,
+            utility=totals.utility / totals.weight,
+            right=totals.right / totals.weight,
             query_variance=self.query_variance,
             is_quick=self.quick and self.finished is None,
         )
