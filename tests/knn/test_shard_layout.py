@@ -237,11 +237,11 @@ def test_classes_are_sorted_like_those_of_a_table_in_memory(tmp_path, labels, cl
             r"must have a label in 'y', got 2 without, the first of them row 1 of .*0\.",
         ),
         ([0.5, None, 1.5, 2.5], [0.5], "must have a label in 'y', got 1 without, the first of"),
-        ([0.5, 0.5, 0.5, 0.5], [0.5], "the target 'y' must vary, got 0.5 in every row"),
-        ([0.5, np.inf, 1.5, 2.5], [0.5], "the target 'y' must be finite, got infinity"),
+        ([0.5, 0.5, 0.5, 0.5], [0.5], "must have at least two different labels, got only 0.5"),
+        ([0.5, np.inf, 1.5, 2.5], [0.5], "column 'y' must be finite, got infinity"),
         ([0.5, 1e80, 1.5, 2.5], [0.5], "squared errors would be infinite or 0"),
         ([0.5, 1.5, 2.5, 3.5], ["a"], "y_val must hold numbers"),
-        (["a", "a", "a", "a"], ["a"], "must have at least two classes, got only 'a'"),
+        (["a", "a", "a", "a"], ["a"], "must have at least two different labels, got only 'a'"),
         (["a", "b", "a", "b"], ["c"], "y_val must have classes of y .*, got 'c'"),
         (
             ["a", "b", "a", "b"],
@@ -253,6 +253,13 @@ def test_classes_are_sorted_like_those_of_a_table_in_memory(tmp_path, labels, cl
 def test_targets_that_cannot_judge_are_errors(tmp_path, labels, y_val, words):
     with pytest.raises(ValueError, match=words):
         laid_out(written(tmp_path, y=labels), y_val=y_val)
+
+
+@pytest.mark.parametrize("most", [2**16, 40])
+def test_integers_too_many_to_be_counted_are_a_numeric_target(tmp_path, most, monkeypatch):
+    monkeypatch.setattr("cellworth.sampling.statistics.MAX_KEYS", most)
+    folder = write(pa.table({"x": np.arange(60.0), "y": list(range(60))}), tmp_path, [20])
+    assert laid_out(folder, y_val=[70])[1].target_scale.center == 29.5
 
 
 def test_many_numbers_are_classes_only_if_classification_is_true(tmp_path):
@@ -268,8 +275,7 @@ def test_many_numbers_are_classes_only_if_classification_is_true(tmp_path):
 
 @pytest.mark.parametrize("most", [2**16, 40, 3])
 def test_the_scale_of_a_numeric_target_does_not_depend_on_the_shards(tmp_path, most, monkeypatch):
-    """Few labels are counted one by one, many as numbers, some shards this and others that."""
-    monkeypatch.setattr("cellworth.knn.shard_layout._MAX_LABELS", most)
+    monkeypatch.setattr("cellworth.sampling.statistics.MAX_KEYS", most)
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.integers(0, 9, 60) / 4, rng.normal(size=140)])
     game = KNNGame(np.zeros((200, 1)), y, np.zeros((1, 1)), [5.0])
@@ -289,17 +295,22 @@ def test_the_scale_of_a_numeric_target_does_not_depend_on_the_shards(tmp_path, m
         pa.array([1, 2, 4, 9]),
         pa.array([True, False, False, True]),
         pa.array([decimal.Decimal("1.5"), decimal.Decimal("2.25")] * 2),
-        pa.array(["1", "2.5", "1", "3"]),
     ],
     ids=lambda column: str(column.type),
 )
-def test_a_score_of_numbers_reads_labels_of_any_type_as_numbers(tmp_path, column):
+def test_a_score_of_numbers_reads_labels_of_every_numeric_type(tmp_path, column):
     folder = write(pa.table({"x": np.zeros(4), "y": column}), tmp_path, [2])
     table, layout, _ = laid_out(folder, y_val=[2.0], classification=False)
     scale = layout.target_scale
     read = [read_shard(table, shard, layout).targets for shard in range(table.n_shards)]
     found = np.concatenate(read) * scale.step + scale.center
     np.testing.assert_allclose(found, [float(label) for label in column.to_pylist()], rtol=1e-15)
+
+
+def test_text_is_no_numeric_target(tmp_path):
+    folder = written(tmp_path, y=["1", "2.5", "1", "3"])
+    with pytest.raises(ValueError, match="must be a column of numbers for a squared error, got st"):
+        laid_out(folder, y_val=["1"], classification=False)
 
 
 @pytest.mark.parametrize(
@@ -350,5 +361,6 @@ def test_too_many_categories_and_labels_are_errors(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="more than 3 different cells, which are too many class"):
         summarize_shard(table, 0)
     folder = written(tmp_path / "d", y=[1, 2, 3, 4])
-    with pytest.raises(ValueError, match="more than 3 different labels, which are too many class"):
+    monkeypatch.setattr("cellworth.sampling.statistics.MAX_KEYS", 3)
+    with pytest.raises(ValueError, match="different labels, which are too many class"):
         laid_out(folder, classification=True)

@@ -584,8 +584,8 @@ def labelled(folder, labels):
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ([1] * 6, r"the target 'label' must have at least two classes, got only 1"),
-        ([1.5] * 6, r"the target 'label' must vary, got 1.5 in every row"),
+        ([1] * 6, "the target 'label' must have at least two different labels, got only 1;"),
+        ([1.5] * 6, "the target 'label' must have at least two different labels, got only 1.5;"),
         (["a", "a\0", "b"] * 2, "must not end with a null character"),
     ],
 )

@@ -37,7 +37,7 @@ from cellworth.knn.binned import TargetScale
 from cellworth.knn.distances import ColumnScales, Distances
 from cellworth.knn.exact import find_targets
 from cellworth.knn.shard_data import summarize_table
-from cellworth.knn.shard_layout import Layout, Queries, TableSummary
+from cellworth.knn.shard_layout import Layout, Queries, TableSummary, count_labels
 from cellworth.runtime.executors import Executor
 from cellworth.sampling.statistics import CategorySummary, NumberSummary
 from cellworth.valuation.column_info import (
@@ -709,11 +709,10 @@ class ShardedKNNGame:
         if is_class and radius is None:
             warn_too_many_neighbors(n_neighbors, table.shape[0])
         name = name or (AGREEMENT if is_class else "neg_mean_squared_error")
-        counts = summary.labels.counts if isinstance(summary.labels, CategorySummary) else {}
         return cls(
             table, layout, queries, columns, n_neighbors, name,
             scale, dict(column_types or {}), check_empty_policy(empty), summary.sha256(table),
-            describe_columns(layout.scales, table, summary), counts, radius,
+            describe_columns(layout.scales, table, summary), count_labels(table, summary), radius,
         )  # fmt: skip
 
     @property

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import ColumnType, ColumnTypes, Floats, Integers, Scale
-from cellworth.data.column import NO_TIME, Coder, Column
+from cellworth.data.arguments import ColumnType, ColumnTypes, Floats, Integers, Mask, Scale
+from cellworth.data.column import NO_TIME, Coder, Column, find_kind_of_type
 from cellworth.data.equal_rows import encode_value
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
@@ -25,7 +23,7 @@ from cellworth.knn.columns import (
     scale_column,
 )
 from cellworth.knn.distances import Columns, ColumnScales, fine_scales, stack_columns
-from cellworth.sampling.statistics import AT_ONCE, CategorySummary, NumberSummary
+from cellworth.sampling.statistics import AT_ONCE, MAX_KEYS, CategorySummary, NumberSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +34,7 @@ _MAX_LABELS = 2**16
 _NO_LABELS = "which are too many classes; group them into fewer, or give a target of numbers."
 
 
+AnySummary = NumberSummary | CategorySummary
 # How a column is held: as floats, as microseconds, or as codes.
 Encoding = Literal["floats", "times", "codes"]
 
@@ -64,9 +63,8 @@ class Queries(NamedTuple):
 class TableSummary:
     """Mergeable summary of some shards of a table."""
 
-    columns: tuple[NumberSummary | CategorySummary, ...]  # One for each column of the table
-    # Numbers if there are too many of them to be classes.
-    labels: CategorySummary | NumberSummary
+    columns: tuple[AnySummary, ...]  # One for each column of the table
+    labels: AnySummary
     unlabelled: int | None  # Position of the first row without a label
     digests: dict[int, str]  # Hash of each shard's cells, by shard number
 
@@ -74,8 +72,11 @@ class TableSummary:
         """Return the summary of the shards of both; no shard may be in both."""
         rows = [row for row in (self.unlabelled, other.unlabelled) if row is not None]
         return TableSummary(
-            tuple(map(_merge_columns, self.columns, other.columns)),
-            _merge_labels(self.labels, other.labels),
+            tuple(
+                _merge_summaries(one, two, _MAX_CATEGORIES, _NO_CATEGORIES)
+                for one, two in zip(self.columns, other.columns, strict=True)
+            ),
+            _merge_summaries(self.labels, other.labels, _MAX_LABELS, _NO_LABELS),
             min(rows, default=None),
             self.digests | other.digests,
         )
@@ -135,6 +136,8 @@ class Layout:
         types = check_column_types(column_types, table.names)
         check_scale(scale)
         stored_labels = _read_labels(table, summary, classification)
+        if not count_labels(table, summary):
+            classification = False
         # Labels and validation rows are checked as for a table in memory, with three rows per
         # class: with one, the target would look numeric.
         empty = pa.table(dict.fromkeys(table.names.tolist(), pa.nulls(3 * len(stored_labels))))
@@ -148,7 +151,7 @@ class Layout:
             for position, name in enumerate(table.names.tolist())
         ]
         columns = [column for column, _ in read]
-        classes, counts, target_scale = _read_target(summary.labels, stored_labels, problem)
+        classes, counts, target_scale = _read_target(table, summary, stored_labels, problem)
         narrow = all(
             summary.columns[column.position].narrow  # type: ignore[union-attr]
             for column, layout in read
@@ -183,6 +186,17 @@ class Layout:
         return digest.hexdigest()
 
 
+def count_labels(table: ShardedTable, summary: TableSummary) -> dict[Any, int]:
+    """Return how many rows have each label; nothing if there are too many numbers to count."""
+    from pyarrow import types
+
+    labels, type_ = summary.labels, table.schema.field(table.target).type
+    if isinstance(labels, CategorySummary):
+        return labels.counts
+    of_type = bool if types.is_boolean(type_) else int if types.is_integer(type_) else float
+    return {of_type(number): count for number, count in labels.distinct.items()}
+
+
 def _read_labels(
     table: ShardedTable, summary: TableSummary, classification: bool | None
 ) -> dict[Any, Any]:
@@ -197,25 +211,18 @@ def _read_labels(
             f"all rows must have a label in {table.target!r}, got {summary.labels.n_missing} "
             f"without, the first of them {table.where(summary.unlabelled or 0)}; drop these rows."
         )
-    if isinstance(summary.labels, NumberSummary):
+    labels = list(count_labels(table, summary))
+    if isinstance(summary.labels, NumberSummary) and not labels:
         if classification:
             raise ValueError(
-                f"the target {table.target!r} has more than {_MAX_LABELS} different labels, "
+                f"the target {table.target!r} has more than {MAX_KEYS} different labels, "
                 f"{_NO_LABELS}"
             )
-        return {number: number for number in summary.labels.ends}
-    labels = summary.labels.values
-    number = labels[0] if isinstance(labels[0], int | float) else 0
-    if any(isinstance(label, float) and math.isinf(label) for label in labels):
-        raise ValueError(f"the target {table.target!r} must be finite, got infinity; drop its row.")
-    if len(labels) < 2 and (classification is False or (number % 1 and classification is None)):
-        raise ValueError(
-            f"the target {table.target!r} must vary, got {labels[0]!r} in every row; give another."
-        )
+        labels = list(summary.labels.ends)
     if len(labels) < 2:
         raise ValueError(
-            f"the target {table.target!r} must have at least two classes, got only {labels[0]!r}; "
-            "add rows of another class."
+            f"the target {table.target!r} must have at least two different labels, got only "
+            f"{labels[0]!r}; add rows with another label."
         )
     for label in labels:
         if isinstance(label, str) and label.endswith("\0"):
@@ -228,21 +235,27 @@ def _read_labels(
 
 
 def _read_target(
-    labels: CategorySummary | NumberSummary, stored: dict[Any, Any], problem: Problem
+    table: ShardedTable, summary: TableSummary, stored: dict[Any, Any], problem: Problem
 ) -> tuple[list[Any], list[int], TargetScale | None]:
     """Return the classes and their sizes, or the number of all rows and the scale of a target."""
     if problem.classes is None:
-        numbers, target = _as_numbers(labels), problem.folds[0].target
+        numbers, target = summary.labels, problem.folds[0].target
+        if not isinstance(numbers, NumberSummary):
+            raise ValueError(
+                f"the target {table.target!r} must be a column of numbers for a squared error, got "
+                f"{table.schema.field(table.target).type}; convert it to numbers."
+            )
         scale = TargetScale.from_summary(numbers, float(target.min()), float(target.max()))
         return [], [numbers.count], scale
     classes = [stored[label] for label in problem.classes.tolist()]
-    return classes, [cast(CategorySummary, labels).counts[label] for label in classes], None
+    counts = count_labels(table, summary)
+    return classes, [counts[label] for label in classes], None
 
 
 def _lay_out(
     table: ShardedTable,
     position: int,
-    summary: NumberSummary | CategorySummary,
+    summary: AnySummary,
     queries: Table,
     column_type: ColumnType | None,
     *,
@@ -266,7 +279,7 @@ def _lay_out(
 
 def _read_training_ends(
     name: str,
-    summary: NumberSummary | CategorySummary,
+    summary: AnySummary,
     type_: pa.DataType,
     column_type: ColumnType | None,
 ) -> Column:
@@ -291,56 +304,23 @@ def summarize_shard(
     table: ShardedTable, shard: int, column_types: ColumnTypes | None = None
 ) -> TableSummary:
     """Summarize the columns of one shard, read once in batches."""
-    import pyarrow.types as pt
-
     column_type = check_column_types(column_types, table.names)
     types = dict(zip(table.schema.names, table.schema.types, strict=True))
-    names = table.names.tolist()
-    read = [Column(name, (), types[name], column_type.get(name)) for name in names]
-    columns = [
-        _CategorySummarizer(column, _MAX_CATEGORIES, _NO_CATEGORIES)
-        if find_encoding(column) == "codes"
-        else _NumberSummarizer(column)
-        for column in read
+    names, type_ = table.names.tolist(), types[table.target]
+    are_numbers = find_kind_of_type(type_) in ("number", "boolean")
+    target = Column(table.target, (), type_, "numeric" if are_numbers else "categorical")
+    summarizers = [
+        *(_make_summarizer(Column(name, (), types[name], column_type.get(name))) for name in names),
+        _make_summarizer(target, _MAX_LABELS, _NO_LABELS),
     ]
-    of = types[table.target]
-    is_number = pt.is_integer(of) or pt.is_floating(of) or pt.is_decimal(of)
-    most = table.shape[0] if is_number else _MAX_LABELS
-    target = Column(table.target, (), of, "numeric")
-    labels: Any = _CategorySummarizer(target, most, _NO_LABELS)
-    unlabelled = None
-    first = table.rows(shard).start
-    for *cells, targets in table.batches(shard, [*names, table.target]):
-        for column, array in zip(columns, cells, strict=True):
-            column.add(array, first)
-        if labels is not None:
-            missing = labels.add(targets, first)
-            unlabelled = missing if unlabelled is None else unlabelled
-            labels = None if labels.n_distinct > _MAX_LABELS else labels
-        first += len(targets)
-    if labels is None:
-        labels, unlabelled = _summarize_target(target, table, shard)
-    digest = hashlib.sha256("".join(c.digest() for c in (*columns, labels)).encode())
-    return TableSummary(
-        tuple(column.summary() for column in columns),
-        labels.summary(),
-        unlabelled,
-        {shard: digest.hexdigest()},
-    )
-
-
-def _summarize_target(
-    target: Column, table: ShardedTable, shard: int
-) -> tuple[_NumberSummarizer, int | None]:
-    """Summarize numbers that are too many to be counted; return the first missing one as well."""
-    labels = _NumberSummarizer(target)
-    first, unlabelled = table.rows(shard).start, None
-    for (cells,) in table.batches(shard, [table.target]):
-        missing = np.flatnonzero(np.isnan(labels.add(cells, first)))
-        if len(missing) and unlabelled is None:
-            unlabelled = first + int(missing[0])
-        first += len(cells)
-    return labels, unlabelled
+    unlabelled, first = None, table.rows(shard).start
+    for batch in table.batches(shard, [*names, table.target]):
+        missing = [each.add(cells, first) for each, cells in zip(summarizers, batch, strict=True)]
+        unlabelled = missing[-1] if unlabelled is None else unlabelled
+        first += len(batch[-1])
+    digest = hashlib.sha256("".join(each.digest() for each in summarizers).encode())
+    *columns, labels = (each.summary() for each in summarizers)
+    return TableSummary(tuple(columns), labels, unlabelled, {shard: digest.hexdigest()})
 
 
 def find_encoding(column: Column) -> Encoding:
@@ -351,6 +331,14 @@ def find_encoding(column: Column) -> Encoding:
     return "floats" if column.is_quantity else "codes"
 
 
+def _make_summarizer(
+    column: Column, most: int | None = None, advice: str = ""
+) -> _NumberSummarizer | _CategorySummarizer:
+    if find_encoding(column) != "codes":
+        return _NumberSummarizer(column)
+    return _CategorySummarizer(column, most or _MAX_CATEGORIES, advice or _NO_CATEGORIES)
+
+
 class _NumberSummarizer:
     def __init__(self, column: Column) -> None:
         self._column, self._integral = column, column.is_time
@@ -358,22 +346,23 @@ class _NumberSummarizer:
         nothing = np.empty(0, dtype=np.int64 if self._integral else np.float64)
         self._summary, self._waiting = NumberSummary.from_cells(nothing), [nothing]
 
-    def add(self, array: pa.Array, _first: int) -> NDArray[Any]:
-        """Add cells; return them as numbers."""
+    def add(self, array: pa.Array, first: int) -> int | None:
+        """Add cells; return the position of the first missing one, if any."""
         cells = known = replace(self._column, cells=array).read_part()
+        missing = cells == NO_TIME if self._integral else np.isnan(cells)
         if self._integral:
-            known = cells[cells != NO_TIME]
+            known = cells[~missing]
             n_missing = self._summary.n_missing + len(cells) - len(known)
             self._summary = replace(self._summary, n_missing=n_missing)
         else:
             # Equal numbers must have equal bytes: -0.0 becomes 0.0, and all NaN become the same.
             cells += 0.0
-            cells[np.isnan(cells)] = np.nan
+            cells[missing] = np.nan
         self._digest.update(_plain(cells))
         self._waiting.append(known)
         if sum(map(len, self._waiting)) >= AT_ONCE:
             self.summary()
-        return cells
+        return _find_first(missing, first)
 
     def digest(self) -> str:
         return self._digest.hexdigest()
@@ -392,7 +381,7 @@ class _CategorySummarizer:
         self._digest = hashlib.sha256(b"codes")
 
     def add(self, array: pa.Array, first: int) -> int | None:
-        """Count cells; return the position of the first missing value, if any."""
+        """Add cells; return the position of the first missing one, if any."""
         codes, new = self._coder.read(replace(self._column, cells=array))
         self._firsts += (first + new).tolist()
         # The first entry counts missing values, whose code is -1.
@@ -400,13 +389,7 @@ class _CategorySummarizer:
         counts[: len(self._counts)] += self._counts
         self._counts = counts
         self._digest.update(_plain(codes))
-        missing = np.flatnonzero(codes < 0)
-        return first + int(missing[0]) if len(missing) else None
-
-    @property
-    def n_distinct(self) -> int:
-        """Number of different cells."""
-        return len(self._coder.codes)
+        return _find_first(codes < 0, first)
 
     def digest(self) -> str:
         values = self._digest.copy()
@@ -424,35 +407,18 @@ class _CategorySummarizer:
         )
 
 
-def _merge_columns(
-    one: NumberSummary | CategorySummary, other: NumberSummary | CategorySummary
-) -> NumberSummary | CategorySummary:
-    if isinstance(one, NumberSummary) and isinstance(other, NumberSummary):
-        return one.merge(other)
-    both = cast(CategorySummary, one).merge(cast(CategorySummary, other))
-    if len(both.counts) > _MAX_CATEGORIES:
+def _find_first(marked: Mask, first: int) -> int | None:
+    return first + int(marked.argmax()) if marked.any() else None
+
+
+def _merge_summaries(one: AnySummary, other: AnySummary, most: int, advice: str) -> AnySummary:
+    both: AnySummary = one.merge(cast(Any, other))
+    if isinstance(both, CategorySummary) and len(both.counts) > most:
         raise ValueError(
-            f"a column has more than {_MAX_CATEGORIES} different cells such as "
-            f"{next(iter(both.counts))!r}, {_NO_CATEGORIES}"
+            f"a column has more than {most} different cells such as "
+            f"{next(iter(both.counts))!r}, {advice}"
         )
     return both
-
-
-def _merge_labels(
-    one: CategorySummary | NumberSummary, other: CategorySummary | NumberSummary
-) -> CategorySummary | NumberSummary:
-    if isinstance(one, CategorySummary) and isinstance(other, CategorySummary):
-        both = one.merge(other)
-        are_numbers = isinstance(next(iter(both.counts), None), int | float | Decimal)
-        if len(both.counts) <= _MAX_LABELS or not are_numbers:
-            return both
-    return _as_numbers(one).merge(_as_numbers(other))
-
-
-def _as_numbers(labels: CategorySummary | NumberSummary) -> NumberSummary:
-    if isinstance(labels, NumberSummary):
-        return labels
-    return NumberSummary.from_counts(labels.counts, labels.n_missing)
 
 
 def _plain(cells: NDArray[Any]) -> bytes:

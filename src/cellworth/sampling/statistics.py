@@ -54,14 +54,6 @@ class NumberSummary:
         parts = [cells[i : i + AT_ONCE] for i in range(0, max(len(cells), 1), AT_ONCE)]
         return reduce(cls.merge, map(_summarize_part, parts))
 
-    @classmethod
-    def from_counts(cls, counts: dict[Any, int], n_missing: int) -> NumberSummary:
-        """Summarize finite numbers, given how often each occurs."""
-        numbers = np.array([float(number) for number in counts]) + 0.0
-        keys = _flip_bits(numbers.view(np.int64))
-        order, often = np.argsort(keys), np.array(list(counts.values()), dtype=np.int64)
-        return _summarize_counts(keys[order], often[order], n_missing, integral=False)
-
     def merge(self, other: NumberSummary) -> NumberSummary:
         """Return the summary of the numbers of both."""
         known = [part for part in (self, other) if part.count]
@@ -136,6 +128,14 @@ class NumberSummary:
         high = self._number(min((key + 1) << self.shift, _compute_key(self.ends[1])))
         within = rank - (int(ends[position]) - count)
         return low + (high - low) * ((within + 0.5) / count)
+
+    @property
+    def distinct(self) -> dict[float, int]:
+        """How often each number occurs; nothing if there are more than 65,536 different ones."""
+        if self.shift:
+            return {}
+        numbers = self.keys if self.integral else _flip_bits(self.keys).view(np.float64)
+        return dict(zip(numbers.tolist(), self.counts.tolist(), strict=True))
 
     def _number(self, key: int) -> float:
         if self.integral:
