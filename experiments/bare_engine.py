@@ -111,7 +111,7 @@ class Ranked:
             into=self.cells,
         )
         self.training.utility(keys, query)
-        self.training.find_chance(keys, query)
+        self.training.score_vote(keys, query)
 
 
 class Binned:

@@ -16,7 +16,7 @@ from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import (
     Chances,
     RadiusVotes,
-    chance_of_right_vote,
+    score_vote,
     choose_chances,
     find_fewest_steps,
     find_steps,
@@ -729,7 +729,7 @@ def _sample_size(n_rows: int) -> int:
 
 
 def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) -> Floats:
-    """Return the probability that the vote of all rows is correct, for each query.
+    """Return whether the vote of all rows is correct, for each query.
 
     Summaries count matches and mismatches, which suffices for two classes. The result is NaN for
     more classes and for a numeric target.
@@ -738,11 +738,11 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
 
     if ranker.target_scale is not None or len(ranker.class_counts) > 2:
         return np.full(len(batch.labels), np.nan)
-    chances = np.empty(len(batch.labels))
+    scores = np.empty(len(batch.labels))
     for query, pair in enumerate((batch.pair_starts[1:] - 1).tolist()):
         if ranker.radius is not None:
             inside = summary.counts[pair, :, 0].astype(np.int64)
-            chances[query] = chance_of_right_vote(inside, np.zeros_like(inside), 0, 1)
+            scores[query] = score_vote(inside, np.zeros_like(inside), 0, 1)
             continue
         lists = (each.rows[slice(*each.starts[pair : pair + 2])] for each in summary.near.values())
         near = np.sort(np.concatenate(list(lists)))
@@ -750,12 +750,12 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
         positions = bin_kernels.count_binned_votes(
             summary.counts[pair].astype(np.int64), near, ranker.n_neighbors, surely, tied
         )
-        chances[query] = chance_of_right_vote(surely, tied, positions, 1)
-    return chances
+        scores[query] = score_vote(surely, tied, positions, 1)
+    return scores
 
 
 def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floats:
-    """Return the probability that the vote is correct, from a shard that has all rows.
+    """Return whether the vote is correct, for each query, from a shard that has all rows.
 
     Unlike :func:`count_votes_in_summary`, it serves any number of classes.
     """
@@ -767,7 +767,7 @@ def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floa
     n_nearest = min(ranker.n_neighbors, n_rows)
     steps = find_steps(np.ones((1, 1), dtype=bool))
     distances = np.empty((1, n_rows), dtype=np.int64)
-    chances = np.empty(len(batch.labels))
+    scores = np.empty(len(batch.labels))
     for query, label in enumerate(batch.labels.tolist()):
         cells = batch.numbers[query], batch.categories[query]
         kernels.fill_keys(
@@ -782,5 +782,5 @@ def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floa
             np.diff(np.append(0, np.cumsum(among))[shard.starts])
             for among in (distances[0] < farthest, distances[0] == farthest)
         )
-        chances[query] = chance_of_right_vote(surely, tied, n_nearest - int(surely.sum()), label)
-    return chances
+        scores[query] = score_vote(surely, tied, n_nearest - int(surely.sum()), label)
+    return scores

@@ -246,11 +246,11 @@ class TrainingRows:
         # The mean share of right votes, over all orders of ties.
         return float(surely[right] + tied[right] * n_left / tied.sum()) / self.n_neighbors
 
-    def find_chance(self, keys: Integers, query: Query) -> float:
-        """Compute the probability that the vote is correct; NaN for a number."""
+    def score_vote(self, keys: Integers, query: Query) -> float:
+        """Return whether the vote is correct, as :func:`score_vote` does; NaN for a number."""
         if not self.is_class:
             return math.nan
-        return chance_of_right_vote(*self._count_votes(keys, query), int(query.label))
+        return score_vote(*self._count_votes(keys, query), int(query.label))
 
     def utility_of_nothing(self, query: Query) -> float:
         """Return the utility without rows: no row votes, and the prediction is the mean."""
@@ -300,7 +300,7 @@ class TrainingRows:
         return values[0], self.utility(keys, query)
 
     def _count_votes(self, keys: Integers, query: Query) -> tuple[Integers, Integers, int]:
-        """Count the votes of the nearest rows, as in :func:`chance_of_right_vote`."""
+        """Count the votes of the nearest rows, as in :func:`score_vote`."""
         if self.radius is None:
             begin, end, n_left = self._find_voters(keys)
         else:
@@ -344,26 +344,16 @@ def sort_by_player(players: Integers) -> tuple[Integers, Integers]:
     return np.argsort(players, kind="stable"), starts
 
 
-def chance_of_right_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
-    """Return the probability that class ``right`` wins the vote; equal classes share the win.
+def score_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
+    """Return 1 if class ``right`` wins the vote, its share if several classes do, and 0 otherwise.
 
-    ``surely`` counts the rows that certainly vote, by class, and ``tied`` those of which
-    ``positions`` random ones vote.
+    ``surely`` counts the rows that vote, by class, and ``tied`` those that tie for ``positions``
+    more votes, which they share.
     """
-    if sum(tied.tolist()) == positions:
-        votes = (surely + tied).tolist()
-        most = max(votes)
-        return float(votes[right] == most) / int(votes.count(most))
-    return _chance(surely.tobytes(), tied.tobytes(), positions, right)
-
-
-@lru_cache(maxsize=4096)
-def _chance(surely: bytes, tied: bytes, positions: int, right: int) -> float:
-    # Cached: if many rows tie, many queries have the same counts.
-    from cellworth.knn import kernels
-
-    counts = (np.frombuffer(each, dtype=np.int64) for each in (surely, tied))
-    return float(kernels.right_chance(*counts, positions, right))
+    # In integers: rounding must not decide.
+    votes = (surely * max(int(tied.sum()), 1) + tied * positions).tolist()
+    most = max(votes)
+    return float(votes[right] == most) / int(votes.count(most))
 
 
 class FewWeights(NamedTuple):

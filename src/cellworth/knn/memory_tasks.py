@@ -195,7 +195,7 @@ class QueryTasks:
                 squared = (query_weight * queries.n_queries) ** 2
                 kept.add_values(squared, int(queries.strata[piece.fold][position]))
             if draw == 0:
-                utility, vote = training.utility(keys, query), training.find_chance(keys, query)
+                utility, vote = training.utility(keys, query), training.score_vote(keys, query)
             totals.append((weight, utility, base, vote))
         return by_draw, sum_queries(*zip(*totals, strict=True))
 
