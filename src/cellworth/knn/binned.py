@@ -16,12 +16,10 @@ from cellworth.knn.distances import Columns, ColumnScales
 from cellworth.knn.exact import (
     Chances,
     RadiusVotes,
-    score_vote,
     choose_chances,
     find_fewest_steps,
     find_steps,
-    needs_everything,
-    sort_by_player,
+    score_vote,
 )
 from cellworth.sampling.column_samplers import Coalitions
 from cellworth.sampling.passes import LARGEST, TARGET_BITS, UNITS
@@ -58,8 +56,6 @@ class DrawnCoalitions:
     steps: Steps
     weights: Floats  # (n_coalitions of all draws, n_results)
     nothing: Floats  # (n_draws, n_results): weights of the empty coalition
-    # Whether all coalitions have weights in at most two results, and no steps start at everything.
-    few: bool
 
     @classmethod
     def concatenate(cls, draws: Sequence[tuple[Coalitions, Floats]]) -> DrawnCoalitions:
@@ -72,8 +68,7 @@ class DrawnCoalitions:
         firsts = np.concatenate([[0], np.cumsum(lengths)])
         weights = np.vstack([weights[:-1] for _, weights in draws])
         nothing = np.array([weights[-1] for _, weights in draws])
-        few = np.count_nonzero(weights, axis=1).max() <= 2 and not needs_everything(bases)
-        return cls(Steps(starts, bases, firsts, toggles), weights, nothing, bool(few))
+        return cls(Steps(starts, bases, firsts, toggles), weights, nothing)
 
 
 class QueryBatch(NamedTuple):
@@ -295,13 +290,6 @@ class Near(NamedTuple):
     targets: Floats | None = None  # Numeric targets; ``rows`` are plain distances then
 
 
-class KeptSteps(NamedTuple):
-    """What a count keeps of the rows of a shard, so that their distances are computed once."""
-
-    steps: NDArray[np.uint16]  # (n_pairs or more, n_rows): step of each row
-    near_rows: Integers  # Positions of the nearest rows, in the order of Near
-
-
 @dataclass(frozen=True, eq=False)
 class Summary:
     """Ranks of the rows of some shards; values follow from the summary of all shards."""
@@ -310,7 +298,9 @@ class Summary:
     # target, (n_pairs, n_bins, 4): rows, and sums of rounded targets and of halves of squares.
     counts: NDArray[Any]
     near: dict[int, Near]  # The nearest rows by shard number
-    kept: KeptSteps | None = None  # For a single shard
+    # For a single shard, so that distances are computed once: step of each row, shape (n_pairs or
+    # more, n_rows), and positions of the nearest rows, in the order of Near.
+    kept: tuple[NDArray[np.uint16], Integers] | None = None
 
     def __sizeof__(self) -> int:
         # A cluster reads this to schedule work where most data are.
@@ -343,56 +333,30 @@ class Ranker:
     scales: ColumnScales
     players: Integers  # (n_columns,): player of each column, in the order of the scales
     sample: Columns  # Rows whose distances determine the edges of the bins
-    edge_positions: Integers  # Positions of the edges in the sorted sample
     class_counts: Integers  # (n_classes,): number of rows per class
-    n_nearest: int
+    bins: BinnedRanks
     n_neighbors: int
-    chances: Chances
+    semivalue: Semivalue
+    n_players: int  # All row players of the semivalue; the table may have only some of them
     target_scale: TargetScale | None = None  # For a numeric target; there is one class then
-    empty_chance: float = 0.0  # Probability that a row joins no other
-    radius: RadiusVotes | None = None  # If rows within a distance vote: bins are inside and outside
+    radius: float | None = None  # If rows within it vote: bins are inside and outside
 
-    @classmethod
-    def from_sample(
-        cls,
-        scales: ColumnScales,
-        players: Integers,
-        sample: Columns,
-        class_counts: Integers,
-        target_scale: TargetScale | None = None,
-        *,
-        bins: BinnedRanks,
-        n_neighbors: int,
-        semivalue: Semivalue,
-        n_players: int,
-        radius: float | None = None,
-    ) -> Ranker:
-        """Make a ranker from the rows at the table's :func:`sample_positions`.
+    @cached_property
+    def within(self) -> RadiusVotes | None:
+        """Values of rows within the radius, if there is one."""
+        if self.radius is None:
+            return None
+        return RadiusVotes(self.scales.measure_radius(self.radius), self.semivalue, self.n_players)
 
-        ``n_players`` are all row players of the semivalue; the table may have only some of them.
-        With a ``radius``, all rows within it vote instead of the nearest.
-        """
-        n_rows = int(class_counts.sum())
-        within = None
-        if radius is not None:
-            within = RadiusVotes(scales.measure_radius(radius), semivalue, n_players)
-            # A single row may have the whole vote.
-            n_neighbors = 1
-        return cls(
-            scales,
-            players,
-            sample._replace(numbers=sample.numbers.astype(np.float64, copy=False)),
-            edge_positions(bins, n_rows, n_neighbors),
-            class_counts,
-            0 if within else n_nearest(bins, n_rows, n_neighbors),
-            n_neighbors,
-            choose_chances(semivalue, n_players, n_rows, n_neighbors),
-            target_scale,
-            0.0 if target_scale is None else float(
-                inside_chances(semivalue, n_players, n_rows - 1, 0)
-            ),
-            within,
-        )  # fmt: skip
+    @cached_property
+    def chances(self) -> Chances:
+        """Probabilities by rank."""
+        return choose_chances(self.semivalue, self.n_players, self.n_rows, self.n_neighbors)
+
+    @property
+    def n_nearest(self) -> int:
+        """Number of rows that are ranked exactly."""
+        return 0 if self.within else n_nearest(self.bins, self.n_rows, self.n_neighbors)
 
     @property
     def n_rows(self) -> int:
@@ -420,7 +384,8 @@ class Ranker:
         without_rows = 0.0 if self.target_scale is None else -(batch.labels**2)
         if empty == "zero":
             alone = np.zeros_like(alone)
-            alone[:, 0] = self.empty_chance * without_rows
+            joins_none = inside_chances(self.semivalue, self.n_players, self.n_rows - 1, 0)
+            alone[:, 0] = float(joins_none) * without_rows
             without_rows = 0.0
         bases = np.where(with_label, without_rows, alone[:, -1])
         # Kernels are compiled for contiguous arrays.
@@ -433,12 +398,13 @@ class Ranker:
         """Return the edges of the bins for every pair, from the sample, and their origins."""
         from cellworth.knn import binned_kernels as bin_kernels
 
-        if self.radius is not None:
+        if self.within is not None:
             # The first bin has a distance of 0 from the origin or less: no row is before it.
             ends = np.zeros((batch.n_pairs, 1), dtype=np.int32)
-            return ends, np.full(batch.n_pairs, self.radius.limit + 1.0)
+            return ends, np.full(batch.n_pairs, self.within.limit + 1.0)
         n_sample = self.sample.numbers.shape[1]
-        ends = np.empty((batch.n_pairs, len(self.edge_positions)), dtype=np.int32)
+        edges = edge_positions(self.bins, self.n_rows, self.n_neighbors)
+        ends = np.empty((batch.n_pairs, len(edges)), dtype=np.int32)
         origins = np.empty(batch.n_pairs)
         for query in range(len(batch.labels)):
             pairs = slice(*batch.pair_starts[query : query + 2])
@@ -447,12 +413,8 @@ class Ranker:
                 self.sample, self.scales, self.players, batch, drawn.steps, query,
                 origins[pairs], ordinals,
             )  # fmt: skip
-            ends[pairs] = np.sort(ordinals.view(np.int32), axis=1)[:, self.edge_positions]
+            ends[pairs] = np.sort(ordinals.view(np.int32), axis=1)[:, edges]
         return ends, origins
-
-    @cached_property
-    def _columns(self) -> tuple[Integers, Integers]:
-        return sort_by_player(self.players)
 
     def count(
         self,
@@ -483,15 +445,10 @@ class Ranker:
             counts = np.zeros((n_pairs, *shape), dtype=dtype)
             near = tuple(np.empty((n_pairs, capacity), dtype=each) for each in (np.int64, *others))
             n_near = np.zeros(n_pairs, dtype=np.int64)
-            given = batch, steps, (ends, prepared.origins), counts, near, n_near
-            if keep is not None:
-                bin_kernels.count_and_keep(
-                    shard.rows, shard.starts, self.scales, self._columns, *given, keep
-                )
-            else:
-                bin_kernels.count(
-                    shard.rows, shard.starts, shard.targets, self.scales, self.players, *given
-                )
+            bin_kernels.count(
+                shard.rows, shard.starts, shard.targets, self.scales, self.players, batch, steps,
+                (ends, prepared.origins), counts, near, n_near, keep,
+            )  # fmt: skip
             if n_near.max() <= capacity:
                 listed = [
                     np.concatenate([line[:n] for line, n in zip(lines, n_near, strict=True)])
@@ -501,14 +458,14 @@ class Ranker:
                 starts = np.concatenate([[0], np.cumsum(n_near)]).astype(np.uint32)
                 if keep is not None:
                     nearest = {number: Near(listed[0], starts)}
-                    return Summary(counts, nearest, KeptSteps(keep, listed[1]))
+                    return Summary(counts, nearest, (keep, listed[1]))
                 return Summary(counts, {number: Near(listed[0], starts, *listed[1:])})
             capacity = int(n_near.max())
 
     def finalize(self, batch: QueryBatch, summary: Summary) -> RankValues:
         """Compute the values of rows from the summary of all shards."""
-        if self.radius is not None:
-            return _value_within(self.radius, summary)
+        if self.within is not None:
+            return _value_within(self.within, summary)
         n_pairs, is_class = len(summary.counts), self.target_scale is None
         all_counts = summary.counts.astype(np.int64)
         far = np.empty(all_counts.shape if is_class else (*all_counts.shape[:2], 3))
@@ -597,9 +554,9 @@ class Ranker:
         if self.target_scale is not None:
             return self._target_without_columns(label, self.target_scale)
         matches = int(self.multiplicities(label)[1])
-        if self.radius is not None:
+        if self.within is not None:
             inside = np.array([[n_rows - matches, matches]])
-            return *_value_inside(self.radius, inside)[0].tolist(), matches / n_rows
+            return *_value_inside(self.within, inside)[0].tolist(), matches / n_rows
         single, running = self.chances.at(np.array([0, n_rows]))
         chances = float(single[0]), float(single[1]), float(running[0]), float(running[1])
         of_other, of_match, _ = bin_kernels.value_ties(0, n_rows, matches, chances, 0.0)
@@ -632,7 +589,7 @@ class Ranker:
         into: NDArray[np.int64],
         queries: tuple[int, int] | None = None,
         record: QueryRecord | None = None,
-        kept: KeptSteps | None = None,
+        kept: tuple[NDArray[np.uint16], Integers] | None = None,
     ) -> None:
         """Add the values of rows to the cells of a shard, in fixed point.
 
@@ -644,8 +601,9 @@ class Ranker:
         from cellworth.knn import binned_kernels as bin_kernels
 
         batch, drawn = prepared.batch, prepared.drawn
-        # The value of a row is at most the vote of one neighbor.
-        largest = np.abs(drawn.weights).max() * batch.weights.max() / self.n_neighbors
+        # The value of a row is at most the vote of one neighbor, or the only one within a radius.
+        most = 1.0 if self.within else 1.0 / self.n_neighbors
+        largest = np.abs(drawn.weights).max() * batch.weights.max() * most
         if largest >= LARGEST / 2:
             raise ValueError(
                 f"weights of coalitions must be below {LARGEST / 2:.3g} votes for binned ranks, "
@@ -656,15 +614,9 @@ class Ranker:
         row_values = far, near.rows, near.starts, prepared.nothing
         seen = QueryRecord.nothing(len(batch.labels)) if record is None else record
         into = into[np.newaxis] if into.ndim == 2 else into
-        if kept is not None:
-            bin_kernels.add_kept(
-                shard.starts, batch, drawn.steps, prepared.ends, some, weights, row_values,
-                kept.steps, kept.near_rows, seen.strata, into,
-            )  # fmt: skip
-            return
         bin_kernels.accumulate(
             shard.rows, shard.starts, shard.targets, self.scales, self.players, batch, drawn.steps,
-            (prepared.ends, prepared.origins), some, weights, row_values, into, seen,
+            (prepared.ends, prepared.origins), some, weights, row_values, into, seen, kept,
         )  # fmt: skip
 
 
@@ -740,7 +692,7 @@ def count_votes_in_summary(ranker: Ranker, batch: QueryBatch, summary: Summary) 
         return np.full(len(batch.labels), np.nan)
     scores = np.empty(len(batch.labels))
     for query, pair in enumerate((batch.pair_starts[1:] - 1).tolist()):
-        if ranker.radius is not None:
+        if ranker.within is not None:
             inside = summary.counts[pair, :, 0].astype(np.int64)
             scores[query] = score_vote(inside, np.zeros_like(inside), 0, 1)
             continue
@@ -774,9 +726,9 @@ def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floa
             shard.rows, cells, scales, one_player, one_player[:1], steps, no_payload, 0, distances
         )
         farthest = np.partition(distances[0], n_nearest - 1)[n_nearest - 1]
-        if ranker.radius is not None:
+        if ranker.within is not None:
             # All rows up to the limit vote, and none tie.
-            farthest = ranker.radius.limit + 0.5
+            farthest = ranker.within.limit + 0.5
             n_nearest = int((distances[0] < farthest).sum())
         surely, tied = (
             np.diff(np.append(0, np.cumsum(among))[shard.starts])

@@ -66,10 +66,11 @@ def sample_distances(rows, scales, players, batch, steps, query, origins, ordina
 
 
 @kernel
-def count(rows, starts, targets, scales, players, batch, steps, ends, counts, near, n_near):
+def count(rows, starts, targets, scales, players, batch, steps, ends, counts, near, n_near, kept):
     """Count rows by bin and list the nearest, for all coalitions of all queries.
 
-    Where targets are None, the compiler drops all that is for numeric targets.
+    Where targets are None, the compiler drops all that is for numeric targets; so it does with
+    what is kept of rows.
 
     Parameters
     ----------
@@ -85,13 +86,15 @@ def count(rows, starts, targets, scales, players, batch, steps, ends, counts, ne
         numeric targets, (n_pairs, n_bins, 4) int64: see _make_words.
     near : tuple of (n_pairs, n_most) arrays
         Output: twice the distance of each of the nearest rows, plus 1 for a match. For numeric
-        targets, the distance, int64, and the target, float64.
+        targets, the distance, int64, and the target, float64. If steps are kept, also positions.
     n_near : (n_pairs,) int64, output: number of nearest rows, which may exceed n_most
+    kept : (n_pairs, n_rows) uint16
+        Output for classes: step of each row, from which its bin follows; None if it is not kept.
     """
     n_bins = counts.shape[2]
     block, line = _make_buffers(batch)
     ordinals = np.empty(_ROWS_AT_ONCE, dtype=np.float32)
-    reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
+    buffer = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     lanes = np.zeros((_LANES, n_bins), dtype=np.int32)
     words = np.empty((_ROWS_AT_ONCE, 4), dtype=np.int64)
@@ -112,8 +115,9 @@ def count(rows, starts, targets, scales, players, batch, steps, ends, counts, ne
                     _apply_steps(block, batch.orders[query], steps, s, line[:width])
                     _as_ordinals(line[:width], origins[pair], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
-                    _find_steps(ordinal, nearest_end[pair], bits[pair], reached[:width])
-                    _find_bins(reached[:width], bins[pair], positions[:width])
+                    reached = _choose_steps(kept, pair, first, buffer[:width])
+                    _find_steps(ordinal, nearest_end[pair], bits[pair], reached)
+                    _find_bins(reached, bins[pair], positions[:width])
                     if targets is None:
                         _count(positions[:width], lanes, counts[pair, match])
                     else:
@@ -122,7 +126,8 @@ def count(rows, starts, targets, scales, players, batch, steps, ends, counts, ne
                         if targets is None:
                             n_near[pair] = _list_nearest(
                                 ordinal, nearest_end[pair], line[:width], match, first,
-                                near[0][pair], None, n_near[pair], counts[pair, match],
+                                near[0][pair], None if kept is None else near[1][pair],
+                                n_near[pair], counts[pair, match],
                             )  # fmt: skip
                         else:
                             n_near[pair] = _list_targets(
@@ -135,7 +140,7 @@ def count(rows, starts, targets, scales, players, batch, steps, ends, counts, ne
 @kernel
 def accumulate(
     rows, starts, targets, scales, players, batch, steps, ends, queries, all_weights, row_values,
-    into, seen,
+    into, seen, kept,
 ):  # fmt: skip
     """Add the values of rows to their cells, for all coalitions of some queries.
 
@@ -155,13 +160,14 @@ def accumulate(
     into : (n_strata, n_results, n_rows) int64
         Values of the cells by stratum of the query, added to; with no rows they are not wanted.
     seen : QueryRecord, output: squares of the values of single queries, and sums over cells
+    kept : tuple, steps that count kept, and positions of the nearest rows; None if it did not
     """
     weights, without, query_weights = all_weights
-    far, near, cursor, nothing = row_values
-    cursor = cursor.copy()
+    far, near, starts_of_near, nothing = row_values
+    cursor = starts_of_near.copy()
     block, line = _make_buffers(batch)
     ordinals = np.empty(_ROWS_AT_ONCE, dtype=np.float32)
-    reached = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
+    buffer = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     positions = np.empty(_ROWS_AT_ONCE, dtype=np.uint16)
     values, units = np.empty(_ROWS_AT_ONCE), np.empty(_ROWS_AT_ONCE, dtype=np.int64)
     n_results, dense = into.shape[1], _dense(steps, weights)
@@ -182,25 +188,34 @@ def accumulate(
                 cells, at = (own_cells, 0) if recorded else (into[stratum], first)
                 if recorded:
                     own_cells[:, :width] = 0
-                _measure(rows, scales, players, batch, query, first, width, block)
-                _add_everything(steps, draw, width, block)
+                if kept is None:
+                    _measure(rows, scales, players, batch, query, first, width, block)
+                    _add_everything(steps, draw, width, block)
                 _begin(
                     _some(targets, first, width), (nothing[query], match, weight), without[draw],
                     dense[draw], order, (values[:width], units[:width], sums), cells, at,
                 )  # fmt: skip
                 for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
                     s = steps.starts[draw] + pair - batch.pair_starts[query]
-                    _apply_steps(block, order, steps, s, line[:width])
-                    _as_ordinals(line[:width], origins[pair], ordinals[:width])
-                    ordinal = ordinals[:width].view(np.int32)
-                    end = nearest_end[pair - before]
-                    _find_steps(ordinal, end, bits[pair - before], reached[:width])
-                    _find_bins(reached[:width], bins[pair - before], positions[:width])
+                    ordinal, end = ordinals[:width].view(np.int32), nearest_end[pair - before]
+                    reached = _choose_steps(
+                        None if kept is None else kept[0], pair, first, buffer[:width]
+                    )
+                    if kept is None:
+                        _apply_steps(block, order, steps, s, line[:width])
+                        _as_ordinals(line[:width], origins[pair], ordinals[:width])
+                        _find_steps(ordinal, end, bits[pair - before], reached)
+                    _find_bins(reached, bins[pair - before], positions[:width])
                     _look_up(
                         _some(targets, first, width), positions[:width], match, far[pair],
                         values[:width],
                     )  # fmt: skip
-                    if _smallest(ordinal) < end:
+                    if kept is not None:
+                        last = starts_of_near[pair + 1]
+                        cursor[pair] = _fill_kept(
+                            kept[1][:last], near, cursor[pair], first, values[:width]
+                        )
+                    elif _smallest(ordinal) < end:
                         cursor[pair] = _fill_nearest(ordinal, end, near, cursor[pair], values)
                     if dense[draw]:
                         _add_many(values[:width], weights[s], weight, sums)
@@ -208,139 +223,9 @@ def accumulate(
                         _add_few(
                             values[:width], weights[s], weight, order, units[:width], cells, at
                         )
-                if dense[draw]:
-                    for result in range(n_results):
-                        _to_units(sums[result, :width], 1.0, units[:width])
-                        _add(units[:width], cells[order[result], at : at + width])
+                _add_sums(dense[draw], sums, order, units[:width], cells, at)
                 if recorded:
                     _record(own_cells, seen, query, weight, first, width, totals, into)
-
-
-@kernel
-def count_and_keep(rows, starts, scales, columns, batch, steps, ends, counts, near, n_near, kept):
-    """Count rows by bin and list the nearest as count does, and keep the step of every row.
-
-    For classes and for coalitions that are few steps from the one before, none from everything.
-
-    Parameters
-    ----------
-    rows, starts, scales, batch, steps, ends, counts, n_near
-        As in count.
-    columns : tuple, columns sorted by player, and the first of each player
-    near : tuple of (n_pairs, n_most) int64, output: as in count, and positions of the rows
-    kept : (n_pairs, n_rows) uint16, output: step of each row, from which its bin follows
-    """
-    edges, origins = ends
-    nearest_end, bits, bins = _all_edges(edges)
-    line, ordinals = np.empty(_ROWS_AT_ONCE), np.empty(_ROWS_AT_ONCE, dtype=np.float32)
-    tallies = np.zeros((n_near.shape[0], 2, N_STEPS), dtype=np.int32)
-    for group in range(starts.shape[0] - 1):
-        for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
-            width = min(_ROWS_AT_ONCE, starts[group + 1] - first)
-            ordinal = ordinals[:width].view(np.int32)
-            for query in range(batch.labels.shape[0]):
-                match, draw = np.int64(batch.labels[query] == group), batch.draws[query]
-                for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
-                    s = steps.starts[draw] + pair - batch.pair_starts[query]
-                    _follow_steps(
-                        rows, scales, columns, batch, query, steps, s, first, line[:width]
-                    )
-                    _as_ordinals(line[:width], origins[pair], ordinals[:width])
-                    reached = kept[pair, first : first + width]
-                    _find_steps(ordinal, nearest_end[pair], bits[pair], reached)
-                    tally = tallies[pair, match]
-                    # Equal steps in a row are rare, so increments seldom wait for each other.
-                    for i in range(width):
-                        tally[reached[i]] += 1
-                    if _smallest(ordinal) < nearest_end[pair]:
-                        n_near[pair] = _list_nearest(
-                            ordinal, nearest_end[pair], line[:width], match, first,
-                            near[0][pair], near[1][pair], n_near[pair], tally,
-                        )  # fmt: skip
-    for pair in range(n_near.shape[0]):
-        for match in range(2):
-            for step in range(N_STEPS):
-                counts[pair, match, bins[pair, step]] += tallies[pair, match, step]
-
-
-@kernel
-def _follow_steps(rows, scales, columns, batch, query, steps, s, first, line):
-    """Turn the distances of the previous coalition into those of coalition s, column by column."""
-    sorted_columns, starts = columns
-    if steps.bases[s] == NOTHING:
-        for i in range(line.shape[0]):
-            line[i] = 0.0
-    for t in range(steps.firsts[s], steps.firsts[s + 1]):
-        toggle = steps.toggles[t]
-        player = batch.orders[query, toggle if toggle >= 0 else ~toggle]
-        sign = 1.0 if toggle >= 0 else -1.0
-        for j in range(starts[player], starts[player + 1]):
-            _measure_column(rows, scales, batch, query, sorted_columns[j], sign, first, line)
-
-
-@kernel
-def add_kept(
-    starts, batch, steps, edges, queries, all_weights, row_values, kept, near_rows, strata, into
-):  # fmt: skip
-    """Add the values of rows to their cells as accumulate does, from what count_and_keep kept.
-
-    Parameters
-    ----------
-    starts, batch, steps, queries, all_weights, row_values
-        As in accumulate.
-    edges : (n_pairs, n_edges) int32, edges of the bins
-    kept : (n_pairs, n_rows) uint16, step of each row
-    near_rows : (n_near,) int64, positions of the nearest rows, pair by pair
-    strata : (n_queries,) int64, line of ``into`` that a query is added to
-    into : (n_strata, n_results, n_rows) int64, added to
-    """
-    weights, without, query_weights = all_weights
-    far, near, near_starts, nothing = row_values
-    cursor = near_starts.copy()
-    before = batch.pair_starts[queries[0]]
-    bins = _all_edges(edges[before : batch.pair_starts[queries[1]]])[2]
-    of_bins = np.empty(far.shape[2], dtype=np.int64)
-    all_units = np.empty(_ROWS_AT_ONCE, dtype=np.int64)
-    for group in range(starts.shape[0] - 1):
-        for first in range(starts[group], starts[group + 1], _ROWS_AT_ONCE):
-            end = min(first + _ROWS_AT_ONCE, starts[group + 1])
-            units = all_units[: end - first]
-            for query in range(queries[0], queries[1]):
-                match = np.int64(batch.labels[query] == group)
-                order, draw, weight = batch.orders[query], batch.draws[query], query_weights[query]
-                alone, cells = nothing[query, match] * weight, into[strata[query]]
-                for result in range(order.shape[0]):
-                    if without[draw, result] != 0.0:
-                        constant = np.int64(np.rint(without[draw, result] * alone))
-                        for i in range(units.shape[0]):
-                            units[i] = constant
-                        _add(units, cells[order[result], first:end])
-                for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
-                    s = steps.starts[draw] + pair - batch.pair_starts[query]
-                    begin, last = cursor[pair], 0.0
-                    while cursor[pair] < near_starts[pair + 1] and near_rows[cursor[pair]] < end:
-                        cursor[pair] += 1
-                    for result in range(order.shape[0]):
-                        own = weights[s, result]
-                        if own == 0.0:
-                            continue
-                        line = cells[order[result], first:end]
-                        if own == -last:
-                            _subtract(units, line)
-                            continue
-                        last = own
-                        _to_units(far[pair, match], own * weight, of_bins)
-                        _look_up_units(kept[pair, first:end], bins[pair - before], of_bins, units)
-                        for k in range(begin, cursor[pair]):
-                            near_units = np.int64(np.rint(own * weight * near[k]))
-                            units[near_rows[k] - first] = near_units
-                        _add(units, line)
-
-
-@kernel
-def _look_up_units(reached, bins, of_bins, units):
-    for i in range(reached.shape[0]):
-        units[i] = of_bins[bins[reached[i]]]
 
 
 @kernel
@@ -533,6 +418,12 @@ def _find_bins(reached, bins, positions):
 
 
 @kernel
+def _choose_steps(kept, pair, first, buffer):
+    """Return the steps that are kept of some rows, or else the buffer for them."""
+    return buffer if kept is None else kept[pair, first : first + buffer.shape[0]]
+
+
+@kernel
 def _some(targets, first, width):
     return None if targets is None else targets[first : first + width]
 
@@ -676,11 +567,26 @@ def _fill_nearest(ordinal, end, near, cursor, values):
 
 
 @kernel
+def _fill_kept(near_rows, near, cursor, first, values):
+    while cursor < near_rows.shape[0] and near_rows[cursor] < first + values.shape[0]:
+        values[near_rows[cursor] - first] = near[cursor]
+        cursor += 1
+    return cursor
+
+
+@kernel
 def _add_many(values, weights, query_weight, sums):
     for result in range(weights.shape[0]):
         weight, line = weights[result] * query_weight, sums[result, : values.shape[0]]
         for i in range(line.shape[0]):
             line[i] += weight * values[i]
+
+
+@kernel
+def _add_sums(dense, sums, order, units, into, first):
+    for result in range(order.shape[0] if dense else 0):
+        _to_units(sums[result, : units.shape[0]], 1.0, units)
+        _add(units, into[order[result], first : first + units.shape[0]])
 
 
 @kernel

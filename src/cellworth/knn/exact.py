@@ -29,7 +29,6 @@ _MIN_AT_ONCE = 16
 _FEW_KEYS_AT_ONCE = 2**16
 # Weights that are not 0, up to which no matrix product is needed: a prefix of an order has two.
 _FEW_PER_COALITION = 2
-_KEPT_PAYLOADS = 8
 # Floats below are not normal numbers, which some libraries tell the processor to take for 0.
 _MIN_NORMAL_BITS = 2**52
 # Sums up to this rank are tabulated.
@@ -173,14 +172,10 @@ class TrainingRows:
         return self.is_class and self.class_targets is None
 
     @cached_property
-    def n_classes(self) -> int:
-        """One more than the largest code of a class."""
-        return int(self.labels.max()) + 1
-
-    @cached_property
     def columns(self) -> tuple[Integers, Integers]:
         """Columns sorted by player, and the first column of each player."""
-        return sort_by_player(self.players)
+        starts = np.concatenate([[0], np.cumsum(np.bincount(self.players))])
+        return np.argsort(self.players, kind="stable"), starts
 
     @cached_property
     def _targets(self) -> Floats:
@@ -307,7 +302,7 @@ class TrainingRows:
             begin = end = int(self._find_inside(keys, self.radius).sum())
             n_left = 0
         classes = self.labels[self._positions(keys[:end])].astype(np.int64)
-        n_classes = max(self.n_classes, int(query.label) + 1)
+        n_classes = int(max(self.labels.max(), query.label)) + 1
         surely, tied = (np.bincount(c, minlength=n_classes) for c in np.split(classes, [begin]))
         return surely, tied, n_left
 
@@ -336,12 +331,6 @@ def find_voter_terms(
     shares = chances / (sizes + 1)
     own = float(shares.sum() - chances.sum() / n_neighbors)
     return own, float(shares[1:].sum()) / max(n_rows - 1, 1)
-
-
-def sort_by_player(players: Integers) -> tuple[Integers, Integers]:
-    """Return the columns sorted by player, and the first column of each player."""
-    starts = np.concatenate([[0], np.cumsum(np.bincount(players))])
-    return np.argsort(players, kind="stable"), starts
 
 
 def score_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
@@ -436,7 +425,7 @@ class CoalitionBatches:
             weights,
             tuple(zip(batches, steps, strict=True)),
             tuple(map(few.take, batches)),
-            needs_everything=needs_everything(bases),
+            needs_everything=_EVERYTHING in bases,
         )
 
 
@@ -463,13 +452,8 @@ def find_fewest_steps(members: Mask) -> StepArrays:
     """Return steps that start from everything only if that saves more than it takes to add up."""
     return min(
         (find_steps(members, with_everything=choice) for choice in (False, True)),
-        key=lambda steps: len(steps[2]) + needs_everything(steps[0]) * members.shape[1],
+        key=lambda steps: len(steps[2]) + (_EVERYTHING in steps[0]) * members.shape[1],
     )
-
-
-def needs_everything(bases: Integers) -> bool:
-    """Return whether steps start at the full coalition."""
-    return _EVERYTHING in bases
 
 
 class SortedRows:
@@ -480,7 +464,6 @@ class SortedRows:
         sizes = [len(steps[0]) for plan in plans for _, steps in plan.batches]
         shape = max(sizes), training.n_rows
         self._training = training
-        self._payloads: dict[float, Integers] = {}
         self._keys = np.empty(shape, dtype=np.int64)
         if any(plan.few for plan in plans):
             # Values of this batch of coalitions and of the one before.
@@ -534,7 +517,7 @@ class SortedRows:
         """Yield the sorted keys of each batch of coalitions."""
         from cellworth.knn import kernels
 
-        training, payload = self._training, self._payload(query)
+        training, payload = self._training, self._training.payload(query)
         given, shift = (training.rows, query[:2], training.scales), training.shift
         if plan.needs_everything:
             players = np.arange(len(training.columns[1]) - 1)
@@ -555,15 +538,6 @@ class SortedRows:
             # Floats with the same bits are sorted faster, in the same order.
             keys.view(np.float64).sort(axis=1)
             yield keys
-
-    def _payload(self, query: Query) -> Integers:
-        """Return the low bits of the sort keys, which depend on the label alone."""
-        key = query.label if self._training.is_class else 0.0
-        if key not in self._payloads:
-            # For many classes, one after the other.
-            self._payloads = {} if len(self._payloads) == _KEPT_PAYLOADS else self._payloads
-            self._payloads[key] = self._training.payload(query)
-        return self._payloads[key]
 
 
 def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> Chances:

@@ -214,7 +214,7 @@ class QueryTasks:
         # Some queries at a time, so that what is kept of them takes little memory.
         n_pairs = int(np.diff(drawn.steps.starts).max()) * task.n_draws
         at_once, keep = len(piece.queries), None
-        if drawn.few and ranker.target_scale is None and n_pairs * shard.n_rows <= _MAX_KEPT:
+        if ranker.target_scale is None and n_pairs * shard.n_rows <= _MAX_KEPT:
             at_once = min(_MAX_KEPT // (n_pairs * shard.n_rows), at_once)
             keep = np.empty((at_once * n_pairs, shard.n_rows), dtype=np.uint16)
         grouped = np.zeros((task.n_draws, schedule.n_results, shard.n_rows), dtype=np.int64)
@@ -296,17 +296,17 @@ class QueryTasks:
         else:
             targets, n_rows = target_scale.count_steps(game.labels[positions]), len(positions)
             shard = Shard(rows, np.array([0, n_rows]), np.arange(n_rows), targets)
-        ranker = Ranker.from_sample(
+        ranker = Ranker(
             scales,
             game.blocks.columns.codes[scales.positions].astype(np.int64),
             rows.take(sample_positions(len(positions))),
             np.diff(shard.starts),
+            cast(BinnedRanks, self.ranking),
+            game.n_neighbors,
+            self.row_semivalue,
+            len(game.labels),
             target_scale,
-            bins=cast(BinnedRanks, self.ranking),
-            n_neighbors=game.n_neighbors,
-            semivalue=self.row_semivalue,
-            n_players=len(game.labels),
-            radius=game.agreement.radius,
+            game.agreement.radius,
         )
         return ranker, shard
 

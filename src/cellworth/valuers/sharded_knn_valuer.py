@@ -368,17 +368,17 @@ class ShardedRun(NeighborRun):
             show_progress=self.settings.runtime.progress,
         )
         scales = game.layout.scales
-        ranker = Ranker.from_sample(
+        ranker = Ranker(
             scales,
             game.columns.codes[scales.positions].astype(np.int64),
             sample,
             np.array(game.layout.class_counts, dtype=np.int64),
+            self.ranking or BinnedRanks(),
+            game.n_neighbors,
+            self.settings.row_semivalue,
+            n_rows,
             game.layout.target_scale,
-            bins=self.ranking or BinnedRanks(),
-            n_neighbors=game.n_neighbors,
-            semivalue=self.settings.row_semivalue,
-            n_players=n_rows,
-            radius=game.radius,
+            game.radius,
         )
         kind = KNNGroupAlgorithm if self.blocks.rows.grouped else KNNShardAlgorithm
         return kind(shards, ranker, self.schedule, self._codes())
