@@ -271,7 +271,7 @@ def test_what_shards_cannot_score_is_said(folder):
     for scoring, message in (
         (NeighborAgreement(gains={("yes", "yes"): 2}), "NeighborAgreement with a radius alone"),
         (NeighborAgreement(balanced="text"), "groups are for tables in memory"),
-        ("neg_brier_score", "scoring='neg_brier_score' is for tables in memory"),
+        ("neg_brier_score", "got 'neg_brier_score'; the Brier score, gains"),
     ):
         with pytest.raises(ValueError, match=message):
             valuer(scoring=scoring).fit(table(folder), **JUDGES)

@@ -527,7 +527,10 @@ class KNNGame:
                     total += weight * self._score_votes(distances, gains)
                 else:
                     errors = zip(targets, targets_asked[:, query].tolist(), strict=True)
-                    total -= weight * sum(self._error(distances, *error) for error in errors)
+                    total -= weight * sum(
+                        compute_expected_error(distances, *error, self.n_neighbors)
+                        for error in errors
+                    )
         return total
 
     def _score_votes(self, distances: Integers, gains: NDArray[Any]) -> float:
@@ -537,11 +540,6 @@ class KNNGame:
             return float(gains[near].mean()) if near.any() else 0.0
         earned = compute_expected_matches(distances, gains, self.n_neighbors)
         return earned / self.count_votes(len(gains))
-
-    def _error(self, distances: Integers, targets: Floats, asked: float) -> float:
-        if len(targets) == 0:
-            return asked**2
-        return compute_expected_error(distances, targets, asked, self.n_neighbors)
 
     def _read_coded(self, target: NDArray[Any]) -> Floats:
         classes = self.problem.classes
@@ -599,6 +597,8 @@ def compute_expected_error(
     distances: NDArray[Any], targets: Floats, target: float, n_neighbors: int
 ) -> float:
     """Return the squared error of the nearest rows' sum over K, averaged over orders of ties."""
+    if len(targets) == 0:
+        return target**2
     nearer, tied, n_left = _nearest(distances, n_neighbors)
     mean = targets[nearer].sum() + n_left * targets[tied].mean()
     n_tied = int(tied.sum())
@@ -682,17 +682,17 @@ class ShardedKNNGame:
         show_progress: bool,
     ) -> ShardedKNNGame:
         """Check the parameters, and summarize the columns in one pass over the shards."""
-        if scoring == BRIER:
-            raise ValueError(f"scoring={BRIER!r} is for tables in memory; use {AGREEMENT!r}.")
         classes, name, radius = wants_classes(scoring), cast(str, scoring), None
-        if isinstance(scoring, NeighborAgreement):
-            if not scoring.fits_bins or isinstance(scoring.balanced, str):
-                raise ValueError(
-                    "scoring of a sharded table must be a string, or NeighborAgreement with a "
-                    f"radius alone, got {scoring!r}; gains, weights, divisors and groups are for "
-                    "tables in memory."
-                )
-            name, radius = BALANCED if scoring.balanced else AGREEMENT, scoring.radius
+        agreement = scoring if isinstance(scoring, NeighborAgreement) else NeighborAgreement()
+        if scoring == BRIER or not agreement.fits_bins or isinstance(agreement.balanced, str):
+            raise ValueError(
+                f"scoring of a sharded table must be {AGREEMENT!r}, {BALANCED!r}, "
+                "'neg_mean_squared_error' or NeighborAgreement with a radius alone, got "
+                f"{scoring!r}; the Brier score, gains, weights, divisors and groups are for tables "
+                "in memory."
+            )
+        if scoring is agreement:
+            name, radius = BALANCED if agreement.balanced else AGREEMENT, agreement.radius
         n_neighbors = check_count(n_neighbors, "n_neighbors")
         columns = Axis.from_groups(table.names, column_groups, what="column")
         summary = summarize_table(table, column_types, executor, show_progress=show_progress)

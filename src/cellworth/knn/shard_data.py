@@ -95,8 +95,9 @@ def read_shard(table: ShardedTable, shard: int, layout: Layout) -> StoredShard:
     n_rows = len(order)
     numbers = np.empty((len(layout.numeric), n_rows), dtype=layout.dtype)
     categories = np.empty((len(layout.categorical), n_rows), dtype=np.int32)
+    names = [column.name for column in (*layout.numeric, *layout.categorical)]
     fillers = [
-        _Filler(column, line, missing, table.schema.field(column.name).type)
+        _make_filler(column, line, missing, table.schema.field(column.name).type)
         for columns, lines, missing in (
             (layout.numeric, numbers, np.nan),
             (layout.categorical, categories, MISSING),
@@ -104,10 +105,10 @@ def read_shard(table: ShardedTable, shard: int, layout: Layout) -> StoredShard:
         for column, line in zip(columns, lines, strict=True)
     ]
     done = 0
-    for batch in table.batches(shard, [filler.name for filler in fillers]):
+    for batch in table.batches(shard, names):
         positions = arrival[done : done + len(batch[0])]
-        for filler, cells in zip(fillers, batch, strict=True):
-            filler.fill(cells, positions)
+        for fill, cells in zip(fillers, batch, strict=True):
+            fill(cells, positions)
         done += len(positions)
     columns, first = Columns(numbers, categories), table.rows(shard).start
     return StoredShard(columns, starts, order + first, targets)
@@ -121,28 +122,26 @@ def take_rows(shard: StoredShard, ids: Integers) -> Columns:
     return columns._replace(numbers=columns.numbers.astype(np.float64))
 
 
-class _Filler:
-    """Fills one line of an array with the cells of a column."""
+def _make_filler(
+    column: ColumnLayout, line: NDArray[Any], missing: float, type_: Any
+) -> Callable[[Any, Integers], None]:
+    """Return a function that writes cells of a column to positions of a line."""
+    coder = Coder({value: i for i, value in enumerate(column.values)})
 
-    def __init__(
-        self, column: ColumnLayout, line: NDArray[Any], missing: float, type_: Any
-    ) -> None:
-        self.name, self._type = column.name, type_
-        self._column, self._line, self._missing = column, line, missing
-        self._coder = Coder({value: i for i, value in enumerate(column.values)})
-
-    def fill(self, cells: Any, positions: Integers) -> None:
-        sort, column = self._column.sort, Column(self.name, cells, self._type, "numeric")
-        if sort == "missing":
-            self._line[positions] = self._missing
-        elif sort == "codes":
-            self._line[positions] = self._coder.read(column)[0]
+    def fill(cells: Any, positions: Integers) -> None:
+        part = Column(column.name, cells, type_, "numeric")
+        if column.sort == "missing":
+            line[positions] = missing
+        elif column.sort == "codes":
+            line[positions] = coder.read(part)[0]
         else:
-            read = column.read_part()
-            if sort == "times":
-                since = (read - self._column.first).astype(np.float64)
+            read = part.read_part()
+            if column.sort == "times":
+                since = (read - column.first).astype(np.float64)
                 read = np.where(read == NO_TIME, np.nan, since)
-            self._line[positions] = read
+            line[positions] = read
+
+    return fill
 
 
 def _read_targets(table: ShardedTable, shard: int, layout: Layout) -> Floats | None:
