@@ -306,11 +306,7 @@ class KNNGame:
             column_groups=column_groups, cv=cv, allow_one_class=True,
         )  # fmt: skip
         self.n_neighbors: int = check_count(n_neighbors, "n_neighbors")
-        self.agreement: NeighborAgreement = (
-            scoring
-            if isinstance(scoring, NeighborAgreement)
-            else NeighborAgreement(balanced=scoring == BALANCED)
-        )
+        self.agreement: NeighborAgreement = read_agreement(scoring)
         self.scoring: str = BALANCED if self.agreement.balanced else AGREEMENT
         if scoring == BRIER or not self.is_class:
             self.scoring = BRIER if self.is_class else "neg_mean_squared_error"
@@ -543,9 +539,7 @@ class KNNGame:
 
     def _read_coded(self, target: NDArray[Any]) -> Floats:
         classes = self.problem.classes
-        if classes is not None:
-            return np.searchsorted(classes, target).astype(np.float64)
-        return target
+        return target if classes is None else np.searchsorted(classes, target).astype(np.float64)
 
 
 def warn_too_many_neighbors(n_neighbors: int, n_rows: int) -> None:
@@ -625,6 +619,13 @@ def wants_classes(scoring: Any) -> bool | None:
     )
 
 
+def read_agreement(scoring: KNNScoring | NeighborAgreement | None) -> NeighborAgreement:
+    """Return the agreement that a score names; squared errors take no part of it."""
+    if isinstance(scoring, NeighborAgreement):
+        return scoring
+    return NeighborAgreement(balanced=scoring == BALANCED)
+
+
 def check_scoring(scoring: Any, called: str = "scoring") -> KNNScoring:
     """Check the name of a score."""
     if scoring in get_args(KNNScoring):
@@ -682,8 +683,7 @@ class ShardedKNNGame:
         show_progress: bool,
     ) -> ShardedKNNGame:
         """Check the parameters, and summarize the columns in one pass over the shards."""
-        classes, name, radius = wants_classes(scoring), cast(str, scoring), None
-        agreement = scoring if isinstance(scoring, NeighborAgreement) else NeighborAgreement()
+        classes, agreement = wants_classes(scoring), read_agreement(scoring)
         if scoring == BRIER or not agreement.fits_bins or isinstance(agreement.balanced, str):
             raise ValueError(
                 f"scoring of a sharded table must be {AGREEMENT!r}, {BALANCED!r}, "
@@ -691,8 +691,6 @@ class ShardedKNNGame:
                 f"{scoring!r}; the Brier score, gains, weights, divisors and groups are for tables "
                 "in memory."
             )
-        if scoring is agreement:
-            name, radius = BALANCED if agreement.balanced else AGREEMENT, agreement.radius
         n_neighbors = check_count(n_neighbors, "n_neighbors")
         columns = Axis.from_groups(table.names, column_groups, what="column")
         summary = summarize_table(table, column_types, executor, show_progress=show_progress)
@@ -706,13 +704,15 @@ class ShardedKNNGame:
             classification=classes,
         )
         is_class = layout.target_scale is None
-        if is_class and radius is None:
+        if is_class and agreement.radius is None:
             warn_too_many_neighbors(n_neighbors, table.shape[0])
-        name = name or (AGREEMENT if is_class else "neg_mean_squared_error")
+        name = BALANCED if agreement.balanced else AGREEMENT
         return cls(
-            table, layout, queries, columns, n_neighbors, name,
+            table, layout, queries, columns, n_neighbors,
+            name if is_class else "neg_mean_squared_error",
             scale, dict(column_types or {}), check_empty_policy(empty), summary.sha256(table),
-            describe_columns(layout.scales, table, summary), count_labels(table, summary), radius,
+            describe_columns(layout.scales, table, summary), count_labels(table, summary),
+            agreement.radius,
         )  # fmt: skip
 
     @property
