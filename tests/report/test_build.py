@@ -143,14 +143,11 @@ def test_a_table_with_other_cells_is_rejected_whatever_else_is_alike():
     "given",
     [
         {"value_labels": True},
-        {"row_groups": "herd"},
         {"column_groups": {"plant": ["size", "leaf"], "when": ["seen"]}},
     ],
 )
 def test_the_table_that_was_valued_is_known_again_with_columns_in_any_order(given):
     _, X, y = flowers()
-    if "row_groups" in given:
-        X = X.assign(herd=np.repeat(["a", "b", "c", "d"], 6))
     valuation = KNNValuer().fit(X, y, **given, cv=3).valuation_
     turned = X[X.columns[::-1]]
     summary = report.summarize(valuation, turned, y, k=5)
