@@ -86,17 +86,12 @@ def audit(
     >>> X = [[age, "yes" if age % 2 else "no"] for age in range(20, 60)]
     >>> X[3], X[8] = [999, "yes"], [28, "n/a"]
     >>> audit(X)  # doctest: +NORMALIZE_WHITESPACE
-    Audit of 40 rows x 2 columns: 2 findings (2 x missing code)
-       0  missing code: 999 in one cell of x0 probably stands for a missing value; the others are
+    Audit of 40 rows x 2 columns: 2 findings (1 x missing mark, 1 x missing code)
+       0  missing mark: 'n/a' stands for a missing value in one cell of x1.
+          Make them missing values. Row 8.
+       1  missing code: 999 in one cell of x0 probably stands for a missing value; the others are
           20 to 59.
-          Make them missing values (98% certain). Row 3.
-       1  missing code: 'n/a' stands for a missing value in one cell of x1.
-          Make them missing values (98% certain). Row 8.
-    Unusual, and may well be right (audit.unusual):
-          Row 0: x0 is 20 where rows like it have about 40; among the 2 rarest of 40.
-          Row 39: x0 is 59 where rows like it have about 39; among the 3 rarest of 40.
-          Row 1: x0 is 21 where rows like it have about 41; among the 2 of 40 that fit their rows
-          worst.
+          Make them missing values. Row 3.
     """
     table = Table.from_data(X, called="X")
     given = _read_input(table, y, X_val, y_val, protected)
