@@ -17,20 +17,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2410,
-    "data": 3411,
-    "findings": 4273,
+    "cli": 2413,
+    "data": 3111,
+    "findings": 4262,
     "games": 1035,
-    "knn": 4347,
-    "payouts": 2260,
+    "knn": 3999,
+    "payouts": 2259,
     "plots": 1009,
     "report": 967,
     "runtime": 2396,
-    "sampling": 1737,
-    "valuation": 1531,
-    "valuers": 2170,
+    "sampling": 1687,
+    "valuation": 1530,
+    "valuers": 2154,
 }
-MAX_CODE_LINES_IN_ALL = 27_589
+MAX_CODE_LINES_IN_ALL = 26_865
 
 
 @cache

@@ -170,7 +170,10 @@ MISTAKES = [
     (lambda: fit(y_val=["no.", "no", "yes", "yes"]), "y_val must have classes of y"),
     (lambda: fit(X_val=X[["age"]]), "same columns"),
     (lambda: fit(X=X.to_numpy(), X_val=X.to_numpy()[:, :1]), "2 columns of X, got 1"),
-    (lambda: fit(X_val=None, y_val=None, cv=9), "give X_val and y_val"),
+    (
+        lambda: fit(X_val=None, y_val=None, cv=9),
+        "give another cv, groups to keep together, or X_val and y_val",
+    ),
     (lambda: fit(X_val=None, y_val=None, cv=[]), "at least one fold"),
     (lambda: fit(X_val=None, y_val=None, cv=[([0, 1], [2, 9])]), "positions from 0 to 3"),
     (lambda: fit(X_val=None, y_val=None, cv=[([0, 1, 2], [2, 3])]), "separate positions"),

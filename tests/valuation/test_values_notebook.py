@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_wine
 
-from cellworth import KNNValuer, Owners, report
+from cellworth import KNNValuer, report
 from cellworth.findings import measure_interactions
 from cellworth.games import TableGame
 from cellworth.payouts import IntervalPlan, Verdict
@@ -116,14 +116,9 @@ def test_a_notebook_shows_the_report_in_a_frame_that_cannot_reach_the_notebook(v
     assert repr(shown) == f"<page of {len(page):,} characters; a notebook shows it>"
 
 
-ROWS, LABELS = [[size, "abc"[size % 3]] for size in range(30)], ["small"] * 15 + ["large"] * 15
-SHARED = Owners(ROWS).assign("<ann>", columns="x0").assign("bob", rows=slice(3), columns="x1")
-
-
 @pytest.mark.parametrize(
     ("result", "texts"),
     [
-        (SHARED, ["Owners of 30 x 2 cells", "<ann>", "30", "5.0%", "unassigned"]),
         (IntervalPlan("EUR", 8000.0, 4000.0, 100, 400), ["planned", "400", "4,000"]),
         (Verdict(("files",), "ann should get 75."), ["no: ann should get 75."]),
         (measure_interactions(TableGame([[0, 0], [0, 1], [0, 1], [0, 1]])), ["0, 1", "-1.0000"]),
