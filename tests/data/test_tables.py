@@ -84,7 +84,7 @@ def test_a_pandas_table_may_have_numbers_for_names():
 def test_columns_are_aligned_by_name():
     X = Table.from_data(pd.DataFrame({"a": [1], "b": [2]}), called="X")
     val = Table.from_data(pl.DataFrame({"b": [20], "a": [10]}), called="X_val")
-    assert val.align_to(X, called="X_val").column(0).tolist() == [10]
+    assert X.align(val, called="X_val").column(0).tolist() == [10]
 
 
 def test_a_table_that_was_read_is_not_read_again():

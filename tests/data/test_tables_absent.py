@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cellworth.data.tables import AbsentTable
+from cellworth.data.sharded_table import AbsentTable
 
 SOURCE = SimpleNamespace(shape=(7, 2), names=["a", "b"])
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import Owners, ShardedKNNValuer, ShardedTable, load
-from cellworth.data.tables import AbsentTable
+from cellworth.data.sharded_table import AbsentTable
 from cellworth.knn import shard_tasks
 from cellworth.payouts import Policy, split_revenue
 from cellworth.valuation import sharded_valuation as stored_moments

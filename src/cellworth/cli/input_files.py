@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels
-from cellworth.data.blocks import label_array
 from cellworth.data.column import is_bytes
 from cellworth.data.file_search import SUFFIXES, find_files, names_many, split_suffixes
 from cellworth.data.io import is_address, to_path, write_atomically
@@ -30,7 +29,7 @@ from cellworth.data.table_files import (
     format_read_error,
     read_text,
 )
-from cellworth.data.tables import Table, series_array
+from cellworth.data.tables import Table, label_array, series_array
 from cellworth.data.text import NUMBER, preview
 from cellworth.valuation.storage import read_parquet
 
@@ -74,9 +73,7 @@ class InputTable:
         if n_rows > n_all:
             raise ValueError(f"--val-rows is {n_rows}, but the validation file has {n_all} rows.")
         positions = np.sort(np.random.default_rng(seed).permutation(n_all)[:n_rows])
-        frame = self.X.take(positions, np.arange(len(self.X.names)))
-        data = nw.from_native(frame, eager_only=True)
-        return InputTable(Table(data, self.X.names, self.X.row_ids[positions]), self.y[positions])
+        return InputTable(self.X.keep(positions), self.y[positions])
 
 
 def read_input(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Labels, Mask, Positions
+from cellworth.data.column import is_missing
+from cellworth.data.tables import label_array
 from cellworth.data.text import preview
 
 Groups: TypeAlias = Sequence[Any] | NDArray[Any] | Mapping[Any, Iterable[Any]] | None
@@ -31,25 +32,18 @@ class Axis:
     codes: Positions
 
     @classmethod
-    def from_ids(cls, ids: Iterable[Any], *, what: str) -> Axis:
-        """Make every id a player of its own."""
-        array = label_array(ids, what=what)
-        return cls(array, array, np.arange(len(array)))
-
-    @classmethod
-    def from_groups(cls, ids: Iterable[Any], groups: Groups, *, what: str) -> Axis:
+    def from_groups(cls, ids: Labels, groups: Groups = None, *, what: str) -> Axis:
         """Make groups the players, in order of first appearance; without groups, every id."""
         if groups is None:
-            return cls.from_ids(ids, what=what)
-        array = label_array(ids, what=what)
+            return cls(ids, ids, np.arange(len(ids)))
         if isinstance(groups, Mapping):
-            order, labels = list(groups), _find_members(array, groups, what)
+            order, labels = list(groups), _find_members(ids, groups, what)
         else:
-            labels = _check_labels(array, groups, what)
+            labels = _check_labels(ids, groups, what)
             order = list(dict.fromkeys(labels))
         code_of = {label: code for code, label in enumerate(order)}
         codes = np.fromiter((code_of[label] for label in labels), dtype=np.intp, count=len(labels))
-        return cls(label_array(order, what=f"{what} group"), array, codes)
+        return cls(label_array(order, what=f"{what} group"), ids, codes)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -191,9 +185,11 @@ class Blocks:
         column_groups: Groups = None,
     ) -> Blocks:
         """Cut a table into blocks; without groups, every row and every column is a player."""
-        rows = Axis.from_groups(row_ids, row_groups, what="row")
-        columns = Axis.from_groups(column_names, column_groups, what="column")
-        return cls(rows, columns)
+        ids, names = label_array(row_ids, what="row"), label_array(column_names, what="column")
+        return cls(
+            Axis.from_groups(ids, row_groups, what="row"),
+            Axis.from_groups(names, column_groups, what="column"),
+        )
 
     @classmethod
     def from_shape(cls, shape: Sequence[int]) -> Blocks:
@@ -206,41 +202,18 @@ class Blocks:
         """Number of players among the rows and among the columns."""
         return len(self.rows), len(self.columns)
 
-
-def label_array(labels: Iterable[Any], *, what: str) -> Labels:
-    """Return labels as an array of integers, floats, dates or strings (as Python objects)."""
-    labels = labels if hasattr(labels, "__array__") else list(labels)
-    array = np.asarray(labels)
-    if array.ndim != 1:
-        raise ValueError(
-            f"{what} labels must be one number, string or date per {what}, got "
-            f"{max(array.ndim, 2)} levels."
+    def with_labels(self) -> Blocks:
+        """Return the blocks with the labels as one more column; all names become strings."""
+        own = self.columns
+        labels, ids = (
+            label_array([*map(str, side.tolist()), LABEL], what="column")
+            for side in (own.labels, own.ids)
         )
-    if array.dtype.kind == "M":
-        # NumPy returns finer units as integers.
-        micros = array.astype("datetime64[us]")
-        if np.array_equal(micros, array, equal_nan=True):
-            return micros
-        raise TypeError(
-            f"{what} labels must be dates in microseconds, got finer ones; round them or use "
-            "integers."
-        )
-    # NumPy may have converted a mix of numbers and strings to strings.
-    return array if array.dtype.kind in "iufb" else _convert_objects(list(labels), what)
-
-
-def _convert_objects(labels: list[Any], what: str) -> Labels:
-    if all(isinstance(label, str) for label in labels):
-        text = np.empty(len(labels), dtype=object)
-        text[:] = [str(label) for label in labels]
-        return text
-    if all(isinstance(label, date) and getattr(label, "tzinfo", None) is None for label in labels):
-        return np.array(labels, dtype="datetime64[us]")
-    types = sorted({type(label).__name__ for label in labels})
-    raise TypeError(
-        f"{what} labels must be of one type: integers, floats, strings or dates without a time "
-        f"zone, got {' and '.join(types)}."
-    )
+        if len(set(labels)) < len(labels) or len(set(ids)) < len(ids):
+            raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
+        if not own.grouped:
+            return Blocks(self.rows, Axis.from_groups(ids, what="column"))
+        return Blocks(self.rows, Axis(labels, ids, np.append(own.codes, len(own.labels))))
 
 
 def _check_labels(ids: Labels, groups: Any, what: str) -> list[Any]:
@@ -308,42 +281,4 @@ def _check_shape(shape: Any) -> tuple[int, int]:
     raise ValueError(
         f"shape must be two integers of at least 1, the numbers of row and column players, got "
         f"{shape!r}."
-    )
-
-
-def find_labels(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:
-    """Return which ids are among those that a user named; an unknown one raises ValueError."""
-    keys = label_array(wanted, what=what).tolist()
-    known = ids.tolist()
-    missing = set(keys) - set(known)
-    if missing:
-        raise ValueError(
-            f"{called} must be {what}s of X, got {preview(sorted(missing, key=str))}; its "
-            f"{what}s are {preview(known)}."
-        )
-    kept = set(keys)
-    return np.fromiter((key in kept for key in known), dtype=bool, count=len(known))
-
-
-def is_missing(cell: Any) -> bool:
-    """Return whether a label or cell is missing: None, NaN, NaT or pandas' NA."""
-    if cell is None:
-        return True
-    differs = cell != cell  # noqa: PLR0124 (NaN and NaT differ from themselves; NA returns NA)
-    if isinstance(differs, bool | np.bool_):
-        return bool(differs)
-    return not isinstance(cell, np.ndarray)
-
-
-def add_label_column(columns: Axis) -> Axis:
-    """Return the columns with the labels as one more; all names become strings."""
-    names, ids = ([*map(str, side.tolist()), LABEL] for side in (columns.labels, columns.ids))
-    if len(set(names)) < len(names) or len(set(ids)) < len(ids):
-        raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
-    if not columns.grouped:
-        return Axis.from_ids(names, what="column")
-    return Axis(
-        label_array(names, what="column"),
-        label_array(ids, what="column"),
-        np.append(columns.codes, len(columns.labels)),
     )

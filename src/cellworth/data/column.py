@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, ColumnType, Floats, Integers, Mask
-from cellworth.data.blocks import is_missing
 
 # Mixed cells are Python objects of several types. Other cells, such as lists, have no distance.
 Kind = Literal[
@@ -275,25 +274,22 @@ def find_common_kind(columns: Sequence[Column]) -> Kind:
     """Return the kind of one column of several tables; parts that are missing have any kind."""
     for column in columns:
         column.check_comparable()
-    name, declared = columns[0].name, columns[0].declared
-    known = [column for column in columns if column.kind != "missing"]
-    found_types = {column.kind for column in known}
+    found = {column.kind: column for column in columns if column.kind != "missing"}
     # Parts of a mixed column may have cells of one kind by chance.
-    if "mixed" in found_types or not any(column.is_quantity for column in known):
-        return "number" if declared == "numeric" else "category"
-    if len(found_types) > 1:
-        reasons = {column.kind: column.why for column in known}
-        found = " and ".join(f"a {kind} ({why})" for kind, why in reasons.items())
+    if "mixed" in found or not any(column.is_quantity for column in found.values()):
+        return "number" if columns[0].declared == "numeric" else "category"
+    if len(found) > 1:
+        listed = " and ".join(f"a {kind} ({column.why})" for kind, column in found.items())
         raise ValueError(
-            f"column {name!r} must have the same type in X and X_val, got {found}; convert one of "
-            f"them, or pass column_types={{{name!r}: 'categorical'}}."
+            f"column {columns[0].name!r} must have the same type in X and X_val, got {listed}; "
+            f"convert one of them, or pass column_types={{{columns[0].name!r}: 'categorical'}}."
         )
-    if len(set().union(*(column.has_zone for column in known))) > 1:
+    if len(set().union(*(column.has_zone for column in columns))) > 1:
         raise ValueError(
-            f"timestamps of column {name!r} must all have a time zone, or none of them, got both; "
-            "add or remove time zones."
+            f"timestamps of column {columns[0].name!r} must all have a time zone, or none of them, "
+            "got both; add or remove time zones."
         )
-    return found_types.pop()
+    return next(iter(found))
 
 
 def read_differences(columns: Sequence[Column]) -> tuple[list[Floats], NDArray[Any]]:
@@ -312,24 +308,36 @@ def read_differences(columns: Sequence[Column]) -> tuple[list[Floats], NDArray[A
         return [
             np.where(side == NO_TIME, np.nan, (side - first).astype(np.float64)) for side in times
         ], known
-    sides = [column.numbers for column in columns]
-    are_integers = all(side.dtype.kind in "iu" for side in sides)
-    if are_integers and max(map(find_largest, sides)) > MAX_EXACT:
+    cells = [column.numbers for column in columns]
+    are_integers = all(numbers.dtype.kind in "iu" for numbers in cells)
+    if are_integers and max(map(find_largest, cells)) > MAX_EXACT:
         # Large integers that differ by 1 may be the same float, but their differences are exact.
-        first = int(sides[0].min())
-        sides = [np.array([cell - first for cell in side.tolist()], dtype=float) for side in sides]
-    floats = [check_finite(side.astype(np.float64), columns[0].name) for side in sides]
-    return floats, floats[0]
+        first = int(cells[0].min())
+        cells = [
+            np.array([cell - first for cell in numbers.tolist()], dtype=float) for numbers in cells
+        ]
+    cells = [check_finite(numbers.astype(np.float64), columns[0].name) for numbers in cells]
+    return cells, cells[0]
 
 
-def check_finite(floats: Floats, name: Any) -> Floats:
-    """Return the same floats; infinity raises ValueError."""
-    if np.isinf(floats).any():
+def check_finite(numbers: Floats, name: Any) -> Floats:
+    """Return the same numbers; infinity raises ValueError."""
+    if np.isinf(numbers).any():
         raise ValueError(
             f"column {name!r} must be finite, got infinity; replace it by a number or a missing "
             "value."
         )
-    return floats
+    return numbers
+
+
+def is_missing(cell: Any) -> bool:
+    """Return whether a label or cell is missing: None, NaN, NaT or pandas' NA."""
+    if cell is None:
+        return True
+    differs = cell != cell  # noqa: PLR0124 (NaN and NaT differ from themselves; NA returns NA)
+    if isinstance(differs, bool | np.bool_):
+        return bool(differs)
+    return not isinstance(cell, np.ndarray)
 
 
 def is_missing_mark(cell: Any) -> bool:

@@ -14,18 +14,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from cellworth.data.arguments import Codes, Mask, is_integer
-from cellworth.data.blocks import LABEL, Blocks, find_labels, label_array
+from cellworth.data.blocks import LABEL, Blocks, NumberedAxis
 from cellworth.data.column import list_cells
 from cellworth.data.holdings import Claim, Ends, Holdings, find_stretches
 from cellworth.data.io import local_path
-from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.sharded_table import AbsentTable, ShardedTable
 from cellworth.data.tables import (
-    AbsentTable,
     Table,
     TableLike,
     VectorLike,
     check_row_ids,
     entries_per_cell,
+    find_labels,
+    label_array,
 )
 from cellworth.data.text import format_count, preview
 
@@ -626,7 +627,13 @@ class Owners:
                 f"owners must have the columns of the valuation ({preview(columns)}), got "
                 f"{preview(own)}; give Owners the table that was valued."
             )
-        if not self.table.has_rows_of(blocks.rows):
+        rows = blocks.rows
+        if isinstance(rows, NumberedAxis) and isinstance(self.table, AbsentTable):
+            # Ids are positions, which are compared without making them.
+            are_same = len(rows) == self.shape[0]
+        else:
+            are_same = np.array_equal(rows.ids, self.table.row_ids)
+        if not are_same:
             mine, others = self.table.row_ids, blocks.rows.ids
             raise ValueError(
                 f"owners must have the {len(others)} rows of the valuation "

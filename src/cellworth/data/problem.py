@@ -15,7 +15,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
 from cellworth.data.arguments import CrossValidation, Mask, Positions
-from cellworth.data.blocks import Blocks, Groups
+from cellworth.data.blocks import Axis, Blocks, Groups
 from cellworth.data.column import Column
 from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import hash_json
@@ -98,16 +98,6 @@ class Problem:
         ``allow_one_class`` allows validation rows of one class. Without ``with_validation`` there
         are no folds.
         """
-        table = Table.from_data(X, called="X")
-        target = _check_target(y, table, "y", "X")
-        if classification is None:
-            classification = not _is_measured(target)
-        target = target if classification else _read_measurable(target, "y")
-        _check_order(row_groups, table, "row_groups", "X")
-        blocks = Blocks.cut(
-            table.row_ids, table.names, row_groups=row_groups, column_groups=column_groups
-        )
-        classes = _find_classes(target, "y") if classification else None
         if (X_val is None) != (y_val is None):
             given, missing = ("y_val", "X_val") if X_val is None else ("X_val", "y_val")
             raise ValueError(
@@ -117,12 +107,24 @@ class Problem:
             raise ValueError(
                 "groups must be None if X_val is given; groups are for cross-validation only."
             )
+        table = Table.from_data(X, called="X")
+        held_out = None if X_val is None else table.align(X_val, called="X_val")
+        target = _check_target(y, table, "y", "X")
+        if classification is None:
+            classification = not _is_measured(target)
+        target = target if classification else _read_measurable(target, "y")
+        _check_order(row_groups, table, "row_groups", "X")
+        classes = _find_classes(target, "y") if classification else None
         folds: tuple[Fold, ...] = ()
-        if X_val is None and with_validation:
+        if held_out is not None:
+            labels = _check_held_out(y_val, held_out, classes, 1 if allow_one_class else 2)
+            folds = (Fold(np.ones(len(target), dtype=bool), held_out, labels),)
+        elif with_validation:
             folds = _make_folds(table, target, classes, cv)
-        elif X_val is not None:
-            least = 1 if allow_one_class else 2
-            folds = (_make_held_out_fold(table, classes, X_val, y_val, least),)
+        blocks = Blocks(
+            Axis.from_groups(table.row_ids, row_groups, what="row"),
+            Axis.from_groups(table.names, column_groups, what="column"),
+        )
         name = getattr(y, "name", None)
         return cls(table, target, classes, folds, blocks, name if isinstance(name, str) else None)
 
@@ -214,11 +216,11 @@ def check_weights(sample_weight: VectorLike, table: Table) -> NDArray[np.float64
     return weights
 
 
-def _make_held_out_fold(
-    table: Table, classes: NDArray[Any] | None, X_val: Any, y_val: Any, least_classes: int
-) -> Fold:
-    val = Table.from_data(X_val, called="X_val").align_to(table, called="X_val")
-    target = _check_target(y_val, val, "y_val", "X_val")
+def _check_held_out(
+    y_val: Any, table: Table, classes: NDArray[Any] | None, least_classes: int
+) -> NDArray[Any]:
+    """Return the labels of held-out rows; they must be classes or numbers as in y."""
+    target = _check_target(y_val, table, "y_val", "X_val")
     if classes is None:
         target = _read_measurable(target, "y_val")
     else:
@@ -232,7 +234,7 @@ def _make_held_out_fold(
             raise ValueError(
                 f"y_val must have classes of y ({preview(classes)}), got {unknown[0]!r}. {advice}"
             )
-    return Fold(np.ones(table.shape[0], dtype=bool), val, target)
+    return target
 
 
 def _is_measured(target: NDArray[Any]) -> bool:
@@ -249,7 +251,7 @@ def _is_measured(target: NDArray[Any]) -> bool:
 def _make_folds(
     table: Table, target: NDArray[Any], classes: NDArray[Any] | None, cv: Any
 ) -> tuple[Fold, ...]:
-    n_rows, n_columns = table.shape
+    n_rows = len(target)
     cv, groups = (cv.cv, cv.groups) if isinstance(cv, GroupedFolds) else (cv, None)
     if groups is not None:
         groups = _read_entries(groups, table, "groups", "X")
@@ -270,15 +272,10 @@ def _make_folds(
             f"rows and none empty ({len(splits)} folds came); give an integer, a splitter or "
             "separate positions."
         )
-    columns = np.arange(n_columns)
-    folds = []
-    for train, val in splits:
-        may_train = np.zeros(n_rows, dtype=bool)
-        may_train[train] = True
-        part = Table.from_data(table.take(val, columns), called="X")
-        val_table = Table(part.data, table.names, part.row_ids)
-        folds.append(Fold(may_train, val_table, target[val], val))
-    return tuple(folds)
+    return tuple(
+        Fold(np.isin(np.arange(n_rows), train), table.keep(val), target[val], val)
+        for train, val in splits
+    )
 
 
 def _read_positions(side: Any, n_rows: int) -> Positions:

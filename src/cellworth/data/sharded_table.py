@@ -7,17 +7,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from cellworth.data.arguments import Labels, check_count, is_integer
+from cellworth.data.arguments import Labels, Positions, check_count, is_integer
 from cellworth.data.arrow import find_common_type
-from cellworth.data.blocks import label_array
 from cellworth.data.column import find_kind_of_type
 from cellworth.data.file_search import Address, find_files
 from cellworth.data.table_files import TableFile, TextFormat, examine_files, read_batches
+from cellworth.data.tables import Table, label_array
 from cellworth.data.text import preview
 
 if TYPE_CHECKING:
@@ -421,3 +421,55 @@ def _divide(
                 groups[position] = range(groups.get(position, range(group, 0)).start, group + 1)
             start += length
     return tuple(tuple(groups.items()) for groups in shards.values())
+
+
+class AbsentTable(Table):
+    """A sharded table: names, a shape and perhaps a hash, but no cells that can be read."""
+
+    _source: Any
+
+    def __init__(self, source: Any) -> None:
+        object.__setattr__(self, "_source", source)
+        object.__setattr__(self, "names", label_array(source.names, what="column"))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return int(self._source.shape[0]), len(self.names)
+
+    @property
+    def row_ids(self) -> Labels:
+        """Positions, made on access."""
+        return np.arange(self.shape[0])
+
+    @property
+    def data(self) -> NoReturn:
+        """Raise an error: there are no cells."""
+        raise ValueError(
+            "the cells of a sharded table cannot be read here; give a table in memory, or leave "
+            "out what reads cells."
+        )
+
+    def column(self, position: int) -> NDArray[Any]:
+        """Read one column from the files."""
+        return np.asarray(self._source.column(self.names.tolist()[position]))
+
+    def row_id(self, position: int) -> Any:
+        """Return the position."""
+        return position
+
+    def find_rows(self, ids: Any, *, called: str) -> Positions:
+        """Return positions that are given in place of ids."""
+        rows, n_rows = np.asarray(ids), self.shape[0]
+        if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+            raise ValueError(
+                f"{called} must be positions for a sharded table (a slice, integers or a mask), "
+                f"got {rows!r}."
+            )
+        if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
+            raise ValueError(f"{called} must be from 0 to {n_rows - 1}, got {outside[0]}.")
+        return rows.astype(np.intp)
+
+    def sha256(self) -> str:
+        """Return nothing: the cells are not hashed here."""
+        return ""

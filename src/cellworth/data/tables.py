@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from cellworth.data.arguments import ColumnType, Labels, Positions
-from cellworth.data.blocks import Axis, NumberedAxis, find_labels, label_array
+from cellworth.data.arguments import ColumnType, Labels, Mask, Positions
 from cellworth.data.column import Column
 from cellworth.data.equal_rows import add_length, column_sha256, hash_rows
 from cellworth.data.text import preview
@@ -63,7 +63,7 @@ class Table:
         frame = _as_frame(X, called)
         if frame is None:
             array = _as_array(X, called)
-            names = label_array([f"x{j}" for j in range(array.shape[1])], what="column")
+            names = label_array(map("x{}".format, range(array.shape[1])), what="column")
             table = cls(array, names, np.arange(len(array)))
         else:
             names = label_array(frame.columns, what="column")
@@ -134,27 +134,30 @@ class Table:
         """Return the positions of the rows with these ids."""
         return np.flatnonzero(find_labels(self.row_ids, ids, called, "row"))
 
-    def has_rows_of(self, rows: Axis) -> bool:
-        """Return whether an axis has the ids of the rows, in their order."""
-        return np.array_equal(rows.ids, self.row_ids)
-
     def select(self, columns: Positions) -> Table:
         """Return a table of these columns, in this order."""
         return Table(self.data[:, columns], self.names[columns], self.row_ids)
 
-    def align_to(self, other: Table, *, called: str) -> Table:
-        """Return the columns in the order of another table, by name if both have names."""
+    def keep(self, rows: Positions) -> Table:
+        """Return a table of these rows with their ids, in this order."""
+        cells = self.take(rows, np.arange(len(self.names)))
+        data = cells if self.backend is None else nw.from_native(cells, eager_only=True)
+        return Table(data, self.names, self.row_ids[rows])
+
+    def align(self, X: TableLike, *, called: str) -> Table:
+        """Read a table with the columns of this one in their order, by name if both have names."""
+        other = Table.from_data(X, called=called)
         if self.backend is None or other.backend is None:
             if self.shape[1] != other.shape[1]:
                 raise ValueError(
-                    f"{called} must have the {other.shape[1]} columns of X, got {self.shape[1]}; "
+                    f"{called} must have the {self.shape[1]} columns of X, got {other.shape[1]}; "
                     "give both the same columns."
                 )
-            return Table(self.data, other.names, self.row_ids)
-        own, wanted = self.names.tolist(), other.names.tolist()
-        _check_no_difference(set(wanted) - set(own), f"{called} lacks", "that X has")
-        _check_no_difference(set(own) - set(wanted), f"{called} has", "that X lacks")
-        return self.select(np.array([own.index(name) for name in wanted]))
+            return Table(other.data, self.names, other.row_ids)
+        wanted, found = self.names.tolist(), other.names.tolist()
+        _check_no_difference(set(wanted) - set(found), f"{called} lacks", "that X has")
+        _check_no_difference(set(found) - set(wanted), f"{called} has", "that X lacks")
+        return other.select(np.array([found.index(name) for name in wanted]))
 
     def hash_rows(self) -> NDArray[np.uint64]:
         """Return a number for each row, equal for equal rows of any table."""
@@ -169,17 +172,67 @@ class Table:
         return digest.hexdigest()
 
 
+def label_array(labels: Iterable[Any], *, what: str) -> Labels:
+    """Return labels as an array of integers, floats, dates or strings (as Python objects)."""
+    labels = labels if hasattr(labels, "__array__") else list(labels)
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        raise ValueError(
+            f"{what} labels must be one number, string or date per {what}, got "
+            f"{max(array.ndim, 2)} levels."
+        )
+    if array.dtype.kind == "M":
+        # NumPy returns finer units as integers.
+        micros = array.astype("datetime64[us]")
+        if np.array_equal(micros, array, equal_nan=True):
+            return micros
+        raise TypeError(
+            f"{what} labels must be dates in microseconds, got finer ones; round them or use "
+            "integers."
+        )
+    # NumPy may have converted a mix of numbers and strings to strings.
+    return array if array.dtype.kind in "iufb" else _convert_objects(list(labels), what)
+
+
+def _convert_objects(labels: list[Any], what: str) -> Labels:
+    if all(isinstance(label, str) for label in labels):
+        text = np.empty(len(labels), dtype=object)
+        text[:] = [str(label) for label in labels]
+        return text
+    if all(isinstance(label, date) and getattr(label, "tzinfo", None) is None for label in labels):
+        return np.array(labels, dtype="datetime64[us]")
+    types = sorted({type(label).__name__ for label in labels})
+    raise TypeError(
+        f"{what} labels must be of one type: integers, floats, strings or dates without a time "
+        f"zone, got {' and '.join(types)}."
+    )
+
+
+def find_labels(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:
+    """Return which ids are among those that a user named; an unknown one raises ValueError."""
+    keys = label_array(wanted, what=what).tolist()
+    known = ids.tolist()
+    missing = set(keys) - set(known)
+    if missing:
+        raise ValueError(
+            f"{called} must be {what}s of X, got {preview(sorted(missing, key=str))}; its "
+            f"{what}s are {preview(known)}."
+        )
+    kept = set(keys)
+    return np.fromiter((key in kept for key in known), dtype=bool, count=len(known))
+
+
 # A pandas, polars or Arrow table, an array, a list of rows or a Table; and a column of labels.
 TableLike: TypeAlias = IntoDataFrame | ArrayLike | Sequence[object] | Table
 VectorLike: TypeAlias = IntoSeries | ArrayLike | Sequence[object]
 
 
-def array_as_given(data: Any) -> NDArray[Any]:
+def array_as_given(cells: Any) -> NDArray[Any]:
     """Return an array in which numbers among strings stay numbers."""
-    array = np.asarray(data)
+    array = np.asarray(cells)
     # NumPy silently converts the 1 of ["no", 1] to "1".
-    mixed_up = array.dtype.kind == "U" and not isinstance(data, np.ndarray)
-    return np.asarray(data, dtype=object) if mixed_up else array
+    mixed_up = array.dtype.kind == "U" and not isinstance(cells, np.ndarray)
+    return np.asarray(cells, dtype=object) if mixed_up else array
 
 
 def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str) -> NDArray[Any]:
@@ -289,11 +342,13 @@ def _check_table(X: Any, called: str) -> None:
             "a sharded table."
         )
     if X is None or isinstance(X, str | bytes | dict) or np.isscalar(X):
-        came = type(X).__name__
-        advice = {"str": "; read the file first", "dict": f"; pass pandas.DataFrame({called})"}
+        advice: dict[Any, str] = {
+            str: "; read the file first",
+            dict: f"; pass pandas.DataFrame({called})",
+        }
         raise TypeError(
             f"{called} must be a pandas, polars or Arrow table or a two-dimensional array, got "
-            f"{came}{advice.get(came, '')}."
+            f"{type(X).__name__}{advice.get(type(X), '')}."
         )
 
 
@@ -320,7 +375,7 @@ def _as_array(X: Any, called: str) -> NDArray[Any]:
         raise ValueError(
             f"{called} must have the same number of cells in every row, got different lengths."
         ) from error
-    if array.dtype == object and array.ndim == 1 and all(isinstance(row, dict) for row in array):
+    if array.dtype == object and array.ndim == 1 and all(isinstance(cell, dict) for cell in array):
         raise TypeError(f"{called} must be a table, got a list of dict; pass DataFrame({called}).")
     if array.ndim != 2:
         raise ValueError(
@@ -359,62 +414,3 @@ def _check_no_difference(names: set[Any], before: str, after: str) -> None:
     if names:
         listed = ", ".join(sorted(map(repr, names)))
         raise ValueError(f"{before} the columns {listed} {after}; give both the same columns.")
-
-
-class AbsentTable(Table):
-    """A sharded table: names, a shape and perhaps a hash, but no cells that can be read."""
-
-    _source: Any
-
-    def __init__(self, source: Any) -> None:
-        object.__setattr__(self, "_source", source)
-        object.__setattr__(self, "names", label_array(source.names, what="column"))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows and of columns."""
-        return int(self._source.shape[0]), len(self.names)
-
-    @property
-    def row_ids(self) -> Labels:
-        """Positions, made on access."""
-        return np.arange(self.shape[0])
-
-    @property
-    def data(self) -> NoReturn:
-        """Raise an error: there are no cells."""
-        raise ValueError(
-            "the cells of a sharded table cannot be read here; give a table in memory, or leave "
-            "out what reads cells."
-        )
-
-    def column(self, position: int) -> NDArray[Any]:
-        """Read one column from the files."""
-        return np.asarray(self._source.column(self.names.tolist()[position]))
-
-    def row_id(self, position: int) -> Any:
-        """Return the position."""
-        return position
-
-    def find_rows(self, ids: Any, *, called: str) -> Positions:
-        """Return positions that are given in place of ids."""
-        rows, n_rows = np.asarray(ids), self.shape[0]
-        if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
-            raise ValueError(
-                f"{called} must be positions for a sharded table (a slice, integers or a mask), "
-                f"got {rows!r}."
-            )
-        if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
-            raise ValueError(f"{called} must be from 0 to {n_rows - 1}, got {outside[0]}.")
-        return rows.astype(np.intp)
-
-    def has_rows_of(self, rows: Axis) -> bool:
-        """Return whether an axis has the positions of the rows as ids."""
-        # Without making them, because a sharded table may have very many.
-        if isinstance(rows, NumberedAxis):
-            return len(rows) == self.shape[0]
-        return super().has_rows_of(rows)
-
-    def sha256(self) -> str:
-        """Return nothing: the cells are not hashed here."""
-        return ""

@@ -24,7 +24,7 @@ from cellworth.findings.features import (
     read_labels,
 )
 from cellworth.findings.trees import compute_log_ratios
-from cellworth.knn.columns import quantile_scale
+from cellworth.knn.distances import quantile_scale
 
 Counts = NDArray[np.int32]
 # Digits that do not depend on the order of summation.

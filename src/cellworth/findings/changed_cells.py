@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask, Positions
-from cellworth.data.blocks import is_missing
+from cellworth.data.column import is_missing
 from cellworth.data.tables import Table
 
 

@@ -19,7 +19,7 @@ from cellworth.data.arguments import (
     check_count,
     check_random_state,
 )
-from cellworth.data.blocks import is_missing
+from cellworth.data.column import is_missing
 from cellworth.data.problem import read_changed_labels
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.data.text import format_count
@@ -400,7 +400,7 @@ def _find_changed_cells(table: Table, repaired: Table) -> Mask:
 
 
 def _read_repaired(X_repaired: TableLike, table: Table) -> Table:
-    repaired = Table.from_data(X_repaired, called="X_repaired").align_to(table, called="X_repaired")
+    repaired = table.align(X_repaired, called="X_repaired")
     if repaired.shape[0] != table.shape[0]:
         raise ValueError(
             f"X_repaired must have the {table.shape[0]} rows of X, got {repaired.shape[0]}; y "

@@ -133,7 +133,7 @@ def _read_input(
     target, classes = (None, None) if y is None else read_target(y, table)
     validation, validation_target = None, None
     if X_val is not None:
-        held_out = Table.from_data(X_val, called="X_val").align_to(table, called="X_val")
+        held_out = table.align(X_val, called="X_val")
         validation = read_levels(held_out)
         validation_target = None if y_val is None else read_target(y_val, held_out)[0]
     elif y_val is not None:

@@ -88,7 +88,7 @@ def find_differences(
     is_pair = isinstance(reference, tuple) and len(reference) == 2
     X_ref, y_ref = reference if is_pair else (reference, None)
     other = Table.from_data(X_ref, called="reference")
-    other = other if table.backend and other.backend else other.align_to(table, called="reference")
+    other = other if table.backend and other.backend else table.align(other, called="reference")
     schema = list(compare_schemas(table, other))
     names = table.names.tolist()
     retyped = {name for finding in schema for name in finding.columns}

@@ -19,7 +19,7 @@ from cellworth.data.arguments import (
     Positions,
 )
 from cellworth.data.tables import Table
-from cellworth.knn.columns import check_column_types, read_column
+from cellworth.knn.distances import check_column_types, read_column
 
 Levels = NDArray[np.intp]
 # A level with fewer rows cannot predict a row that is left out.

@@ -80,7 +80,7 @@ def check_held_out_rows(
     shared = {}
     for called, (given, labels) in tables.items():
         table = Table.from_data(given, called=called)
-        tested = Counter(_iter_rows(test.align_to(table, called="X_test"), test_labels))
+        tested = Counter(_iter_rows(table.align(test, called="X_test"), test_labels))
         trained = Counter(_iter_rows(table, labels))
         if X_test is given or tested == trained:
             raise ValueError(

@@ -65,7 +65,7 @@ class BothTables:
         cls, table: Table, y: VectorLike | None, X_ref: TableLike, y_ref: VectorLike | None
     ) -> BothTables:
         """Read both tables."""
-        other = Table.from_data(X_ref, called="reference").align_to(table, called="reference")
+        other = table.align(X_ref, called="reference")
         columns = [
             ColumnLevels.of(str(name), _join(table.column(at), other.column(at)))
             for at, name in enumerate(table.names.tolist())

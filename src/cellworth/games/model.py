@@ -17,7 +17,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
 from cellworth.data.arguments import CrossValidation, Mask, Model, Positions, Scoring, check_count
-from cellworth.data.blocks import Blocks, Groups, add_label_column
+from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import describe
 from cellworth.data.problem import Fold, GroupedFolds, Problem, check_weights
@@ -239,8 +239,8 @@ class ModelGame:
         """
         if self.has_labels:
             return self
-        game, blocks = copy(self), self.problem.blocks
-        game.blocks = Blocks(blocks.rows, add_label_column(blocks.columns))
+        game = copy(self)
+        game.blocks = self.problem.blocks.with_labels()
         return game
 
     def mean_utility(self, parts: Sequence[FoldScore]) -> float:

@@ -24,8 +24,8 @@ from cellworth.data.arguments import (
     Scale,
     check_count,
 )
-from cellworth.data.blocks import Axis, Blocks, Groups, is_missing
-from cellworth.data.column import Column
+from cellworth.data.blocks import Axis, Blocks, Groups
+from cellworth.data.column import Column, is_missing
 from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import describe
 from cellworth.data.problem import GroupedFolds, Problem
@@ -188,9 +188,9 @@ class NeighborAgreement:
         codes = {label: code for code, label in enumerate(classes.tolist())}
         table = np.eye(len(codes)) if self.gains is None else np.zeros((len(codes), len(codes)))
         for pair, gain in {} if self.gains is None else _check_gains(self.gains).items():
-            unknown = [label for label in pair if label not in codes]
-            if unknown:
-                raise ValueError(f"gains have the label {unknown[0]!r}, which is not in y.")
+            for label in pair:
+                if label not in codes:
+                    raise ValueError(f"gains have the label {label!r}, which is not in y.")
             table[codes[pair[1]], codes[pair[0]]] = gain
         return table[:, votes.astype(np.int64)]
 

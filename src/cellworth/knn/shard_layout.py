@@ -16,13 +16,16 @@ from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.knn.binned import TargetScale
-from cellworth.knn.columns import (
+from cellworth.knn.distances import (
+    Columns,
+    ColumnScales,
     ScaledColumn,
     check_column_types,
     check_scale,
+    fine_scales,
     scale_column,
+    stack_columns,
 )
-from cellworth.knn.distances import Columns, ColumnScales, fine_scales, stack_columns
 from cellworth.sampling.statistics import AT_ONCE, MAX_KEYS, CategorySummary, NumberSummary
 
 if TYPE_CHECKING:
@@ -173,7 +176,7 @@ class Layout:
             labels = target - target_scale.center
         elif problem.classes is not None:
             labels = np.searchsorted(problem.classes, target).astype(np.int64)
-        return layout, Queries(stack_columns(columns, 1, rows.shape[0]), labels, target, rows)
+        return layout, Queries(stack_columns(columns, 1), labels, target, rows)
 
     def sha256(self) -> str:
         """Return a hash of everything that determines a shard's arrays."""

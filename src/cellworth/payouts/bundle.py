@@ -22,7 +22,7 @@ from cellworth.data.blocks import LABEL
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import local_path, read_manifest, write_atomically
 from cellworth.data.owners import Owners
-from cellworth.data.tables import AbsentTable
+from cellworth.data.sharded_table import AbsentTable
 from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.payouts.allocation import Allocation
 from cellworth.payouts.policy import shorten

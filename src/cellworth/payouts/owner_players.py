@@ -21,7 +21,7 @@ from cellworth.data.arguments import (
     RandomState,
     check_random_state,
 )
-from cellworth.data.blocks import Axis, Blocks
+from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import CELLS, UNASSIGNED, Owners
 from cellworth.data.problem import Problem
@@ -130,9 +130,7 @@ class OwnerGame:
         )
         # Rows whose labels were scored last, and their utility.
         self._latest: tuple[bytes, float] = b"", 0.0
-        self.blocks: Blocks = Blocks(
-            Axis.from_ids(self.fragments.names, what="row"), Axis.from_ids([CELLS], what="column")
-        )
+        self.blocks: Blocks = Blocks.cut(self.fragments.names, [CELLS])
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -200,17 +200,10 @@ class ValidationDraw:
                     f"rows among {len(drawn)}; deliver more rows."
                 )
         (train,), (val,) = np.nonzero(~drawn), np.nonzero(drawn)
-        sides = [take_rows(table, rows) for rows in (train, val)]
+        sides = [table.keep(rows) for rows in (train, val)]
         # Only pandas keeps the ids of rows.
         X, X_val = (side.native if table.backend == "pandas" else side for side in sides)
         return {"X": X, "y": take_labels(y, train), "X_val": X_val, "y_val": take_labels(y, val)}
-
-
-def take_rows(table: Table, rows: Positions) -> Table:
-    """Return some rows of a table with their ids."""
-    taken = table.take(rows, np.arange(len(table.names)))
-    data = taken if table.backend is None else nw.from_native(taken, eager_only=True)
-    return Table(data, table.names, table.row_ids[rows])
 
 
 def take_labels(y: Any, rows: Positions) -> Any:

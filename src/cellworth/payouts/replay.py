@@ -18,8 +18,8 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.io import local_path
 from cellworth.data.owners import Owners, are_players
 from cellworth.data.problem import Problem
-from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import AbsentTable, Table, TableLike
+from cellworth.data.sharded_table import AbsentTable, ShardedTable
+from cellworth.data.tables import Table, TableLike
 from cellworth.data.views import heading, view
 from cellworth.payouts.agreement import Agreement, AnyValuer
 from cellworth.payouts.allocation import OwnerValues, allocate, compute_owner_errors

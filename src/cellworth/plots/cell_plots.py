@@ -15,7 +15,7 @@ from cellworth.data.blocks import LABEL
 from cellworth.data.tables import Table, TableLike
 from cellworth.data.text import preview
 from cellworth.findings.cells import check_valuation
-from cellworth.knn.columns import read_column
+from cellworth.knn.distances import read_column
 from cellworth.plots.figure_style import (
     GRAY,
     LINES,

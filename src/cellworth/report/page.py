@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cellworth.data.blocks import is_missing
+from cellworth.data.column import is_missing
 from cellworth.data.io import to_path, write_atomically
 from cellworth.data.text import NUMBER, format_timestamp, shorten, visible_text, with_minus
 from cellworth.sampling.moments import WIDTH_95

@@ -26,6 +26,7 @@ from cellworth.data.io import (
     read_manifest,
     write_atomically,
 )
+from cellworth.data.tables import label_array
 from cellworth.sampling.moments import Moments
 
 if TYPE_CHECKING:
@@ -244,7 +245,7 @@ def _axis(tables: Mapping[str, pa.Table], side: str) -> Axis:
     labels = tables[f"{side}s"][side].to_numpy()
     members = tables.get(f"{side}_groups")
     if members is None:
-        return Axis.from_ids(labels, what=side)
+        return Axis.from_groups(label_array(labels, what=side), what=side)
     return Axis(labels, members[side].to_numpy(), members["group"].to_numpy().astype(np.intp))
 
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Labels, check_count
-from cellworth.data.blocks import Blocks, label_array
+from cellworth.data.blocks import Blocks
 from cellworth.data.io import AnyPath, Options, jsonable, make_folder
-from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike, frame
+from cellworth.data.tables import HashedRows, Table, TableLike, VectorLike, frame, label_array
 from cellworth.data.views import heading, paragraph, view
 from cellworth.sampling.moments import (
     SAMPLING_ALONE,

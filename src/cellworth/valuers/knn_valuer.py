@@ -20,7 +20,7 @@ from cellworth.data.arguments import (
     check_count,
     check_random_state,
 )
-from cellworth.data.blocks import Blocks, Groups, add_label_column
+from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
@@ -54,7 +54,7 @@ from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.valuation import Status, Valuation
 from cellworth.valuers.run import run_identity, scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop, draw_seed
-from cellworth.valuers.valuer import Valuer, check_holdings
+from cellworth.valuers.valuer import Valuer, find_holdings
 
 # Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
 MAX_RANKED_ROWS = 2**31
@@ -322,26 +322,22 @@ class KNNValuer(NeighborValuer):
         **data: Any,
     ) -> MemoryRun:
         game = self._make_game(X, y, **data)
-        with_label, ranking = check_flag(value_labels, "value_labels"), self._ranking(game)
-        blocks = game.blocks
-        if with_label:
-            blocks = Blocks(blocks.rows, add_label_column(blocks.columns))
-        size = Size(
-            len(game.labels), game.shape[1], game.n_queries, with_label, game.n_targets,
-            ranking is not None,
-        )  # fmt: skip
-        holdings = None if owners is None else check_holdings(owners, game.problem, blocks)
-        settings = self._settings(self.semivalue)
-        return MemoryRun(self, settings, game, blocks, holdings, size, ranking, n_validation)
-
-    def _ranking(self, game: KNNGame) -> BinnedRanks | None:
-        most = MAX_SORTED_ROWS if game.is_class else MAX_SORTED_NUMBERS
+        with_label = check_flag(value_labels, "value_labels")
+        blocks = game.blocks.with_labels() if with_label else game.blocks
         if not game.fits_bins and self.ranking is not None:
             raise ValueError(
                 f"ranking must be None with {self.scoring!r}, got {self.ranking!r}; this score "
                 "needs exact ranks."
             )
-        return check_ranking(self.ranking, in_bins=game.fits_bins and len(game.labels) > most)
+        is_large = len(game.labels) > (MAX_SORTED_ROWS if game.is_class else MAX_SORTED_NUMBERS)
+        ranking = check_ranking(self.ranking, in_bins=game.fits_bins and is_large)
+        size = Size(
+            len(game.labels), game.shape[1], game.n_queries, with_label, game.n_targets,
+            ranking is not None,
+        )  # fmt: skip
+        holdings = find_holdings(owners, game.problem.table, blocks)
+        settings = self._settings(self.semivalue)
+        return MemoryRun(self, settings, game, blocks, holdings, size, ranking, n_validation)
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,7 @@ from cellworth.valuers.exact_values import (
 )
 from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
-from cellworth.valuers.valuer import Valuer, check_holdings
+from cellworth.valuers.valuer import Valuer, find_holdings
 
 # An estimator, or the word that asks for all coalitions.
 EstimatorOrExact = Estimator | Literal["exact"] | None
@@ -231,7 +231,7 @@ class ModelValuer(Valuer):
             X, y, X_val=X_val, y_val=y_val, cv=cv, groups=groups, row_groups=row_groups,
             column_groups=column_groups, sample_weight=sample_weight,
         )  # fmt: skip
-        holdings = None if owners is None else check_holdings(owners, game.problem, game.blocks)
+        holdings = find_holdings(owners, game.problem.table, game.blocks)
         valuation = value_coalitions(
             game, game.blocks, self._settings(self.semivalue), estimator=self.estimator,
             stop=self.stop, random_state=self.random_state, holdings=holdings,

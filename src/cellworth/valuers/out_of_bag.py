@@ -29,7 +29,7 @@ from cellworth.findings.fit_checks import DataAdvice
 from cellworth.games.fitting import for_columns, set_seeds
 from cellworth.games.game import describe_model, one_line
 from cellworth.games.model import check_model
-from cellworth.knn.columns import read_column
+from cellworth.knn.distances import read_column
 from cellworth.runtime.engine import TaskPlanner
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import MaxTasks

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import ColumnTypes, Floats
-from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis, add_label_column
+from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, make_folder
 from cellworth.data.owners import Owners
@@ -238,11 +238,11 @@ class ShardedKNNValuer(NeighborValuer):
             # A pass over the shards reads and writes all of them, so none is quick.
             has_quick_pass=False,
         )
-        columns = add_label_column(game.columns) if with_label else game.columns
         rows: Axis = NumberedAxis(X.shape[0])
         if row_groups is not None:
             rows = Axis.from_groups(rows.ids, row_groups, what="row")
-        blocks = Blocks(rows, columns)
+        blocks = Blocks(rows, game.columns)
+        blocks = blocks.with_labels() if with_label else blocks
         holdings = None if owners is None else owners.project(blocks)
         return ShardedRun(
             self, settings, game, blocks, holdings, size, ranking, n_validation, folder

@@ -14,7 +14,6 @@ from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.owners import Owners
-from cellworth.data.problem import Problem
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.findings.fit_checks import DataAdvice, warn_of_data, warn_of_target
 from cellworth.findings.levels import read_levels
@@ -150,10 +149,12 @@ def check_owners(owners: Any) -> Owners:
     return owners
 
 
-def check_holdings(owners: Any, problem: Problem, blocks: Blocks) -> Holdings:
+def find_holdings(owners: Any, table: Table, blocks: Blocks) -> Holdings | None:
     """Return who holds the blocks; check that these are owners, and of this table."""
+    if owners is None:
+        return None
     holdings = check_owners(owners).project(blocks)
-    owners.check_cells(problem.table.sha256())
+    owners.check_cells(table.sha256())
     return holdings
 
 
