@@ -250,7 +250,7 @@ def check(**arguments: Any) -> None:
 @app.force
 @app.json_output
 def agree(**arguments: Any) -> None:
-    """Write the agreement on how tables will be valued and paid, from the file TERMS.
+    """Write the agreement on how a table is valued and paid.
 
     TERMS is a TOML file that you write: table and target, who owns what, and the sections
     [validation], [method] and [policy]. The agreement adds what the table has: columns, types, a
