@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import ColumnTypes, Floats
+from cellworth.data.arguments import ColumnTypes, Floats, Labels
 from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, make_folder
@@ -257,12 +257,12 @@ class ShardedKNNValuer(NeighborValuer):
             warn_of_target(np.array(labels), counts, advice, are_classes=is_class)
         problem = sample_rows(game.table, is_class=is_class)
         warn_of_data(problem, read_levels(problem.table, parse=False), advice, sampled=True)
-        self.columns_ = game.column_info
+        self.columns_: ColumnTable = game.column_info
         return self.columns_
 
     def _keep_names(self, game: ShardedKNNGame) -> None:
-        self.n_features_in_ = len(game.table.names)
-        self.feature_names_in_ = game.table.names
+        self.n_features_in_: int = len(game.table.names)
+        self.feature_names_in_: Labels = game.table.names
 
 
 @dataclass(frozen=True, eq=False)
