@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -27,8 +28,10 @@ from cellworth.sampling.estimators import (
     average_differences,
     require_shapley,
 )
-from cellworth.sampling.moments import Estimate
+from cellworth.sampling.moments import Estimate, Moments, Sums
 from cellworth.sampling.samplers import OrderPairs, PermutationTasks, TaskSampler
+
+_MIN_TASKS_OF_ERRORS = 200
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,6 @@ class PlainPermutations(Estimator):
 
     name: ClassVar[str] = "plain permutations"
     observes_sums: ClassVar[bool] = True
-    errors_from: ClassVar[int] = 200
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Return a sampler of one order of rows and one of columns per task."""
@@ -68,8 +70,19 @@ class PlainPermutations(Estimator):
         return PlainTasks(shape, seed)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Return the mean of second differences."""
-        return average_differences
+        """Return the mean of second differences, with errors from 200 tasks on."""
+        return average_many_differences
+
+
+def average_many_differences(
+    tasks: Sequence[OrderPairs], utilities: Sequence[Floats], **sums: Sums
+) -> Moments:
+    """Average second differences; the errors of the values of few tasks are not known."""
+    seen = average_differences(tasks, utilities, **sums)
+    unknown = seen.sum_sq.copy()
+    # The last axis has the value first, and then its deviations.
+    unknown[(..., 0) if utilities[0].ndim > 1 else ...] = np.nan
+    return seen if len(tasks) >= _MIN_TASKS_OF_ERRORS else replace(seen, sum_sq=unknown)
 
 
 class PlainTasks(PermutationTasks):
@@ -118,8 +131,6 @@ class FlattenedGame:
     """
 
     def __init__(self, game: ModelGame) -> None:
-        if game.has_labels:
-            raise ValueError("the game of single blocks has no labels as players; leave them out.")
         self._model_game = game
         self.problem: Problem = game.problem
         self.scoring: str = game.scoring

@@ -17,20 +17,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2413,
-    "data": 3111,
+    "cli": 2411,
+    "data": 3113,
     "findings": 4262,
-    "games": 1035,
-    "knn": 3999,
-    "payouts": 2259,
-    "plots": 1009,
+    "games": 1004,
+    "knn": 3998,
+    "payouts": 2249,
+    "plots": 991,
     "report": 967,
     "runtime": 2396,
-    "sampling": 1687,
-    "valuation": 1530,
-    "valuers": 2154,
+    "sampling": 1681,
+    "valuation": 1527,
+    "valuers": 2141,
 }
-MAX_CODE_LINES_IN_ALL = 26_865
+MAX_CODE_LINES_IN_ALL = 26_783
 
 
 @cache

@@ -145,9 +145,12 @@ GROUPED = valuation_of(normal(2, 3), rows=range(4), row_groups=[0, 0, 1, 1])
     [
         ({"valuation": [1]}, "valuation must be a Valuation, got list"),
         ({"X": np.ones((4, 3))}, "X must have the 5 rows of the valuation"),
-        ({"X": np.ones((5, 2))}, "a table without 'day'"),
-        ({"X": pd.DataFrame(np.ones((5, 3)))}, "a table without 'age"),
-        ({"X": TABLES["pandas"][::-1]}, "in their order, got 5 rows; give the table that was"),
+        ({"X": np.ones((5, 2))}, "X must have the columns of the valuation, got no column 'age'"),
+        ({"X": pd.DataFrame(np.ones((5, 3)))}, "got no column 'age'"),
+        (
+            {"X": TABLES["pandas"][::-1]},
+            r"\(0, 1, 2, ...\), got 5 \(4, 3, 2, ...\); give the table",
+        ),
         ({"valuation": GROUPED, "X": np.ones((4, 3))}, "X must be None for a valuation of groups"),
         ({"max_points": 0}, r"max_points .*\b0\b"),
         ({"max_columns": 1.5}, r"max_columns .*1\.5"),

@@ -248,14 +248,9 @@ def test_the_default_rule_follows_from_the_size(shape, rule):
     assert default_rule(AntitheticPermutations(), shape) == rule
 
 
-def test_the_default_rule_waits_for_errors():
-    rule = default_rule(PlainPermutations(), (8, 6))
-    assert rule == (TargetPrecision() & MaxTasks(200)) | MaxUtilities(6144)
-
-
 def default_rule(estimator, shape):
     sampler = estimator.make_sampler(shape, (Shapley(), Shapley()), 0)
-    return _make_rule(None, estimator, sampler, shape, n_utilities(shape))
+    return _make_rule(None, sampler, shape, n_utilities(shape))
 
 
 @pytest.mark.parametrize("part", ["X", "y", "X_val", "y_val", "row_groups"])

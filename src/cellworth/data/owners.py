@@ -627,19 +627,26 @@ class Owners:
                 f"owners must have the columns of the valuation ({preview(columns)}), got "
                 f"{preview(own)}; give Owners the table that was valued."
             )
-        rows = blocks.rows
-        if isinstance(rows, NumberedAxis) and isinstance(self.table, AbsentTable):
-            # Ids are positions, which are compared without making them.
-            are_same = len(rows) == self.shape[0]
-        else:
-            are_same = np.array_equal(rows.ids, self.table.row_ids)
-        if not are_same:
-            mine, others = self.table.row_ids, blocks.rows.ids
+        rows, table = blocks.rows, self.table
+        # Ids of a table in shards are positions, which are compared without making them.
+        numbered = isinstance(rows, NumberedAxis) and isinstance(table, AbsentTable)
+        same = len(rows) == table.shape[0] if numbered else np.array_equal(rows.ids, table.row_ids)
+        if not same:
+            mine, others = table.row_ids, blocks.rows.ids
             raise ValueError(
                 f"owners must have the {len(others)} rows of the valuation "
                 f"({preview(others[:4])}), "
                 f"got {len(mine)} ({preview(mine[:4])}); give Owners the table that was valued."
             )
+
+
+def check_owners(owners: Any) -> Owners:
+    """Check that these are owners."""
+    if not isinstance(owners, Owners):
+        raise TypeError(
+            f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
+        )
+    return owners
 
 
 def are_players(blocks: Blocks) -> bool:

@@ -73,7 +73,7 @@ def match_blocks(valuation: Valuation, table: Table) -> tuple[Positions, Positio
     """Return which row and which column of the valuation each row and column belongs to."""
     check_valuation(valuation)
     check_rows(valuation, table)
-    names, ids = _match_columns(valuation, table)
+    names, ids = match_names(valuation, table)
     columns = valuation.blocks.columns.codes[[ids.index(name) for name in names]]
     return valuation.blocks.rows.codes, columns
 
@@ -102,7 +102,7 @@ def check_cells(valuation: Valuation, table: Table) -> None:
     known = valuation.provenance.problem_spec.get("data_sha256", {}).get("X")
     if known is None:
         return
-    names, ids = _match_columns(valuation, table)
+    names, ids = match_names(valuation, table)
     # Columns are matched by name, in any order.
     in_order = table.select(np.array([names.index(name) for name in ids]))
     if in_order.sha256() != known:
@@ -112,7 +112,7 @@ def check_cells(valuation: Valuation, table: Table) -> None:
         )
 
 
-def _match_columns(valuation: Valuation, table: Table) -> tuple[list[Any], list[Any]]:
+def match_names(valuation: Valuation, table: Table) -> tuple[list[Any], list[Any]]:
     """Return the columns of the table and of the valuation, which must match, without labels."""
     names, ids = table.names.tolist(), valuation.blocks.columns.ids.tolist()
     if ids[-1] == LABEL and LABEL not in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -133,7 +133,12 @@ def compute_utility(game: Game, rows: Mask, columns: Mask) -> float:
     # A game that writes to its arguments would change later results.
     rows.setflags(write=False)
     columns.setflags(write=False)
-    utility = _number(getattr(game, "detailed_value", game.value)(rows, columns))
+    utility = getattr(game, "detailed_value", game.value)(rows, columns)
+    if not isinstance(utility, float | int | np.number | np.bool_):
+        raise TypeError(
+            f"value(rows, columns) must return a number, got {utility!r} of type "
+            f"{type(utility).__name__}."
+        )
     if not math.isfinite(utility):
         raise ValueError(
             f"the game returned {utility} for {rows.sum()} rows "
@@ -141,16 +146,7 @@ def compute_utility(game: Game, rows: Mask, columns: Mask) -> float:
             f"{columns.sum()} columns ({preview(np.flatnonzero(columns))}); every utility must be "
             "a finite number."
         )
-    return utility
-
-
-def _number(utility: Any) -> float:
-    if isinstance(utility, float | int | np.number | np.bool_):
-        return utility if isinstance(utility, FailedUtility | DetailedUtility) else float(utility)
-    raise TypeError(
-        f"value(rows, columns) must return a number, got {utility!r} of type "
-        f"{type(utility).__name__}."
-    )
+    return utility if isinstance(utility, FailedUtility | DetailedUtility) else float(utility)
 
 
 def check_empty_policy(empty: Any) -> EmptyPolicy:
@@ -160,8 +156,7 @@ def check_empty_policy(empty: Any) -> EmptyPolicy:
             f"empty must be 'prior' (the best prediction without rows or columns) or 'zero', got "
             f"{empty!r}."
         )
-    policy: EmptyPolicy = empty
-    return policy
+    return cast(EmptyPolicy, empty)
 
 
 class TableGame:

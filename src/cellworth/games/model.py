@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from cellworth.data.arguments import CrossValidation, Mask, Model, Positions, Sc
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import describe
-from cellworth.data.problem import Fold, GroupedFolds, Problem, check_weights
+from cellworth.data.problem import GroupedFolds, Problem, check_weights
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import preview
 from cellworth.games.fitting import (
@@ -130,12 +130,6 @@ class ModelGame:
     1.0
     >>> game.value(np.array([True, True, True, True]), np.array([False, False]))
     0.5
-
-    Labels as players: without them, no row can train a model.
-
-    >>> from cellworth import value_game
-    >>> value_game(game.with_labels()).column_labels.tolist()
-    ['x0', 'x1', '(label)']
     """
 
     def __init__(
@@ -193,8 +187,6 @@ class ModelGame:
         # Left out at their defaults, so that the specs of such runs stay the same.
         if len(self._models) > 1:
             problem_spec["n_repeats"] = len(self._models)
-        if self.has_labels:
-            problem_spec["value_labels"] = True
         if self._weights is not None:
             problem_spec["sample_weight_sha256"] = column_sha256(self._weights).hex()
         return problem_spec
@@ -220,28 +212,12 @@ class ModelGame:
         self, number: int, rows: Mask, columns: Mask, *, detailed: bool = False
     ) -> FoldScore:
         """Return the score in one fold, with its samples over validation rows if ``detailed``."""
-        train = self._training_rows(self.problem.folds[number], rows)
-        if self.has_labels:
-            # Rows without labels cannot train a model.
-            columns, train = columns[:-1], train if columns[-1] else train[:0]
-        positions = self.problem.blocks.columns.positions(columns)
-        return self._score(number, train, positions, detailed)
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether the label column is a player."""
-        return self.blocks.shape != self.problem.blocks.shape
-
-    def with_labels(self) -> ModelGame:
-        """Return the same game with one more column player, the labels.
-
-        Without it, no row can train: the utility is that without rows.
-        """
-        if self.has_labels:
-            return self
-        game = copy(self)
-        game.blocks = self.problem.blocks.with_labels()
-        return game
+        may_train = rows[self.blocks.rows.codes] & self.problem.folds[number].may_train
+        if self._weights is not None:
+            # A row of weight 0 must not add its class either.
+            may_train &= self._weights > 0
+        positions = self.blocks.columns.positions(columns)
+        return self._score(number, np.flatnonzero(may_train), positions, detailed)
 
     def mean_utility(self, parts: Sequence[FoldScore]) -> float:
         """Return the mean over the folds; it is a FailedUtility if a fold failed."""
@@ -292,15 +268,12 @@ class ModelGame:
         game._views = _Views(_n_views(self.problem))
         return game
 
-    def _training_rows(self, fold: Fold, rows: Mask) -> Positions:
-        train = rows[self.blocks.rows.codes] & fold.may_train
-        # A row of weight 0 must not add its class either.
-        return np.flatnonzero(train if self._weights is None else train & (self._weights > 0))
-
     def _score(
         self, number: int, train: Positions, positions: Positions, detailed: bool
     ) -> FoldScore:
-        view = self._view(positions) if len(train) and len(positions) else None
+        view = None
+        if len(train) and len(positions):
+            view = self._views.get(positions.tobytes(), lambda: self._new_view(positions))
         if view is None or not view.models:
             if self.empty == "zero":
                 return self._no_score(number, detailed)
@@ -323,9 +296,6 @@ class ModelGame:
         if detailed:
             return FoldScore(*self._validation.score(fitted, X, number))
         return FoldScore(float(self._scorer(fitted, X, self.problem.folds[number].target)))
-
-    def _view(self, positions: Positions) -> _View:
-        return self._views.get(positions.tobytes(), lambda: self._new_view(positions))
 
     def _new_view(self, positions: Positions) -> _View:
         table = self.problem.table
@@ -429,17 +399,13 @@ class ModelGame:
         classes, target = self.problem.classes, self.problem.target
         if classes is None or self._codes is None:
             known = train if len(train) else np.arange(len(target))
-            return [ConstantRegressor(self._mean(target, known))]
+            weights = None if self._weights is None else self._weights[known]
+            return [ConstantRegressor(float(np.average(target[known], weights=weights)))]
         weights = None if self._weights is None else self._weights[train]
         counts = np.bincount(self._codes[train], weights, minlength=len(classes))
         shares = counts / counts.sum() if len(train) else np.full(len(classes), 1 / len(classes))
         best = classes[shares == shares.max()]
         return [ConstantClassifier(classes, shares, label) for label in best]
-
-    def _mean(self, target: NDArray[Any], rows: Positions) -> float:
-        if self._weights is None:
-            return float(target[rows].mean())
-        return float(np.average(target[rows], weights=self._weights[rows]))
 
 
 def _encode_labels(problem: Problem) -> NDArray[np.intp] | None:
@@ -541,8 +507,7 @@ def _check_error_policy(error: Any) -> ErrorPolicy:
             "error must be 'fallback' (a failed fit is replaced by a constant predictor) or "
             f"'raise', got {error!r}."
         )
-    policy: ErrorPolicy = error
-    return policy
+    return cast(ErrorPolicy, error)
 
 
 def _find_weight_name(model: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,111 +20,6 @@ MAX_GROUPS = 256
 N_RESAMPLES = MIN_DEVIATIONS
 _TRIES = 100
 _RESPONSES = ("predict", "predict_proba", "decision_function")
-
-
-class Answers(Protocol):
-    """A fitted model whose predictions of the validation rows are recorded."""
-
-    classes_: NDArray[Any]
-
-    def answer(self, name: str) -> NDArray[Any]:
-        """Return the predictions of this method for all rows."""
-
-
-# Maps a model and the true labels to one number per row: the score plus the row's influence on it.
-# Their mean is the score, and their variance over the number of rows is the score's variance.
-RowScores = Callable[[Answers, NDArray[Any]], Floats]
-_RATIOS: dict[str, Callable[[NDArray[Any], NDArray[Any]], tuple[Any, Any]]] = {
-    "precision_score": lambda true, said: (true & said, said * 1.0),
-    "recall_score": lambda true, said: (true & said, true * 1.0),
-    "f1_score": lambda true, said: (2.0 * (true & said), true * 1.0 + said),
-    "jaccard_score": lambda true, said: (true & said, (true | said) * 1.0),
-}
-
-
-def _accuracy(model: Answers, y: NDArray[Any]) -> Floats:
-    return np.asarray(_classes(model) == y, dtype=np.float64)
-
-
-def _accuracy_by_class(model: Answers, y: NDArray[Any]) -> Floats:
-    right = _accuracy(model, y)
-    codes, counts = np.unique(y, return_inverse=True, return_counts=True)[1:]
-    recalls = np.bincount(codes, weights=right) / counts
-    influence = (right - recalls[codes]) * len(y) / (len(counts) * counts[codes])
-    return np.asarray(recalls.mean() + influence * _of_few(counts)[codes])
-
-
-def _errors_squared(model: Answers, y: NDArray[Any]) -> Floats:
-    return np.asarray((_predict_numbers(model) - y) ** 2, dtype=np.float64)
-
-
-def _errors_absolute(model: Answers, y: NDArray[Any]) -> Floats:
-    return np.asarray(np.abs(_predict_numbers(model) - y), dtype=np.float64)
-
-
-def _root_of_squared_error(model: Answers, y: NDArray[Any]) -> Floats:
-    squares = _errors_squared(model, y)
-    root = np.sqrt(squares.mean())
-    return root + (squares - root**2) / (2 * root) if root > 0 else squares
-
-
-def _r_squared(model: Answers, y: NDArray[Any]) -> Floats:
-    return _share_explained(_errors_squared(model, y), y)
-
-
-def _variance_explained(model: Answers, y: NDArray[Any]) -> Floats:
-    errors = _predict_numbers(model) - y
-    return _share_explained((errors - errors.mean()) ** 2, y)
-
-
-def _log_loss(model: Answers, y: NDArray[Any]) -> Floats:
-    chances = np.asarray(model.answer("predict_proba"))
-    small = np.finfo(chances.dtype).eps
-    own = np.clip(chances, small, 1 - small)[np.arange(len(y)), _codes(model, y)]
-    return np.asarray(-np.log(own), dtype=np.float64)
-
-
-def _brier(model: Answers, y: NDArray[Any]) -> Floats:
-    chances = np.asarray(model.answer("predict_proba"), dtype=np.float64)
-    codes = _codes(model, y)
-    squares = (chances**2).sum(axis=1) + 1.0 - 2.0 * chances[np.arange(len(y)), codes]
-    # For two classes, scikit-learn counts only one.
-    return np.asarray(squares / 2.0 if chances.shape[1] == 2 else squares)
-
-
-def _area_under_curve(model: Answers, y: NDArray[Any]) -> Floats:
-    """Return placement values: the share of the other class that a row is ranked correctly to."""
-    classes = np.asarray(model.classes_)
-    if len(classes) != 2:
-        return np.full(len(y), np.nan)
-    if hasattr(model, "decision_function"):
-        ranks = np.asarray(model.answer("decision_function"), dtype=np.float64)
-    else:
-        ranks = np.asarray(model.answer("predict_proba"), dtype=np.float64)[:, 1]
-    positive = y == classes[1]
-    own = np.empty(len(y))
-    own[positive] = _share_below(ranks[positive], ranks[~positive])
-    own[~positive] = 1.0 - _share_below(ranks[~positive], ranks[positive])
-    counts = np.array([np.count_nonzero(~positive), np.count_nonzero(positive)])
-    area = own[positive].mean()
-    codes = positive.astype(np.intp)
-    influence = (own - area) * len(y) / counts[codes] * _of_few(counts)[codes]
-    return np.asarray(area + influence, dtype=np.float64)
-
-
-# Predictions that each score is computed from, and its row scores.
-_PLAIN: dict[str, tuple[str | tuple[str, ...], RowScores]] = {
-    "accuracy_score": ("predict", _accuracy),
-    "balanced_accuracy_score": ("predict", _accuracy_by_class),
-    "mean_squared_error": ("predict", _errors_squared),
-    "mean_absolute_error": ("predict", _errors_absolute),
-    "root_mean_squared_error": ("predict", _root_of_squared_error),
-    "r2_score": ("predict", _r_squared),
-    "explained_variance_score": ("predict", _variance_explained),
-    "log_loss": ("predict_proba", _log_loss),
-    "brier_score_loss": ("predict_proba", _brier),
-    "roc_auc_score": (("decision_function", "predict_proba"), _area_under_curve),
-}
 
 
 class Recorded:
@@ -175,6 +70,102 @@ class Recorded:
         return respond
 
 
+# Maps a model and the true labels to one number per row: the score plus the row's influence on it.
+# Their mean is the score, and their variance over the number of rows is the score's variance.
+RowScores = Callable[[Recorded, NDArray[Any]], Floats]
+_RATIOS: dict[str, Callable[[NDArray[Any], NDArray[Any]], tuple[Any, Any]]] = {
+    "precision_score": lambda true, said: (true & said, said * 1.0),
+    "recall_score": lambda true, said: (true & said, true * 1.0),
+    "f1_score": lambda true, said: (2.0 * (true & said), true * 1.0 + said),
+    "jaccard_score": lambda true, said: (true & said, (true | said) * 1.0),
+}
+
+
+def _accuracy(model: Recorded, y: NDArray[Any]) -> Floats:
+    return np.asarray(_classes(model) == y, dtype=np.float64)
+
+
+def _accuracy_by_class(model: Recorded, y: NDArray[Any]) -> Floats:
+    right = _accuracy(model, y)
+    codes, counts = np.unique(y, return_inverse=True, return_counts=True)[1:]
+    recalls = np.bincount(codes, weights=right) / counts
+    influence = (right - recalls[codes]) * len(y) / (len(counts) * counts[codes])
+    return np.asarray(recalls.mean() + influence * _of_few(counts)[codes])
+
+
+def _errors_squared(model: Recorded, y: NDArray[Any]) -> Floats:
+    return np.asarray((_predict_numbers(model) - y) ** 2, dtype=np.float64)
+
+
+def _errors_absolute(model: Recorded, y: NDArray[Any]) -> Floats:
+    return np.asarray(np.abs(_predict_numbers(model) - y), dtype=np.float64)
+
+
+def _root_of_squared_error(model: Recorded, y: NDArray[Any]) -> Floats:
+    squares = _errors_squared(model, y)
+    root = np.sqrt(squares.mean())
+    return root + (squares - root**2) / (2 * root) if root > 0 else squares
+
+
+def _r_squared(model: Recorded, y: NDArray[Any]) -> Floats:
+    return _share_explained(_errors_squared(model, y), y)
+
+
+def _variance_explained(model: Recorded, y: NDArray[Any]) -> Floats:
+    errors = _predict_numbers(model) - y
+    return _share_explained((errors - errors.mean()) ** 2, y)
+
+
+def _log_loss(model: Recorded, y: NDArray[Any]) -> Floats:
+    chances = np.asarray(model.answer("predict_proba"))
+    small = np.finfo(chances.dtype).eps
+    own = np.clip(chances, small, 1 - small)[np.arange(len(y)), _codes(model, y)]
+    return np.asarray(-np.log(own), dtype=np.float64)
+
+
+def _brier(model: Recorded, y: NDArray[Any]) -> Floats:
+    chances = np.asarray(model.answer("predict_proba"), dtype=np.float64)
+    codes = _codes(model, y)
+    squares = (chances**2).sum(axis=1) + 1.0 - 2.0 * chances[np.arange(len(y)), codes]
+    # For two classes, scikit-learn counts only one.
+    return np.asarray(squares / 2.0 if chances.shape[1] == 2 else squares)
+
+
+def _area_under_curve(model: Recorded, y: NDArray[Any]) -> Floats:
+    """Return placement values: the share of the other class that a row is ranked correctly to."""
+    classes = np.asarray(model.classes_)
+    if len(classes) != 2:
+        return np.full(len(y), np.nan)
+    if hasattr(model, "decision_function"):
+        ranks = np.asarray(model.answer("decision_function"), dtype=np.float64)
+    else:
+        ranks = np.asarray(model.answer("predict_proba"), dtype=np.float64)[:, 1]
+    positive = y == classes[1]
+    own = np.empty(len(y))
+    own[positive] = _share_below(ranks[positive], ranks[~positive])
+    own[~positive] = 1.0 - _share_below(ranks[~positive], ranks[positive])
+    counts = np.array([np.count_nonzero(~positive), np.count_nonzero(positive)])
+    area = own[positive].mean()
+    codes = positive.astype(np.intp)
+    influence = (own - area) * len(y) / counts[codes] * _of_few(counts)[codes]
+    return np.asarray(area + influence, dtype=np.float64)
+
+
+# Predictions that each score is computed from, and its row scores.
+_PLAIN: dict[str, tuple[str | tuple[str, ...], RowScores]] = {
+    "accuracy_score": ("predict", _accuracy),
+    "balanced_accuracy_score": ("predict", _accuracy_by_class),
+    "mean_squared_error": ("predict", _errors_squared),
+    "mean_absolute_error": ("predict", _errors_absolute),
+    "root_mean_squared_error": ("predict", _root_of_squared_error),
+    "r2_score": ("predict", _r_squared),
+    "explained_variance_score": ("predict", _variance_explained),
+    "log_loss": ("predict_proba", _log_loss),
+    "brier_score_loss": ("predict_proba", _brier),
+    "roc_auc_score": (("decision_function", "predict_proba"), _area_under_curve),
+}
+
+
 class ValidationScorer:
     """Score fitted models on the validation rows of all folds.
 
@@ -205,8 +196,10 @@ class ValidationScorer:
 
     @cached_property
     def _groups(self) -> Positions:
-        """Group of each validation row, fold after fold."""
-        return _assign_groups(np.concatenate(self._rows), np.random.default_rng(0))
+        """Group of each validation row, fold after fold; a row has the same in all folds."""
+        distinct, positions = np.unique(np.concatenate(self._rows), return_inverse=True)
+        groups = np.random.default_rng(0).permutation(len(distinct)) % MAX_GROUPS
+        return np.asarray(groups[positions])
 
     @property
     def _n_groups(self) -> int:
@@ -223,8 +216,22 @@ class ValidationScorer:
 
     @cached_property
     def _resamples(self) -> list[list[Positions]]:
-        """Bootstrap resamples of the rows of each fold."""
-        return _resamples(self._rows, self._targets, np.random.default_rng(0))
+        """Bootstrap resamples of the rows of each fold, which keep all its classes."""
+        rng, distinct = np.random.default_rng(0), np.unique(np.concatenate(self._rows))
+        n_rows = len(distinct)
+        drawn: list[list[Positions]] = [[] for _ in self._rows]
+        for _ in range(N_RESAMPLES):
+            for _ in range(_TRIES):
+                counts = np.bincount(rng.integers(n_rows, size=n_rows), minlength=n_rows)
+                parts = [
+                    np.repeat(np.arange(len(own)), counts[np.searchsorted(distinct, own)])
+                    for own in self._rows
+                ]
+                if all(map(_keeps_classes, self._targets, parts)):
+                    break
+            for fold, part in zip(drawn, parts, strict=True):
+                fold.append(part)
+        return drawn
 
     def score(self, fitted: Any, X: Any, fold: int) -> tuple[float, Floats]:
         """Return the score of a model in one fold, and its samples.
@@ -271,34 +278,6 @@ class ValidationScorer:
         return scores
 
 
-def _assign_groups(rows: Positions, rng: np.random.Generator) -> Positions:
-    """Return the group of each row; it is the same in all folds."""
-    distinct, positions = np.unique(rows, return_inverse=True)
-    groups = rng.permutation(len(distinct)) % MAX_GROUPS
-    return np.asarray(groups[positions])
-
-
-def _resamples(
-    rows: Sequence[Positions], targets: Sequence[NDArray[Any]], rng: np.random.Generator
-) -> list[list[Positions]]:
-    """Draw bootstrap resamples of each fold that keep all its classes."""
-    distinct = np.unique(np.concatenate(rows))
-    drawn: list[list[Positions]] = [[] for _ in rows]
-    for _ in range(N_RESAMPLES):
-        for _ in range(_TRIES):
-            counts = np.bincount(rng.integers(len(distinct), size=len(distinct)),
-                                 minlength=len(distinct))  # fmt: skip
-            parts = [
-                np.repeat(np.arange(len(own)), counts[np.searchsorted(distinct, own)])
-                for own in rows
-            ]
-            if all(map(_keeps_classes, targets, parts)):
-                break
-        for fold, part in zip(drawn, parts, strict=True):
-            fold.append(part)
-    return drawn
-
-
 def _keeps_classes(target: NDArray[Any], rows: Positions) -> bool:
     # A numeric target must have at least two distinct values.
     n_needed = len(np.unique(target)) if target.dtype.kind != "f" else 2
@@ -322,7 +301,8 @@ def row_scores(scorer: Any) -> RowScores | None:
     function, sign = getattr(scorer, "_score_func", None), getattr(scorer, "_sign", None)
     settings = getattr(scorer, "_kwargs", None)
     # Only scikit-learn's own functions are identified by name.
-    if sign not in (1, -1) or settings is None or not _is_of_sklearn(function):
+    is_known = str(getattr(function, "__module__", "")).startswith("sklearn.")
+    if sign not in (1, -1) or settings is None or not is_known:
         return None
     read = _find_closed_form(str(getattr(function, "__name__", "")), settings, scorer)
     if read is None:
@@ -330,11 +310,7 @@ def row_scores(scorer: Any) -> RowScores | None:
     return partial(_apply_sign, read, float(sign))
 
 
-def _is_of_sklearn(function: Any) -> bool:
-    return str(getattr(function, "__module__", "")).startswith("sklearn.")
-
-
-def _apply_sign(read: RowScores, sign: float, model: Answers, y: NDArray[Any]) -> Floats:
+def _apply_sign(read: RowScores, sign: float, model: Recorded, y: NDArray[Any]) -> Floats:
     return sign * read(model, y)
 
 
@@ -350,7 +326,7 @@ def _find_closed_form(name: str, settings: Mapping[str, Any], scorer: Any) -> Ro
     return read if same else None
 
 
-def _classes(model: Answers) -> NDArray[Any]:
+def _classes(model: Recorded) -> NDArray[Any]:
     # CatBoost returns multiclass predictions as a column.
     return model.answer("predict").reshape(-1)
 
@@ -361,7 +337,7 @@ def _of_few(counts: NDArray[np.int64]) -> Floats:
     return np.asarray(np.sqrt(counts / np.maximum(counts - 1, 1) * (n_rows - 1) / n_rows))
 
 
-def _predict_numbers(model: Answers) -> Floats:
+def _predict_numbers(model: Recorded) -> Floats:
     return np.asarray(model.answer("predict"), dtype=np.float64).reshape(-1)
 
 
@@ -375,7 +351,7 @@ def _share_explained(left: Floats, y: NDArray[Any]) -> Floats:
     return np.asarray(1.0 - share - (left - share * squares) / level, dtype=np.float64)
 
 
-def _codes(model: Answers, y: NDArray[Any]) -> NDArray[np.intp]:
+def _codes(model: Recorded, y: NDArray[Any]) -> NDArray[np.intp]:
     return np.searchsorted(np.asarray(model.classes_), y)
 
 
@@ -385,7 +361,7 @@ def _share_below(ranks: Floats, others: Floats) -> Floats:
     return below / (2.0 * len(others))
 
 
-def _ratio(name: str, average: str, positive: Any, model: Answers, y: NDArray[Any]) -> Floats:
+def _ratio(name: str, average: str, positive: Any, model: Recorded, y: NDArray[Any]) -> Floats:
     """Return row scores of precision, recall, F1 or Jaccard: ratios of means over rows."""
     predicted = _classes(model)
     counted = _RATIOS[name]

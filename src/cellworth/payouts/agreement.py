@@ -17,7 +17,7 @@ from cellworth.data.io import local_path, write_atomically
 from cellworth.data.owners import Owners, are_players, check_entries, list_keys, read_toml
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike
-from cellworth.payouts.allocation import check_owners_type
+from cellworth.payouts.allocation import check_any_owner
 from cellworth.payouts.payout import Payout, split_revenue
 from cellworth.payouts.policy import Policy, ValidationDraw, check_policy
 from cellworth.valuation.column_info import name_kind
@@ -346,7 +346,7 @@ def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
         raise TypeError(
             f"valuer must be a valuer such as KNNValuer(5, random_state=0), got {valuer!r}."
         )
-    check_owners_type(owners)
+    check_any_owner(owners)
     check_policy(policy)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.holdings import Holdings
-from cellworth.data.owners import Owners
+from cellworth.data.owners import check_owners
 from cellworth.data.views import View
 from cellworth.payouts.policy import (
     Policy,
@@ -363,13 +363,9 @@ def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fra
     return values, Fraction(0) if abs(unassigned) <= nothing else unassigned
 
 
-def check_owners_type(owners: Any) -> None:
+def check_any_owner(owners: Any) -> None:
     """Raise TypeError unless this is an Owners object, ValueError if it has no owner."""
-    if not isinstance(owners, Owners):
-        raise TypeError(
-            f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
-        )
-    if not owners.names:
+    if not check_owners(owners).names:
         raise ValueError("owners must have an owner; assign cells with owners.assign(...).")
 
 

@@ -23,7 +23,7 @@ from cellworth.data.arguments import (
 )
 from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
-from cellworth.data.owners import CELLS, UNASSIGNED, Owners
+from cellworth.data.owners import CELLS, UNASSIGNED, Owners, check_owners
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
@@ -43,7 +43,7 @@ from cellworth.valuation.valuation import Valuation, name_of_score
 from cellworth.valuers.knn_valuer import KNNValuer
 from cellworth.valuers.model_valuer import ModelValuer, value_coalitions
 from cellworth.valuers.settings import Settings
-from cellworth.valuers.valuer import Valuer, check_owners
+from cellworth.valuers.valuer import Valuer
 
 # Up to this many players all coalitions are evaluated.
 _MAX_EXACT_PLAYERS = 12

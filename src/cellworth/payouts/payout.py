@@ -27,7 +27,7 @@ from cellworth.payouts.allocation import (
     OwnerErrors,
     OwnerValues,
     allocate,
-    check_owners_type,
+    check_any_owner,
     find_undecided,
     shrink_errors,
 )
@@ -602,7 +602,7 @@ def split_revenue(
     """
     policy = check_policy(policy)
     check_valuation(valuation)
-    check_owners_type(owners)
+    check_any_owner(owners)
     money = parse_money(amount, "amount", Decimal(policy.unit))
     holdings = owners.project(valuation.blocks)
     # By hash, if it is known.

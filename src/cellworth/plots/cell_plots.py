@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from cellworth.data.arguments import MISSING, Codes, Floats, check_count
-from cellworth.data.blocks import LABEL
 from cellworth.data.tables import Table, TableLike
-from cellworth.data.text import preview
-from cellworth.findings.cells import check_valuation
+from cellworth.findings.cells import check_rows, check_valuation, match_names
 from cellworth.knn.distances import read_column
 from cellworth.plots.figure_style import (
     GRAY,
@@ -259,26 +257,10 @@ def _find_cells(X: TableLike, valuation: Valuation) -> tuple[Table, list[int | N
             "X must be None for a valuation of groups, whose blocks have many cells; leave X out."
         )
     table = Table.from_data(X, called="X")
-    n_rows = valuation.shape[0]
-    # Only pandas has row ids.
-    named = table.backend == "pandas"
-    other_ids = named and table.row_ids.tolist() != valuation.row_labels.tolist()
-    if table.shape[0] != n_rows or other_ids:
-        raise ValueError(
-            f"X must have the {n_rows} rows of the valuation in their order, got "
-            f"{table.shape[0]} rows; give the table that was valued."
-        )
-    # If labels were valued, all names are strings.
-    labels = [str(label) for label in valuation.column_labels.tolist()]
-    named = table.backend is not None
-    names = [str(name) for name in table.names.tolist()] if named else labels[: table.shape[1]]
-    lacking = [label for label in labels if label not in names and label != LABEL]
-    if lacking:
-        raise ValueError(
-            "X must have the columns of the valuation, got a table without "
-            f"{preview(lacking)}; give the table that was valued."
-        )
-    return table, [names.index(label) if label in names else None for label in labels]
+    check_rows(valuation, table)
+    names, wanted = match_names(valuation, table)
+    positions: list[int | None] = [names.index(name) for name in wanted]
+    return table, positions + [None] * (valuation.shape[1] - len(wanted))
 
 
 def _read(table: Table, position: int) -> Floats | Codes:

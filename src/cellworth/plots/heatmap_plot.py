@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, check_count
 from cellworth.data.blocks import Axis
-from cellworth.data.owners import Owners
+from cellworth.data.owners import Owners, check_owners
 from cellworth.findings.cells import check_valuation
 from cellworth.plots.figure_style import (
     GRAY,
@@ -212,11 +212,7 @@ def _number_class() -> Any:
 
 def _find_owners(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_]]:
     """Return the names of owners and of groups of co-owners, and the index of each block's."""
-    if not isinstance(owners, Owners):
-        raise TypeError(
-            f"owners must be Owners, got {type(owners).__name__}; give the Owners of the valuation."
-        )
-    holdings = owners.project(valuation.blocks)
+    holdings = check_owners(owners).project(valuation.blocks)
     names = [
         " + ".join(holdings.names[position] for position in np.flatnonzero(line))
         for line in holdings.claims

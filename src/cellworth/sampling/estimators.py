@@ -62,8 +62,6 @@ class Estimator(ABC):
     merges: ClassVar[bool] = True
     # Whether every task observes all blocks, so that the variance of any sum of blocks is known.
     observes_sums: ClassVar[bool] = False
-    # With fewer tasks, the variance between tasks is no guide to the error.
-    errors_from: ClassVar[int] = 2
     most_utilities: ClassVar[float] = math.inf
 
     @abstractmethod

@@ -179,19 +179,20 @@ class Side:
 
     def kernel(self, parameters: KernelParameters) -> Floats:
         """Return the kernel of all pairs of coalitions."""
-        return (
-            np.exp(-parameters.roughness * self.angles)
-            + parameters.linear * self.products
-            + parameters.level
-            + parameters.size * self.growth
-        )
+        angle, linear, level, size = self._terms(parameters)
+        return angle + linear + level + size
 
     def kernel_slopes(self, parameters: KernelParameters) -> tuple[Floats, Floats, Floats, Floats]:
         """Return the derivatives of the kernel by the logarithms of its parameters."""
+        angle, linear, level, size = self._terms(parameters)
+        slope = -parameters.roughness * self.angles * angle
+        return slope, linear, np.full(self.angles.shape, level), size
+
+    def _terms(self, parameters: KernelParameters) -> tuple[Floats, Floats, float, Floats]:
         return (
-            -parameters.roughness * self.angles * np.exp(-parameters.roughness * self.angles),
+            np.exp(-parameters.roughness * self.angles),
             parameters.linear * self.products,
-            np.full(self.angles.shape, parameters.level),
+            parameters.level,
             parameters.size * self.growth,
         )
 

@@ -179,15 +179,7 @@ def _summarize_part(cells: NDArray[Any]) -> NumberSummary:
     keys, counts = np.unique(
         known if integral else _flip_bits(known.view(np.int64)), return_counts=True
     )
-    return _summarize_counts(
-        keys, counts.astype(np.int64), len(cells) - len(known), integral=integral
-    )
-
-
-def _summarize_counts(
-    keys: Integers, counts: Integers, n_missing: int, *, integral: bool
-) -> NumberSummary:
-    """Summarize the numbers of sorted keys."""
+    counts = counts.astype(np.int64)
     numbers = keys if integral else _flip_bits(keys).view(np.float64)
     parts = (slice(i, i + _IN_CACHE) for i in range(0, len(keys), _IN_CACHE))
     sums = [(_sum_integers if integral else _sum_floats)(keys[p], counts[p]) for p in parts]
@@ -196,8 +188,8 @@ def _summarize_counts(
         narrow = not integral and bool((numbers.astype(np.float32) == numbers).all())
     return NumberSummary(
         integral,
-        int(counts.sum()),
-        n_missing,
+        len(known),
+        len(cells) - len(known),
         sum(total for total, _ in sums),
         sum(squares for _, squares in sums),
         (numbers[0].item(), numbers[-1].item()) if len(numbers) else (0, 0),

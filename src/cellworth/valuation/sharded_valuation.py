@@ -419,8 +419,7 @@ class ShardedValuation(Valuation):
     @property
     def _reads_sum_sq(self) -> bool:
         """Whether standard errors depend on the files at all."""
-        least = max(self.provenance.method.get("errors_from", 0), 2)
-        return self.status != "exact" and self.moments.n_observations >= least
+        return self.status != "exact" and self.moments.n_observations >= 2
 
     def _errors_of(self, sum_sq: Floats) -> Floats:
         if self.status == "exact":

@@ -553,10 +553,7 @@ class Valuation:
             return np.zeros(self.moments.mean.shape)
         if self.shrink:
             return self._shrunk[1]
-        # Some estimates are so skewed that the errors of a short run are too small.
-        enough = self.moments.count >= self.provenance.method.get("errors_from", 0)
-        errors = self.moments.sampling_se * widening(self.moments.count)
-        return np.where(enough, errors, np.nan)
+        return self.moments.sampling_se * widening(self.moments.count)
 
     def _describe_errors(self) -> str:
         """Return the sizes of both kinds of errors in words."""

@@ -15,35 +15,34 @@ from cellworth.sampling.samplers import CoalitionPairs, ExhaustiveTasks, TaskSam
 from cellworth.sampling.semivalues import Semivalue, membership_weights
 
 
-@dataclass(frozen=True, eq=False)
-class WeightedUtilities:
-    """Weighted sums of the utilities of all pairs of coalitions, for every block.
+def weigh_utilities(
+    semivalues: tuple[Semivalue, Semivalue],
+    level: float,
+    tasks: Sequence[CoalitionPairs],
+    utilities: Sequence[Floats],
+) -> Moments:
+    """Return weighted sums of the utilities of all pairs of coalitions, for every block.
 
-    All tasks together give psi = W_n' H W_m, with the utilities H and the weights W. Each part is
-    multiplied by the number of tasks, so that the mean over all tasks (which Moments hold) is the
-    sum. The weights of a block add up to 0, so subtracting ``level`` from every utility only
-    reduces rounding errors.
+    All tasks together give psi = W_n' H W_m, with the utilities H and the weights W. The weights
+    of a block add up to 0, so subtracting ``level`` from every utility only reduces rounding
+    errors.
     """
-
-    semivalues: tuple[Semivalue, Semivalue]
-    n_tasks: int
-    level: float
-
-    def __call__(self, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
-        """Return the weighted utilities of all tasks, in order."""
-        added = reduce(Moments.merge, map(self._weigh, tasks, utilities))
-        # Parts of the sum differ between tasks, but the sum of all of them is not random.
-        marginals = 1 << (tasks[0].rows.shape[1] + tasks[0].columns.shape[1] - 2)
-        # Deviations that are not known have no observation.
-        count = np.where(added.count > 0, marginals, 0)
-        return replace(added, count=count, sum_sq=np.zeros_like(added.sum_sq))
-
-    def _weigh(self, pairs: CoalitionPairs, utilities: Floats) -> Moments:
-        sides = pairs.rows, pairs.columns
-        row_weights, column_weights = map(membership_weights, self.semivalues, sides)
+    n_rows, n_columns = tasks[0].rows.shape[1], tasks[0].columns.shape[1]
+    # Each part is multiplied by the number of tasks: the mean over all of them is the sum.
+    n_tasks = ExhaustiveTasks((n_rows, n_columns)).n_tasks
+    parts = []
+    for pairs, seen in zip(tasks, utilities, strict=True):
+        row_weights, column_weights = map(
+            membership_weights, semivalues, (pairs.rows, pairs.columns)
+        )
         weights = row_weights[:, :, None] * column_weights[:, None, :]
-        part = np.tensordot(weights, utilities - self.level, axes=(0, 0))
-        return Moments.of(append_margins(part * self.n_tasks))
+        part = np.tensordot(weights, seen - level, axes=(0, 0))
+        parts.append(Moments.of(append_margins(part * n_tasks)))
+    added = reduce(Moments.merge, parts)
+    # Deviations that are not known have no observation.
+    count = np.where(added.count > 0, 1 << (n_rows + n_columns - 2), 0)
+    # Parts of the sum differ between tasks, but the sum of all of them is not random.
+    return replace(added, count=count, sum_sq=np.zeros_like(added.sum_sq))
 
 
 @dataclass(frozen=True)
@@ -77,20 +76,19 @@ class SampledThenExhaustive:
         return self.first(task) if task < self.n_first else self.pairs(task - self.n_first)
 
 
-@dataclass(frozen=True, eq=False)
-class SampledThenWeighted:
+def estimate_then_weigh(
+    sampler: SampledThenExhaustive,
+    estimate: Estimate,
+    weigh: Estimate,
+    tasks: Sequence[Any],
+    utilities: Sequence[Floats],
+    **sums: Sums,
+) -> Moments:
     """Estimate from the first tasks; once every pair is evaluated, compute exact values."""
-
-    sampler: SampledThenExhaustive
-    first: Estimate
-    weighted: Estimate
-
-    def __call__(self, tasks: Sequence[Any], utilities: Sequence[Floats], **sums: Sums) -> Moments:
-        """Return the Moments of the tasks so far."""
-        n_first = self.sampler.n_first
-        if len(tasks) == self.sampler.n_tasks:
-            return self.weighted(tasks[n_first:], utilities[n_first:])
-        return self.first(tasks[:n_first], utilities[:n_first], **sums)
+    n_first = sampler.n_first
+    if len(tasks) == sampler.n_tasks:
+        return weigh(tasks[n_first:], utilities[n_first:])
+    return estimate(tasks[:n_first], utilities[:n_first], **sums)
 
 
 @dataclass(frozen=True)

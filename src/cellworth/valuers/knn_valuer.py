@@ -493,7 +493,7 @@ class MemoryRun(NeighborRun):
             title=type(schedule.sampler).__name__,
             tasks_per_round=len(schedule.parts),
             describe=partial(_describe_passes, schedule),
-            share_done=ExpectedShare(schedule, effort),
+            share_done=partial(_expect_share_done, schedule, effort),
             errors_from=1 if schedule.draws else None,
             checkpoint=self.settings.checkpoint,
             show_progress=runtime.progress,
@@ -678,30 +678,22 @@ def _describe_passes(schedule: TaskSchedule, progress: Progress) -> str:
     return "quick pass" if n_passes < 0 else f"{n_passes:.1f} passes"
 
 
-@dataclass(frozen=True)
-class ExpectedShare:
-    """Share of the expected work that is done, for the progress bar."""
-
-    schedule: TaskSchedule
-    effort: Effort
-
-    def __call__(self, progress: Progress) -> float:
-        """Return the share; it may exceed 1."""
-        stop = self.effort.stop
-        if not isinstance(stop, TargetPrecision):
-            return self.effort.make_stop(len(self.schedule.parts)).share_done(progress)
-        n_parts, n_quick = len(self.schedule.parts), self.schedule.n_quick_passes
-        n_passes = max(progress.tasks / n_parts - n_quick, 0.0)
-        # The errors of a quick pass say little of the passes that replace it.
-        n_expected = 1.0
-        if n_passes >= 1.0:
-            met = stop.share_done(progress)
-            n_expected = max(n_passes / met if met else math.inf, math.ceil(n_passes))
-        if self.effort.n_passes is not None:
-            n_expected = min(n_expected, self.effort.n_passes)
-        quick, per_pass = self.schedule.n_quick_coalitions, self.schedule.n_coalitions
-        done = quick * min(progress.tasks / n_parts, n_quick) + per_pass * n_passes
-        return done / (quick + per_pass * n_expected)
+def _expect_share_done(schedule: TaskSchedule, effort: Effort, progress: Progress) -> float:
+    """Return the share of the expected work that is done, for the bar; it may exceed 1."""
+    stop, n_parts, n_quick = effort.stop, len(schedule.parts), schedule.n_quick_passes
+    if not isinstance(stop, TargetPrecision):
+        return effort.make_stop(n_parts).share_done(progress)
+    n_passes = max(progress.tasks / n_parts - n_quick, 0.0)
+    # The errors of a quick pass say little of the passes that replace it.
+    n_expected = 1.0
+    if n_passes >= 1.0:
+        met = stop.share_done(progress)
+        n_expected = max(n_passes / met if met else math.inf, math.ceil(n_passes))
+    if effort.n_passes is not None:
+        n_expected = min(n_expected, effort.n_passes)
+    quick, per_pass = schedule.n_quick_coalitions, schedule.n_coalitions
+    done = quick * min(progress.tasks / n_parts, n_quick) + per_pass * n_passes
+    return done / (quick + per_pass * n_expected)
 
 
 def choose_sampler(

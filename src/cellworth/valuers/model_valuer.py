@@ -26,9 +26,9 @@ from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.exact_values import (
     LeavingOneOut,
     SampledThenExhaustive,
-    SampledThenWeighted,
-    WeightedUtilities,
+    estimate_then_weigh,
     leave_one_out_moments,
+    weigh_utilities,
 )
 from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
@@ -311,7 +311,7 @@ def _choose_methods(
     chosen = choose_estimator(estimator, semivalues)
     seed = draw_seed(random_state, settings.runtime)
     tasks = chosen.make_sampler(shape, semivalues, seed)
-    rule = _make_rule(stop, chosen, tasks, shape, n_needed)
+    rule = _make_rule(stop, tasks, shape, n_needed)
     wanted = int(_UTILITIES_PER_ROUND / tasks.utilities_per_task)
     sampled = Method(
         name=chosen.name,
@@ -326,7 +326,6 @@ def _choose_methods(
         describe=lambda progress: f"{progress.tasks} tasks, {progress.utilities:,} utilities",
         shrink=chosen.shrink,
         merges=chosen.merges,
-        errors_from=chosen.errors_from,
         observes_sums=chosen.observes_sums,
         advice=_advise(blocks) if stop is None else "",
     )
@@ -372,11 +371,10 @@ def _leave_one_out(shape: tuple[int, int]) -> Method:
 
 def _weigh_all(shape: tuple[int, int], settings: Settings) -> Method:
     """Return the method that evaluates and weighs all coalitions."""
-    sampler = ExhaustiveTasks(shape)
     return Method.of_all_tasks(
         _WEIGHED,
-        sampler,
-        lambda ends: WeightedUtilities(settings.semivalues, sampler.n_tasks, ends.full_utility),
+        ExhaustiveTasks(shape),
+        lambda ends: partial(weigh_utilities, settings.semivalues, ends.full_utility),
     )
 
 
@@ -396,7 +394,9 @@ def _sample_first(
     return replace(
         sampled,
         sampler=sampler,
-        make_estimate=lambda ends: SampledThenWeighted(sampler, estimate(ends), weigh(ends)),
+        make_estimate=lambda ends: partial(
+            estimate_then_weigh, sampler, estimate(ends), weigh(ends)
+        ),
         stop=rule | MaxTasks(sampler.n_tasks),
         exact_after=sampler.n_tasks,
     )
@@ -404,7 +404,6 @@ def _sample_first(
 
 def _make_rule(
     stop: StoppingRule | None,
-    estimator: Estimator,
     tasks: TaskSampler,
     shape: tuple[int, int],
     n_needed: int,
@@ -417,11 +416,7 @@ def _make_rule(
     budget = MaxUtilities(most)
     if _covers(budget, n_needed):
         return budget
-    precise: StoppingRule = TargetPrecision()
-    if estimator.errors_from > _MIN_TASKS:
-        # Values without errors would not show that they are precise.
-        precise &= MaxTasks(estimator.errors_from)
-    return precise | budget
+    return TargetPrecision() | budget
 
 
 def _advise(blocks: Blocks) -> str:

@@ -88,8 +88,6 @@ class Method:
     shrink: bool = False
     # Whether two runs with different seeds can be averaged.
     merges: bool = True
-    # Observations below which no standard errors are reported.
-    errors_from: int = 2
     # Tasks after which all coalitions are evaluated, so that values are exact.
     exact_after: float = math.inf
     # Whether every task observes all blocks, so that any sum of blocks has its own variance. The
@@ -214,7 +212,7 @@ def value_blocks(
         title=method.name,
         tasks_per_round=method.tasks_per_round,
         describe=method.describe,
-        errors_from=method.errors_from if method.has_errors else None,
+        errors_from=2 if method.has_errors else None,
         checkpoint=settings.checkpoint,
         show_progress=runtime.progress,
         on_round=runtime.on_round,
@@ -226,8 +224,7 @@ def value_blocks(
     estimated = _estimate_errors(added, method, ends, shares, exact=exact)
     tally = ends.tally.merge(added.tally)
     _warn(outcome, tally)
-    how: dict[str, Any] = {"name": method.name, "stop": describe(method.stop)}
-    how |= {"merges": method.merges, "errors_from": method.errors_from}
+    how = {"name": method.name, "stop": describe(method.stop), "merges": method.merges}
     how |= {} if settings.valuer is None else {"valuer": settings.valuer}
     session = Session(method.seed, outcome.tasks)
     provenance = Provenance.now(problem_spec, how, session, tally, outcome.seconds)
@@ -297,7 +294,7 @@ def _sum_by_owner(
         errors = _as_uncorrelated(errors_by_owner) / widening(count)
     elif method.observes_sums and valuation.status != "exact" and isinstance(added, UtilityLog):
         seen = added.moments_of(lambda blocks: append_pairs(np.tensordot(shares, blocks, axes=2)))
-        errors = np.where(seen.count >= method.errors_from, seen.sampling_se, np.nan)
+        errors = seen.sampling_se
     else:
         # The standard errors of blocks add up to those of their sum at most.
         errors_by_owner = np.array(

@@ -21,7 +21,7 @@ from cellworth.data.arguments import ColumnTypes, Floats, Labels
 from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, make_folder
-from cellworth.data.owners import Owners
+from cellworth.data.owners import Owners, check_owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.data.text import format_count
@@ -57,7 +57,6 @@ from cellworth.valuers.knn_valuer import (
     check_ranking,
 )
 from cellworth.valuers.settings import check_flag, check_stop
-from cellworth.valuers.valuer import check_owners
 
 # Work of a default run: about an hour on two cores.
 _MAX_WORK = 2**37

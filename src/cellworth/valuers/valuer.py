@@ -13,7 +13,7 @@ from cellworth.data.arguments import Floats, Labels
 from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
-from cellworth.data.owners import Owners
+from cellworth.data.owners import check_owners
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.findings.fit_checks import DataAdvice, warn_of_data, warn_of_target
 from cellworth.findings.levels import read_levels
@@ -138,15 +138,6 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
 def _spell_out(parameter: Any) -> str:
     # NumPy numbers are written as Python numbers.
     return describe(parameter.item() if isinstance(parameter, np.generic) else parameter)
-
-
-def check_owners(owners: Any) -> Owners:
-    """Check that these are owners."""
-    if not isinstance(owners, Owners):
-        raise TypeError(
-            f"owners must be Owners, got {type(owners).__name__}; pass Owners(X).assign(...)."
-        )
-    return owners
 
 
 def find_holdings(owners: Any, table: Table, blocks: Blocks) -> Holdings | None:
