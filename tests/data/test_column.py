@@ -12,11 +12,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth import ShardedTable
+from cellworth import Owners, ShardedTable
 from cellworth.data.column import NO_TIME, Column, find_common_kind, is_missing_mark
 from cellworth.data.tables import Table
+from cellworth.findings.cells import read_cells
 from cellworth.findings.features import read_columns
-from cellworth.findings.levels import read_levels
+from cellworth.findings.levels import ColumnLevels, read_levels
 from cellworth.games.table_filler import TableFiller
 from cellworth.knn.distances import Distances
 from cellworth.knn.shard_data import read_shard
@@ -110,14 +111,18 @@ OBJECTS = {
     "bytes": ([b"a", b"b", None, b"a"], "other", None),
     "complex": ([1j, 1, 2, 3], "other", None),
 }  # fmt: skip
-# With a missing value, pandas gives floats.
 ARRAYS = {
     "category of integers": (
-        pd.Categorical([10, 2, None, 10]),
-        "category",
-        ["10.0", "2.0", None, "10.0"],
+        pd.Categorical([10, 2, None, 10]), "category", ["10", "2", None, "10"],
     ),
     "unused levels": (pd.Categorical(["b", "a"] * 2, list("zab")), "category", ["b", "a"] * 2),
+}  # fmt: skip
+# What polars has no type for: a dictionary of numbers, or of dates.
+DICTIONARIES = {
+    "integers": ([10, 2, None, 10], ["10", "2", None, "10"]),
+    "floats": ([0.5, None, 2.5, 0.5], ["0.5", None, "2.5", "0.5"]),
+    "truths": ([True, None, False, True], ["True", None, "False", "True"]),
+    "dates": ([D1, None, D2, D1], [str(T1), None, "1970-01-04 00:00:00", str(T1)]),
 }
 LIBRARIES = {
     "arrow": lambda table: table,
@@ -224,6 +229,31 @@ def assert_parts_agree(table, kinds):
         assert read_as == name_kind(column), name
 
 
+@pytest.mark.parametrize("name", DICTIONARIES)
+def test_a_dictionary_of_arrow_keeps_its_missing_cells(name):
+    cells, read = DICTIONARIES[name]
+    table = pa.table({name: pa.array(cells).dictionary_encode()})
+    check(Table.from_data(table, called="X").read(0), "category", read)
+    check(Column(name, table[name].combine_chunks(), table[name].type), "category", read)
+
+
+def test_owners_and_pages_show_the_cells_as_they_are_read():
+    for X in (typed_table(), objects_table()):
+        table = Table.from_data(X, called="X")
+        for position, name in enumerate(table.names.tolist()):
+            column, everything = table.read(position), np.arange(4)
+            assert read_cells(table, everything, np.full(4, position)) == column.objects or (
+                name == "arrays"
+            )
+            for cell in column.objects if column.kind != "other" else []:
+                if cell is not None:
+                    owners = Owners(table, keys=[name]).assign(
+                        "ann", rows={"column": name, "is": [cell]}
+                    )
+                    held = [cell == other for other in column.objects]
+                    assert owners.cells_of("ann").all(axis=1).tolist() == held, name
+
+
 def test_shards_read_a_table_as_memory_does(tmp_path):
     rows = typed_table()
     labels = pa.array(["a", "b", "a", "b"])
@@ -251,7 +281,7 @@ def test_the_audit_reads_numbers_dates_and_text_alike():
                 assert column.kind == ("date" if kind == "date" else "number"), name
                 unit = 1.0 if kind == "number" else 1e6
                 np.testing.assert_array_equal(column.numbers, np.array(read) / unit)
-            elif kind in ("text", "boolean") and column.kind != "number":
+            elif kind in ("text", "boolean", "category") and column.kind != "number":
                 assert column.kind == "text", name
                 assert [None if c < 0 else column.strings[c] for c in column.codes] == read
 
@@ -301,3 +331,11 @@ def test_one_kind_fits_all_tables_or_it_is_an_error(one, other, kind):
 def test_missing_marks_are_text_that_people_write_for_nothing():
     assert all(map(is_missing_mark, ["", " ", "?", "N/A", " nan ", "NULL", "-"]))
     assert not any(map(is_missing_mark, ["0", "none of these", "a", None, 0, NAN]))
+
+
+def test_integers_that_floats_would_merge_are_different_to_the_audit():
+    cells = np.array([2**53, 2**53 + 1, 2**53, -5])
+    column = ColumnLevels.of(Column("id", cells))
+    assert column.codes.tolist() == [1, 2, 1, 0]
+    assert len(np.unique(column.level_hashes)) == 4
+    assert column.level_hashes[0] == ColumnLevels.of(Column("id", cells[3:])).level_hashes[0]

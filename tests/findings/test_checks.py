@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
 
+from cellworth.data.column import Column
 from cellworth.data.tables import Table
 from cellworth.findings.checks import CHECKS, AuditInput
 from cellworth.findings.leaks import find_leaks, find_sorted_rows
@@ -35,7 +36,7 @@ AGES = RNG.integers(17, 91, 2000)
 
 
 def column(cells, name="x"):
-    return ColumnLevels.of(name, np.asarray(cells))
+    return ColumnLevels.of(Column(name, np.asarray(cells)))
 
 
 def text(cells):
@@ -232,7 +233,7 @@ def test_a_content_of_another_column_is_found():
     job = np.array(["clerk", "cook", "driver"] * 30, dtype=object)
     state = np.array(["married", "single", "widowed"] * 30, dtype=object)
     job[4], state[4] = state[4], job[4]
-    found = list(find_swapped([ColumnLevels.of("job", job), ColumnLevels.of("state", state)]))
+    found = list(find_swapped([column(job, "job"), column(state, "state")]))
     assert sorted((f.columns, f.rows.tolist()) for f in found) == [
         (("job",), [4]),
         (("state",), [4]),
@@ -244,7 +245,7 @@ def test_violations_of_a_dependency_are_found_with_what_belongs_there():
     postcode = rng.integers(0, 20, 400)
     city = np.array([f"city {code % 10}" for code in postcode], dtype=object)
     right, city[11] = city[11], "city 3" if city[11] != "city 3" else "city 4"
-    columns = [ColumnLevels.of("postcode", postcode), ColumnLevels.of("city", city)]
+    columns = [column(postcode, "postcode"), column(city, "city")]
     (found,) = find_violations(columns)
     assert (found.columns, found.rows.tolist()) == (("city",), [11])
     assert found.action.replacements == [right]
@@ -259,16 +260,16 @@ def test_a_column_that_hardly_varies_is_determined_by_nothing():
 
 def test_independent_columns_depend_on_nothing():
     rng = np.random.default_rng(2)
-    columns = [ColumnLevels.of(name, rng.integers(0, 6, 500)) for name in "abc"]
+    columns = [column(rng.integers(0, 6, 500), name) for name in "abc"]
     assert list(find_violations(columns)) == []
 
 
 def test_constant_empty_and_id_columns_are_named():
     columns = [
-        ColumnLevels.of("one", np.ones(50)),
-        ColumnLevels.of("none", np.full(50, np.nan)),
-        ColumnLevels.of("number", np.arange(50)),
-        ColumnLevels.of("size", RNG.normal(size=50)),
+        column(np.ones(50), "one"),
+        column(np.full(50, np.nan), "none"),
+        column(np.arange(50), "number"),
+        column(RNG.normal(size=50), "size"),
     ]
     found = {finding.columns[0]: finding.kind for finding in check_columns(columns)}
     assert found == {"one": "constant column", "none": "empty column", "number": "id column"}
@@ -277,16 +278,16 @@ def test_constant_empty_and_id_columns_are_named():
 def test_repeated_rows_are_found_beside_an_id():
     sizes = RNG.normal(size=(60, 2))
     sizes[40] = sizes[2]
-    columns = [ColumnLevels.of(f"x{j}", sizes[:, j]) for j in range(2)]
-    (found,) = find_repeated_rows([ColumnLevels.of("id", np.arange(60)), *columns])
+    columns = [column(sizes[:, j], f"x{j}") for j in range(2)]
+    (found,) = find_repeated_rows([column(np.arange(60), "id"), *columns])
     assert found.rows.tolist() == [40]
-    assert list(find_repeated_rows([ColumnLevels.of("x", RNG.normal(size=60))])) == []
+    assert list(find_repeated_rows([column(RNG.normal(size=60), "x")])) == []
 
 
 def test_validation_rows_in_the_table_are_found():
     ours, theirs = RNG.normal(size=(2, 60, 3))
     ours[7] = theirs[5]
-    sides = [[ColumnLevels.of(f"x{j}", side[:, j]) for j in range(3)] for side in (ours, theirs)]
+    sides = [[column(side[:, j], f"x{j}") for j in range(3)] for side in (ours, theirs)]
     (found,) = find_shared_rows(*sides)
     assert found.rows.tolist() == [7]
     assert "1 of 60" in found.sentence
@@ -322,8 +323,8 @@ def test_validation_rows_with_another_label_in_the_table_are_counted():
 
 def test_a_column_that_is_the_label_and_sorted_rows_are_leaks():
     labels = np.repeat([0, 1], 100)
-    size = ColumnLevels.of("size", RNG.normal(size=200))
-    (found,) = find_leaks([ColumnLevels.of("copy", labels * 3.0), size], labels, of_classes=True)
+    size = column(RNG.normal(size=200), "size")
+    (found,) = find_leaks([column(labels * 3.0, "copy"), size], labels, of_classes=True)
     assert found.columns == ("copy",)
     (found,) = find_sorted_rows(labels)
     assert found.columns == ()
@@ -335,8 +336,8 @@ def test_a_column_that_is_the_label_and_sorted_rows_are_leaks():
 def test_a_column_that_orders_rows_as_a_numeric_target_does_is_a_leak():
     target = RNG.normal(size=200)
     columns = [
-        ColumnLevels.of("same", np.exp(target)),
-        ColumnLevels.of("size", RNG.normal(size=200)),
+        column(np.exp(target), "same"),
+        column(RNG.normal(size=200), "size"),
     ]
     (found,) = find_leaks(columns, target, of_classes=False)
     assert found.columns == ("same",)

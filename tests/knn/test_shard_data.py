@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import ShardedTable
-from cellworth.knn.shard_data import StoredShard, read_shard, take_rows
+from cellworth.knn.shard_data import PreparedShards, StoredShard, read_shard, take_rows
 from cellworth.knn.shard_layout import Layout
 from sharded_tables import KINDS, summarise_all, table_of_all_sorts, write
 
@@ -112,6 +112,16 @@ def test_incomplete_and_foreign_shards_are_errors(rows, tmp_path):
     (tmp_path / "manifest.json").write_text(json.dumps({"format": "another"}))
     with pytest.raises(ValueError, match="does not describe a cellworth shard"):
         StoredShard.open(tmp_path, of="this")
+
+
+def test_a_shard_whose_header_is_no_python_is_prepared_again(rows, tmp_path):
+    _, table, layout = rows
+    shards = PreparedShards(table, layout, tmp_path)
+    expected = shards.open(0)
+    (numbers,) = tmp_path.rglob("000000/numbers-*.npy")
+    # One bit away, a bracket that never closes.
+    numbers.write_bytes(numbers.read_bytes().replace(b")", b"(", 1))
+    assert_same_rows(shards.open(0), expected)
 
 
 def test_rows_are_sampled_by_position(rows):

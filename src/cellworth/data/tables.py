@@ -267,7 +267,8 @@ def series_array(series: nw.Series[Any]) -> NDArray[Any]:
     """Return a column of a data frame; missing values are NaN, NaT or None."""
     try:
         array = series.to_numpy()
-        missing = series.is_null().to_numpy() if array.dtype.kind == "O" else None
+        is_category = isinstance(series.dtype, nw.Categorical | nw.Enum)
+        missing = series.is_null().to_numpy() if array.dtype.kind == "O" or is_category else None
     # Each library has its own errors for types that NumPy does not know.
     except Exception as error:
         raise TypeError(
@@ -278,9 +279,12 @@ def series_array(series: nw.Series[Any]) -> NDArray[Any]:
         # One object per cell: NumPy has made a table of lists.
         lists, array = [cell.tolist() for cell in array], np.empty(len(array), dtype=object)
         array[:] = lists
-    if missing is None:
+    if missing is None or not missing.any():
         return array
-    # Libraries represent missing values differently; here they are None.
+    if array.dtype.kind in "iufb":
+        # Of categories that are numbers, pandas makes floats, and Arrow loses missing cells.
+        array = np.array(series.to_list(), dtype=object)
+    # Libraries represent missing values differently; here they are None, or NaT.
     array = array.copy()
     array[missing] = None
     return array

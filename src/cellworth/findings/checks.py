@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cellworth.data.arguments import Floats, Mask
+from cellworth.data.column import Column
 from cellworth.data.tables import Table
 from cellworth.data.text import format_number, list_first
 from cellworth.findings import leaks, number_checks, table_checks, text_checks
@@ -170,7 +171,7 @@ def find_useless_columns(given: AuditInput) -> Iterator[Finding]:
 
 def find_copies(given: AuditInput) -> Iterator[Finding]:
     """Find rows that repeat an earlier one, its label included."""
-    label = None if given.target is None else ColumnLevels.of("label", given.target)
+    label = None if given.target is None else ColumnLevels.of(Column("label", given.target))
     yield from table_checks.find_repeated_rows(given.columns, label)
 
 

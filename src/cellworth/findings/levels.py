@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, Floats, Integers, Mask, Positions
-from cellworth.data.column import Column, is_missing_mark
+from cellworth.data.column import MAX_EXACT, Column, find_largest, is_missing_mark
 from cellworth.data.equal_rows import hash_floats, hash_values, mix_bits
 from cellworth.data.tables import Table
 
@@ -44,27 +44,33 @@ class ColumnLevels:
     levels: NDArray[Any]
     counts: Integers
     strays: Mapping[str, Positions] = field(default_factory=dict)
+    # The levels, if floats are not exact.
+    integers: NDArray[Any] | None = None
 
     @classmethod
-    def of(cls, name: str, cells: NDArray[Any], *, parse: bool = True) -> ColumnLevels:
-        """Read the cells of a column; strings are parsed if nearly all of them are numbers."""
-        column = Column(name, cells)
-        if column.is_quantity or cells.dtype.kind in "fMm":
+    def of(cls, column: Column, *, parse: bool = True) -> ColumnLevels:
+        """Read a column; strings are parsed if nearly all of them are numbers."""
+        name = str(column.name)
+        if column.is_quantity or (column.kind == "missing" and column.cells.dtype.kind in "fMm"):
             # Times in seconds.
-            numbers = column.floats / 1e6 if column.is_time else column.floats
+            numbers = column.floats / 1e6 if column.is_time else column.numbers
             return cls._from_numbers(name, "date" if column.kind == "date" else "number", numbers)
         codes, names = column.levels
         text = cls._make(name, "text", codes, np.array(names, dtype=object))
-        return (parse and text.read_numbers()) or text
+        # Categories that are numbers were made categories by the user.
+        has_text = any(isinstance(value, str) for value in column.distinct[0])
+        return (parse and has_text and text.read_numbers()) or text
 
     @classmethod
-    def _from_numbers(cls, name: str, kind: Kind, numbers: Floats) -> ColumnLevels:
+    def _from_numbers(cls, name: str, kind: Kind, numbers: NDArray[Any]) -> ColumnLevels:
         # Infinite numbers cannot be compared with others.
         known = np.isfinite(numbers)
-        levels, inverse = np.unique(numbers[known], return_inverse=True)
+        exact, inverse = np.unique(numbers[known], return_inverse=True)
         codes = np.full(len(numbers), MISSING, dtype=np.int32)
         codes[known] = inverse.reshape(-1)
-        return cls._make(name, kind, codes, levels)
+        found = cls._make(name, kind, codes, exact.astype(np.float64))
+        # Integers that are the same float are different levels.
+        return found if find_largest(exact) <= MAX_EXACT else replace(found, integers=exact)
 
     def read_numbers(self) -> ColumnLevels | None:
         """Return the numbers of a column of strings; None if these are not nearly all numbers."""
@@ -113,8 +119,9 @@ class ColumnLevels:
     @cached_property
     def level_hashes(self) -> NDArray[np.uint64]:
         """A number for each level and, last, for a missing value; equal in any table."""
-        if self.kind == "text":
-            return hash_values([*self.strings, None])
+        if self.kind == "text" or self.integers is not None:
+            levels = self.strings if self.integers is None else self.integers.tolist()
+            return hash_values([*levels, None])
         return hash_floats(np.append(self.levels, np.nan))
 
     @cached_property
@@ -133,8 +140,7 @@ class ColumnLevels:
 def read_levels(table: Table, *, parse: bool = True) -> list[ColumnLevels]:
     """Read all columns of a table; strings are parsed if nearly all of them are numbers."""
     return [
-        ColumnLevels.of(str(name), table.column(position), parse=parse)
-        for position, name in enumerate(table.names.tolist())
+        ColumnLevels.of(table.read(position), parse=parse) for position in range(table.shape[1])
     ]
 
 
@@ -149,13 +155,8 @@ def hash_rows(columns: Sequence[ColumnLevels]) -> NDArray[np.uint64]:
     """Return a number for each row, equal for rows with equal contents: a sum over its cells."""
     found = np.zeros(columns[0].n_rows, dtype=np.uint64)
     for position, column in enumerate(columns):
-        found += hash_cells(column, position)
+        found += mix_bits(column.level_hashes, position)[column.codes]
     return found
-
-
-def hash_cells(column: ColumnLevels, position: int) -> NDArray[np.uint64]:
-    """Return a number for each cell of the column at a position."""
-    return mix_bits(column.level_hashes, position)[column.codes]
 
 
 def _parse_plain(text: str) -> float:

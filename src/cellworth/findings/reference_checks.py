@@ -17,6 +17,7 @@ from scipy.special import gammainc, kolmogorov
 from scipy.stats import chi2, hypergeom
 
 from cellworth.data.arguments import MISSING, Floats, Integers, Mask, Positions
+from cellworth.data.column import Column
 from cellworth.data.equal_rows import find_first_equal
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike
@@ -67,15 +68,14 @@ class BothTables:
         """Read both tables."""
         other = table.align(X_ref, called="reference")
         columns = [
-            ColumnLevels.of(str(name), _join(table.column(at), other.column(at)))
-            for at, name in enumerate(table.names.tolist())
+            ColumnLevels.of(_join(table.read(at), other.read(at))) for at in range(table.shape[1])
         ]
         is_new = np.arange(table.shape[0] + other.shape[0]) < table.shape[0]
         label, target, classes = None, None, None
         if y is not None and y_ref is not None:
             (new, in_new), (old, in_old) = read_target(y, table), read_target(y_ref, other)
-            target = _join(new, old)
-            label = ColumnLevels.of("the label", target)
+            joined = _join(Column("the label", new), Column("the label", old))
+            target, label = joined.cells, ColumnLevels.of(joined)
             is_measured = in_new is None or in_old is None
             if not is_measured or target.dtype.kind != "f":
                 target, classes = label.codes, np.unique(label.codes)
@@ -130,12 +130,12 @@ class BothTables:
         return float(mask[self.is_new].mean()), float(mask[~self.is_new].mean())
 
 
-def _join(new: NDArray[Any], old: NDArray[Any]) -> NDArray[Any]:
-    if new.dtype.kind in "iuf" and old.dtype.kind in "iuf":
-        return np.concatenate([new.astype(np.float64), old.astype(np.float64)])
-    if new.dtype.kind == old.dtype.kind and new.dtype.kind in "mMb":
-        return np.concatenate([new, old])
-    return np.concatenate([new.astype(object), old.astype(object)])
+def _join(new: Column, old: Column) -> Column:
+    cells = [new.cells, old.cells]
+    if new.kind != old.kind:
+        # NumPy would convert numbers to strings.
+        cells = [side.astype(object) for side in cells]
+    return replace(new, cells=np.concatenate(cells))
 
 
 def _take(column: ColumnLevels, rows: Positions) -> ColumnLevels:
@@ -143,7 +143,8 @@ def _take(column: ColumnLevels, rows: Positions) -> ColumnLevels:
     counts = np.bincount(codes[codes >= 0], minlength=len(column.levels)).astype(np.int64)
     used = counts > 0
     ranks = np.append(np.cumsum(used) - 1, MISSING).astype(np.int32)
-    return replace(column, codes=ranks[codes], levels=column.levels[used], counts=counts[used])
+    found = replace(column, codes=ranks[codes], levels=column.levels[used], counts=counts[used])
+    return found if found.integers is None else replace(found, integers=found.integers[used])
 
 
 # Columns and their types
@@ -165,10 +166,10 @@ def compare_schemas(table: Table, other: Table) -> Iterator[Finding]:
     for at, name in enumerate(new):
         if name not in old:
             continue
-        cells = table.column(at), other.column(old.index(name))
-        if (cells[0].dtype.kind in "iufM") == (cells[1].dtype.kind in "iufM"):
+        one, two = table.read(at), other.read(old.index(name))
+        if one.is_quantity == two.is_quantity:
             continue
-        here, there = (ColumnLevels.of(str(name), side) for side in cells)
+        here, there = ColumnLevels.of(one), ColumnLevels.of(two)
         if min(here.n_known, there.n_known) and (here.kind == "text") != (there.kind == "text"):
             shown = f"text such as {_show(here, 0)}" if here.kind == "text" else f"{here.kind}s"
             were = "text" if there.kind == "text" else f"{there.kind}s"
@@ -182,10 +183,10 @@ def _make_certain(columns: tuple[str, ...], sentence: str, action: str) -> Findi
 
 def _is_alike(table: Table, name: Any, other: Table, old: Any) -> bool:
     """Return whether a column may be that of the reference, under another name."""
-    new_cells = table.column(table.names.tolist().index(name))
-    column = ColumnLevels.of("", _join(new_cells, other.column(other.names.tolist().index(old))))
+    one = table.read(table.names.tolist().index(name))
+    column = ColumnLevels.of(_join(one, other.read(other.names.tolist().index(old))))
     known = column.codes != MISSING
-    here = np.arange(len(known)) < len(new_cells)
+    here = np.arange(len(known)) < len(one.cells)
     new = np.bincount(column.codes[known & here], minlength=len(column.levels))
     compute = compute_counts_p_value if column.kind == "text" else compute_order_p_value
     shared = (new > 0) & (new < column.counts)

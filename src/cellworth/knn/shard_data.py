@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial, reduce
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, Literal
 
 import numpy as np
@@ -225,7 +226,8 @@ class PreparedShards:
         of = f"{self._sha256} {number}"
         try:
             return StoredShard.open(folder, of=of)
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+        # A damaged header of an array is no Python.
+        except (OSError, EOFError, ValueError, KeyError, TypeError, SyntaxError, TokenError):
             read_shard(self.table, number, self.layout).save(folder, of=of, durable=self.durable)
             return StoredShard.open(folder, of=of)
 
