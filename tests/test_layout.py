@@ -18,11 +18,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2411,
-    "data": 3113,
+    "data": 3091,
     "findings": 4262,
     "games": 1004,
     "knn": 3998,
-    "payouts": 2249,
+    "payouts": 2251,
     "plots": 991,
     "report": 967,
     "runtime": 2396,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1527,
     "valuers": 2141,
 }
-MAX_CODE_LINES_IN_ALL = 26_783
+MAX_CODE_LINES_IN_ALL = 26_763
 
 
 @cache

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from cellworth import Owners, ShardedKNNValuer, ShardedTable, load
-from cellworth.data.sharded_table import AbsentTable
+from cellworth.data.table_files import TableFile
 from cellworth.knn import shard_tasks
 from cellworth.payouts import Policy, split_revenue
 from cellworth.valuation import sharded_valuation as stored_moments
@@ -14,16 +14,15 @@ from in_shards import in_shards, whole
 from sharded_tables import write
 
 
-class Elsewhere:
-    """What a table in shards offers."""
-
-    def __init__(self, shape):
-        self.shape = shape
-        self.names = [f"c{j}" for j in range(shape[1])]
+def elsewhere(n_rows):
+    """Return a table in shards of four columns, whose file is not there."""
+    file = TableFile("elsewhere.parquet", "parquet", (n_rows,), "")
+    schema = pa.schema([(name, pa.float64()) for name in ("c0", "c1", "c2", "c3", "y")])
+    return ShardedTable((file,), schema, (((0, range(1)),),))
 
 
 CELLS = Policy(game="cells")
-TABLE = AbsentTable(Elsewhere((50, 4)))
+TABLE = elsewhere(50)
 X = np.zeros((50, 4))
 
 
@@ -35,7 +34,9 @@ def groups_of_four_rows(monkeypatch):
 
 def held(table):
     """Rectangles that meet, a hole, and rows in several stretches."""
-    names = ["c0", "c1", "c2", "c3"] if isinstance(table, AbsentTable) else ["x0", "x1", "x2", "x3"]
+    names = (
+        ["c0", "c1", "c2", "c3"] if isinstance(table, ShardedTable) else ["x0", "x1", "x2", "x3"]
+    )
     owners = Owners(table, overlaps="equal")
     owners = owners.assign("ann", rows=slice(0, 20), columns=names[:2])
     owners = owners.assign("bob", rows=slice(10, 40), columns=names[1:3])
@@ -114,14 +115,14 @@ def test_owners_of_another_table_are_rejected(tmp_path):
     with pytest.raises(
         ValueError, match=r"the 50 rows of the valuation .*, got 51 \(0, 1, 2, ...\)"
     ):
-        Owners(AbsentTable(Elsewhere((51, 4)))).assign("ann").project(stored.blocks)
+        Owners(elsewhere(51)).assign("ann").project(stored.blocks)
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"rows": ["a"]}, "must be positions for a sharded table"),
-        ({"rows": [50]}, "must be from 0 to 49, got 50"),
+        ({"rows": [50]}, "must be positions from 0 to 49, got 50"),
         ({"rows": slice(4, 4)}, "must select some row"),
         ({"rows": slice(4, 51)}, "must be positions up to 50"),
         ({"columns": "age"}, "must be columns of X, got 'age'"),

@@ -18,7 +18,7 @@ from cellworth.data.blocks import LABEL, Blocks, NumberedAxis
 from cellworth.data.column import list_cells
 from cellworth.data.holdings import Claim, Ends, Holdings, find_stretches
 from cellworth.data.io import local_path
-from cellworth.data.sharded_table import AbsentTable, ShardedTable
+from cellworth.data.sharded_table import ShardedTable, as_table
 from cellworth.data.tables import (
     Table,
     TableLike,
@@ -78,7 +78,7 @@ class Owners:
         if overlaps not in get_args(Overlaps):
             raise ValueError(f"overlaps must be 'refuse' or 'equal', got {overlaps!r}.")
         # With the columns of keys.
-        self._given = _read_table(X)
+        self._given = as_table(X)
         self.keys: tuple[str, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
         names = self._given.names.tolist()
         unknown = [key for key in self.keys if key not in names]
@@ -86,9 +86,7 @@ class Owners:
             raise ValueError(
                 f"keys must be columns of X, got {unknown[0]!r}; its columns are {preview(names)}."
             )
-        self.table: AbsentTable | Table = (
-            _read_table(self.features(X)) if self.keys else self._given
-        )
+        self.table: Table | ShardedTable = as_table(self.features(X)) if self.keys else self._given
         if LABEL in self.table.names.tolist():
             raise ValueError(
                 f"X must not have a column {LABEL!r}, which is the name of the labels; rename it."
@@ -472,7 +470,7 @@ class Owners:
 
     def _list_rows(self, claim: Claim) -> Iterator[dict[str, int] | list[Any]]:
         """Yield rows as intervals of positions, or several of them as ids that only they have."""
-        if not isinstance(self.table, AbsentTable) and len(claim.rows) > 1:
+        if isinstance(self.table, Table) and len(claim.rows) > 1:
             ids, held = self.table.row_ids, claim.holds(np.arange(self.shape[0]))
             mine = ids[held].tolist()
             if set(mine).isdisjoint(ids[~held].tolist()):
@@ -602,7 +600,9 @@ class Owners:
 
     def _read_cells_of(self, column: Any) -> tuple[list[Any], bool]:
         """Return the cells of a column of X, None if missing, and whether they are dates."""
-        cells = self._given.column(self._given.names.tolist().index(column))
+        table = self._given
+        is_sharded = isinstance(table, ShardedTable)
+        cells = table.column(column if is_sharded else table.names.tolist().index(column))
         return list_cells(cells), cells.dtype.kind == "M"
 
     def _read_columns(self, name: str, columns: list[Any] | None) -> Mask:
@@ -629,7 +629,7 @@ class Owners:
             )
         rows, table = blocks.rows, self.table
         # Ids of a table in shards are positions, which are compared without making them.
-        numbered = isinstance(rows, NumberedAxis) and isinstance(table, AbsentTable)
+        numbered = isinstance(rows, NumberedAxis) and isinstance(table, ShardedTable)
         same = len(rows) == table.shape[0] if numbered else np.array_equal(rows.ids, table.row_ids)
         if not same:
             mine, others = table.row_ids, blocks.rows.ids
@@ -691,10 +691,6 @@ def list_keys(plain: Mapping[str, Any], called: str) -> list[str]:
     if source is not None and not isinstance(source, str):
         raise ValueError(f"source of {called} must be the name of a column, got {source!r}.")
     return list(dict.fromkeys(keys if source is None else [source, *keys]))
-
-
-def _read_table(X: TableLike | ShardedTable) -> AbsentTable | Table:
-    return AbsentTable(X) if isinstance(X, ShardedTable) else Table.from_data(X, called="X")
 
 
 def _find_pattern(name: Any, names: list[Any], what: str) -> list[Any]:

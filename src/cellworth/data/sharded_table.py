@@ -7,17 +7,17 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Labels, Positions, check_count, is_integer
 from cellworth.data.arrow import find_common_type
 from cellworth.data.column import find_kind_of_type
 from cellworth.data.file_search import Address, find_files
 from cellworth.data.table_files import TableFile, TextFormat, examine_files, read_batches
-from cellworth.data.tables import Table, label_array
+from cellworth.data.tables import Table, TableLike, label_array
 from cellworth.data.text import preview
 
 if TYPE_CHECKING:
@@ -174,6 +174,32 @@ class ShardedTable:
             )
         return range(int(self._starts[shard]), int(self._starts[shard + 1]))
 
+    @property
+    def row_ids(self) -> Labels:
+        """Positions of all rows, made on access."""
+        return np.arange(self.shape[0])
+
+    def row_id(self, position: int) -> int:
+        """Return the position, which is the id of a row."""
+        return position
+
+    def find_rows(self, ids: ArrayLike, *, called: str) -> Positions:
+        """Return positions that are given in place of ids."""
+        rows, n_rows = np.asarray(ids), self.shape[0]
+        if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
+            raise ValueError(
+                f"{called} must be positions for a sharded table, such as [0, 5], got {rows!r}."
+            )
+        if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
+            raise ValueError(
+                f"{called} must be positions from 0 to {n_rows - 1}, got {outside[0]}."
+            )
+        return rows.astype(np.intp)
+
+    def sha256(self) -> str:
+        """Return nothing: the cells are hashed shard by shard, when they are valued."""
+        return ""
+
     def batches(self, shard: int, names: Sequence[str]) -> Iterator[list[Any]]:
         """Yield the columns of a shard as Arrow arrays, in batches of about 65,536 rows."""
         import pyarrow as pa
@@ -229,7 +255,7 @@ class ShardedTable:
 
     def where(self, row: int) -> str:
         """Return the file of a row and its position there, for messages."""
-        _check_row_positions([row], self.shape[0])
+        self.find_rows([row], called="rows")
         for file in self.files:
             if row < file.n_rows:
                 break
@@ -252,7 +278,7 @@ class ShardedTable:
         """
         import pyarrow as pa
 
-        positions = _check_row_positions(rows, self.shape[0])
+        positions = self.find_rows(rows, called="rows")
         order = np.argsort(positions, kind="stable")
         parts = self._read_positions(positions[order])
         found = pa.concat_tables([self.schema.empty_table(), *parts])
@@ -308,17 +334,9 @@ class ShardedTable:
         )
 
 
-def _check_row_positions(rows: Any, n_rows: int) -> Labels:
-    """Return positions of rows; check that the table has them."""
-    positions = np.asarray(rows)
-    if positions.shape == (0,):
-        return positions.astype(np.int64)
-    if positions.ndim != 1 or positions.dtype.kind not in "iu":
-        raise TypeError(f"rows must be a list of integers, the positions of rows, got {rows!r}.")
-    outside = positions[(positions < 0) | (positions >= n_rows)]
-    if len(outside):
-        raise IndexError(f"rows must be positions from 0 to {n_rows - 1}, got {outside[0]}.")
-    return positions.astype(np.int64)
+def as_table(X: TableLike | ShardedTable) -> Table | ShardedTable:
+    """Return a table in shards as it is, and read one in memory."""
+    return X if isinstance(X, ShardedTable) else Table.from_data(X, called="X")
 
 
 def _find_common_schema(
@@ -421,55 +439,3 @@ def _divide(
                 groups[position] = range(groups.get(position, range(group, 0)).start, group + 1)
             start += length
     return tuple(tuple(groups.items()) for groups in shards.values())
-
-
-class AbsentTable(Table):
-    """A sharded table: names, a shape and perhaps a hash, but no cells that can be read."""
-
-    _source: Any
-
-    def __init__(self, source: Any) -> None:
-        object.__setattr__(self, "_source", source)
-        object.__setattr__(self, "names", label_array(source.names, what="column"))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows and of columns."""
-        return int(self._source.shape[0]), len(self.names)
-
-    @property
-    def row_ids(self) -> Labels:
-        """Positions, made on access."""
-        return np.arange(self.shape[0])
-
-    @property
-    def data(self) -> NoReturn:
-        """Raise an error: there are no cells."""
-        raise ValueError(
-            "the cells of a sharded table cannot be read here; give a table in memory, or leave "
-            "out what reads cells."
-        )
-
-    def column(self, position: int) -> NDArray[Any]:
-        """Read one column from the files."""
-        return np.asarray(self._source.column(self.names.tolist()[position]))
-
-    def row_id(self, position: int) -> Any:
-        """Return the position."""
-        return position
-
-    def find_rows(self, ids: Any, *, called: str) -> Positions:
-        """Return positions that are given in place of ids."""
-        rows, n_rows = np.asarray(ids), self.shape[0]
-        if rows.ndim != 1 or (len(rows) and rows.dtype.kind not in "iu"):
-            raise ValueError(
-                f"{called} must be positions for a sharded table (a slice, integers or a mask), "
-                f"got {rows!r}."
-            )
-        if len(outside := rows[(rows < 0) | (rows >= n_rows)]):
-            raise ValueError(f"{called} must be from 0 to {n_rows - 1}, got {outside[0]}.")
-        return rows.astype(np.intp)
-
-    def sha256(self) -> str:
-        """Return nothing: the cells are not hashed here."""
-        return ""

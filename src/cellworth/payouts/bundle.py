@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from cellworth.data.blocks import LABEL
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import local_path, read_manifest, write_atomically
 from cellworth.data.owners import Owners
-from cellworth.data.sharded_table import AbsentTable
+from cellworth.data.sharded_table import ShardedTable
 from cellworth.knn.knn_game import ShardedKNNGame
 from cellworth.payouts.allocation import Allocation
 from cellworth.payouts.policy import shorten
@@ -304,7 +304,7 @@ def check_equal(came: Any, saved: Any, what: str) -> None:
         )
 
 
-def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> AbsentTable:
+def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> ShardedTable:
     """Compare hashes of all shards, read once; return the table whose columns were valued."""
     problem_spec = valuation.provenance.problem_spec
     saved = problem_spec["data_sha256"]
@@ -334,10 +334,10 @@ def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> Absen
         if came[name] != saved[name]:
             raise DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
     check_equal(game.shape[0], valuation.shape[0], "the number of rows")
-    return AbsentTable(data["X"])
+    return cast("ShardedTable", data["X"])
 
 
-def restore_sharded_owners(table: AbsentTable, holdings: Holdings, valuation: Valuation) -> Owners:
+def restore_sharded_owners(table: ShardedTable, holdings: Holdings, valuation: Valuation) -> Owners:
     """Restore the owners of a sharded table from the holdings of its blocks."""
     owners = Owners(table, overlaps="equal")
     lines = holdings.lines[:, valuation.blocks.columns.codes]

@@ -18,7 +18,7 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.io import local_path
 from cellworth.data.owners import Owners, are_players
 from cellworth.data.problem import Problem
-from cellworth.data.sharded_table import AbsentTable, ShardedTable
+from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike
 from cellworth.data.views import heading, view
 from cellworth.payouts.agreement import Agreement, AnyValuer
@@ -422,7 +422,7 @@ def _leave_out_keys(
     return owners, {**data, **{name: owners.features(data[name]) for name in sides}}
 
 
-def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
+def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table | ShardedTable:
     """Compare hashes of the data; return the table whose columns were valued."""
     if isinstance(data["X"], ShardedTable):
         return compare_sharded_data(data, valuation)
@@ -455,9 +455,11 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table:
     return came.table
 
 
-def _restore_owners(X: TableLike, holdings: Holdings, valuation: Valuation) -> Owners:
+def _restore_owners(
+    X: TableLike | ShardedTable, holdings: Holdings, valuation: Valuation
+) -> Owners:
     """Restore the owners of a table from the holdings of its blocks."""
-    if isinstance(X, AbsentTable):
+    if isinstance(X, ShardedTable):
         return restore_sharded_owners(X, holdings, valuation)
     if are_players(valuation.blocks):
         return restore_players(Table.from_data(X, called="X"), valuation)
