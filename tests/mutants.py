@@ -194,11 +194,12 @@ def copy_tree(folder: Path) -> Path:
     for name in filter(None, listed):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name)
-    given = {"PYTHONPATH": str(folder / "src"), "NUMBA_CACHE_DIR": str(folder / "numba")}
+    given = {"PYTHONPATH": str(folder / "src"), "NUMBA_CACHE_DIR": str(folder / "warmed-up")}
     subprocess.run(
         [sys.executable, "-m", "cellworth", "warm-up"],
         cwd=folder, env=os.environ | given, check=True, capture_output=True,
     )  # fmt: skip
+    shutil.copytree(folder / "warmed-up", folder / "numba")
     return folder
 
 
@@ -211,7 +212,8 @@ def try_mutant(mutant: Mutant, folder: Path, limit: float) -> str:
     cache = "changed" if mutant.path.endswith("kernels.py") else "numba"
     given = {
         "PYTHONPATH": os.pathsep.join(str(folder / name) for name in ("src", "tests")),
-        "NUMBA_CACHE_DIR": str(folder / cache), "PYTHONDONTWRITEBYTECODE": "1",
+        "NUMBA_CACHE_DIR": str(folder / cache), "WARMED_UP": str(folder / "warmed-up"),
+        "PYTHONDONTWRITEBYTECODE": "1",
         "MUTANT_TESTS": os.pathsep.join(tests), "MUTANT_SECONDS": str(limit),
     }  # fmt: skip
     running = subprocess.Popen(  # noqa: S603 (this interpreter, our own tests)
