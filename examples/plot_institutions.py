@@ -19,11 +19,11 @@ folder = Path(tempfile.mkdtemp())
 # %%
 # From the table to a saved bundle:
 census, income = load_adult(backend="pandas")
-people = census.assign(income=income).drop_duplicates()
-people = people.sample(1200, random_state=0).reset_index(drop=True)
 banking = ["age", "education_num", "marital_status", "relationship", "capital_gain", "capital_loss"]
 shopping = ["hours_per_week", "workclass", "occupation", "sex", "race", "native_country"]
-X, y = people[banking + shopping], people["income"]
+people = census[banking + shopping].assign(income=income).drop_duplicates()
+people = people.sample(1200, random_state=0).reset_index(drop=True)
+X, y = people.drop(columns="income"), people["income"]
 data = {"X": X[:1000], "y": y[:1000], "X_val": X[1000:], "y_val": y[1000:]}
 
 owners = (
