@@ -52,7 +52,9 @@ def spoil_labels(train: Table, rng: np.random.Generator) -> Table:
     return Table(train.X, y)
 
 
-def sum_by_row(train: Table, pool: Table, owners: Owners, n_neighbors: int) -> np.ndarray:
+def sum_by_row(
+    train: Table, pool: Table, owners: Owners, n_neighbors: int, n_passes: int | None = None
+) -> np.ndarray:
     """Return the owners' sums for each validation row, shape (n_rows, n_owners)."""
     lines, add_values = [], QueryRecorder.add_values
 
@@ -61,7 +63,7 @@ def sum_by_row(train: Table, pool: Table, owners: Owners, n_neighbors: int) -> n
         add_values(self, squared_weight, stratum)
 
     runtime = Runtime(progress=False, executor=Serial())
-    valuer = KNNValuer(n_neighbors, random_state=0, runtime=runtime)
+    valuer = KNNValuer(n_neighbors, random_state=0, n_passes=n_passes, runtime=runtime)
     with patch.object(QueryRecorder, "add_values", record), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = valuer.fit(train.X, train.y, X_val=pool.X, y_val=pool.y, owners=owners)

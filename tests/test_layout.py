@@ -17,20 +17,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2411,
+    "cli": 2415,
     "data": 3091,
     "findings": 4262,
     "games": 1004,
     "knn": 3998,
-    "payouts": 2251,
+    "payouts": 2452,
     "plots": 991,
-    "report": 967,
+    "report": 968,
     "runtime": 2396,
     "sampling": 1681,
     "valuation": 1527,
     "valuers": 2141,
 }
-MAX_CODE_LINES_IN_ALL = 26_763
+MAX_CODE_LINES_IN_ALL = 26_969
 
 
 @cache

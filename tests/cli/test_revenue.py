@@ -8,6 +8,7 @@ from decimal import Decimal
 import pytest
 
 from cellworth import Owners, load
+from cellworth.cli.folders import Result
 from cellworth.cli.input_files import read_input
 from cellworth.payouts import Agreement, Policy, split_revenue
 from shell import OWNERS, TABLE, TERMS, cellworth, fine
@@ -131,6 +132,32 @@ def test_values_that_were_not_agreed_on_are_not_split(home, tmp_path, which):
     fine("value", home.table, *options, "-o", tmp_path / "v")
     done = cellworth("split", tmp_path / "v", "--agreement", home.deal, "--amount", "1.00")
     assert (done.code, where in done.err) == (2, True), done.err
+
+
+WRONG_IN_A_BUNDLE = {
+    "target": "columns is ['age', 'debt', 'label'], but ['age', 'debt', 'town'] was agreed on",
+    "column": "columns is ['age', 'debt'], but ['age', 'debt', 'town'] was agreed on",
+    "types": "column_types.age is 'categorical', but missing was agreed on",
+    "K": "n_neighbors is 5, but 3 was agreed on",
+    "validation": "validation_sha256 is",
+}
+
+
+@pytest.mark.parametrize("which", WRONG_IN_A_BUNDLE)
+def test_a_bundle_of_values_that_were_not_agreed_on_does_not_pass(home, tmp_path, which):
+    (tmp_path / "other.csv").write_text(
+        change_columns(lambda c: [c[0], c[1] if c[0] == "name" else f"{c[1]}.5", *c[2:]])
+    )
+    options = [option.format(T=tmp_path / "other.csv") for option in WRONG_VALUES[which][0]]
+    fine("value", home.table, *options, "-o", tmp_path / "v")
+    deal = agreed(tmp_path, TERMS.replace('"signed"', '"floor"'))
+    agreement, valuation = Agreement.from_toml(deal), load(tmp_path / "v")
+    X, names = Result.load(tmp_path / "v").loaded.X, valuation.column_labels.tolist()
+    owners = Owners(X).assign("bank", columns=names[:1]).assign("shop", columns=names[1:])
+    given = {"amount": "1.00", "policy": agreement.policy, "agreement": agreement.text}
+    split_revenue(valuation, owners, **given).save(tmp_path / "bundle")
+    done = cellworth("verify", tmp_path / "bundle")
+    assert (done.code, WRONG_IN_A_BUNDLE[which] in done.out) == (1, True), done.out
 
 
 def test_another_agreement_than_that_of_the_values_is_rejected(home, tmp_path):

@@ -14,6 +14,7 @@ from sklearn.metrics import accuracy_score, r2_score
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, ModelValuer, Owners, ShardedTable
+from cellworth.knn.knn_game import KNNGame
 from cellworth.payouts import (
     Agreement,
     OwnerValuer,
@@ -22,6 +23,7 @@ from cellworth.payouts import (
     split_revenue,
     verify_bundle,
 )
+from cellworth.payouts.neighbor_scores import NeighborScorer, PartyScorer
 from cellworth.runtime import MaxTasks
 
 K = 3
@@ -38,9 +40,9 @@ def make_table(n_rows, seed, missing=0.1):
     return pd.DataFrame(cells, columns=list("abcd")), y
 
 
-X, Y = make_table(N_ROWS, seed=0)
+X, Y = make_table(N_ROWS, seed=2)
 X_VAL, Y_VAL = make_table(5, seed=1)
-FULL, FULL_VAL = make_table(N_ROWS, 0, missing=0)[0], make_table(5, 1, missing=0)[0]
+FULL, FULL_VAL = make_table(N_ROWS, 2, missing=0)[0], make_table(5, 1, missing=0)[0]
 TARGET, TARGET_VAL = FULL["a"] + FULL["b"] / 3 + Y, FULL_VAL["a"] + FULL_VAL["b"] / 3 + Y_VAL
 
 
@@ -166,7 +168,7 @@ def test_neighbors_equal_enumeration_with_eight_irregular_owners():
         return agreement(there, rows) - labels_alone
 
     owners = make_owners(X, masks)
-    valuer = OwnerValuer(KNNValuer(K, scale=None))
+    valuer = OwnerValuer(KNNValuer(K, scale=None), score="above baseline")
     valuer.fit(X, Y, X_val=X_VAL, y_val=Y_VAL, owners=owners)
     found, wanted = values_of(valuer.valuation_), shapley(list(held), utility)
     assert valuer.valuation_.status == "exact"
@@ -186,6 +188,107 @@ def test_neighbors_of_a_numeric_target_equal_enumeration():
     valuer.fit(X, TARGET, X_val=X_VAL, y_val=TARGET_VAL, owners=make_owners(X, masks))
     wanted = shapley(list(held), utility)
     assert values_of(valuer.valuation_) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_all_of_the_score_is_shared_by_default():
+    masks = make_masks(4)
+    held = fragments(masks)
+
+    def utility(members):
+        there = union(held, members)
+        return agreement(there, there.any(axis=1))
+
+    valuer = OwnerValuer(KNNValuer(K, scale=None))
+    valuer.fit(X, Y, X_val=X_VAL, y_val=Y_VAL, owners=make_owners(X, masks))
+    found, wanted = values_of(valuer.valuation_), shapley(list(held), utility)
+    assert found == pytest.approx(wanted, abs=1e-12)
+    assert valuer.valuation_.total == pytest.approx(valuer.valuation_.score, abs=1e-12)
+
+
+def test_what_exceeds_the_baseline_is_shared_if_the_score_is_an_error():
+    owners, data = make_owners(X, make_masks(2)), {"X_val": X_VAL, "y_val": TARGET_VAL}
+    assert OwnerValuer(KNNValuer(K)).fit(X, TARGET, owners=owners, **data).valuation_.baseline < 0
+    with pytest.raises(ValueError, match="score='whole' needs a score that is 0 without data"):
+        OwnerValuer(KNNValuer(K), score="whole").fit(X, TARGET, owners=owners, **data)
+
+
+# The third party holds a row of the second, too.
+WHOLE_ROWS = [np.arange(N_ROWS) % 3 == party for party in range(3)]
+WHOLE_ROWS[2][1] = True
+
+
+@pytest.mark.parametrize("score", ["whole", "above baseline"])
+def test_parties_of_whole_rows_equal_enumeration(score):
+    masks = [np.repeat(rows[:, np.newaxis], 4, axis=1) for rows in WHOLE_ROWS]
+
+    def utility(members):
+        there = union(fragments(masks), members)
+        alone = agreement(there & False, there.any(axis=1)) if score != "whole" else 0.0
+        return agreement(there, there.any(axis=1)) - alone
+
+    valuer = OwnerValuer(KNNValuer(K, scale=None), score=score)
+    valuer.fit(X, Y, X_val=X_VAL, y_val=Y_VAL, owners=make_owners(X, masks))
+    wanted = shapley(["o0", "o1", "o2"], utility)
+    assert values_of(valuer.valuation_) == pytest.approx(wanted, abs=1e-12)
+
+
+@pytest.mark.parametrize("scoring", [None, "neg_brier_score", "neg_mean_squared_error"])
+def test_lists_of_nearest_rows_score_as_all_rows_do(scoring):
+    y, y_val = (Y, Y_VAL) if scoring is None else (Y % 3, Y_VAL % 3)
+    game = KNNGame(X.round(-1), y, X_VAL.round(-1), y_val, n_neighbors=K, scoring=scoring)
+    sets = np.arange(N_ROWS) % 5
+    lists = PartyScorer(game, np.eye(5, dtype=bool), np.zeros(5, dtype=bool), sets)
+    rng = np.random.default_rng(0)
+    for members in rng.random((20, 5)) < 0.5:
+        rows = members[sets]
+        cells = np.repeat(rows[:, np.newaxis], 4, axis=1)
+        for with_cells in (True, False):
+            wanted = NeighborScorer(game)(cells & with_cells, rows)
+            found = lists.score_members(members, with_cells=with_cells)
+            assert float(found) == pytest.approx(float(wanted), abs=1e-12)
+
+
+def test_scores_of_parties_do_not_depend_on_the_coalition_before():
+    game = KNNGame(X, Y, X_VAL, Y_VAL, n_neighbors=K)
+    given = (game, np.eye(5, dtype=bool), np.zeros(5, dtype=bool), np.arange(N_ROWS) % 5)
+    one = PartyScorer(*given)
+    for members in np.tril(np.ones((5, 5), dtype=bool)):
+        fresh = PartyScorer(*given).score_members(members, with_cells=True)
+        assert float(one.score_members(members, with_cells=True)) == float(fresh)
+
+
+def test_copies_of_rows_add_nothing():
+    masks = [np.repeat(rows[:, np.newaxis], 4, axis=1) for rows in WHOLE_ROWS]
+    copied = np.r_[np.arange(N_ROWS), np.flatnonzero(WHOLE_ROWS[0]), np.flatnonzero(WHOLE_ROWS[0])]
+    more = [mask[copied] & (np.arange(len(copied)) < N_ROWS)[:, np.newaxis] for mask in masks]
+    more[0][N_ROWS:] = True
+    found = []
+    for table, y, held in ((X, Y, masks), (X.iloc[copied], Y[copied], more)):
+        owners = make_owners(table.reset_index(drop=True), held)
+        valuer = OwnerValuer(KNNValuer(K, scale=None))
+        data = {"X_val": X_VAL, "y_val": Y_VAL, "owners": owners}
+        found.append(values_of(valuer.fit(table.reset_index(drop=True), y, **data).valuation_))
+    assert found[0] == pytest.approx(found[1], abs=1e-12)
+
+
+@pytest.mark.parametrize("irregular", [False, True])
+def test_equal_rows_of_two_parties_are_shared(irregular):
+    rows = np.r_[np.arange(8), np.arange(4)]
+    table, y = X.iloc[rows].reset_index(drop=True), Y[rows]
+    masks = [np.zeros((12, 4), dtype=bool) for _ in range(3)]
+    for mask, held in zip(masks, (slice(0, 4), slice(4, 8), slice(8, 12)), strict=True):
+        mask[held] = True
+    if irregular:
+        # The second party holds a cell of a row that the first and the third share.
+        masks[0][0, 0], masks[1][0, 0] = False, True
+    valuer = OwnerValuer(KNNValuer(K, scale=None))
+    valuer.fit(table, y, X_val=X_VAL, y_val=Y_VAL, owners=make_owners(table, masks))
+    apart, shared = masks, [mask[:8].copy() for mask in masks]
+    shared[2][:4] = apart[2][8:]
+    once = OwnerValuer(KNNValuer(K, scale=None))
+    owners = make_owners(X[:8].reset_index(drop=True), shared)
+    once.fit(X[:8], Y[:8], X_val=X_VAL, y_val=Y_VAL, owners=owners)
+    assert values_of(valuer.valuation_) == pytest.approx(values_of(once.valuation_), abs=1e-12)
 
 
 def fitted_score(model, there, rows, *, columns=True):
@@ -221,7 +324,7 @@ def test_models_equal_enumeration_with_irregular_owners(model, n_owners):
         rows = there.any(axis=1)
         return fitted_score(model, there, rows) - fitted_score(model, there, rows, columns=False)
 
-    valuer = OwnerValuer(ModelValuer(model, estimator="exact"))
+    valuer = OwnerValuer(ModelValuer(model, estimator="exact"), score="above baseline")
     valuer.fit(FULL, Y, X_val=FULL_VAL, y_val=Y_VAL, owners=make_owners(FULL, masks))
     wanted = shapley(list(held), utility)
     assert values_of(valuer.valuation_) == pytest.approx(wanted, abs=1e-12)
@@ -236,7 +339,7 @@ def test_a_regression_model_equals_enumeration():
         rows = there.any(axis=1)
         return fitted_score(model, there, rows) - fitted_score(model, there, rows, columns=False)
 
-    valuer = OwnerValuer(ModelValuer(model, estimator="exact"))
+    valuer = OwnerValuer(ModelValuer(model, estimator="exact"), score="above baseline")
     valuer.fit(FULL, TARGET, X_val=FULL_VAL, y_val=TARGET_VAL, owners=make_owners(FULL, masks))
     wanted = shapley(list(held), utility)
     assert values_of(valuer.valuation_) == pytest.approx(wanted, abs=1e-12)
@@ -254,7 +357,7 @@ def test_owners_of_labels_are_players_and_all_of_the_score_is_shared():
         # Labels alone tell how frequent classes are.
         return agreement(there, rows) if rows.any() else agreement(there & False, labels)
 
-    valuer = OwnerValuer(KNNValuer(K, scale=None))
+    valuer = OwnerValuer(KNNValuer(K, scale=None), score="above baseline")
     valuation = valuer.fit(X, Y, X_val=X_VAL, y_val=Y_VAL, owners=owners).valuation_
     wanted = shapley(["o0", "o1", "o2", "clinic"], utility)
     assert values_of(valuation) == pytest.approx(wanted, abs=1e-12)
@@ -317,7 +420,8 @@ def test_owners_of_single_rows_or_columns_get_the_sums_of_their_cells(axis):
     owners = Owners(table)
     for label in cells.row_labels if axis == "rows" else cells.column_labels:
         owners = owners.assign(f"o{label}", **{axis: [label]})
-    players = OwnerValuer(KNNValuer(K)).fit(table, y, X_val=X_VAL, y_val=Y_VAL, owners=owners)
+    valuer = OwnerValuer(KNNValuer(K), score="above baseline")
+    players = valuer.fit(table, y, X_val=X_VAL, y_val=Y_VAL, owners=owners)
     found = values_of(players.valuation_)
     assert [found[name] for name in owners.names] == pytest.approx(sums.values.tolist(), abs=1e-12)
     order = [list(found).index(name) for name in owners.names]
@@ -336,7 +440,7 @@ def test_rectangles_have_the_utilities_of_the_game_of_blocks():
     for number in range(3):
         owners = owners.assign(f"o{number}", rows=rows == number)
     found = values_of(
-        OwnerValuer(ModelValuer(model, estimator="exact"))
+        OwnerValuer(ModelValuer(model, estimator="exact"), score="above baseline")
         .fit(FULL, Y, owners=owners, **data)
         .valuation_
     )

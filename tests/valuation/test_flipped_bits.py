@@ -9,6 +9,7 @@ import pytest
 
 from cellworth import KNNValuer, Owners, Runtime, ShardedKNNValuer, ShardedTable, load
 from cellworth.knn import shard_data
+from cellworth.payouts import Agreement, OwnerValuer, verify_bundle
 from cellworth.runtime import MaxTasks, Threads
 from cellworth.sampling import PermutationSampler
 from in_shards import in_shards, whole
@@ -127,3 +128,20 @@ def test_a_checkpoint_over_shards(tmp_path):
                 other.parent.mkdir(parents=True, exist_ok=True)
                 other.write_bytes(changed if other == path else content)
             assert outcome(resume, folder) in ("refused", expected), path.name
+
+
+def test_a_bundle_of_a_payout(tmp_path):
+    owners = Owners(X).assign("ann", rows=range(6)).assign("bob", rows=range(6, 12))
+    valuer = OwnerValuer(KNNValuer(2), random_state=0)
+    agreement = Agreement.draft(valuer, owners, **DATA)
+    valuation = valuer.fit(**DATA, owners=owners).valuation_
+    agreement.split(valuation, X, amount="100.00").save(tmp_path / "bundle")
+    files = sorted((tmp_path / "bundle").iterdir())
+    assert len(files) == 4
+    for path in files:
+        original = path.read_bytes()
+        for changed in flip(original, 100):
+            path.write_bytes(changed)
+            assert not verify_bundle(tmp_path / "bundle"), path.name
+        path.write_bytes(original)
+    assert verify_bundle(tmp_path / "bundle", data=DATA, valuer=valuer)

@@ -67,7 +67,8 @@ _PATHS = ("table", "val", "output")
 # Settings that an agreement fixes; the path of validation rows may change, but not their hash.
 AGREED = (
     "target", "id", "drop", "missing", "delimiter", "encoding", "decimal", "shards", "val",
-    "val_rows", "categorical", "model", "neighbors", "scoring", "game", "cv", "seed", "stop",
+    "val_rows", "categorical", "model", "neighbors", "scoring", "score", "game", "cv", "seed",
+    "stop",
 )  # fmt: skip
 # Settings that may differ between the sessions of one run.
 _HOW = ("table", "val", "output", "stop")
@@ -95,6 +96,7 @@ class RunRequest:
     model: str = "knn"
     neighbors: int = 5
     scoring: str | None = None
+    score: Literal["whole", "above baseline"] | None = None
     game: Literal["cells", "owners"] = "cells"
     cv: int = 5
     seed: int = 0
@@ -526,7 +528,8 @@ def _make_owner_valuer(request: RunRequest, valuer: Any) -> OwnerValuer:
         )
     if "passes" in request.stop:
         raise ValueError("--stop passes is for cells; leave it out if owners are players.")
-    return OwnerValuer(valuer, stop=_make_stopping_rule(request), random_state=request.seed)
+    rule = _make_stopping_rule(request)
+    return OwnerValuer(valuer, score=request.score, stop=rule, random_state=request.seed)
 
 
 def _check_fits_shards(request: RunRequest) -> None:

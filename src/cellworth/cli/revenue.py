@@ -36,7 +36,7 @@ from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.allocation import IntervalPlan
 from cellworth.payouts.bundle import PAYOUT
 from cellworth.payouts.payout import Payout
-from cellworth.payouts.policy import Policy, ValidationDraw
+from cellworth.payouts.policy import Policy, ValidationDraw, describe_shared
 from cellworth.payouts.replay import Verdict, verify_bundle
 from cellworth.report.payout_pages import write_payout, write_statement, write_statements
 from cellworth.runtime.run_settings import Runtime
@@ -47,7 +47,7 @@ _OWNERS = ("source", "keys", "overlaps", "rest", "owners")
 _TABLE = (
     "target", "id", "drop", "missing", "categorical", "delimiter", "encoding", "decimal", "shards",
 )  # fmt: skip
-_METHOD = ("model", "neighbors", "scoring", "seed", "stop")
+_METHOD = ("model", "neighbors", "scoring", "score", "seed", "stop")
 _VALIDATION = ("table", "rows", "share", "seed", "folds")
 _SECTIONS = {"validation": _VALIDATION, "method": _METHOD, "policy": tuple(vars(Policy()))}
 
@@ -85,6 +85,7 @@ def write_agreement(*, terms: Path, output: Path, force: bool) -> None:
     }
     lines = [
         f"The agreement of {', '.join(owners.names)} is in {shorten_path(output.absolute())}.",
+        describe_shared(agreement.terms["empty"]),
         f"Its digest: {agreement.digest}",
     ]
     print_result("agree", document, lines)

@@ -19,7 +19,7 @@ from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike
 from cellworth.payouts.allocation import check_any_owner
 from cellworth.payouts.payout import Payout, split_revenue
-from cellworth.payouts.policy import Policy, ValidationDraw, check_policy
+from cellworth.payouts.policy import Policy, ValidationDraw, check_policy, describe_shared
 from cellworth.valuation.column_info import name_kind
 from cellworth.valuation.valuation import Valuation
 
@@ -96,7 +96,7 @@ class Agreement:
     >>> agreement = Agreement.draft(valuer, owners, Policy(negative="carry"), **data)
     >>> valuation = valuer.fit(**data, owners=owners).valuation_
     >>> [str(amount) for amount in agreement.split(valuation, X, amount="100.00").amounts]
-    ['75.00', '25.00']
+    ['62.50', '37.50']
 
     A valuation with other settings is rejected:
 
@@ -170,6 +170,7 @@ class Agreement:
 
         _check_types(valuer, owners, policy)
         held = owners.check_covered("the agreement").to_plain()
+        terms = _draft_terms(valuer, data, validation)
         if amends is not None and contract is None:
             contract = amends.contract
         plain = {
@@ -184,7 +185,8 @@ class Agreement:
             "validation": None if validation is None else asdict(validation),
             **{name: rule for name, rule in held.items() if name != "owners"},
             "request": None if request is None else dict(request),
-            "valuation": _draft_terms(valuer, data, validation),
+            "shared": describe_shared(terms["empty"]),
+            "valuation": terms,
             "policy": asdict(check_policy(policy)),
             "owners": held["owners"],
         }

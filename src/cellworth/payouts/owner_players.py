@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.data.arguments import (
-    MISSING,
     ColumnTypes,
     CrossValidation,
     Floats,
     Integers,
     Mask,
+    Positions,
     RandomState,
     check_random_state,
 )
 from cellworth.data.blocks import Blocks
+from cellworth.data.equal_rows import find_first_equal, mix_bits
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import CELLS, UNASSIGNED, Owners, check_owners
 from cellworth.data.problem import Problem
@@ -29,15 +29,14 @@ from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.data.views import View
 from cellworth.findings.interactions import PairInteractions, measure_interactions
+from cellworth.games.game import EmptyPolicy
 from cellworth.games.model import FoldScore, ModelGame
-from cellworth.games.scoring import MAX_GROUPS
 from cellworth.games.table_filler import TableFiller
-from cellworth.knn.distances import Distances
-from cellworth.knn.exact import find_targets
-from cellworth.knn.knn_game import KNNGame, stratify_queries
+from cellworth.knn.knn_game import KNNGame
+from cellworth.payouts.neighbor_scores import NeighborScorer, PartyScorer
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import StoppingRule
-from cellworth.sampling.moments import WIDTH_95, DetailedUtility, pool_deviations, widening
+from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.valuation import Valuation, name_of_score
 from cellworth.valuers.knn_valuer import KNNValuer
@@ -47,9 +46,8 @@ from cellworth.valuers.valuer import Valuer
 
 # Up to this many players all coalitions are evaluated.
 _MAX_EXACT_PLAYERS = 12
-# Distances of a fold that are kept; more are computed again for each coalition.
-_MAX_DISTANCES = 2**26
 _PLAYERS, _BASE, _HOLDINGS = "players", "base", "holdings"
+Shared = Literal["whole", "above baseline"]
 _WITH_CELLS = np.array([True])
 
 
@@ -68,8 +66,12 @@ class Fragments:
     labels_owned: bool
 
     @classmethod
-    def from_owners(cls, owners: Owners, base: Sequence[str]) -> Fragments:
-        """Return the fragments of all owners outside the base, and of cells without an owner."""
+    def from_owners(cls, owners: Owners, base: Sequence[str], first_equal: Positions) -> Fragments:
+        """Return the fragments of all owners outside the base, and of cells without an owner.
+
+        Equal rows are one row, whose cells are held by all who hold one of them; ``first_equal``
+        has the first row that equals each row.
+        """
         holdings = owners.holdings
         unknown = [name for name in base if name not in holdings.names]
         if unknown:
@@ -93,7 +95,13 @@ class Fragments:
             raise ValueError("base must leave an owner to be valued, got all of them.")
         in_base = [i for i in order if holdings.names[i] in base]
         always = np.asarray(holdings.claims[:, in_base].any(axis=1))
+        claims, always, codes = _unite_equal_rows(claims, always, codes, first_equal)
         return cls(tuple(names), claims, always, codes, labels_owned)
+
+    @property
+    def holds_whole_rows(self) -> bool:
+        """Whether each row has the same owners in all columns, and labels have none."""
+        return not self.labels_owned and bool((self.codes[:, :-1] == self.codes[:, :1]).all())
 
     def find_present(self, members: Mask) -> tuple[Mask, Mask]:
         """Return the cells that are there, shape (n_rows, n_columns), and the labels."""
@@ -101,6 +109,31 @@ class Fragments:
         present = there[self.codes]
         cells, labels = present[:, :-1], present[:, -1]
         return cells, labels if self.labels_owned else np.ones(len(cells), dtype=bool)
+
+
+def _unite_equal_rows(
+    claims: Mask, always: Mask, codes: Integers, first_equal: Positions
+) -> tuple[Mask, Mask, Integers]:
+    """Give each row to all owners of rows that equal it, and its copies to nobody."""
+    copies = np.flatnonzero(first_equal != np.arange(len(first_equal)))
+    if len(copies) == 0:
+        return claims, always, codes
+    codes, united = codes.copy(), dict[frozenset[int], int]()
+    # Pairs of a row and a copy of it by other owners; several copies may have the same.
+    pairs = np.unique(np.column_stack([first_equal[copies], codes[copies]]), axis=0)
+    for row, *others in pairs.tolist():
+        for column, other in enumerate(others):
+            mine = codes[row, column]
+            if (claims[other] <= claims[mine]).all() and always[other] <= always[mine]:
+                continue
+            together = frozenset((int(mine), other))
+            if together not in united:
+                united[together] = len(claims)
+                claims = np.vstack([claims, claims[mine] | claims[other]])
+                always = np.append(always, always[mine] | always[other])
+            codes[row, column] = united[together]
+    codes[copies] = len(claims)
+    return np.vstack([claims, np.zeros_like(claims[:1])]), np.append(always, False), codes
 
 
 class OwnerGame:
@@ -123,10 +156,15 @@ class OwnerGame:
         self.scoring: str = game.scoring
         self.base: tuple[str, ...] = tuple(base)
         self.empty: str = "base" if self.base else game.empty
-        self.fragments: Fragments = Fragments.from_owners(owners, self.base)
+        first = find_first_equal_rows(self.problem)
+        held = self.fragments = Fragments.from_owners(owners, self.base, first)
         self._plain = _to_plain(owners.holdings)
-        self._scorer: _NeighborScorer | _ModelScorer = (
-            _NeighborScorer(game) if isinstance(game, KNNGame) else _ModelScorer(game)
+        self._scorer: NeighborScorer | _ModelScorer = (
+            _ModelScorer(game)
+            if isinstance(game, ModelGame)
+            else PartyScorer(game, held.claims, held.always, held.codes[:, 0])
+            if held.holds_whole_rows
+            else NeighborScorer(game)
         )
         # Rows whose labels were scored last, and their utility.
         self._latest: tuple[bytes, float] = b"", 0.0
@@ -152,14 +190,21 @@ class OwnerGame:
 
     def detailed_value(self, rows: Mask, columns: Mask) -> float:
         """Return the same utility with its deviations over validation rows."""
+        if isinstance(self._scorer, PartyScorer):
+            return self._value_parties(self._scorer, rows, with_cells=bool(columns.any()))
         cells, labels = self.fragments.find_present(rows)
         there = labels & cells.any(axis=1)
         if columns.any():
             # Labels alone tell how frequent classes are.
             return self._scorer(cells, there if there.any() else self._labels_alone(labels))
         if self.fragments.labels_owned or self.base:
-            return self._scorer.nothing()
+            return self._scorer.nothing
         return self._score_labels(there)
+
+    def _value_parties(self, scorer: PartyScorer, members: Mask, *, with_cells: bool) -> float:
+        if not with_cells and (self.base or self.inner.empty == "zero"):
+            return scorer.nothing
+        return scorer.score_members(members, with_cells=with_cells)
 
     def _score_labels(self, rows: Mask) -> float:
         """Return the utility of the labels of some rows, which many coalitions share."""
@@ -173,153 +218,10 @@ class OwnerGame:
         return labels if self.fragments.labels_owned else np.zeros_like(labels)
 
 
-class _NeighborScorer:
-    """Utility of nearest neighbors among the cells that are there."""
-
-    def __init__(self, game: KNNGame) -> None:
-        if game.limit is not None or game.agreement.weights is not None:
-            raise ValueError("owners as players need equal votes; leave radius and weights out.")
-        self._game = game
-        self._weights = np.concatenate(game.query_weights)
-        self._strata = np.concatenate(stratify_queries(game.query_groups, game.scoring))
-        self._known: dict[int, Integers] = {}
-        # Before the first utility is timed.
-        for fold in range(len(game.problem.folds)):
-            next(self._iter_relative(fold))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Each worker measures distances itself.
-        return self.__dict__ | {"_known": {}}
-
-    def __call__(self, cells: Mask, rows: Mask) -> float:
-        folds = range(len(self._game.problem.folds))
-        return self._combine(np.concatenate([self._score(fold, cells, rows) for fold in folds]))
-
-    def nothing(self) -> float:
-        return self._combine(np.zeros(len(self._weights)))
-
-    def _combine(self, scores: Floats) -> float:
-        """Return the weighted mean of the scores of validation rows, with its deviations."""
-        deviations = np.empty(len(scores))
-        for stratum in np.unique(self._strata):
-            here = self._strata == stratum
-            weights, n = self._weights[here], int(here.sum())
-            mean = weights @ scores[here] / weights.sum()
-            scale = widening(n) * math.sqrt(n / max(n - 1, 1))
-            deviations[here] = (scores[here] - mean) * weights * scale
-        shuffled = deviations[self._order]
-        return DetailedUtility(float(self._weights @ scores), pool_deviations(shuffled, MAX_GROUPS))
-
-    @cached_property
-    def _order(self) -> Integers:
-        # Neighbors in the table may be alike, and would be pooled.
-        return np.random.default_rng(0).permutation(len(self._weights))
-
-    def _score(self, fold: int, cells: Mask, rows: Mask) -> Floats:
-        game, may_train = self._game, self._game.problem.folds[fold].may_train
-        asked, here = game.query_labels[fold], rows[may_train]
-        labels, train = game.labels_in(fold)[here], np.flatnonzero(rows & may_train)
-        numbers, numbers_asked = (
-            find_targets(some, game.class_targets(fold)) for some in (labels, asked)
-        )
-
-        def score(distances: NDArray[Any], queries: slice) -> Floats:
-            if game.has_votes:
-                return _score_votes(distances, game.find_gains(train, asked[queries]), game)
-            pairs = zip(numbers, numbers_asked[:, queries], strict=True)
-            errors = [_score_numbers(distances, *pair, game) for pair in pairs]
-            return np.asarray(np.sum(errors, axis=0))
-
-        if game.empty == "zero" and not cells[rows & may_train].any():
-            return np.zeros(len(asked))
-        if len(labels) == 0:
-            return np.zeros(len(asked)) if game.has_votes else -(numbers_asked**2).sum(axis=0)
-        if not cells[rows].any():
-            # All rows tie.
-            return score(np.zeros((len(asked), len(labels))), slice(None))
-        scores = []
-        for queries, relative in self._iter_relative(fold):
-            distances = _add_columns(relative, cells[may_train])[:, here]
-            scores.append(score(distances, queries))
-        return np.concatenate(scores)
-
-    def _iter_relative(self, fold: int) -> Iterator[tuple[slice, Integers]]:
-        """Yield some queries and their distances minus those of missing values.
-
-        Their shape is (n_columns, n_queries, n_rows).
-        """
-        n_rows, n_columns = self._game.problem.table.shape
-        n_queries, at_once = len(self._game.query_labels[fold]), _MAX_DISTANCES // n_rows
-        at_once = max(at_once // n_columns, 1)
-        for start in range(0, n_queries, at_once):
-            queries = slice(start, min(start + at_once, n_queries))
-            if at_once < n_queries:
-                yield queries, self._measure(fold, queries)
-            else:
-                if fold not in self._known:
-                    self._known[fold] = self._measure(fold, queries)
-                yield queries, self._known[fold]
-
-    def _measure(self, fold: int, queries: slice) -> Integers:
-        may_train = self._game.problem.folds[fold].may_train
-        lines = [
-            self._game.distances.measure(fold, query)[:, may_train]
-            - self._blank.measure(fold, query)
-            for query in range(queries.start, queries.stop)
-        ]
-        return np.ascontiguousarray(np.array(lines).swapaxes(0, 1))
-
-    @cached_property
-    def _blank(self) -> Distances:
-        return _make_blank(self._game.distances)
-
-
-def _add_columns(relative: Integers, present: Mask) -> Integers:
-    """Return the distances over the cells that are there, shape (n_queries, n_rows)."""
-    distances = np.zeros(relative.shape[1:], dtype=np.int64)
-    for column, cells in zip(relative, present.T, strict=True):
-        if cells.any():
-            distances += column * cells
-    return distances
-
-
-def _make_blank(distances: Distances) -> Distances:
-    """Return distances to a single row whose cells are all missing."""
-    rows = distances.rows
-    blank = rows._replace(
-        numbers=np.full((len(rows.numbers), 1), np.nan),
-        categories=np.full((len(rows.categories), 1), MISSING, dtype=rows.categories.dtype),
-    )
-    return replace(distances, rows=blank)
-
-
-def _find_nearest(distances: NDArray[Any], n_neighbors: int) -> tuple[Mask, Mask, Integers]:
-    """Return the rows that certainly vote, the rows that tie, and how many of these vote."""
-    n_nearest = min(n_neighbors, distances.shape[1])
-    farthest = np.partition(distances, n_nearest - 1, axis=1)[:, n_nearest - 1, np.newaxis]
-    nearer = distances < farthest
-    return nearer, distances == farthest, n_nearest - nearer.sum(axis=1)
-
-
-def _score_votes(distances: NDArray[Any], gains: NDArray[Any], game: KNNGame) -> Floats:
-    """Return the mean gain of the votes of K neighbors, averaged over orders of ties."""
-    nearer, tied, n_left = _find_nearest(distances, game.n_neighbors)
-    share = (gains * tied).sum(axis=1) / tied.sum(axis=1)
-    total = (gains * nearer).sum(axis=1) + share * n_left
-    return np.asarray(total / game.count_votes(gains.shape[1]))
-
-
-def _score_numbers(distances: NDArray[Any], labels: Floats, asked: Floats, game: KNNGame) -> Floats:
-    """Return minus the squared error of the mean of K targets, averaged over orders of ties."""
-    n_neighbors = game.n_neighbors
-    nearer, tied, n_left = _find_nearest(distances, n_neighbors)
-    n_tied = tied.sum(axis=1)
-    mean = tied @ labels / n_tied
-    variance = (tied * (labels - mean[:, np.newaxis]) ** 2).sum(axis=1) / n_tied
-    # Of a sum of n_left tied targets, drawn without replacement.
-    variance = variance * n_left * (n_tied - n_left) / np.maximum(n_tied - 1, 1)
-    total = nearer @ labels + n_left * mean
-    return np.asarray(-((total / n_neighbors - asked) ** 2 + variance / n_neighbors**2))
+def find_first_equal_rows(problem: Problem) -> Positions:
+    """Return for each training row the first one with the same cells and the same label."""
+    labels = np.unique(problem.target, return_inverse=True)[1].ravel().astype(np.uint64)
+    return find_first_equal(problem.table.hash_rows() + mix_bits(labels, 0))
 
 
 class _ModelScorer:
@@ -332,6 +234,7 @@ class _ModelScorer:
         folds = range(len(self._game.problem.folds))
         return self._game.mean_utility([self._score(fold, cells, rows) for fold in folds])
 
+    @property
     def nothing(self) -> float:
         return self._game.no_utility(detailed=True)
 
@@ -371,6 +274,10 @@ class OwnerValuer(Valuer):
     base : sequence of str, default=()
         Owners whose cells are always there. The values of the others are then what they add to the
         score of the base.
+    score : {"whole", "above baseline"}, default=None
+        What is shared: all of the score, so that no owners have 0, or what exceeds the score of
+        the same rows' labels alone. None means "whole", and "above baseline" for errors such as
+        "neg_mean_squared_error", of which 0 is the best.
     stop : StoppingRule, default=None
         Rule that ends the run; None means exact values up to 12 players, and beyond the default of
         :class:`~cellworth.ModelValuer`.
@@ -400,7 +307,7 @@ class OwnerValuer(Valuer):
     >>> valuer = OwnerValuer(KNNValuer(1)).fit(X, y, X_val=X_val, y_val=y, owners=owners)
     >>> payout = split_revenue(valuer.valuation_, owners, amount="100.00")
     >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
-    {'ann': '75.00', 'bob': '25.00'}
+    {'ann': '62.50', 'bob': '37.50'}
     """
 
     def __init__(
@@ -408,6 +315,7 @@ class OwnerValuer(Valuer):
         valuer: KNNValuer | ModelValuer | None = None,
         *,
         base: Sequence[str] = (),
+        score: Shared | None = None,
         stop: StoppingRule | None = None,
         random_state: RandomState = None,
         n_jobs: int | None = None,
@@ -415,6 +323,7 @@ class OwnerValuer(Valuer):
     ) -> None:
         self.valuer = valuer
         self.base = base
+        self.score = score
         self.stop = stop
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -500,9 +409,24 @@ class OwnerValuer(Valuer):
                 "cells with ShardedKNNValuer and split by their sums, or pass some of its rows."
             )
         valuer = self._check_valuer()
-        if isinstance(valuer, KNNValuer):
-            return valuer._make_game(X, y, column_types=column_types, **data)
-        return valuer._make_game(X, y, **data)
+        typed = isinstance(valuer, KNNValuer)
+        types: dict[str, Any] = {"column_types": column_types} if typed else {}
+        game: KNNGame | ModelGame = valuer._make_game(X, y, **data, **types)
+        game.empty = self._choose_empty(game.scoring)
+        return game
+
+    def _choose_empty(self, scoring: str) -> EmptyPolicy:
+        """Return what the score is without any owner: 0 if all of it is shared."""
+        if self.score not in (None, *get_args(Shared)):
+            choices = " or ".join(map(repr, get_args(Shared)))
+            raise ValueError(f"score must be {choices}, or None, got {self.score!r}.")
+        is_error = scoring.startswith("neg_")
+        if is_error and self.score == "whole":
+            raise ValueError(
+                f"score='whole' needs a score that is 0 without data, but {scoring} is an error, "
+                "of which 0 is the best; leave it out, or take another scoring."
+            )
+        return "prior" if is_error or self.score == "above baseline" else "zero"
 
     def _value(self, game: OwnerGame, columns: ColumnTable) -> Valuation:
         blocks, settings = game.blocks, self._settings(self.semivalue)
@@ -752,7 +676,8 @@ def measure_owner_interactions(
      players  interaction      95% interval
     ann, bob       0.5000  0.5000 to 0.5000
     """
-    inner = OwnerValuer(valuer)._make_game(X, y, X_val=X_val, y_val=y_val, cv=cv)
+    compared = OwnerValuer(valuer, score="above baseline")
+    inner = compared._make_game(X, y, X_val=X_val, y_val=y_val, cv=cv)
     owners = check_owners(owners)
     owners.check_cells(inner.problem.table.sha256())
     semivalue = Settings.of(valuer.semivalue).row_semivalue

@@ -94,7 +94,7 @@ class Statement:
     >>> valuation = valuer.fit(X, y, X_val=X_val, y_val=y, owners=owners).valuation_
     >>> statement = split_revenue(valuation, owners, amount="100.00").statement("bob")
     >>> print(statement.owner, statement.amount, statement.to_dict()["cells"])
-    bob 25.00 4
+    bob 37.50 4
     >>> statement.to_frame("pyarrow").column_names
     ['row', 'column', 'value', 'sampling_se', 'share']
     """
@@ -201,9 +201,9 @@ class Payout:
     >>> valuation = valuer.fit(X, y, X_val=X_val, y_val=y, owners=owners).valuation_
     >>> payout = split_revenue(valuation, owners, amount="100.00")
     >>> dict(zip(payout.owners, map(str, payout.amounts), strict=True))
-    {'ann': '75.00', 'bob': '25.00'}
+    {'ann': '62.50', 'bob': '37.50'}
     >>> payout.intervals.round(4).tolist()
-    [[0.1453, 0.6047], [-0.1047, 0.3547]]
+    [[0.3953, 0.8547], [0.1453, 0.6047]]
     >>> payout.undecided
     (('ann', 'bob'),)
     >>> payout.notes[0]
@@ -212,8 +212,8 @@ class Payout:
     About 28 validation rows, instead of 4: the widest interval is then 36 EUR, not 71.
     >>> payout.to_frame("pandas")[["owner", "share", "amount"]]
       owner  share amount
-    0   ann   0.75  75.00
-    1   bob   0.25  25.00
+    0   ann  0.625  62.50
+    1   bob  0.375  37.50
     """
 
     shared: Allocation
@@ -489,10 +489,11 @@ def _iter_score_notes(valuation: Valuation) -> Iterator[str]:
         yield f"The whole table scores {format_score(valuation)} on {valuation.scores.scored_on}."
         if valuation.scores.sentence:
             yield valuation.scores.sentence
-    yield (
-        f"{valuation.baseline:.4f} of the score is the baseline (empty={valuation.empty!r}) and is "
-        "not allocated to any owner."
-    )
+    if valuation.empty != "zero":
+        yield (
+            f"{valuation.baseline:.4f} of the score is the baseline (empty={valuation.empty!r}) "
+            "and is not allocated to any owner."
+        )
 
 
 def _iter_notes(payout: Payout) -> Iterator[str]:
@@ -592,13 +593,12 @@ def split_revenue(
     >>> valuation = valuer.fit(X, y, X_val=X_val, y_val=y, owners=owners).valuation_
     >>> split_revenue(valuation, owners, amount="100.00")
     Payout of 100.00 EUR to 2 owners; negative: floor
-    owner   value       95% interval   share  amount    95% of amount
-      ann  0.3750   0.1453 to 0.6047  75.00%   75.00  28.60 to 100.00
-      bob  0.1250  -0.1047 to 0.3547  25.00%   25.00    0.00 to 71.40
+    owner   value      95% interval   share  amount   95% of amount
+      ann  0.6250  0.3953 to 0.8547  62.50%   62.50  39.30 to 85.70
+      bob  0.3750  0.1453 to 0.6047  37.50%   37.50  14.30 to 60.70
     Ranking undecided: ann and bob.
     The whole table scores 1 neighbor agreement (K = 1) on 4 validation rows.
     Accuracy: 0.5 by guessing the most frequent class.
-    0.5000 of the score is the baseline (empty='prior') and is not allocated to any owner.
     """
     policy = check_policy(policy)
     check_valuation(valuation)

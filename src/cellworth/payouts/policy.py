@@ -212,6 +212,19 @@ def take_labels(y: Any, rows: Positions) -> Any:
     return series[rows].to_native() if isinstance(series, nw.Series) else np.asarray(y)[rows]
 
 
+def describe_shared(empty: str) -> str:
+    """Say what part of the score owners share, and what follows."""
+    if empty == "zero":
+        return (
+            "All of the score is shared: amounts depend little on chance and on padding, and "
+            "parties of like data get nearly equal amounts."
+        )
+    return (
+        "Only what exceeds the baseline is shared: amounts tell parties apart more, and depend "
+        "more on chance and on padding."
+    )
+
+
 def check_policy(policy: Any) -> Policy:
     """Return the policy, or the default one for None."""
     if policy is not None and not isinstance(policy, Policy):

@@ -169,7 +169,7 @@ def verify_bundle(
     >>> verify_bundle(folder, data=data, valuer=valuer, digest=digest)
     yes: files, split, data, values agree
     >>> text = (folder / "payout.json").read_text()
-    >>> _ = (folder / "payout.json").write_text(text.replace("75.00", "95.00"))
+    >>> _ = (folder / "payout.json").write_text(text.replace("62.50", "95.00"))
     >>> verify_bundle(folder)
     no: payout.json is not the file that was saved (its sha256 differs).
     """

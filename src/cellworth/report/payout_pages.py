@@ -19,6 +19,7 @@ import numpy as np
 from cellworth.data.arguments import Floats
 from cellworth.data.text import with_minus
 from cellworth.payouts.payout import Payout, Statement
+from cellworth.payouts.policy import describe_shared
 from cellworth.report.page import (
     Unit,
     count_decimals,
@@ -277,7 +278,8 @@ def _list_rules(payout: Payout) -> list[dict[str, str]]:
         if name not in ("currency", "unit")
     ]
     unit = f"Amounts are multiples of {policy['unit']} {policy['currency']}."
-    return [*rules, {"name": "rounding", "text": unit}]
+    shared = describe_shared(payout.valuation.empty)
+    return [*rules, {"name": "score", "text": shared}, {"name": "rounding", "text": unit}]
 
 
 def _check_sums(payout: Payout) -> Iterator[dict[str, Any]]:
