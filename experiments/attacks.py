@@ -265,17 +265,17 @@ def measure(
         # Sums of cells of as many validation rows take too long.
         names, lines = value(case, small if variant == "cells" else val, variant)
         honest, drawn = find_gain(names, lines), np.random.default_rng(seed)
-        spread = bootstrap(names, lines, drawn)
+        deviation = bootstrap(names, lines, drawn)
         inside, width = (math.nan, math.nan) if variant == "cells" else cover(lines, draws, drawn)
         rows.append(head | {"what": "honest", "case": "honest", "amount": honest,
-                            "spread": spread, "inside": inside, "width": width})  # fmt: skip
+                            "deviation": deviation, "inside": inside, "width": width})  # fmt: skip
         for what, cases in (("attack", attacks), ("different", different)):
             for title, changed in cases:
                 names, lines = value(changed, small, variant)
                 amount = find_gain(names, lines)
                 found = {"what": what, "case": title, "amount": amount, "gain": amount - honest}
                 if what == "different":
-                    found["spread"] = bootstrap(names, lines, drawn)
+                    found["deviation"] = bootstrap(names, lines, drawn)
                 rows.append(head | found)
     log(name, seed)
     return rows
@@ -331,17 +331,17 @@ def report(found: pd.DataFrame) -> Tables:
             {
                 "split": variant,
                 "share": Mean.of(part["amount"]),
-                "varies over validation rows": Mean.of(part["spread"]),
+                "varies over validation rows": Mean.of(part["deviation"]),
                 "intervals with the truth": Mean.of(part["inside"]),
                 "width": Mean.of(part["width"]),
             }
             for variant, part in honest.groupby("variant", sort=False)
         ],
-        "honest by table": _across(honest, "spread", by="table"),
+        "honest by table": _across(honest, "deviation", by="table"),
         "different": _across(different, "amount"),
         "different, in standard deviations": [
             {"case": title} | {
-                variant: Mean.of((part["gain"] / part["spread"]).replace(np.inf, np.nan))
+                variant: Mean.of((part["gain"] / part["deviation"]).replace(np.inf, np.nan))
                 for variant, part in rows.groupby("variant", sort=False)
             }
             for title, rows in different.groupby("case", sort=False)

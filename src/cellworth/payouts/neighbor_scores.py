@@ -279,7 +279,7 @@ class PartyScorer(NeighborScorer):
 
     A coalition merges the lists of its members: K places per member and validation row, however
     many rows they hold. A coalition that contains the one before merges only those who joined, if
-    figures are whole numbers, whose sums do not depend on the order.
+    figures are integers, whose sums do not depend on the order.
     """
 
     def __init__(self, game: KNNGame, claims: Mask, always: Mask, sets: Integers) -> None:

@@ -99,7 +99,7 @@ class Fragments:
         return cls(tuple(names), claims, always, codes, labels_owned)
 
     @property
-    def holds_whole_rows(self) -> bool:
+    def has_parties_of_rows(self) -> bool:
         """Whether each row has the same owners in all columns, and labels have none."""
         return not self.labels_owned and bool((self.codes[:, :-1] == self.codes[:, :1]).all())
 
@@ -114,7 +114,7 @@ class Fragments:
 def _unite_equal_rows(
     claims: Mask, always: Mask, codes: Integers, first_equal: Positions
 ) -> tuple[Mask, Mask, Integers]:
-    """Give each row to all owners of rows that equal it, and its copies to nobody."""
+    """Give each row to all owners of rows that equal it, and take its copies away."""
     copies = np.flatnonzero(first_equal != np.arange(len(first_equal)))
     if len(copies) == 0:
         return claims, always, codes
@@ -163,7 +163,7 @@ class OwnerGame:
             _ModelScorer(game)
             if isinstance(game, ModelGame)
             else PartyScorer(game, held.claims, held.always, held.codes[:, 0])
-            if held.holds_whole_rows
+            if held.has_parties_of_rows
             else NeighborScorer(game)
         )
         # Rows whose labels were scored last, and their utility.
