@@ -67,13 +67,10 @@ class Neighbours:
 
     def bare(self):
         """Return the CPU seconds of two threads that call the kernels."""
-        valuer = self.valuer()
-        game = valuer._make_game(**self.data())
-        settings = valuer._settings()
-        effort = valuer._effort(game, settings, with_label=False, n_validation=None)
-        tasks = valuer._tasks(game, settings, effort, with_label=False)
+        run = self.valuer()._prepare(**self.data(), n_validation=None)
+        tasks = run.tasks
         tasks.contribution(tasks(0))
-        numbers = range(len(tasks.schedule.parts))
+        numbers = range(len(run.schedule.parts))
 
         def loop(start):
             for number in numbers[start::N_CORES]:

@@ -21,7 +21,6 @@ from cellworth.runtime import (
 from cellworth.sampling import (
     AntitheticPermutations,
     Banzhaf,
-    DetailedUtility,
     LeaveOneOut,
     Shapley,
 )
@@ -30,6 +29,7 @@ from cellworth.sampling.samplers import n_utilities
 from cellworth.valuers.model_valuer import _make_rule
 from enumeration import block_values
 from experiments.baselines import PlainPermutations
+from scored_game import Scored
 
 X, Y = load_iris(return_X_y=True)
 GROUPS = {"row_groups": np.arange(150) % 4, "column_groups": ["sepal", "sepal", "petal", "petal"]}
@@ -270,34 +270,6 @@ def test_row_ids_and_names_reach_the_result():
     assert fitted.valuation_.loc["w", "c"] == fitted.values_[2, 2]
     refitted = fitted.fit(X[:6], [0, 1, 0, 1, 0, 1], X_val=X[:6], y_val=[0, 1, 0, 1, 0, 1])
     assert not hasattr(refitted, "feature_names_in_")
-
-
-class Scored:
-    """A game whose utilities are means of the scores of 32 validation rows."""
-
-    shape = (5, 4)
-
-    def __init__(self):
-        rng = np.random.default_rng(3)
-        weights = rng.random((32, 5)), rng.random((32, 4))
-        self.weights = weights
-        # Noise of single rows, and of all alike.
-        self.rough = rng.normal(size=(32, 32, 16)) / 4 + rng.normal(size=(32, 16)) / 16
-
-    def detailed_value(self, rows, columns):
-        by_rows, by_columns = (
-            np.sqrt(weights @ members)
-            for weights, members in zip(self.weights, (rows, columns), strict=True)
-        )
-        code = rows @ (1 << np.arange(5)), columns @ (1 << np.arange(4))
-        scores = by_rows * by_columns + self.rough[:, code[0], code[1]]
-        return DetailedUtility(scores.mean(), (scores - scores.mean()) / np.sqrt(32 * 31))
-
-    def value(self, rows, columns):
-        return float(self.detailed_value(rows, columns))
-
-    def problem_spec(self):
-        return {"game": "scored"}
 
 
 def play(stop, executor=None, **settings):
