@@ -18,7 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2415,
-    "data": 3091,
+    "data": 3087,
     "findings": 4262,
     "games": 1004,
     "knn": 3998,
@@ -27,10 +27,10 @@ MAX_CODE_LINES = {
     "report": 968,
     "runtime": 2396,
     "sampling": 1681,
-    "valuation": 1527,
+    "valuation": 1491,
     "valuers": 2141,
 }
-MAX_CODE_LINES_IN_ALL = 26_969
+MAX_CODE_LINES_IN_ALL = 26_929
 
 
 @cache

@@ -173,7 +173,7 @@ def test_failed_utilities_are_counted_and_shown():
     data = {"X": X, "y": y, "X_val": WINE_X[VAL], "y_val": WINE_Y[VAL], **groups}
     with pytest.warns(UserWarning, match=r"1 of 3 utilities failed .* 9 rows are too few"):
         valuation = ModelValuer(Refusing(), estimator="exact").fit(**data).valuation_
-    assert valuation.provenance.failed_utilities == 1
+    assert valuation.provenance.tally.failed == 1
     assert "1 failed" in repr(valuation)
     assert "9 rows are too few" in repr(valuation)
 

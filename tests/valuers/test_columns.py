@@ -132,7 +132,7 @@ def test_every_valuer_tells_its_columns(valuer):
     groups = {"row_groups": np.arange(N) % 2}
     columns = valuer.fit(X, LABELS, **groups).columns_
     assert [own.read_as for own in columns] == ["number"] * 3
-    assert columns.columns_with_note("constant") == ["one"]
+    assert [column.name for column in columns if column.has("constant")] == ["one"]
     assert {own.distance for own in columns} == {""}
     assert valuer.valuation_.column_info == columns
 

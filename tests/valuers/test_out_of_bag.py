@@ -311,7 +311,7 @@ def test_any_model_can_take_the_place_of_trees_and_gets_the_table_as_it_is():
     model = make_pipeline(encode, DecisionTreeClassifier())
     valuation = valued(pd.DataFrame(columns), y, model=model)
     assert np.isfinite(valuation.values).all()
-    assert valuation.provenance.failed_utilities == 0
+    assert valuation.provenance.tally.failed == 0
     linear = valued(PATIENTS, PROGRESS, model=LinearRegression(), distance=False)
     assert linear.values.max() < 1
 
@@ -333,7 +333,7 @@ def test_a_fit_that_fails_counts_as_the_most_frequent_class_and_is_told():
     X, y = np.arange(8.0)[:, None], np.array([0, 1, 1, 1, 1, 1, 1, 1])
     with pytest.warns(UserWarning, match=r"of 60 utilities failed .* ValueError: not this bag"):
         valuation = valued(X, y, model=Picky(), distance=False)
-    assert valuation.provenance.failed_utilities > 0
+    assert valuation.provenance.tally.failed > 0
     assert (valuation.values[1:] >= 0.5).all()
     assert valuation.values[0, 0] == 0
 

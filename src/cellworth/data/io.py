@@ -140,12 +140,11 @@ class RemotePath:
         """Pickle the address and the options; the other process opens the store itself."""
         return RemotePath, (self._address, self._options)
 
-    def __fspath__(self) -> str:
-        """Return the address, so that paths of both kinds are given in the same way."""
-        return self._address
-
     def __str__(self) -> str:
         return self._address
+
+    # Paths of both kinds are given in the same way.
+    __fspath__ = as_posix = __str__
 
     def __repr__(self) -> str:
         return f"RemotePath({self._address!r})"
@@ -179,17 +178,11 @@ class RemotePath:
         """Return the path of another file in the same folder."""
         return self.parent / name
 
-    def as_posix(self) -> str:
-        """Return the address."""
-        return self._address
-
     def absolute(self) -> RemotePath:
-        """Return itself: an address does not depend on the working directory."""
+        """Return itself: an address does not depend on the working directory, and has no links."""
         return self
 
-    def resolve(self) -> RemotePath:
-        """Return itself: there are no links."""
-        return self
+    resolve = absolute
 
     def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing: a folder appears with its first file."""

@@ -294,7 +294,7 @@ def _check_sums(payout: Payout) -> Iterator[dict[str, Any]]:
         ok = residual <= _ROUNDING * max(abs(valuation.expected_total), 1.0)
         text = "They do, up to rounding." if ok else f"They differ from it by {residual:.2g}."
         yield _make_check("Do the values add up to what the table adds to the score?", ok, text)
-    failed = valuation.provenance.failed_utilities
+    failed = valuation.provenance.tally.failed
     text = "None failed." if not failed else f"{failed:,} failed and were replaced by a fallback."
     yield _make_check("Did computations fail?", not failed, text)
     done = valuation.status != "interrupted"

@@ -185,10 +185,6 @@ class ColumnTable:
         """Names of the columns."""
         return [column.name for column in self.columns]
 
-    def columns_with_note(self, note: str) -> list[str]:
-        """Return the names of the columns that have a note."""
-        return [column.name for column in self.columns if column.has(note)]
-
     @property
     def summary(self) -> str:
         """One line: the number of columns of each type, and the names of those with notes."""
@@ -201,7 +197,7 @@ class ColumnTable:
         named = [
             f"{len(names)} {note}: {list_first(names, _NAMES_SHOWN)}"
             for note in _NOTES
-            if (names := self.columns_with_note(note))
+            if (names := [column.name for column in self.columns if column.has(note)])
         ]
         return "; ".join([", ".join(parts), *named])
 

@@ -66,7 +66,7 @@ class Provenance:
     >>> X, y = [[0.0, 1.0], [1.0, 5.0], [9.0, 5.0], [8.0, 9.0]], [0, 0, 1, 1]
     >>> valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
     >>> came = valuation.provenance
-    >>> came.problem_spec["game"], came.method["name"], came.tally.utilities, came.failed_utilities
+    >>> came.problem_spec["game"], came.method["name"], came.tally.utilities, came.tally.failed
     ('KNNGame', 'KNNValuer', 12, 0)
     """
 
@@ -95,11 +95,6 @@ class Provenance:
     def seed(self) -> int | None:
         """Seed of the run, or of the first of several; None for exact values."""
         return self.sessions[0].seed
-
-    @property
-    def failed_utilities(self) -> int:
-        """Number of utilities that failed and were replaced by a fallback."""
-        return self.tally.failed
 
     @property
     def adds_up(self) -> bool:

@@ -35,7 +35,7 @@ from cellworth.valuation.valuation import (
     check_mergeable,
     merge_validation,
 )
-from cellworth.valuation.values import ValueList, index_pairs
+from cellworth.valuation.values import ValueList, index_pairs, read_only
 
 Statistics = dict[str, Floats]
 # About a gigabyte of each statistic.
@@ -166,6 +166,13 @@ class StoredMoments(Moments):
                 found[part][here] = numbers[within] if numbers.ndim == 1 else numbers[within, near]
         return [found[part] for part in parts]
 
+    def __getitem__(self, key: tuple[Any, Any]) -> Any:
+        """Return means of cells, indexed like an array; read only their row groups."""
+        rows, columns = index_pairs(key, self.shape)
+        self.check_fits("the chosen values", rows.size)
+        (found,) = self.read_at(rows.ravel(), columns.ravel(), ("mean",))
+        return found.reshape(rows.shape)[()]
+
     def rank(self, part: str, k: int, *, lowest: bool) -> Positions:
         """Return positions of the k lowest or highest cells or row sums; ties in table order.
 
@@ -215,11 +222,6 @@ class StoredMoments(Moments):
     def delete_with_last_copy(self, folder: Path) -> None:
         """Delete a folder when the last copy of these moments is garbage collected."""
         self._temporary = _TemporaryFolder(folder)
-
-    def check_sizes(self) -> None:
-        """Raise if a file is missing or has another size, without reading it."""
-        for file in self.files:
-            file.check_size(self.folder)
 
     def _check(self, file: ValueFile) -> None:
         """Check the hash of a file, unless that was done since its last change."""
@@ -314,7 +316,7 @@ class ShardedValuation(Valuation):
     @cached_property
     def values(self) -> Floats:
         """Value of each block, shape (n_rows, n_columns); read on first access."""
-        return _read_only(self.moments.read_all("mean"))
+        return read_only(self.moments.read_all("mean"))
 
     @cached_property
     def sampling_se(self) -> Floats:
@@ -322,14 +324,14 @@ class ShardedValuation(Valuation):
         self.moments.check_fits("standard errors")
         nothing = np.broadcast_to(0.0, self.shape)
         sum_sq = self.moments.read_all("sum_sq") if self._reads_sum_sq else nothing
-        return _read_only(self._errors_of(sum_sq))
+        return read_only(self._errors_of(sum_sq))
 
     @cached_property
     def validation_se(self) -> Floats | None:
         """Error of each value due to the choice of validation rows; None if it is not known."""
         if not self.moments.with_validation:
             return None
-        return _read_only(self.moments.read_all("validation_se"))
+        return read_only(self.moments.read_all("validation_se"))
 
     @property
     def largest_error(self) -> float:
@@ -337,8 +339,8 @@ class ShardedValuation(Valuation):
         return float(self._errors_of(np.array([self.moments.largest_sum_sq("mean")]))[0])
 
     @property
-    def _indexable(self) -> _Indexer:
-        return _Indexer(self.moments)
+    def _indexable(self) -> StoredMoments:
+        return self.moments
 
     @property
     def _column_sums(self) -> tuple[Floats, Floats, Counts, Floats | None]:
@@ -370,9 +372,9 @@ class ShardedValuation(Valuation):
             validation = found.get("validation_se")
             yield RowChunk(
                 rows,
-                _read_only(found["mean"]),
-                _read_only(self._errors_of(sum_sq)),
-                None if validation is None else _read_only(validation),
+                read_only(found["mean"]),
+                read_only(self._errors_of(sum_sq)),
+                None if validation is None else read_only(validation),
             )
 
     @property
@@ -407,7 +409,8 @@ class ShardedValuation(Valuation):
 
     def _write_files(self, path: AnyPath) -> dict[str, dict[str, Any]]:
         """Copy the files, unless the folder holds them already."""
-        self.moments.check_sizes()
+        for file in self.moments.files:
+            file.check_size(self.moments.folder)
         if not _same_folder(path, self.moments.folder):
             for file in self.moments.files:
                 file.copy(self.moments.folder, path)
@@ -450,27 +453,8 @@ class ShardedValuation(Valuation):
         return StoredList(self.moments, self.column_labels, self._errors_of, self.backend)
 
 
-@dataclass(frozen=True, eq=False)
-class _Indexer:
-    """Values that are indexed like an array; only their row groups are read."""
-
-    moments: StoredMoments
-
-    def __getitem__(self, key: tuple[Any, Any]) -> Any:
-        rows, columns = index_pairs(key, self.moments.shape)
-        self.moments.check_fits("the chosen values", rows.size)
-        (found,) = self.moments.read_at(rows.ravel(), columns.ravel(), ("mean",))
-        return found.reshape(rows.shape)[()]
-
-
 def _same_folder(one: AnyPath, other: AnyPath) -> bool:
     return one.resolve() == other.resolve()
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 class StoredList(ValueList):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -39,13 +40,17 @@ from cellworth.valuation.values import (
     InlinePage,
     LabelIndexer,
     ValueList,
-    make_inline_page,
+    read_only,
 )
 
 Status = Literal["exact", "estimated", "interrupted"]
 FROM_ROWS = "from the choice of validation rows"
 _COLUMNS_SHOWN = 20
 _LOWEST_SHOWN = 10
+# Parts of a Valuation that may be unknown, which is null in its manifest.
+_PARTS: dict[str, Any] = {
+    "owned": OwnerSums, "scores": Scores, "column_info": ColumnTable, "held_out": HashedRows,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +172,7 @@ class Valuation:
     @cached_property
     def values(self) -> Floats:
         """Value of each block, shape (n_rows, n_columns); NaN where a block was not visited."""
-        return _frozen(self._values[:-1, :-1])
+        return read_only(self._values[:-1, :-1].copy())
 
     @cached_property
     def sampling_se(self) -> Floats:
@@ -176,7 +181,7 @@ class Valuation:
         Errors from few passes or tasks are widened, so that 1.96 of them to either side make a
         95% interval.
         """
-        return _frozen(self._errors[:-1, :-1])
+        return read_only(self._errors[:-1, :-1].copy())
 
     @cached_property
     def validation_se(self) -> Floats | None:
@@ -186,12 +191,12 @@ class Valuation:
         between the validation rows. More tasks do not reduce it. Errors from few validation rows
         are widened, so that 1.96 of them to either side make a 95% interval.
         """
-        return None if self.validation is None else _frozen(self.validation[:-1, :-1])
+        return None if self.validation is None else read_only(self.validation[:-1, :-1].copy())
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
         """Number of observations of each value."""
-        return _frozen(self.moments.count[:-1, :-1])
+        return read_only(self.moments.count[:-1, :-1].copy())
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -472,19 +477,17 @@ class Valuation:
 
     def _plain(self) -> dict[str, Any]:
         """Return the entries of the manifest besides the tables."""
+        parts = {name: getattr(self, name) for name in _PARTS} | {"held_out": self._hashed}
         return {
             "shape": list(self.shape),
             "status": self.status,
             "empty": self.empty,
             "expected_total": jsonable(self.expected_total),
             "baseline": jsonable(self.baseline),
-            "owned": None if self.owned is None else self.owned.to_plain(),
-            "scores": None if self.scores is None else self.scores.to_plain(),
-            "column_info": None if self.column_info is None else self.column_info.to_plain(),
             "backend": self.backend,
             "shrink": self.shrink,
             "provenance": self.provenance.to_dict(),
-            "held_out": None if self._hashed is None else self._hashed.to_plain(),
+            **{name: None if part is None else part.to_plain() for name, part in parts.items()},
         }
 
     def __repr__(self) -> str:
@@ -521,7 +524,10 @@ class Valuation:
         >>> valuation.show(X, y)._repr_html_().startswith("<iframe")
         True
         """
-        return make_inline_page(self, X, y, check_count(height, "height"))
+        check_count(height, "height")
+        # By name: a method may lead to a page, but values do not depend on it.
+        report = importlib.import_module("cellworth.report")
+        return InlinePage(report.render(report.summarize(self, X, y)), height)
 
     @property
     def _indexable(self) -> Any:
@@ -647,9 +653,7 @@ def check_mergeable(one: Valuation, other: Valuation) -> None:
 
 def read_plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a Valuation that its manifest holds."""
-    owned, scores, columns, held_out = (
-        manifest[name] for name in ("owned", "scores", "column_info", "held_out")
-    )
+    parts = {name: manifest[name] for name in _PARTS}
     return {
         "expected_total": read_number(manifest["expected_total"]),
         "empty": manifest["empty"],
@@ -658,10 +662,7 @@ def read_plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "backend": manifest["backend"],
         "shrink": manifest["shrink"],
         "baseline": read_number(manifest["baseline"]),
-        "owned": None if owned is None else OwnerSums.from_plain(owned),
-        "scores": None if scores is None else Scores.from_plain(scores),
-        "column_info": None if columns is None else ColumnTable.from_plain(columns),
-        "held_out": None if held_out is None else HashedRows.from_plain(held_out),
+        **{name: part and _PARTS[name].from_plain(part) for name, part in parts.items()},
     }
 
 
@@ -684,12 +685,6 @@ def merge_validation(
         return None
     merged: Floats = np.sqrt((counts[0] * one**2 + counts[1] * other**2) / sum(counts))
     return merged
-
-
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    copy = array.copy()
-    copy.setflags(write=False)
-    return copy
 
 
 def _headline(valuation: Valuation) -> str:

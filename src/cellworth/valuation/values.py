@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import importlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Labels, is_integer
+from cellworth.data.arguments import Floats, Labels, check_count
 from cellworth.data.blocks import Axis, Blocks
 from cellworth.data.tables import frame
 from cellworth.data.views import draw_bars, html_table, paragraph, table_lines, view
@@ -80,15 +79,11 @@ class ValueList:
 
     def highest(self, k: int = 10) -> ValueList:
         """Return the k highest values, highest first; ties in the order of the data, no NaN."""
-        return self._best(self.highest_positions(k))
+        return self._best(self._rank(check_count(k, "k"), lowest=False))
 
     def lowest_positions(self, k: int) -> NDArray[np.intp]:
         """Return the positions of the k lowest values, in the order of :meth:`lowest`."""
-        return self._rank(check_number(k), lowest=True)
-
-    def highest_positions(self, k: int) -> NDArray[np.intp]:
-        """Return the positions of the k highest values, in the order of :meth:`highest`."""
-        return self._rank(check_number(k), lowest=False)
+        return self._rank(check_count(k, "k"), lowest=True)
 
     def part(self, positions: NDArray[np.intp]) -> ValueList:
         """Return the entries at these positions, in this order."""
@@ -191,15 +186,6 @@ class ValueList:
         return replace(best, labels=ranks | dict(best.labels) | ranks)
 
 
-def check_number(k: Any) -> int:
-    """Check the number of values to list."""
-    if not is_integer(k) or k < 1:
-        raise ValueError(
-            f"k must be an integer of at least 1, the number of values to list, got {k!r}."
-        )
-    return int(k)
-
-
 @dataclass(frozen=True, eq=False)
 class LabelIndexer:
     """Index values by a row and a column: ``valuation.loc[...]`` and ``valuation.iloc[...]``."""
@@ -251,19 +237,11 @@ def index_pairs(
 def _index_side(key: Any, length: int) -> NDArray[np.intp]:
     if isinstance(key, slice):
         return np.arange(*key.indices(length))
+    # NumPy checks the key as it does for an array of values; this one needs no memory.
+    np.broadcast_to(0, length)[key]
     array = np.asarray(key)
-    if array.dtype.kind == "b":
-        if array.shape != (length,):
-            raise IndexError(f"the mask has shape {array.shape}; give one of length {length}.")
-        array = np.flatnonzero(array)
-    elif array.size == 0:
-        array = array.astype(np.intp)
-    if array.dtype.kind not in "iu":
-        raise IndexError(f"positions must be integers, a mask or a slice, got {key!r}.")
-    outside = array[(array < -length) | (array >= length)]
-    if outside.size:
-        raise IndexError(f"position {outside.flat[0]} is outside of 0 to {length - 1}.")
-    return np.where(array < 0, array + length, array).astype(np.intp)
+    array = np.flatnonzero(array) if array.dtype.kind == "b" else array.astype(np.intp)
+    return np.where(array < 0, array + length, array)
 
 
 @dataclass(frozen=True)
@@ -284,8 +262,8 @@ class InlinePage:
         )
 
 
-def make_inline_page(valuation: Any, X: Any, y: Any, height: int) -> InlinePage:
-    """Return the report of a valuation, for a notebook."""
-    # By name: a method may lead to a page, but values do not depend on it.
-    report = importlib.import_module("cellworth.report")
-    return InlinePage(report.render(report.summarize(valuation, X, y)), height)
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written to."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
