@@ -23,7 +23,7 @@ from cellworth.runtime import (
 )
 from cellworth.sampling import GaussianProcess, LeaveOneOut, PermutationSampler
 from cellworth.valuers import utilities
-from cellworth.valuers.out_of_bag import OutOfBagScores
+from cellworth.valuers.out_of_bag import Lessons
 from matrices import rarely
 
 EXECUTORS = [Threads(3), Processes(2), *rarely(Ray())]
@@ -215,7 +215,7 @@ def computed(monkeypatch):
         )
 
     watch(utilities, "compute_utility", lambda _, rows, columns: (*rows.tolist(), None, *columns))
-    watch(OutOfBagScores, "__call__", lambda _, bags: bags[0].seed)
+    watch(Lessons, "score_bags", lambda _, bags: bags[0].seed)
     watch(QueryTasks, "contribution", lambda _, task: task.number)
     return seen
 

@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from cellworth import OutOfBagValuer, load
 from cellworth.data.problem import Problem
 from cellworth.sampling.moments import widening
-from cellworth.valuers.out_of_bag import Bags, ClassDistances, cross_moments
+from cellworth.valuers.out_of_bag import Bags, ClassDistances, cross_moments, measure_cells
 
 WINE, CULTIVAR = (part[::4] for part in load_wine(return_X_y=True))
 PATIENTS, PROGRESS = (part[:60] for part in load_diabetes(return_X_y=True))
@@ -137,7 +137,7 @@ def test_a_category_is_as_far_as_its_one_hot_vector_from_the_shares_of_its_class
         for i in range(30)
     ]
     distances = ClassDistances.of(problem(pd.DataFrame({"mood": mood}), y))
-    ours = distances.columns[0].compute_distances(y, np.bincount(bag, minlength=30).astype(float))
+    ours = measure_cells(distances.columns[0], y, np.bincount(bag, minlength=30).astype(float))
     np.testing.assert_allclose(ours, np.array(truth) / variance, atol=1e-12)
 
 
@@ -155,7 +155,7 @@ def test_a_missing_cell_has_the_mean_distance_of_its_column():
     everyone = np.ones(40)
     for column, missing in zip(ClassDistances.of(problem(table, y)).columns, (3, 4), strict=True):
         # One group, in which the squared distances from the mean are the variance.
-        squares = column.compute_distances(np.zeros(40, dtype=int), everyone)
+        squares = measure_cells(column, np.zeros(40, dtype=int), everyone)
         assert squares[missing] == 1.0
         assert np.delete(squares, missing).mean() == pytest.approx(1.0)
 

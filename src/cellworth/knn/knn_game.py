@@ -310,23 +310,16 @@ class KNNGame:
         self.scoring: str = BALANCED if self.agreement.balanced else AGREEMENT
         if scoring == BRIER or not self.is_class:
             self.scoring = BRIER if self.is_class else "neg_mean_squared_error"
-        # What the votes of rows (columns) earn for labels (lines); None for plain matches.
-        self.gains: Floats | None = None
-        plain = self.agreement.fits_bins and self.agreement.radius is None
-        if self.problem.classes is not None and not plain:
-            self.gains = self.agreement.tabulate_gains(self.problem.classes, self.labels)
         self.empty = check_empty_policy(empty)
         self.blocks: Blocks = self.problem.blocks
+        tables = [fold.table for fold in self.problem.folds]
         self.distances: Distances = Distances.from_tables(
-            self.problem.table,
-            [fold.table for fold in self.problem.folds],
-            scale=scale,
-            column_types=column_types,
+            self.problem.table, tables, scale=scale, column_types=column_types
         )
         self.scale = scale
         self.column_types: dict[Hashable, ColumnType] = dict(column_types or {})
-        n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
         if self.is_class and self.agreement.radius is None:
+            n_rows = max(int(fold.may_train.sum()) for fold in self.problem.folds)
             warn_too_many_neighbors(self.n_neighbors, n_rows)
 
     @property
@@ -406,6 +399,13 @@ class KNNGame:
     def fits_bins(self) -> bool:
         """Whether rows may be ranked in bins."""
         return self.agreement.fits_bins and self.scoring != BRIER
+
+    @cached_property
+    def gains(self) -> Floats | None:
+        """What the votes of rows (columns) earn for labels (lines); None for plain matches."""
+        classes, agreement = self.problem.classes, self.agreement
+        plain = agreement.fits_bins and agreement.radius is None
+        return None if classes is None or plain else agreement.tabulate_gains(classes, self.labels)
 
     def find_gains(self, rows: Positions, asked: Floats) -> NDArray[Any]:
         """Return what votes of training rows earn for labels, shape (n_asked, n_rows)."""

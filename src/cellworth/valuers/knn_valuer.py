@@ -23,7 +23,7 @@ from cellworth.data.arguments import (
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
-from cellworth.data.owners import Owners
+from cellworth.data.owners import Owners, check_owners
 from cellworth.data.problem import GroupedFolds
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.data.text import format_count
@@ -54,7 +54,7 @@ from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.valuation import Status, Valuation
 from cellworth.valuers.run import run_identity, scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop, draw_seed
-from cellworth.valuers.valuer import Valuer, find_holdings
+from cellworth.valuers.valuer import Valuer
 
 # Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
 MAX_RANKED_ROWS = 2**31
@@ -335,9 +335,12 @@ class KNNValuer(NeighborValuer):
             len(game.labels), game.shape[1], game.n_queries, with_label, game.n_targets,
             ranking is not None,
         )  # fmt: skip
-        holdings = find_holdings(owners, game.problem.table, blocks)
+        holdings = None if owners is None else check_owners(owners).project(blocks)
         settings = self._settings(self.semivalue)
-        return MemoryRun(self, settings, game, blocks, holdings, size, ranking, n_validation)
+        run = MemoryRun(self, settings, game, blocks, holdings, size, ranking, n_validation)
+        if owners is not None:
+            owners.check_cells(run.problem_spec["data_sha256"]["X"])
+        return run
 
 
 @dataclass(frozen=True, eq=False)

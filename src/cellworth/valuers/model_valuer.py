@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, cast
 from cellworth.data.arguments import CrossValidation, Model, RandomState, Scoring
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.holdings import Holdings
-from cellworth.data.owners import Owners
+from cellworth.data.owners import Owners, check_owners
 from cellworth.data.problem import GroupedFolds
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.games.game import EmptyPolicy, Game
@@ -32,7 +32,7 @@ from cellworth.valuers.exact_values import (
 )
 from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
-from cellworth.valuers.valuer import Valuer, find_holdings
+from cellworth.valuers.valuer import Valuer
 
 # An estimator, or the word that asks for all coalitions.
 EstimatorOrExact = Estimator | Literal["exact"] | None
@@ -231,7 +231,10 @@ class ModelValuer(Valuer):
             X, y, X_val=X_val, y_val=y_val, cv=cv, groups=groups, row_groups=row_groups,
             column_groups=column_groups, sample_weight=sample_weight,
         )  # fmt: skip
-        holdings = find_holdings(owners, game.problem.table, game.blocks)
+        holdings = None
+        if owners is not None:
+            holdings = check_owners(owners).project(game.blocks)
+            owners.check_cells(game.problem.table.sha256())
         valuation = value_coalitions(
             game, game.blocks, self._settings(self.semivalue), estimator=self.estimator,
             stop=self.stop, random_state=self.random_state, holdings=holdings,

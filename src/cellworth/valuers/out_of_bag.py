@@ -14,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from cellworth.data.arguments import (
     MISSING,
+    Codes,
     Floats,
     Mask,
     Model,
@@ -29,7 +30,7 @@ from cellworth.findings.fit_checks import DataAdvice
 from cellworth.games.fitting import for_columns, set_seeds
 from cellworth.games.game import describe_model, one_line
 from cellworth.games.model import check_model
-from cellworth.knn.distances import read_column
+from cellworth.knn.distances import ScaledColumn, read_column
 from cellworth.runtime.engine import TaskPlanner
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import MaxTasks
@@ -49,54 +50,13 @@ _SAME_DISTANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class NumberCells:
-    """A column of numbers with mean 0 and variance 1, NaN where missing."""
-
-    cells: Floats
-
-    def compute_distances(self, groups: Positions, weights: Floats) -> Floats:
-        """Squared distance of each cell from the weighted mean of its group; 1 where missing."""
-        known = ~np.isnan(self.cells)
-        weights = np.where(known, weights, 0.0)
-        sums = np.bincount(groups, weights=weights * np.where(known, self.cells, 0.0))
-        totals = np.bincount(groups, weights=weights)
-        # A group without a cell in the bag is compared with the whole bag.
-        overall = float(sums.sum()) / max(float(totals.sum()), 1.0)
-        means = np.where(totals > 0, sums / np.maximum(totals, 1.0), overall)
-        # Columns have variance 1, so 1 is the mean for a missing cell.
-        return np.where(known, (self.cells - means[groups]) ** 2, 1.0)
-
-
-@dataclass(frozen=True, eq=False)
-class CategoryCells:
-    """A column of codes of categories, -1 where missing."""
-
-    codes: NDArray[np.int32]
-
-    def compute_distances(self, groups: Positions, weights: Floats) -> Floats:
-        """Squared distance of each cell, one-hot, from the shares in its group; 1 where missing."""
-        known = self.codes != MISSING
-        group, level = groups[known], self.codes[known]
-        counts = np.bincount(level)
-        variance = 1.0 - float(((counts / max(counts.sum(), 1)) ** 2).sum())
-        if len(counts) < 2:
-            return np.zeros(len(known))
-        squares = np.ones(len(known))
-        shares = _shares_by_group(group, level, weights[known], len(counts))
-        # |e - p|^2 for the unit vector e of the category and the shares p. Divided by the variance
-        # of the column, its mean over all rows would be 1 without groups, as for numbers.
-        own = 1.0 - 2.0 * shares[group, level] + (shares**2).sum(axis=1)[group]
-        squares[known] = own / variance
-        return squares
-
-
-@dataclass(frozen=True, eq=False)
 class ClassDistances:
     """Distances of rows from the mean of their class in a bag, over the columns of a tree."""
 
     # Code of the class of each row; for numeric targets, of a group of similar targets.
     groups: Positions
-    columns: list[NumberCells | CategoryCells]
+    # Numbers with mean 0 and variance 1, NaN where missing; or codes, -1 where missing.
+    columns: list[Floats | Codes]
 
     @classmethod
     def of(cls, problem: Problem) -> ClassDistances:
@@ -118,13 +78,45 @@ class ClassDistances:
         weights = np.bincount(bag, minlength=len(self.groups)).astype(np.float64)
         squares = np.zeros(len(self.groups))
         for position in columns.tolist():
-            squares += self.columns[position].compute_distances(self.groups, weights)
+            squares += measure_cells(self.columns[position], self.groups, weights)
         distances = np.sqrt(squares)
         nearest, farthest = float(distances[bag].min()), float(distances[bag].max())
         if farthest - nearest <= _SAME_DISTANCE:
             return (distances <= farthest + _SAME_DISTANCE).astype(np.float64)
         # Clip at the bag's own rows: one outlier must not outweigh all other trees.
         return np.clip((farthest - distances) / (farthest - nearest), 0.0, 1.0)
+
+
+def measure_cells(cells: NDArray[Any], groups: Positions, weights: Floats) -> Floats:
+    """Return squared distances of cells from the weighted mean of their group; 1 where missing."""
+    if cells.dtype.kind == "i":
+        return _measure_codes(cells, groups, weights)
+    known = ~np.isnan(cells)
+    weights = np.where(known, weights, 0.0)
+    sums = np.bincount(groups, weights=weights * np.where(known, cells, 0.0))
+    totals = np.bincount(groups, weights=weights)
+    # A group without a cell in the bag is compared with the whole bag.
+    overall = float(sums.sum()) / max(float(totals.sum()), 1.0)
+    means = np.where(totals > 0, sums / np.maximum(totals, 1.0), overall)
+    # Columns have variance 1, so 1 is the mean for a missing cell.
+    return np.where(known, (cells - means[groups]) ** 2, 1.0)
+
+
+def _measure_codes(cells: Codes, groups: Positions, weights: Floats) -> Floats:
+    """Return squared distances of cells, one-hot, from the shares in their group."""
+    known = cells != MISSING
+    group, level = groups[known], cells[known]
+    counts = np.bincount(level)
+    variance = 1.0 - float(((counts / max(counts.sum(), 1)) ** 2).sum())
+    if len(counts) < 2:
+        return np.zeros(len(known))
+    squares = np.ones(len(known))
+    shares = _shares_by_group(group, level, weights[known], len(counts))
+    # |e - p|^2 for the unit vector e of the category and the shares p. Divided by the variance
+    # of the column, its mean over all rows would be 1 without groups, as for numbers.
+    own = 1.0 - 2.0 * shares[group, level] + (shares**2).sum(axis=1)[group]
+    squares[known] = own / variance
+    return squares
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +160,24 @@ class Lessons:
         if model is None:
             raise ValueError("the model names columns, and none of them is among the tree's")
         return model.fit(X, y)
+
+    def score_bags(self, bags: list[Bag]) -> TreeScores:
+        """Train on every bag and score the rows outside: the task function."""
+        scores, tally = [], Tally()
+        for bag in bags:
+            leave_if_cancelled()
+            found, counted = self.scores(bag)
+            scores.append(self._average_by_player(found))
+            tally = tally.merge(counted)
+        return TreeScores(np.array(scores), np.array([bag.columns for bag in bags]), tally)
+
+    def _average_by_player(self, scores: Floats) -> Floats:
+        """Return the mean score over the rows of each row player that are out of the bag."""
+        axis, outside = self.blocks.rows, ~np.isnan(scores)
+        players = axis.codes[outside]
+        sums = np.bincount(players, weights=scores[outside], minlength=len(axis))
+        counts = np.bincount(players, minlength=len(axis))
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
     def scores(self, bag: Bag) -> tuple[Floats, Tally]:
         """Return scores of the rows out of the bag, NaN for others; count a failed fit."""
@@ -406,7 +416,7 @@ class OutOfBagValuer(Valuer):
         method = Method(
             name="out-of-bag trees",
             sampler=bags,
-            answer=OutOfBagScores(game),
+            answer=game.score_bags,
             # The driver computes moments of whole tables, workers only scores.
             planner=TaskPlanner(Contribution, TreeScores, TreeScores.contribution),
             stop=MaxTasks(bags.n_tasks),
@@ -454,16 +464,16 @@ def _n_used(share: Any, n_columns: int) -> int:
     return max(round(float(share) * n_columns), 1)
 
 
-def _cells(column: Any) -> NumberCells | CategoryCells:
+def _cells(column: ScaledColumn) -> Floats | Codes:
     """Return the cells of a column, numbers standardized."""
+    cells: Floats | Codes = column.cells[0]
     if column.kind == "categories":
-        return CategoryCells(column.cells[0])
-    cells: Floats = column.cells[0]
+        return cells
     known = cells[~np.isnan(cells)]
     if len(known) == 0 or known.min() == known.max():
-        return NumberCells(np.zeros(len(cells)))
+        return np.zeros(len(cells))
     # Center first: a large offset would leave no digits for differences.
-    return NumberCells((cells - known.mean()) * math.sqrt(column.weight))
+    return np.asarray((cells - known.mean()) * math.sqrt(column.weight))
 
 
 def _shares_by_group(
@@ -528,33 +538,6 @@ class TreeScores:
         # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
         with limit_threads():
             return Contribution(cross_moments(self.scores, self.used), self.tally)
-
-
-@dataclass(frozen=True, eq=False)
-class OutOfBagScores:
-    """The task function: scores of the rows out of the bags."""
-
-    lessons: Lessons
-
-    def __call__(self, bags: list[Bag]) -> TreeScores:
-        """Train on every bag and score the rows outside."""
-        seen = []
-        for bag in bags:
-            leave_if_cancelled()
-            seen.append(self.lessons.scores(bag))
-        tally = Tally()
-        for _, counted in seen:
-            tally = tally.merge(counted)
-        scores = np.array([self._by_player(rows) for rows, _ in seen])
-        return TreeScores(scores, np.array([bag.columns for bag in bags]), tally)
-
-    def _by_player(self, scores: Floats) -> Floats:
-        """Return the mean score over the rows of each row player that are out of the bag."""
-        axis, outside = self.lessons.blocks.rows, ~np.isnan(scores)
-        players = axis.codes[outside]
-        sums = np.bincount(players, weights=scores[outside], minlength=len(axis))
-        counts = np.bincount(players, minlength=len(axis))
-        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def cross_moments(scores: Floats, used: Mask) -> Moments:

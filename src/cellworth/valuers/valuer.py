@@ -10,10 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from cellworth.data.arguments import Floats, Labels
-from cellworth.data.blocks import Blocks
-from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
-from cellworth.data.owners import check_owners
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.findings.fit_checks import DataAdvice, warn_of_data, warn_of_target
 from cellworth.findings.levels import read_levels
@@ -138,15 +135,6 @@ class Valuer(BaseEstimator, ABC):  # type: ignore[misc]
 def _spell_out(parameter: Any) -> str:
     # NumPy numbers are written as Python numbers.
     return describe(parameter.item() if isinstance(parameter, np.generic) else parameter)
-
-
-def find_holdings(owners: Any, table: Table, blocks: Blocks) -> Holdings | None:
-    """Return who holds the blocks; check that these are owners, and of this table."""
-    if owners is None:
-        return None
-    holdings = check_owners(owners).project(blocks)
-    owners.check_cells(table.sha256())
-    return holdings
 
 
 def _describe_column(table: Table, position: int, distances: Distances | None) -> ColumnInfo:
