@@ -297,7 +297,7 @@ def run(
     """
     found: list[Row] = []
     for seed in seeds:
-        variants = VARIANTS if seed < seeds.start + cells else VARIANTS[1:]
+        variants = VARIANTS if seed < seeds[0] + cells else VARIANTS[1:]
         for name in tables:
             table = load(name, data)
             distinct = ~table.X.duplicated().to_numpy()
@@ -341,7 +341,7 @@ def report(found: pd.DataFrame) -> Tables:
         "different": _across(different, "amount"),
         "different, in standard deviations": [
             {"case": title} | {
-                variant: Mean.of((part["gain"] / part["deviation"]).replace(np.inf, np.nan))
+                variant: Mean.of(part["gain"] / part["deviation"].replace(0.0, np.nan))
                 for variant, part in rows.groupby("variant", sort=False)
             }
             for title, rows in different.groupby("case", sort=False)

@@ -22,7 +22,7 @@ MAX_CODE_LINES = {
     "findings": 4262,
     "games": 1004,
     "knn": 3998,
-    "payouts": 2452,
+    "payouts": 2370,
     "plots": 991,
     "report": 968,
     "runtime": 2396,

@@ -27,7 +27,7 @@ PUBLIC = words.public_things()
 
 def test_every_result_has_a_view_for_notebooks():
     results = {path for path, thing in PUBLIC.items() if hasattr(thing, "to_frame")}
-    results |= {"payouts.IntervalPlan", "payouts.Verdict"}
+    results |= {"payouts.Verdict"}
     assert len(results) > 10
     assert [path for path in sorted(results) if not hasattr(PUBLIC[path], "_repr_html_")] == []
 

@@ -18,9 +18,8 @@ from sklearn.datasets import load_wine
 
 from cellworth import KNNValuer, Owners, Valuation
 from cellworth.data.blocks import Blocks
-from cellworth.payouts import OwnerValuer, Payout, Policy, split_revenue
+from cellworth.payouts import Payout, Policy, split_revenue
 from cellworth.payouts.allocation import sum_owner_values
-from cellworth.runtime import MaxTasks
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Tally, append_margins
 from cellworth.valuation.provenance import Provenance, Session
@@ -445,48 +444,6 @@ def test_what_is_not_known_is_held_back_to_the_cent():
     unknown = valued([[5.0, 4.8, -0.6]], errors=np.nan)
     with pytest.raises(ValueError, match="undecided='hold' needs the errors of the values"):
         split_revenue(unknown, owners, amount="100", policy=rules(undecided="hold"))
-
-
-def pay_three_columns(n_validation_rows, seed, valuer=None, **policy):
-    (X, y), (X_val, y_val) = (draw_classes(n, s) for n, s in ((60, 0), (n_validation_rows, seed)))
-    owners = Owners(X).assign("a", columns="x0").assign("b", columns="x1").assign("c", columns="x2")
-    fitted = (valuer or KNNValuer(5)).fit(X, y, X_val=X_val, y_val=y_val, owners=owners)
-    return split_revenue(fitted.valuation_, owners, amount="1000", policy=rules(**policy))
-
-
-def draw_classes(n_rows, seed):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 2, n_rows)
-    return rng.normal(size=(n_rows, 3)) + np.outer(y, [2.0, 1.0, 0.5]), y
-
-
-@pytest.mark.parametrize("negative", ["signed", "floor"])
-def test_as_many_validation_rows_as_planned_halve_the_intervals(negative):
-    plan = pay_three_columns(300, 1, negative=negative).plan()
-    later = pay_three_columns(plan.rows_then, 2, negative=negative)
-    assert max(float(high - low) for low, high in later.amount_intervals) == pytest.approx(
-        plan.width_then, rel=0.15
-    )
-    assert plan.width_then == plan.width_now / 2
-
-
-def test_more_tasks_are_planned_only_if_sampling_errors_matter():
-    rough, exact = (
-        pay_three_columns(40, 1, OwnerValuer(KNNValuer(5), **more), game="owners").plan()
-        for more in ({"stop": MaxTasks(12), "random_state": 0}, {})
-    )
-    assert rough.times_tasks == pytest.approx(rough.rows_then / 40, rel=0.05)
-    assert exact.times_tasks == 1.0
-
-
-def test_a_plan_for_a_width_of_ones_own():
-    payout = pay_three_columns(100, 1)
-    plan = payout.plan()
-    third = payout.plan(plan.width_now / 3)
-    assert third.rows_then / plan.rows_then == pytest.approx(9 / 4, rel=0.15)
-    with pytest.raises(ValueError, match=r"width must be above 0 and below .* got 0"):
-        payout.plan(0)
-    assert payout_of_shared().plan() is None
 
 
 def test_values_without_error_give_amounts_without_width():

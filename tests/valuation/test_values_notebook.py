@@ -12,7 +12,7 @@ from sklearn.datasets import load_wine
 from cellworth import KNNValuer, report
 from cellworth.findings import measure_interactions
 from cellworth.games import TableGame
-from cellworth.payouts import IntervalPlan, Verdict
+from cellworth.payouts import Verdict
 from cellworth.sampling.moments import WIDTH_95, Signs
 
 X, y = load_wine(return_X_y=True, as_frame=True)
@@ -119,7 +119,6 @@ def test_a_notebook_shows_the_report_in_a_frame_that_cannot_reach_the_notebook(v
 @pytest.mark.parametrize(
     ("result", "texts"),
     [
-        (IntervalPlan("EUR", 8000.0, 4000.0, 100, 400), ["planned", "400", "4,000"]),
         (Verdict(("files",), "ann should get 75."), ["no: ann should get 75."]),
         (measure_interactions(TableGame([[0, 0], [0, 1], [0, 1], [0, 1]])), ["0, 1", "-1.0000"]),
     ],

@@ -33,7 +33,6 @@ from cellworth.cli.request import (
 from cellworth.cli.runs import read_text
 from cellworth.data.io import AnyPath
 from cellworth.payouts.agreement import Agreement
-from cellworth.payouts.allocation import IntervalPlan
 from cellworth.payouts.bundle import PAYOUT
 from cellworth.payouts.payout import Payout
 from cellworth.payouts.policy import Policy, ValidationDraw, describe_shared
@@ -169,9 +168,8 @@ def split_amount(*, folder: Path, output: Path | None, **given: Any) -> None:
         if page is not None:
             write_statement(statement, page, digest=digest, agreement=payout.agreement)
     else:
-        plan = payout.plan()
-        document = _make_payout_document(payout, plan, digest, output, page, pages)
-        print_result("split", document, [repr(one) for one in (payout, plan) if one is not None])
+        document = _make_payout_document(payout, digest, output, page, pages)
+        print_result("split", document, [repr(payout)])
         if page is not None:
             write_payout(payout, page, digest=digest)
         if pages is not None:
@@ -296,7 +294,7 @@ def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
 
 
 def _make_payout_document(
-    payout: Payout, plan: IntervalPlan | None, digest: str | None, *written: Path | None
+    payout: Payout, digest: str | None, *written: Path | None
 ) -> dict[str, Any]:
     bundle, page, pages = (
         None if path is None else shorten_path(path.absolute()) for path in written
@@ -310,7 +308,6 @@ def _make_payout_document(
         "held": str(payout.held),
         "ties": list(map(list, payout.ties)),
         "undecided": list(payout.undecided),
-        "plan": None if plan is None else asdict(plan),
         "facts": [asdict(fact) for fact in payout.facts],
         "bundle": bundle,
         "digest": digest,

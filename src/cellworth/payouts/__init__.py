@@ -13,7 +13,6 @@ Examples
 """
 
 from cellworth.payouts.agreement import Agreement
-from cellworth.payouts.allocation import IntervalPlan
 from cellworth.payouts.facts import Fact, list_facts
 from cellworth.payouts.owner_players import (
     OwnerValuer,
@@ -28,7 +27,6 @@ from cellworth.payouts.replay import Verdict, verify_bundle
 __all__ = [
     "Agreement",
     "Fact",
-    "IntervalPlan",
     "OwnerValuer",
     "Payout",
     "Policy",

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from cellworth.data.arguments import is_integer
 from cellworth.data.io import local_path, write_atomically
 from cellworth.data.owners import Owners, are_players, check_entries, list_keys, read_toml
-from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.sharded_table import ShardedTable, as_table
 from cellworth.data.tables import Table, TableLike
 from cellworth.payouts.allocation import check_any_owner
 from cellworth.payouts.payout import Payout, split_revenue
@@ -303,8 +303,8 @@ class Agreement:
         differences = list(_compare({"columns": came}, {"columns": self.terms["columns"]}))
         differences += [f"column {name!r} names owners, but is missing" for name in keys
                         if name not in types]  # fmt: skip
-        if not isinstance(X, ShardedTable):
-            differences += self._find_drawn(Table.from_data(X, called="X").row_ids)
+        if self.validation is not None:
+            differences += self._find_drawn(as_table(X).row_ids)
         return differences
 
     def split(

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import check_owners
-from cellworth.data.views import View
 from cellworth.payouts.policy import (
     Policy,
     compute_quotas,
@@ -38,8 +37,6 @@ _ROUNDING = 1e-12
 # Draws of owners' values, from which the intervals of amounts follow.
 _SEED = 22
 _MAX_DRAWS, _MIN_DRAWS, _NUMBERS_DRAWN = 4_000, 400, 4_000_000
-# Steps to the factor for errors, which is then exact to 0.1%.
-_HALVINGS = 11
 # Sampling errors, validation errors if known, and whether they are upper bounds.
 _Errors: TypeAlias = tuple[Floats, Floats | None, bool]
 # The last digits of simulated amounts may differ between processors.
@@ -74,62 +71,6 @@ class OwnerErrors:
         together = self.together
         known = together > 0
         return float(((self.sampling[known] / together[known]) ** 2).max(initial=0.0))
-
-
-@dataclass(frozen=True)
-class IntervalPlan:
-    """Validation rows that narrower intervals of amounts need, from ``payout.plan``.
-
-    Errors are proportional to 1 / sqrt(n) for n independent validation rows, and in model games to
-    1 / sqrt(n) for n tasks; those of a nearest-neighbor run have as many draws as rows. Amounts
-    follow from smaller errors by the policy, as their intervals do.
-
-    Parameters
-    ----------
-    currency : str
-    width_now, width_then : float
-        Width of the widest interval, now and as planned.
-    rows_now, rows_then : int
-        Validation rows.
-    times_tasks : float
-        How many times as many tasks a model game needs; 1 if sampling errors hardly matter.
-
-    See Also
-    --------
-    Payout
-
-    Examples
-    --------
-    >>> from cellworth.payouts import IntervalPlan
-    >>> IntervalPlan("EUR", 8000.0, 4000.0, 100, 400, 1.0)
-    About 400 validation rows, instead of 100: the widest interval is then 4,000 EUR, not 8,000.
-    """
-
-    currency: str
-    width_now: float
-    width_then: float
-    rows_now: int
-    rows_then: int
-    times_tasks: float = 1.0
-
-    def __repr__(self) -> str:
-        tasks = f" and {self.times_tasks:.3g} times as many tasks" * (self.times_tasks != 1)
-        return (
-            f"About {self.rows_then:,} validation rows, instead of {self.rows_now:,}{tasks}: the "
-            f"widest interval is then {self.width_then:,.0f} {self.currency}, not "
-            f"{self.width_now:,.0f}."
-        )
-
-    def _repr_html_(self) -> str:
-        """Show both widths in Jupyter, as bars, too."""
-        columns = {
-            "": ["now", "planned"],
-            "validation rows": [f"{n:,}" for n in (self.rows_now, self.rows_then)],
-            f"widest interval ({self.currency})": [
-                f"{width:,.0f}" for width in (self.width_now, self.width_then)
-            ],
-        }
-        return View(repr(self), columns, numbers=[self.width_now, self.width_then]).html()
 
 
 @dataclass(frozen=True, eq=False)
@@ -294,22 +235,6 @@ def simulate_quotas(policy: Policy, amount: float, values: Floats) -> Floats:
     return quotas
 
 
-def shrink_errors(policy: Policy, shared: Allocation, *, amount: Decimal, part: float) -> float:
-    """Return the factor for all errors that reduces the widest interval to a part of itself."""
-
-    def measure_widest(factor: float) -> float:
-        drawn = shared.values + factor * shared.errors.drawn
-        quotas = simulate_quotas(policy, float(amount), drawn)
-        low, high = np.quantile(quotas, [0.025, 0.975], axis=0)
-        return float((high - low).max())
-
-    below, above, limit = 0.0, 1.0, part * measure_widest(1.0)
-    for _ in range(_HALVINGS):
-        middle = (below + above) / 2
-        below, above = (below, middle) if measure_widest(middle) > limit else (middle, above)
-    return above
-
-
 def _find_interval(
     amount: Decimal, simulated: Floats, unit: Decimal
 ) -> tuple[Decimal, Decimal] | None:
@@ -458,9 +383,6 @@ def _estimate_rounding(valuation: Valuation, largest: float) -> float:
 
 def _find_largest(valuation: Valuation) -> float:
     """Return the size of the largest value; raise ValueError if a value is unknown."""
-    if isinstance(valuation, ShardedValuation):
-        # All values in shards are known, and the largest is stored.
-        return valuation.moments.largest("mean")
     largest = 0.0
     for chunk in valuation.iter_rows():
         unvisited = int(np.isnan(chunk.values).sum())

@@ -29,7 +29,7 @@ from cellworth.payouts.policy import shorten
 from cellworth.runtime.run_settings import choose_thread_executor
 from cellworth.valuation import load
 from cellworth.valuation.storage import read_parquet
-from cellworth.valuation.valuation import RowChunk, Valuation
+from cellworth.valuation.valuation import Valuation
 
 FORMAT = "cellworth bundle"
 VERSION = 1
@@ -353,35 +353,3 @@ def restore_sharded_owners(table: ShardedTable, holdings: Holdings, valuation: V
             # An owner of labels only, which were not valued.
             owners = owners.assign(name, columns=[LABEL])
     return owners
-
-
-def compare_sharded_values(valuation: Valuation, again: Valuation) -> None:
-    """Compare all values and errors bit for bit, some rows at a time."""
-    for then, now in zip(valuation.iter_rows(), again.iter_rows(), strict=True):
-        _compare_rows(then, now, valuation)
-    for name in ("values", "sampling_se", "validation_se"):
-        now, then = (getattr(one.columns(), name) for one in (again, valuation))
-        if (now is None) != (then is None) or (now is not None and not _are_equal(now, then)):
-            raise DifferenceError(f"{name} of columns differ when they are recomputed.")
-    for name in ("total", "total_error"):
-        now, then = (getattr(one, name) for one in (again, valuation))
-        if not _are_equal(now, then):
-            check_equal(now, then, f"{name} of the valuation")
-
-
-def _compare_rows(then: RowChunk, now: RowChunk, valuation: Valuation) -> None:
-    for name in ("values", "sampling_se", "validation_se"):
-        new, old = getattr(now, name), getattr(then, name)
-        if (new is None) != (old is None):
-            raise DifferenceError(f"{name} of cells are known only in one of two computations.")
-        if new is not None and not _are_equal(new, old):
-            i, j = np.argwhere((new != old) & ~(np.isnan(new) & np.isnan(old)))[0]
-            raise DifferenceError(
-                f"{name.replace('_', ' ')} differ when they are recomputed, the first at "
-                f"({then.rows.start + i}, {valuation.column_labels[j]}): {new[i, j]!r}, but "
-                f"{old[i, j]!r} was saved."
-            )
-
-
-def _are_equal(now: Any, then: Any) -> bool:
-    return np.array_equal(now, then, equal_nan=True)

@@ -23,13 +23,11 @@ from cellworth.data.views import View, draw_bars, heading, html_table, paragraph
 from cellworth.findings.cells import check_valuation
 from cellworth.payouts.allocation import (
     Allocation,
-    IntervalPlan,
     OwnerErrors,
     OwnerValues,
     allocate,
     check_any_owner,
     find_undecided,
-    shrink_errors,
 )
 from cellworth.payouts.bundle import (
     list_own_cells,
@@ -49,12 +47,9 @@ from cellworth.payouts.policy import (
     parse_money,
 )
 from cellworth.sampling.moments import WIDTH_95
-from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation, format_score, name_of_score
 
 _LINES_SHOWN = 20
-# Part of the variance that more tasks are not worth.
-_NEGLIGIBLE = 0.05
 _BOUNDS = "Intervals are upper bounds. Pass owners to fit to estimate the errors of their sums."
 _UNKNOWN = "Intervals are not known. Pass owners to fit to estimate the errors of their sums."
 
@@ -208,8 +203,6 @@ class Payout:
     (('ann', 'bob'),)
     >>> payout.notes[0]
     'Ranking undecided: ann and bob.'
-    >>> payout.plan()
-    About 28 validation rows, instead of 4: the widest interval is then 36 EUR, not 71.
     >>> payout.to_frame("pandas")[["owner", "share", "amount"]]
       owner  share amount
     0   ann  0.625  62.50
@@ -322,41 +315,6 @@ class Payout:
             ],
         }
         return frame(columns, backend or self.valuation.backend)
-
-    def plan(self, width: float | None = None) -> IntervalPlan | None:
-        """Say how many validation rows would halve the intervals of amounts.
-
-        Parameters
-        ----------
-        width : float, default=None
-            Width that the widest interval may have, in money. None means half of the present one.
-
-        Without ``X_val``, validation rows are those of the table.
-
-        Returns
-        -------
-        IntervalPlan or None
-            None if the intervals or the number of validation rows are not known, or have no width.
-        """
-        known = [float(ends[1] - ends[0]) for ends in self.amount_intervals if ends is not None]
-        widest, scores = max(known, default=0.0), self.valuation.scores
-        if widest == 0 or scores is None or self.errors.validation is None:
-            return None
-        if width is not None and not 0 < width < widest:
-            raise ValueError(
-                f"width must be above 0 and below {widest:,}, the width of the widest interval, "
-                f"got {width}."
-            )
-        then = widest / 2 if width is None else float(width)
-        factor = shrink_errors(self.policy, self.shared, amount=self.amount, part=then / widest)
-        times = 1 / factor**2
-        rows = scores.n_validation_rows
-        # Draws of coalitions in a nearest-neighbor run are as many as its validation rows.
-        of_neighbors = "KNN" in self.valuation.provenance.method["name"]
-        samples = not of_neighbors and self.errors.sampled * (times - 1) > _NEGLIGIBLE
-        return IntervalPlan(
-            self.currency, widest, then, rows, math.ceil(rows * times), times if samples else 1.0
-        )
 
     def statement(self, owner: str) -> Statement:
         """Return what one owner may see: totals, and its own cells only."""
@@ -501,7 +459,7 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
         yield "The valuation was interrupted; resume and finish it before you pay."
     if payout.errors.bounded:
         yield _BOUNDS
-    if np.isnan(payout.errors.together).any() and isinstance(payout.valuation, ShardedValuation):
+    if np.isnan(payout.errors.together).any():
         known = payout.valuation.owned is not None
         yield "Intervals are not known, because sampling errors are not." if known else _UNKNOWN
     if payout.errors.validation is None:

@@ -19,7 +19,7 @@ from cellworth.data.io import local_path
 from cellworth.data.owners import Owners, are_players
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
-from cellworth.data.tables import Table, TableLike
+from cellworth.data.tables import Table
 from cellworth.data.views import heading, view
 from cellworth.payouts.agreement import Agreement, AnyValuer
 from cellworth.payouts.allocation import OwnerValues, allocate, compute_owner_errors
@@ -31,7 +31,6 @@ from cellworth.payouts.bundle import (
     check_equal,
     compare_files,
     compare_sharded_data,
-    compare_sharded_values,
     compute_digest,
     open_values,
     read_json,
@@ -52,8 +51,7 @@ from cellworth.payouts.policy import (
     shorten,
 )
 from cellworth.runtime.run_settings import Runtime
-from cellworth.valuation.sharded_valuation import ShardedValuation
-from cellworth.valuation.valuation import Valuation
+from cellworth.valuation.valuation import RowChunk, Valuation
 
 # Another processor may sum in another order.
 _CLOSE = 1e-9
@@ -137,7 +135,7 @@ def verify_bundle(
         compared, and facts are listed again.
     valuer : Valuer, default=None
         An unfitted valuer with the same settings. All values are recomputed from the data and
-        compared; those of a ShardedTable bit for bit, some rows at a time.
+        compared; those of a ShardedTable some rows at a time.
     digest : str, default=None
         What ``payout.save`` returned. It also reveals a consistent change of several files.
     agreement : path, default=None
@@ -455,11 +453,9 @@ def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table | Shar
     return came.table
 
 
-def _restore_owners(
-    X: TableLike | ShardedTable, holdings: Holdings, valuation: Valuation
-) -> Owners:
+def _restore_owners(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
     """Restore the owners of a table from the holdings of its blocks."""
-    if isinstance(X, ShardedTable):
+    if "table" in valuation.provenance.problem_spec["data_sha256"]:
         return restore_sharded_owners(X, holdings, valuation)
     if are_players(valuation.blocks):
         return restore_players(Table.from_data(X, called="X"), valuation)
@@ -532,18 +528,25 @@ def _compare_values(valuation: Valuation, again: Valuation) -> None:
             )
     if again.blocks != valuation.blocks:
         raise DifferenceError("the valuer gives blocks with other names.")
-    if isinstance(again, ShardedValuation):
-        compare_sharded_values(valuation, again)
-        return
-    scale = float(np.abs(valuation.values).max())
-    apart = np.argwhere(~(np.abs(again.values - valuation.values) <= _CLOSE * scale))
+    scale = max(float(np.abs(chunk.values).max()) for chunk in valuation.iter_rows())
+    for now_rows, then_rows in zip(again.iter_rows(), valuation.iter_rows(), strict=True):
+        _compare_rows(now_rows, then_rows, valuation, _CLOSE * scale)
+
+
+def _compare_rows(now: RowChunk, then: RowChunk, valuation: Valuation, limit: float) -> None:
+    """Compare the values and the errors of some rows."""
+    apart = np.argwhere(~(np.abs(now.values - then.values) <= limit))
     if len(apart):
         i, j = apart[0]
+        row = valuation.blocks.rows.some_labels(then.rows)[i]
         raise DifferenceError(
             f"{len(apart)} values differ when they are recomputed, the first at "
-            f"({valuation.row_labels[i]}, {valuation.column_labels[j]}): "
-            f"{again.values[i, j]:.9g}, but {valuation.values[i, j]:.9g} was saved."
+            f"({row}, {valuation.column_labels[j]}): {now.values[i, j]:.9g}, but "
+            f"{then.values[i, j]:.9g} was saved."
         )
+    for name in ("sampling_se", "validation_se"):
+        what = f"{name.replace('_', ' ')} of cells"
+        _compare_error_arrays(getattr(now, name), getattr(then, name), what)
 
 
 def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) -> None:
