@@ -148,13 +148,14 @@ def anomalies():
 
 def payout():
     from cellworth import Owners
-    from cellworth.payouts import split_revenue
+    from cellworth.payouts import Policy, split_revenue
 
     given = table()
     owners = Owners(given["X"]).assign("left", columns=[f"x{j}" for j in range(7)])
     owners = owners.assign("right", columns=[f"x{j}" for j in range(7, 14)])
     valuation = knn().fit(**given, owners=owners).valuation_
-    return lambda: split_revenue(valuation, owners, amount="10000.00")
+    policy = Policy(game="cells")
+    return lambda: split_revenue(valuation, owners, amount="10000.00", policy=policy)
 
 
 def save():
@@ -203,7 +204,6 @@ PIECES: dict[str, Callable[[], Callable[[], object]]] = {
     "KNNValuer, binned ranks": count_in_bins,
     "KNNValuer, numeric target": numeric_target,
     "PermutationSampler": sampler("PermutationSampler", 4),
-    "LeverageSampler": sampler("LeverageSampler", 56),
     "QuadratureSampler": sampler("QuadratureSampler", 56),
     "AntitheticPermutations": estimator("AntitheticPermutations", 600),
     "GaussianProcess": estimator("GaussianProcess", 200),

@@ -33,6 +33,7 @@ import gzip
 import importlib.util
 import io
 import json
+import logging
 import os
 import re
 import shutil
@@ -143,7 +144,8 @@ def _find_picture(name):
 
 @contextlib.contextmanager
 def _surroundings(commands):
-    before = dict(os.environ)
+    before, log = dict(os.environ), logging.getLogger("cellworth")
+    handlers, level = log.handlers[:], log.level
     beside = map(str, (*commands, Path(sys.executable).parent))
     os.environ["PATH"] = os.pathsep.join([*beside, os.environ.get("PATH", "")])
     os.environ.update(MPLBACKEND="Agg", COLUMNS="100")
@@ -153,6 +155,8 @@ def _surroundings(commands):
     finally:
         os.environ.clear()
         os.environ.update(before)
+        # A page shows how to listen; the next one must not hear it.
+        log.handlers[:], log.level = handlers, level
 
 
 def _copy_data(name):
