@@ -190,12 +190,6 @@ def compare_models(*args: Any, **given: Any) -> dict[str, Any]:
     return {"values": [np.array(numbers)], "text": [repr(found)]}
 
 
-def removal(*args: Any, **given: Any) -> dict[str, Any]:
-    """Return the scores of a removal curve."""
-    found = cw.removal_curve(*args, **given)
-    return {"values": [found.shares, found.scores, found.random_scores], "text": [repr(found)]}
-
-
 # Digests.
 
 HEX = re.compile(r"\b[0-9a-f]{16,64}\b")
@@ -708,16 +702,6 @@ def _(folder: Path) -> Any:
         "classes": [score_cells(dirty()[0], Y_MIXED)],
         "numbers": [score_cells(X_WIDE[:, :5], TARGET)],
     }
-
-
-for fill in ("draw", "mean"):
-
-    @in_folder(f"diagnostics/removal, {fill}")
-    def _(folder: Path, fill: str = fill) -> Any:
-        return removal(
-            Ridge(), NUMERIC["X"], TARGET, ranking=knn(NUMERIC), X_test=NUMERIC["X_val"],
-            y_test=TARGET_VAL, fill=fill, n_repeats=2, shares=(0.0, 0.1, 0.3),
-        )  # fmt: skip
 
 
 @in_folder("diagnostics/comparison")

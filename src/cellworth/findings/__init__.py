@@ -11,7 +11,6 @@ Examples
 
 from cellworth.findings.anomaly import anomaly_scores
 from cellworth.findings.comparison import Comparison, compare_models
-from cellworth.findings.curves import RemovalCurve, removal_curve
 from cellworth.findings.data_audit import Audit, audit
 from cellworth.findings.explain import Explanation, explain_column, explain_row
 from cellworth.findings.finding import Action, Finding
@@ -28,12 +27,10 @@ __all__ = [
     "Finding",
     "Fixed",
     "PairInteractions",
-    "RemovalCurve",
     "anomaly_scores",
     "audit",
     "compare_models",
     "explain_column",
     "explain_row",
     "measure_interactions",
-    "removal_curve",
 ]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from cellworth.data.arguments import Floats, Positions
 from cellworth.data.blocks import LABEL
 from cellworth.data.column import list_cells
-from cellworth.data.tables import Table, entries_per_cell
+from cellworth.data.tables import Table
 from cellworth.data.text import preview
 from cellworth.valuation.valuation import Valuation
 
@@ -32,28 +32,6 @@ def object_array(cells: Sequence[Any]) -> NDArray[Any]:
     array = np.empty(len(cells), dtype=object)
     array[:] = cells
     return array
-
-
-def read_cell_scores(ranking: Any, table: Table) -> Floats:
-    """Return a score for every cell, NaN for none: values of a Valuation, or the array itself."""
-    if isinstance(ranking, Valuation):
-        return read_cell_values(ranking, table)
-    given = entries_per_cell(ranking, table.names, table.row_ids, called="ranking")
-    try:
-        scores = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"ranking must be a Valuation or an array of numbers, got {type(ranking).__name__} "
-            f"({error})."
-        ) from error
-    if scores.shape != table.shape:
-        raise ValueError(
-            f"ranking must have X's shape {table.shape}, got shape {scores.shape}; pass a "
-            "Valuation or one score per cell."
-        )
-    if np.isnan(scores).all():
-        raise ValueError("ranking must have a score for some cell, got NaN for all.")
-    return scores
 
 
 def read_cell_values(valuation: Valuation, table: Table) -> Floats:

@@ -12,7 +12,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Mask, Positions
+from cellworth.data.arguments import Mask, Positions
 from cellworth.data.column import is_missing
 from cellworth.data.tables import Table
 
@@ -37,32 +37,6 @@ def clear_cells(table: Table, mask: Mask) -> Table:
         data.select(nw.when(flags(~mask[:, position])).then(data[:, position]))[:, 0]
         for position in np.flatnonzero(mask.any(axis=0)).tolist()
     ]
-    return replace(table, data=data.with_columns(*series) if series else data)
-
-
-def find_known_cells(table: Table) -> Mask:
-    """Return a mask of the cells that are not missing, shape (n_rows, n_columns)."""
-    columns = map(table.read, range(table.shape[1]))
-    return ~np.column_stack([column.missing for column in columns])
-
-
-def draw_cells(table: Table, mask: Mask, source: Mask, uniforms: Floats) -> Table:
-    """Fill cells with cells of their column in ``source``; ``uniforms`` in [0, 1) choose them."""
-    origins = np.tile(np.arange(table.shape[0])[:, None], table.shape[1])
-    for position in np.flatnonzero(mask.any(axis=0)):
-        pool = np.flatnonzero(source[:, position])
-        filled = mask[:, position]
-        origins[filled, position] = pool[(uniforms[filled, position] * len(pool)).astype(np.intp)]
-    return take_cells(table, origins)
-
-
-def take_cells(table: Table, origins: Positions) -> Table:
-    """Take every cell from another row of its column, which keeps the column types."""
-    data, own = table.data, np.arange(table.shape[0])
-    if isinstance(data, np.ndarray):
-        return replace(table, data=np.take_along_axis(data, origins, axis=0))
-    changed = np.flatnonzero((origins != own[:, None]).any(axis=0)).tolist()
-    series = [data[:, position][origins[:, position]] for position in changed]
     return replace(table, data=data.with_columns(*series) if series else data)
 
 

@@ -224,7 +224,7 @@ def compare_models(
 
     See Also
     --------
-    cellworth.audit, removal_curve
+    cellworth.audit
 
     Notes
     -----

@@ -15,7 +15,7 @@ True
 """
 
 from cellworth.plots.cell_plots import beeswarm, scatter
-from cellworth.plots.curve_plots import convergence, removal
+from cellworth.plots.curve_plots import convergence
 from cellworth.plots.figure_style import style
 from cellworth.plots.heatmap_plot import heatmap
 from cellworth.plots.value_plots import bar, compare, owners, waterfall
@@ -27,7 +27,6 @@ __all__ = [
     "convergence",
     "heatmap",
     "owners",
-    "removal",
     "scatter",
     "style",
     "waterfall",

@@ -1,32 +1,25 @@
-"""plots.removal and plots.convergence: curves with bands."""
+"""plots.convergence: standard errors during a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import cycle
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-from cellworth.data.arguments import Floats
 from cellworth.data.text import with_minus
-from cellworth.findings.curves import Band, RemovalCurve
 from cellworth.plots.figure_style import (
     DASHES,
     GRAY,
-    LINES,
-    MARKERS,
     NEGATIVE,
     POSITIVE,
     SCORE_UNITS,
     SMALL,
     Axes,
-    check_type,
     fit_title,
     get_axes,
     hide_frame,
     lay_out,
-    text_of,
     write_title,
 )
 from cellworth.runtime.progress import Progress
@@ -34,67 +27,6 @@ from cellworth.sampling.moments import Moments, widening
 
 _SIZE = (5.6, 3.8)
 _DOTS_UP_TO = 40
-
-
-def removal(
-    *curves: RemovalCurve, labels: Sequence[str] | None = None, ax: Axes | None = None
-) -> Axes:
-    """Draw the score as cells are removed, and for comparison as random cells are removed.
-
-    Lines are means over seeds. Bands are 95% intervals of these means (Student's t); a single seed
-    has none.
-
-    Parameters
-    ----------
-    *curves : RemovalCurve
-        What :func:`~cellworth.findings.removal_curve` returns.
-    labels : list of str, default=None
-        Names of the curves; None means their order and fill.
-    ax : matplotlib axes, default=None
-        None makes a new figure.
-
-    Returns
-    -------
-    matplotlib axes
-
-    See Also
-    --------
-    cellworth.findings.removal_curve
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from cellworth.findings import removal_curve
-    >>> from cellworth.plots import removal
-    >>> X, y = [[i, i % 3] for i in range(24)], [0] * 12 + [1] * 12
-    >>> curve = removal_curve(DecisionTreeClassifier(random_state=0), X, y, ranking=[[2, 1]] * 24,
-    ...                       X_test=[[i + 0.4, 1] for i in range(24)], y_test=y, shares=(0, 0.4))
-    >>> ax = removal(curve, ax=Figure().subplots())
-    >>> [text.get_text() for text in ax.get_legend().get_texts()]
-    ['highest first, fill: draw', 'at random']
-    """
-    from matplotlib.ticker import PercentFormatter
-
-    if not curves:
-        raise ValueError("curves must not be empty; give at least one removal curve.")
-    for curve in curves:
-        check_type(curve, RemovalCurve, "a curve", "give removal curves, one argument each.")
-    scoring = _find_common_scoring(curves)
-    names = _check_labels(labels, [f"{c.order} first, fill: {c.fill}" for c in curves])
-    ax = get_axes(ax, _SIZE)
-    hide_frame(ax)
-    for curve, name, style in zip(curves, names, _iter_line_styles(), strict=False):
-        _draw_band(ax, curve.shares, curve.scores, label=name, **style)
-    for i, curve in enumerate(_find_different_baselines(curves)):
-        label = "at random" if i == 0 else None
-        _draw_band(
-            ax, curve.shares, curve.random_scores, label=label, color=GRAY, linestyle=(0, (4, 3))
-        )
-    ax.xaxis.set_major_formatter(PercentFormatter(1.0, symbol="%"))
-    ax.set_xlabel("share of cells removed", size=SMALL)
-    ax.set_ylabel(f"score ({scoring})", size=SMALL)
-    return _finish(ax, "Score as cells are removed")
 
 
 def convergence(
@@ -196,54 +128,6 @@ def _summarize_errors(moments: Moments) -> tuple[float, float]:
     errors = (moments.sampling_se * widening(moments.count))[:-1, :-1]
     known = errors[~np.isnan(errors)]
     return (float(known.max()), float(np.median(known))) if len(known) else (0.0, 0.0)
-
-
-def _check_labels(labels: Any, usual: list[str]) -> list[str]:
-    if labels is None:
-        return [text_of(name, 60) for name in usual]
-    if isinstance(labels, str) or len(labels) != len(usual):
-        raise ValueError(
-            f"labels must have one string for each of the {len(usual)} curves, got {labels!r}."
-        )
-    return [text_of(label, 60) for label in labels]
-
-
-def _find_common_scoring(curves: Sequence[RemovalCurve]) -> str:
-    names = dict.fromkeys(text_of(curve.scoring.replace("_", " "), 60) for curve in curves)
-    if len(names) > 1:
-        raise ValueError(
-            f"curves must share one scoring, got {' and '.join(names)}; draw one figure for each."
-        )
-    return next(iter(names))
-
-
-def _find_different_baselines(curves: Sequence[RemovalCurve]) -> list[RemovalCurve]:
-    """Return the curves whose random baselines differ from those before them."""
-    found: list[RemovalCurve] = []
-    for curve in curves:
-        if not any(
-            np.array_equal(curve.random_scores, other.random_scores)
-            and np.array_equal(curve.shares, other.shares)
-            for other in found
-        ):
-            found.append(curve)
-    return found
-
-
-def _iter_line_styles() -> Iterator[dict[str, Any]]:
-    """Yield a color, dashes and a marker for each line, so that color alone never matters."""
-    return (
-        {"color": color, "linestyle": dashes, "marker": marker}
-        for color, dashes, marker in zip(cycle(LINES), cycle(DASHES), cycle(MARKERS), strict=False)
-    )
-
-
-def _draw_band(ax: Axes, shares: Floats, scores: Floats, *, color: str, **style: Any) -> None:
-    """Draw the mean over seeds and its 95% interval."""
-    band = Band.over_seeds(scores)
-    ax.plot(shares, band.mean, color=color, markersize=3.5, **style)
-    if len(scores) > 1:
-        ax.fill_between(shares, band.low, band.high, color=color, alpha=0.18, linewidth=0)
 
 
 def _make_logarithmic(ax: Axes) -> None:
