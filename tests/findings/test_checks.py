@@ -96,6 +96,16 @@ def test_codes_among_ages_are_one_finding(code, times):
     assert found.doubt <= 0.1
 
 
+def test_one_number_just_below_the_others_is_no_code():
+    scores = np.arange(2000) % 90 + 1
+    scores[7] = -1
+    (found,) = find_gross_errors(column(scores))
+    assert found.doubt > 0.5
+    scores[:3] = -1
+    (found,) = find_gross_errors(column(scores))
+    assert found.doubt <= 0.1
+
+
 def test_a_date_of_no_one_is_a_missing_code():
     days = [
         datetime.date(2020, 1, 1) + datetime.timedelta(days=int(d))
@@ -157,13 +167,13 @@ def test_numbers_with_units_are_numbers_as_text_and_a_few_percents_are_mixed_for
     cells[3], cells[9] = "3%", "9%"
     assert kinds(check_text(text(cells))) == [("text among numbers", [3, 9])]
     cells[10:20] = [f"{share}%" for share in range(10)]
-    assert ("mixed formats", [3, 9, *range(10, 20)]) in kinds(check_text(text(cells)))
+    assert ("numbers as text", [3, 9, *range(10, 20)]) in kinds(check_text(text(cells)))
 
 
 def test_a_category_with_digits_is_no_format():
     cells = ["<=50K"] * 70 + [">50K"] * 30
     assert kinds(check_text(text(cells))) == []
-    cells[:20] = ["<=25K"] * 20
+    cells[:20] = [f"<={thousands}K" for thousands in range(20)]
     assert kinds(check_text(text(cells))) == [("mixed formats", list(range(70, 100)))]
 
 
@@ -180,9 +190,10 @@ def test_dates_with_the_month_first_among_others_with_the_day_first_are_found(tu
     assert [finding.kind for finding in check_text(text(cells))] == ["dates as text"]
     for row in turned:
         cells[row] = f"11/{row + 20}/2014"
-    assert ("mixed formats", list(turned)) in kinds(check_text(text(cells)))
-    found = next(each for each in check_text(text(cells)) if each.kind == "mixed formats")
-    assert "the month first" in found.sentence
+    found = check_text(text(cells))
+    assert [finding.kind for finding in found] == ["dates as text"] * 2
+    assert found[1].rows.tolist() == list(turned)
+    assert "the month first" in found[1].sentence
 
 
 def test_another_arrangement_of_digits_is_a_mixed_format():
@@ -205,6 +216,21 @@ def test_spellings_of_one_content_are_joined():
     (found,) = find_spelling_variants(text(cells))
     assert found.rows.tolist() == [5, 6]
     assert set(found.action.replacements.values()) == {"Berlin"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "wanted"),
+    [
+        (["Bonn  ", "Bonn  ", "Bonn", "Ulm"], {"Bonn  ": "Bonn"}),
+        (["Ulm", "Bern", "Kiel", "ANNA", "ANNA", "Anna"], {"ANNA": "Anna"}),
+        (["ULM", "BERN", "KIEL", "Anna", "Anna", "ANNA"], {"Anna": "ANNA"}),
+        (["Ulm", "Bern", "LaFayette", "LaFayette", "Lafayette"], {"Lafayette": "LaFayette"}),
+    ],
+    ids=["blanks", "usual case", "usual capitals", "capitals inside"],
+)
+def test_of_several_spellings_the_usual_one_of_the_column_stays(cells, wanted):
+    (found,) = find_spelling_variants(text(cells))
+    assert found.action.replacements == wanted
 
 
 def test_a_slip_of_letters_is_a_misspelling():
@@ -282,6 +308,35 @@ def test_repeated_rows_are_found_beside_an_id():
     (found,) = find_repeated_rows([column(np.arange(60), "id"), *columns])
     assert found.rows.tolist() == [40]
     assert list(find_repeated_rows([column(RNG.normal(size=60), "x")])) == []
+
+
+def test_rows_that_hold_nothing_are_no_copies():
+    sizes = np.where(np.arange(60) < 10, np.nan, RNG.normal(size=60))
+    marks = np.where(np.arange(60) < 10, "", "known").astype(object)
+    columns = [column(np.arange(60), "name"), column(sizes, "size"), column(marks, "mark")]
+    assert list(find_repeated_rows(columns)) == []
+
+
+def test_copies_are_doubtful_where_rows_differ_in_two_columns_as_chance_would_have_it():
+    coarse = [column(RNG.integers(0, 12, 300), name) for name in "abc"]
+    (by_chance,) = find_repeated_rows(coarse)
+    assert by_chance.doubt > 0.5
+    fine = RNG.normal(size=(3, 300))
+    fine[:, 40:60] = fine[:, :20]
+    (copied,) = find_repeated_rows([column(own) for own in fine])
+    assert copied.doubt < 0.1
+
+
+def test_texts_to_read_and_times_are_no_ids():
+    texts = [
+        f"This is a sentence about the thing with the number {i}, and long." for i in range(60)
+    ]
+    days = [f"2020-{1 + i // 28:02}-{1 + i % 28:02}" for i in range(60)]
+    codes = [f"key-{i}" for i in range(60)]
+    named = {"text": texts, "day": days, "code": codes}.items()
+    columns = [column(np.array(cells, dtype=object), name) for name, cells in named]
+    (found,) = check_columns(columns)
+    assert found.columns == ("code",)
 
 
 def test_validation_rows_in_the_table_are_found():

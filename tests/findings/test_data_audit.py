@@ -38,8 +38,9 @@ def find(found, kind):
 def test_planted_mistakes_come_first():
     X, y = spoiled()
     found = audit(X, y)
-    listed = {(f.kind, f.columns, tuple(f.rows.tolist())) for f in found.findings[:4]}
+    listed = {(f.kind, f.columns, tuple(f.rows.tolist())) for f in found.findings[:5]}
     assert listed == {
+        ("leak", ("pay",), ()),
         ("missing code", ("age",), (3, 30, 90)),
         ("missing mark", ("job",), (8, 9)),
         ("misspelling", ("job",), (5,)),
@@ -74,6 +75,15 @@ def test_by_default_a_fix_loses_nothing_and_named_proposals_are_applied(make):
     (scale,) = (i for i, f in enumerate(found) if f.kind == "scale")
     assert [c.row for c in found.fix(findings=[scale]).changes] == [12]
     np.testing.assert_array_equal(np.asarray(fixed.undo()), np.asarray(given))
+
+
+def test_by_default_capitals_of_names_and_of_codes_stay():
+    towns = ["Lafayette"] * 30 + ["LaFayette", "lafayette"] + ["Bonn"] * 8
+    units = ["s"] * 30 + ["S"] * 2 + ["kg"] * 8
+    titles = ["Science"] * 30 + ["JAMA", "Jama"] + ["Nature"] * 8
+    found = audit(pd.DataFrame({"town": towns, "unit": units, "title": titles}), quick=True)
+    changes = {(change.before, change.after) for change in found.fix().changes}
+    assert changes == {("lafayette", "Lafayette")}
 
 
 def test_what_cannot_be_fixed_is_skipped_and_said():
@@ -289,7 +299,8 @@ def test_gross_errors_are_found_however_many_there_are():
     wrong = rng.choice(X.size, 50, replace=False)
     X.ravel()[wrong] *= 100
     found = audit(X, quick=True)
-    cells = [np.ravel_multi_index(f.cells(found.table), X.shape) for f in found.findings[:100]]
+    listed = (*found.findings, *found.unusual)
+    cells = [np.ravel_multi_index(f.cells(found.table), X.shape) for f in listed]
     listed = np.concatenate(cells)
     assert np.isin(wrong, listed).mean() >= 0.97
     assert np.isin(listed, wrong).mean() >= 0.97

@@ -227,7 +227,7 @@ audit_options: Decorator = join_options(
         help="Column whose contents are never called wrong because they are rare, such as sex.",
     ),
     click.option(
-        "--quick", is_flag=True, help="Leave out odd cells and wrong labels, which take most time."
+        "--quick", is_flag=True, help="Leave out single cells and labels, which take most time."
     ),
 )  # fmt: skip
 table_options: Decorator = join_options(

@@ -123,7 +123,7 @@ def find_mixed_shapes(given: AuditInput) -> Iterator[Finding]:
     """Find strings whose digits, letters and signs are arranged as in few other cells."""
     for column in given.columns:
         if column.kind == "text" and not given.find_earlier(
-            column, "numbers as text", "dates as text", "mixed formats", "text among numbers"
+            column, "numbers as text", "dates as text", "text among numbers"
         ):
             yield from text_checks.find_mixed_shapes(column)
 
@@ -216,7 +216,7 @@ CHECKS: tuple[AuditCheck, ...] = (
     AuditCheck("marks of missing values", ("missing mark",), find_missing_marks),
     AuditCheck(
         "numbers and dates as text",
-        ("text among numbers", "numbers as text", "dates as text", "mixed formats"),
+        ("text among numbers", "numbers as text", "dates as text"),
         find_stored_quantities,
     ),
     AuditCheck("mixed formats", ("mixed formats",), find_mixed_shapes),

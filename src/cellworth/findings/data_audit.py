@@ -303,7 +303,7 @@ class Audit:
         Parameters
         ----------
         kinds : iterable of str, default=None
-            Kinds of findings to fix, such as ``["misspelling"]``.
+            Kinds to fix, such as ``["misspelling"]``, among findings and what is unusual.
         findings : iterable of int, default=None
             Positions of findings to fix.
 
@@ -320,16 +320,18 @@ class Audit:
             raise ValueError(
                 f"findings must hold positions of findings, 0 to {len(self) - 1}, got {unknown!r}."
             )
-        present = {finding.kind for finding in self.findings}
+        every = (*self.findings, *self.unusual)
+        present = {finding.kind for finding in every}
         if not wanted <= present:
             raise ValueError(
                 f"kinds must hold kinds of findings ({preview(sorted(present))}), got "
                 f"{preview(sorted(wanted - present))}."
             )
-        chosen = [i for i in known if by_default or i in numbers or self[i].kind in wanted]
         if by_default:
-            chosen = [i for i in chosen if self[i].action.kind in ("set missing", "replace")]
-        return fix(self.table, self.findings, chosen, only_safe=by_default)
+            chosen = [i for i in known if self[i].action.kind in ("set missing", "replace")]
+        else:
+            chosen = [i for i, f in enumerate(every) if i in numbers or f.kind in wanted]
+        return fix(self.table, every, chosen, only_safe=by_default)
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one line per finding."""

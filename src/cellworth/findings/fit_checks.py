@@ -34,7 +34,7 @@ _MAX_PLAIN_CLASSES = 10
 _ROWS_PER_CLASS = 5
 _SHOWN = 3
 # Kinds whose columns may be meant as categories.
-_ABOUT_TEXT = {"text among numbers", "mixed formats", "numbers as text", "dates as text"}
+_ABOUT_TEXT = {"text among numbers", "numbers as text", "dates as text"}
 _OF_FOLDS = (
     "drop the copies, or keep them together with groups= and cv=GroupKFold(); copies in other "
     "folds score each other, so their values are too high"

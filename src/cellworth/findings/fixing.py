@@ -15,10 +15,12 @@ from cellworth.data.text import format_cell, format_count
 from cellworth.findings.cells import object_array, read_cells
 from cellworth.findings.changed_cells import copy_native, set_cells
 from cellworth.findings.finding import Finding
+from cellworth.findings.text_checks import name_case
 
 _SHOWN = 20
 # A number that is this certainly a code lies outside the range of all other numbers.
 _OUTSIDE = 0.02
+_MIN_LETTERS, _MAX_INITIALS = 4, 5
 
 
 @dataclass(frozen=True)
@@ -183,10 +185,24 @@ def _loses_nothing(finding: Finding, change: Change) -> bool:
     """Return whether a repair can be made without a person: what was meant stays the same."""
     before, after = change.before, change.after
     if finding.kind == "spelling variant":
-        return " ".join(before.split()).casefold() == " ".join(after.split()).casefold()
+        return _is_same_word(" ".join(before.split()), after)
     if finding.kind == "missing mark":
         return is_missing_mark(before)
     return finding.kind == "missing code" and finding.doubt <= _OUTSIDE
+
+
+def _is_same_word(before: str, after: str) -> bool:
+    """Return whether two spellings differ in nothing that capitals may mean.
+
+    Capitals inside tell names apart, such as LaFayette and Lafayette; so do those of units, such as
+    s and S, and of short names, such as JAMA.
+    """
+    n_letters = sum(map(str.isalpha, after))
+    cases = name_case(before), name_case(after)
+    may_be_name = cases[0] == "upper" and n_letters <= _MAX_INITIALS
+    is_plain = "mixed" not in cases and cases[1] != "upper" and not may_be_name
+    in_words = is_plain and n_letters >= _MIN_LETTERS and before.casefold() == after.casefold()
+    return before == after or in_words
 
 
 def list_replacements(finding: Finding, cells: Sequence[Any]) -> list[Any]:

@@ -21,6 +21,8 @@ _MISSED = 0.02
 _MISSED_BY_NAME = 0.2
 # Smallest share of the variance of ranks that a leaking column explains.
 _EXPLAINED = 0.995
+# Rows that are sorted by label change it at most so often.
+_CHANGES_PER_CLASS = 20
 _NOTHING: Positions = np.zeros(0, dtype=np.intp)
 
 
@@ -157,7 +159,7 @@ def find_sorted_rows(target: NDArray[Any]) -> Iterator[Finding]:
     n_classes = int(labels.max()) + 1
     changes = int(np.sum(labels[1:] != labels[:-1]))
     chance = 1.0 - float(np.sum((np.bincount(labels) / len(labels)) ** 2))
-    if changes < min(0.2 * chance * len(labels), 50 * n_classes):
+    if changes < min(0.2 * chance * len(labels), _CHANGES_PER_CLASS * n_classes):
         times = "once" if changes == 1 else f"{changes:,} times"
         yield Finding(
             "sorted rows", (), _NOTHING,

@@ -100,6 +100,11 @@ class ColumnLevels:
         """Number of rows whose cell is not missing."""
         return int(self.counts.sum())
 
+    def find_known(self) -> Mask:
+        """Return which cells hold something: no missing value, and no mark of one."""
+        empty = [is_missing_mark(text) for text in self.strings] or [False] * len(self.levels)
+        return ~np.append(np.array(empty, dtype=bool), True)[self.codes]
+
     @cached_property
     def strings(self) -> list[str]:
         """The levels of a column of text; none of others."""

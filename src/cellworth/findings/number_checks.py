@@ -37,6 +37,7 @@ _OUTSIDE, _DOUBTFUL = 0.02, 0.55
 _TIMES_LARGEST = 4.0
 # A negative code is among at least so many different sizes, and in at most this share of rows.
 _MIN_SIZES, _MAX_CODED = 10, 0.2
+_MIN_REPEATED, _MIN_APART = 3, 0.1
 _MIN_ROWS, _ENOUGH_ROWS, _MIN_LEVELS = 20, 100, 4
 _SHARE_OF_NAMES = 0.9
 _SHORTEST_NAME, _DENSEST = 5, 2
@@ -185,7 +186,9 @@ def _doubt_code(column: ColumnLevels, level: int, outside: set[int]) -> float | 
     if column.kind == "number" and is_sign:
         # Nothing else is negative: it is a size, a count, an age.
         rare = column.counts[level] <= _MAX_CODED * column.n_known
-        return 0.1 if rare and column.n_known >= _ENOUGH_ROWS else 0.4
+        # One number just below the others may be the lowest of them.
+        repeats = column.counts[level] >= _MIN_REPEATED or others.min() >= _MIN_APART * largest
+        return (0.1 if rare and column.n_known >= _ENOUGH_ROWS else 0.4) if repeats else _DOUBTFUL
     return None
 
 

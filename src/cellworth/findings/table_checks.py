@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Integers, Mask, Positions
-from cellworth.data.equal_rows import find_first_equal
+from cellworth.data.equal_rows import find_first_equal, mix_bits
 from cellworth.data.text import format_count, format_number, list_first, preview
 from cellworth.findings.finding import Action, Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels, draw_rows, hash_rows
 from cellworth.findings.number_checks import NAMES, are_names
+from cellworth.valuation.column_info import DATE_PATTERN
 
 _MIN_IDS, _NAMED = 20, 5
+_TEXTS_READ, _LONGEST_NAME = 200, 60
 _SHARE_OF_IDS = 0.99
 _NOTHING: Positions = np.zeros(0, dtype=np.intp)
 # Rows from which dependencies are guessed; they are then counted on all rows.
@@ -37,7 +40,11 @@ _MIN_DETERMINED = 20
 _MIN_LEVELS = 3
 # If columns that name rows are left out, more repeated rows than this are of different things.
 _MAX_REPEATED_THINGS = 0.05
-_MIN_ROWS, _N_TELLING = 5, 3
+_MIN_ROWS, _N_TELLING = 5, 5
+# If chance makes this share of the copies, it may as well have made all.
+_BY_CHANCE = 0.15
+# Share of the cells of a copy that must hold something.
+_MIN_KNOWN = 0.5
 
 
 def check_columns(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
@@ -52,7 +59,7 @@ def check_columns(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
         for column in columns
         if len(column.levels) == 1 and column.n_known == column.n_rows >= _MIN_ROWS
     ]
-    ids = [column for column in columns if is_id(column)]
+    ids = [column for column in columns if is_id(column) and not _holds_sentences(column)]
     yield from _describe_columns("empty column", empty, "no value in any row", 0.0)
     yield from _describe_columns("constant column", constant, "the same content in all rows", 0.0)
     yield from _describe_columns("id column", ids, "another content in nearly every row", 0.2)
@@ -67,6 +74,15 @@ def _describe_columns(
         has, column = ("has", "the column") if len(names) == 1 else ("have", "the columns")
         action = Action("drop columns", text=f"drop {column} before you train a model")
         yield Finding(kind, names, _NOTHING, f"{listed} {has} {what}.", action, doubt)
+
+
+def _holds_sentences(column: ColumnLevels) -> bool:
+    """Return whether contents are text to read, or times: a model may use them."""
+    lengths = [len(text) for text in column.strings[:_TEXTS_READ]]
+    are_dates = [DATE_PATTERN.fullmatch(text) for text in column.strings[:_TEXTS_READ]]
+    if column.kind != "text":
+        return False
+    return all(are_dates) or bool(np.median(lengths) > _LONGEST_NAME)
 
 
 def is_id(column: ColumnLevels) -> bool:
@@ -92,7 +108,10 @@ def find_repeated_rows(
         return
     compared = used if label is None else [*used, label]
     hashes = hash_rows(compared)
-    copies = np.flatnonzero(find_first_equal(hashes) != np.arange(columns[0].n_rows))
+    n_known = np.sum([column.find_known() for column in used], axis=0)
+    # Rows that hold nothing are equal, and no copies.
+    is_full = n_known >= _MIN_KNOWN * len(used)
+    copies = np.flatnonzero((find_first_equal(hashes) != np.arange(len(hashes))) & is_full)
     without = [column.name for column in columns if is_id(column)]
     are_things = bool(without) and len(copies) > _MAX_REPEATED_THINGS * len(hashes)
     if len(copies) and not are_things:
@@ -102,24 +121,35 @@ def find_repeated_rows(
             "repeated rows", tuple(column.name for column in used), copies,
             f"{format_count(len(copies), 'row repeats', 'rows repeat')} an earlier row{but}.",
             Action("drop rows", text="drop the copies, unless they are separate observations"),
-            expected / (expected + 0.2 * len(copies)),
+            expected / (expected + _BY_CHANCE * len(copies)),
         )  # fmt: skip
 
 
 def _expect_repeated(columns: Sequence[ColumnLevels], n_copies: int) -> float:
-    """Return how many rows chance repeats, from those that repeat if one column is left out.
+    """Return how many rows chance repeats, from pairs of rows that are equal but for two columns.
 
-    By chance, that column agrees as often as in any two rows. Most is expected by one of the
-    columns that agree least.
+    By chance, such a pair agrees in both as often as any two rows agree in the one that agrees
+    less, because one may follow from the other. Most is expected by some two of the columns that
+    agree least.
     """
-    chances = [_chance_of_agreement(column) for column in columns]
-    expected = _expect_copies(columns) if len(columns) == 1 else 0.0
-    for left_out in np.argsort(chances)[:_N_TELLING].tolist() if len(columns) > 1 else []:
-        hashes = hash_rows([c for j, c in enumerate(columns) if j != left_out])
-        n_more = len(hashes) - len(np.unique(hashes)) - n_copies
-        chance = min(chances[left_out], 1 - 1e-9)
-        expected = max(expected, n_more * chance / (1 - chance))
-    return expected
+    if len(columns) == 1:
+        return _expect_copies(columns)
+    cells = [mix_bits(c.level_hashes, j)[c.codes] for j, c in enumerate(columns)]
+    rows = hash_rows(columns)
+    n_equal, expected = _count_pairs(rows), 0.0
+    # Pairs that agree in a column, without the copies themselves.
+    agree = [_count_pairs(own) - n_equal for own in cells]
+    n_pairs = len(rows) * (len(rows) - 1) // 2
+    for one, other in combinations(np.argsort(agree)[:_N_TELLING].tolist(), 2):
+        but_two = _count_pairs(rows - cells[one] - cells[other]) - n_equal
+        expected = max(expected, but_two * min(agree[one], agree[other]) / n_pairs)
+    return expected / n_equal * n_copies
+
+
+def _count_pairs(hashes: NDArray[np.uint64]) -> int:
+    """Return how many pairs of rows are equal."""
+    counts = np.unique(hashes, return_counts=True)[1].astype(np.int64)
+    return int((counts * (counts - 1) // 2).sum())
 
 
 def _expect_copies(columns: Sequence[ColumnLevels]) -> float:

@@ -26,8 +26,8 @@ from cellworth.valuation.column_info import (
 
 # Words that often, but not always, stand for a missing value.
 _MISSING_WORDS = {
-    "unknown", "unk", "missing", "none", "nil", "n.a.", "not available", "not applicable",
-    "no data", "not known", "undefined", "unspecified", "tbd", "#ref!", "#value!", "#div/0!",
+    "unknown", "unk", "missing", "n.a.", "not available", "no data", "not known", "undefined",
+    "unspecified", "tbd", "#ref!", "#value!", "#div/0!",
 }  # fmt: skip
 _FALSE_MARK, _FALSE_WORD = 0.02, 0.4
 _MAX_LEVELS = 5_000
@@ -39,6 +39,9 @@ _SHARE_OF_NAMES = 0.9
 # A letter behind a number that repeats is a pattern of the column.
 _NUMBERED = re.compile(r"\d+ ?[a-zA-Z]{1,2}|[a-zA-Z]{1,2} ?\d+")
 _EXAMPLES = 3
+_MIN_OF_A_FORMAT = 20
+# A blank more or less, and a letter: words that differ in number are else other words.
+_MAX_JOINED = 2
 # Characters of a text that was decoded with another encoding than it was encoded with.
 _GARBLED = re.compile("\ufffd|[\u0080-\u009f]|Ã[\u0080-\u00bf©¨¤¶¼±³¡­]|â€|Â[\u00a0-\u00bf]|ï¿½")
 # Cyrillic letters that look like Latin ones.
@@ -166,7 +169,7 @@ def _find_turned_dates(column: ColumnLevels, levels: Sequence[int]) -> Iterator[
         rows, n_most = column.rows_of(few), int(column.counts[most].sum())
         first = "month" if few is sides[1] else "day"
         yield Finding(
-            "mixed formats", (column.name,), rows,
+            "dates as text", (column.name,), rows,
             f"{_list_texts([column.strings[level] for level in few])} in "
             f"{format_count(len(rows), 'cell')} of {column.name} "
             f"{'has' if len(few) == 1 else 'have'} the {first} first; "
@@ -190,7 +193,7 @@ def _describe_numbers(
         rows = column.rows_of(odd)
         units = preview([unit for unit in sizes if unit])
         yield Finding(
-            "mixed formats", (column.name,), rows,
+            "numbers as text", (column.name,), rows,
             f"{len(rows):,} of {sum(sizes.values()):,} numbers in {column.name} end in {units}, "
             "the others are plain.",
             Action("convert", text="write all numbers in one unit, without text"), 0.05,
@@ -222,8 +225,8 @@ def find_mixed_shapes(column: ColumnLevels) -> Iterator[Finding]:
     usual, n_usual = sizes.most_common(1)[0]
     if "9" not in usual or n_usual < 0.5 * n_known or len(usual) > 30:
         return
-    if shapes.count(usual) < 2:
-        # One content, such as '<=50K' beside '>50K', is a category and no format.
+    if shapes.count(usual) < _MIN_OF_A_FORMAT:
+        # Few contents, such as '<=50K' beside '>50K', are categories and no format.
         return
     # Shapes that are rare by themselves make one finding.
     groups_of = {shape: shape if size >= 0.01 * n_known else "" for shape, size in sizes.items()}
@@ -277,17 +280,19 @@ def _is_garbled(text: str) -> bool:
 
 def find_spelling_variants(column: ColumnLevels) -> Iterator[Finding]:
     """Yield levels that differ from a more frequent one in case, blanks or look-alike letters."""
+    if column.kind != "text":
+        return
     groups: dict[str, list[int]] = defaultdict(list)
     for level, text in enumerate(column.strings):
         groups[simplify_text(text)].append(level)
-    usual: dict[int, int] = {}
+    usual = _find_usual_case(column)
+    pairs: dict[str, str] = {}
     for own in groups.values():
         if len(own) > 1:
-            best = max(own, key=lambda level: (column.counts[level], -level))
-            usual |= {level: best for level in own if level != best}
-    if usual:
-        rows = column.rows_of(usual)
-        pairs = {column.strings[level]: column.strings[best] for level, best in usual.items()}
+            best = _choose_spelling(column, own, usual)
+            pairs |= {column.strings[n]: best for n in own if column.strings[n] != best}
+    if pairs:
+        rows = column.rows_of([n for n, text in enumerate(column.strings) if text in pairs])
         listed = list_first([f"{a!r} for {b!r}" for a, b in pairs.items()], _EXAMPLES)
         yield Finding(
             "spelling variant", (column.name,), rows,
@@ -295,6 +300,35 @@ def find_spelling_variants(column: ColumnLevels) -> Iterator[Finding]:
             f"({format_count(len(rows), 'cell')}).",
             Action("replace", pairs, "use one spelling"), 0.1,
         )  # fmt: skip
+
+
+def _choose_spelling(column: ColumnLevels, levels: Sequence[int], usual: str) -> str:
+    """Return the most frequent spelling of a content, or the one in the usual case of the column.
+
+    Blanks around a text are no part of it, however many cells have them.
+    """
+    cases = {level: name_case(column.strings[level]) for level in levels}
+    if "mixed" not in cases.values():
+        levels = [level for level in levels if cases[level] == usual] or levels
+    best = max(levels, key=lambda level: (column.counts[level], -level))
+    return " ".join(column.strings[best].split())
+
+
+def _find_usual_case(column: ColumnLevels) -> str:
+    """Return the case in which most cells are written."""
+    cases: Counter[str] = Counter()
+    for text, count in zip(column.strings, column.counts.tolist(), strict=True):
+        cases[name_case(text)] += count
+    return max(cases, key=cases.__getitem__, default="mixed")
+
+
+def name_case(text: str) -> str:
+    """Return how a text uses capitals: a name of the case, or "mixed" for those inside a word."""
+    forms = {
+        "lower": text.lower(), "upper": text.upper(), "title": text.title(),
+        "sentence": text.capitalize(),
+    }  # fmt: skip
+    return next((name for name, form in forms.items() if form == text), "mixed")
 
 
 def simplify_text(text: str) -> str:
@@ -400,7 +434,7 @@ def _differs_by_letters(one: str, other: str) -> bool:
         return False
     words, others = one.split(), other.split()
     if len(words) != len(others):
-        return True
+        return abs(len(one) - len(other)) <= _MAX_JOINED
     return all(
         OSA.distance(a, b) <= max(1, (2 * len(a)) // 5) for a, b in zip(words, others, strict=True)
     )
