@@ -27,7 +27,7 @@ MEASURED: dict[str, tuple[int, int]] = {
     "wrong label": (0, 16),
 }
 # Kinds that were right less often are unusual, and may well be right.
-_MIN_PRECISION = 0.6
+MIN_PRECISION = 0.6
 _MAX_DOUBT = 0.5
 # What was not measured comes after what was right in so many cases.
 _UNMEASURED = 0.25
@@ -51,7 +51,7 @@ def divide_findings(found: Iterable[Finding]) -> tuple[list[Finding], list[Findi
     probable, unusual = list[Finding](), list[Finding]()
     for finding in found:
         false_rate = read_false_rate(finding.kind)
-        is_probable = false_rate is None or 1.0 - false_rate >= _MIN_PRECISION
+        is_probable = false_rate is None or 1.0 - false_rate >= MIN_PRECISION
         if is_probable and finding.doubt <= _MAX_DOUBT:
             probable.append(replace(finding, false_rate=false_rate))
         else:

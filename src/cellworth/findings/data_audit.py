@@ -88,7 +88,7 @@ def audit(
     >>> audit(X)  # doctest: +NORMALIZE_WHITESPACE
     Audit of 40 rows x 2 columns: 2 findings (1 x missing mark, 1 x missing code)
        0  missing mark: 'n/a' stands for a missing value in one cell of x1.
-          Make them missing values. Row 8.
+          Make them missing values (83% certain). Row 8.
        1  missing code: 999 in one cell of x0 probably stands for a missing value; the others are
           20 to 59.
           Make them missing values. Row 3.
