@@ -22,15 +22,15 @@ MAX_CODE_LINES = {
     "findings": 4099,
     "games": 1004,
     "knn": 3998,
-    "payouts": 2370,
+    "payouts": 2375,
     "plots": 933,
-    "report": 968,
+    "report": 970,
     "runtime": 2396,
     "sampling": 1681,
     "valuation": 1491,
     "valuers": 2132,
 }
-MAX_CODE_LINES_IN_ALL = 26_614
+MAX_CODE_LINES_IN_ALL = 26_621
 
 
 @cache

@@ -20,6 +20,7 @@ from cellworth.payouts import (
     OwnerValuer,
     Policy,
     compare_sources,
+    list_facts,
     split_revenue,
     verify_bundle,
 )
@@ -291,6 +292,16 @@ def test_equal_rows_of_two_parties_are_shared(irregular):
     assert values_of(valuer.valuation_) == pytest.approx(values_of(once.valuation_), abs=1e-12)
 
 
+def test_rows_that_several_parties_handed_in_are_listed():
+    rows = np.r_[np.arange(8), np.arange(2), 0]
+    table, y = X.iloc[rows].reset_index(drop=True), Y[rows]
+    owners = Owners(table).assign("ann", rows=slice(0, 8)).assign("bob", rows=slice(8, 11))
+    valuer = OwnerValuer(KNNValuer(K)).fit(table, y, X_val=X_VAL, y_val=Y_VAL, owners=owners)
+    (fact,) = list_facts(owners, valuer.valuation_)
+    assert (fact.rows, fact.owners) == ((0, 1, 8, 9, 10), ("ann", "bob"))
+    assert fact.sentence.startswith("5 rows equal rows of another owner (ids 0, 1, 8, 9, 10)")
+
+
 def fitted_score(model, there, rows, *, columns=True):
     """Return the score of a model on the cells that are there; absent ones are column means."""
     is_class = isinstance(model, LogisticRegression | DecisionTreeClassifier)
@@ -523,7 +534,7 @@ def test_mistakes_get_one_sentence(tmp_path):
         OwnerValuer(LogisticRegression()).fit(X, Y, owners=owners, **data)
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table({"x0": [1.0, 2.0], "y": [0, 1]}), path)
-    with pytest.raises(TypeError, match="in memory if owners are players, got a ShardedTable"):
+    with pytest.raises(TypeError, match="in memory, got a ShardedTable; use ShardedKNNValuer"):
         OwnerValuer(KNNValuer(K)).fit(
             ShardedTable.from_files(path, target="y"), None, owners=owners
         )

@@ -352,14 +352,17 @@ def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
     check_policy(policy)
 
 
-def _check_data(data: Mapping[str, Any]) -> None:
-    needed = ("X",) if isinstance(data.get("X"), ShardedTable) else ("X", "y")
-    missing = [name for name in needed if data.get(name) is None]
+def _find_target(data: Mapping[str, Any]) -> Any:
+    """Return the name of the labels, which a table in shards holds itself; None if unknown."""
+    if isinstance(data.get("X"), ShardedTable):
+        return data["X"].target
+    missing = [name for name in ("X", "y") if data.get(name) is None]
     if missing:
         raise ValueError(
             f"{' and '.join(missing)} must not be None; pass the arguments of fit: "
             "Agreement.draft(valuer, owners, X=X, y=y, X_val=X_val, y_val=y_val)."
         )
+    return getattr(data["y"], "name", None)
 
 
 def _compare(came: Mapping[str, Any], agreed: Mapping[str, Any], of: str = "") -> Iterator[str]:
@@ -382,17 +385,17 @@ def _draft_terms(
             f"random_state of the valuer must be an integer, got {seed!r}; without a seed, no "
             "owner can recompute the values."
         )
-    _check_data(data)
+    target = _find_target(data)
     difference = None if validation is None else validation.difference(data)
     if difference is not None:
         raise ValueError(f"{difference} Pass the data that validation.split(X, y) returns.")
     seed = None if seed is None else int(seed)
-    X, target = data["X"], getattr(data.get("y"), "name", None)
-    target = X.target if isinstance(X, ShardedTable) else target
     terms = {"target": target} if isinstance(target, str) else {}
     spec = valuer.problem_spec(**data)
     return (
-        terms | _make_terms(spec, valuer.describe(), seed, validation) | {"columns": _name_types(X)}
+        terms
+        | _make_terms(spec, valuer.describe(), seed, validation)
+        | {"columns": _name_types(data["X"])}
     )
 
 

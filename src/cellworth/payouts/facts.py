@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.arguments import Positions
-from cellworth.data.owners import Owners
+from cellworth.data.equal_rows import find_first_equal
+from cellworth.data.owners import Owners, are_players
 from cellworth.data.tables import HashedRows, Table
 from cellworth.data.text import format_count, list_first
 from cellworth.valuation.valuation import Valuation
@@ -18,6 +19,7 @@ from cellworth.valuation.valuation import Valuation
 _IDS_SHOWN = 20
 # Rows that must not be trained on; nothing is split while there are any.
 LEAKED = "rows equal to validation rows"
+SHARED = "rows of several owners"
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,8 @@ class Fact:
     Parameters
     ----------
     kind : str
-        "rows equal to validation rows", for which nothing is split, or "no cells".
+        "rows equal to validation rows", for which nothing is split, "rows of several owners", which
+        these share, or "no cells".
     owners : tuple of str
         Owners concerned.
     rows : tuple
@@ -80,7 +83,8 @@ def list_facts(owners: Owners, valuation: Valuation) -> tuple[Fact, ...]:
     >>> fact.rows, fact.owners
     ((0, 1, 2), ('ann', 'bob'))
     """
-    return (*_find_leaked_rows(owners, valuation), *_find_empty_owners(owners))
+    leaked, shared = _find_leaked_rows(owners, valuation), _find_shared_rows(owners, valuation)
+    return (*leaked, *shared, *_find_empty_owners(owners))
 
 
 def _find_leaked_rows(owners: Owners, valuation: Valuation) -> Iterator[Fact]:
@@ -92,18 +96,29 @@ def _find_leaked_rows(owners: Owners, valuation: Valuation) -> Iterator[Fact]:
     equal = np.flatnonzero(np.isin(hashed.hash(owners.table), hashed.hashes))
     if len(equal) == 0:
         return
-    # Ids may be dates, which JSON does not have.
-    ids = [
-        one if isinstance(one, int) else str(one) for one in owners.table.row_ids[equal].tolist()
-    ]
     verb = format_count(len(equal), "row equals a validation row", "rows equal validation rows")
-    yield Fact(
-        LEAKED,
-        tuple(_name_owners(owners, equal)),
-        tuple(ids),
-        f"{verb} (ids {list_first(list(map(str, ids)), _IDS_SHOWN)}), so that they would score "
-        "themselves; leave them out and value the table again.",
-    )
+    consequence = ", so that they would score themselves; leave them out and value the table again."
+    yield _make_fact(LEAKED, owners, equal, verb, consequence)
+
+
+def _find_shared_rows(owners: Owners, valuation: Valuation) -> Iterator[Fact]:
+    """Find rows of the same cells that different owners handed in."""
+    if not are_players(valuation.blocks) or not isinstance(owners.table, Table):
+        return
+    first, lines = find_first_equal(owners.table.hash_rows()), owners.holdings.row_lines[:]
+    shared = np.flatnonzero(np.isin(first, first[lines != lines[first]]))
+    if len(shared):
+        verb = f"{len(shared):,} rows equal rows of another owner"
+        consequence = "; with the same label they are one row, which these owners share."
+        yield _make_fact(SHARED, owners, shared, verb, consequence)
+
+
+def _make_fact(kind: str, owners: Owners, rows: Positions, verb: str, consequence: str) -> Fact:
+    # Ids may be dates, which JSON does not have.
+    ids = [one if isinstance(one, int) else str(one) for one in owners.table.row_ids[rows].tolist()]
+    listed = list_first(list(map(str, ids)), _IDS_SHOWN)
+    sentence = f"{verb} (ids {listed}){consequence}"
+    return Fact(kind, tuple(_name_owners(owners, rows)), tuple(ids), sentence)
 
 
 def _name_owners(owners: Owners, rows: Positions) -> list[str]:

@@ -25,7 +25,6 @@ from cellworth.data.equal_rows import find_first_equal, mix_bits
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import CELLS, UNASSIGNED, Owners, check_owners
 from cellworth.data.problem import Problem
-from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.data.views import View
 from cellworth.findings.interactions import PairInteractions, measure_interactions
@@ -403,11 +402,6 @@ class OwnerValuer(Valuer):
     def _make_game(
         self, X: Any, y: VectorLike, *, column_types: ColumnTypes | None = None, **data: Any
     ) -> KNNGame | ModelGame:
-        if isinstance(X, ShardedTable):
-            raise TypeError(
-                "X must be a table in memory if owners are players, got a ShardedTable; value its "
-                "cells with ShardedKNNValuer and split by their sums, or pass some of its rows."
-            )
         valuer = self._check_valuer()
         typed = isinstance(valuer, KNNValuer)
         types: dict[str, Any] = {"column_types": column_types} if typed else {}

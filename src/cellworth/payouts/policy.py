@@ -15,7 +15,6 @@ import numpy as np
 from cellworth.data.arguments import Mask, Positions
 from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners, are_players
-from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.valuation.valuation import Valuation
 
@@ -181,8 +180,8 @@ class ValidationDraw:
 
     def difference(self, data: Mapping[str, Any]) -> str | None:
         """Return how arguments of ``fit`` differ from this rule; None if they do not."""
-        if isinstance(data["X"], ShardedTable) or data.get("X_val") is None:
-            return "validation rows that a rule draws need X and X_val in memory."
+        if data.get("X_val") is None:
+            return "validation rows that a rule draws need X_val."
         if self.select(Table.from_data(data["X"], called="X").row_ids).any():
             return "X has rows that the agreed rule draws for validation."
         if not self.select(Table.from_data(data["X_val"], called="X_val").row_ids).all():

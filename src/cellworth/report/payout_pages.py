@@ -18,6 +18,7 @@ import numpy as np
 
 from cellworth.data.arguments import Floats
 from cellworth.data.text import with_minus
+from cellworth.payouts.facts import SHARED
 from cellworth.payouts.payout import Payout, Statement
 from cellworth.payouts.policy import describe_shared
 from cellworth.report.page import (
@@ -306,7 +307,9 @@ def _check_facts(payout: Payout) -> dict[str, Any]:
     """Say what is certain about the rows."""
     sentences = [fact.sentence for fact in payout.facts] or ["Nothing is."]
     return _make_check(
-        "Is anything to be settled about rows or owners?", not payout.facts, *sentences
+        "Is anything to be settled about rows or owners?",
+        all(fact.kind == SHARED for fact in payout.facts),
+        *sentences,
     )
 
 
