@@ -7,8 +7,8 @@ Flags: --seeds 8, --rows 2000 5000, --items 100.
 Eight of each kind: a letter of a category is changed (typo); two cells of a row, both strings or
 both numbers, change places (swap); a number is multiplied by 10, 100 or 1,000 (unit); a cell gets a
 code for a missing value that its column does not use (code); two neighboring digits change places,
-or one is doubled or dropped (digits). A finding of an audit is one item, and counts if it concerns
-at most 100 cells. Of a swap, one of both cells must be found.
+or one is doubled or dropped (digits). Items of an audit are the lines of ``cells()``; one counts if
+it concerns at most 100 cells. Of a swap, one of both cells must be found.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from cellworth.findings.cell_list import list_cells
 from cellworth.findings.data_audit import audit
 from experiments import tables
 from experiments.cell_scores import ecod
@@ -128,10 +129,9 @@ def count_found(items: Iterator[set[tuple[int, int]]], mistakes: list[Mistake]) 
 
 def by_audit(X: pd.DataFrame, y: np.ndarray, n_items: int) -> Iterator[set[tuple[int, int]]]:
     found = audit(X, y)
-    for finding in (*found.findings, *found.unusual)[:n_items]:
-        rows, columns = finding.cells(found.table)
-        if 0 < len(rows) <= MAX_CELLS:
-            yield set(zip(rows.tolist(), columns.tolist(), strict=True))
+    for line in list_cells(found.table, found.findings, found.scores, None, n_items):
+        if line.column is not None and len(line.rows) <= MAX_CELLS:
+            yield {(row, line.column) for row in line.rows.tolist()}
 
 
 def by_score(score: np.ndarray, n_items: int) -> Iterator[set[tuple[int, int]]]:
