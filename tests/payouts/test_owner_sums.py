@@ -107,28 +107,6 @@ def test_sums_are_saved_and_merged(tmp_path):
     assert both.owners().counts.tolist() == [2 * runs[0].owners().counts.max()] * 3
 
 
-def test_draws_of_errors_have_the_covariances_of_owners_over_validation_rows():
-    rows = np.random.default_rng(0).normal(size=(50, 4)) @ np.array(
-        [[1.0, 0.5, 0, 0], [0, 1, -2, 0], [0, 0, 1, 0.3], [0, 0, 0, 0]]
-    )
-    expected = np.cov(rows.T) / 50
-    errors = append_pairs(rows).std(axis=0, ddof=1) / np.sqrt(50)
-    normals = np.random.default_rng(1).standard_normal((200_000, 5))
-    drawn = np.cov(draw_errors(errors, 4, normals).T)
-    assert np.abs(drawn - expected).max() < 0.02 * np.abs(expected).max()
-
-
-def test_draws_for_many_owners_keep_each_error_and_that_of_the_total():
-    n_owners = 200
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(400, n_owners)) + 0.3 * rng.normal(size=(400, 1))
-    errors = append_pairs(rows).std(axis=0, ddof=1) / 20
-    assert len(errors) == 2 * n_owners + 1
-    drawn = draw_errors(errors, n_owners, rng.standard_normal((20_000, n_owners + 1)))
-    assert drawn.std(axis=0) == pytest.approx(errors[:n_owners], rel=0.04)
-    assert drawn.sum(axis=1).std() == pytest.approx(errors[-1], rel=0.03)
-
-
 def test_owners_of_all_cells_have_amounts_that_vary_against_each_other():
     """The errors of pairs in a run are those of an owner who holds both parts."""
     valuation = fitted()

@@ -66,6 +66,8 @@ def test_every_run_adds_up_to_the_total():
     for n_tasks in (1, 2, 5):
         seen = value_game(GAME, stop=MaxTasks(n_tasks), random_state=0)
         assert abs(seen.efficiency_residual) < 1e-12
+        if n_tasks > 1:
+            assert seen.moments.sampling_se[-1, -1] < 1e-12
 
 
 def test_banzhaf_sampling_is_unbiased():

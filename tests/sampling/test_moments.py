@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Tally, append_margins
+from cellworth.sampling.moments import Tally, append_margins, append_pairs, draw_errors
 
 observations = hnp.arrays(
     np.float64,
@@ -70,3 +70,25 @@ def test_a_tally_keeps_counts_and_the_first_distinct_messages():
         tally = tally.merge(Tally(10, 1, (f"reason {number % 6}",)))
     assert (tally.utilities, tally.failed) == (80, 8)
     assert tally.messages == tuple(f"reason {number}" for number in range(5))
+
+
+def test_draws_of_errors_have_the_covariances_of_owners_over_validation_rows():
+    rows = np.random.default_rng(0).normal(size=(50, 4)) @ np.array(
+        [[1.0, 0.5, 0, 0], [0, 1, -2, 0], [0, 0, 1, 0.3], [0, 0, 0, 0]]
+    )
+    expected = np.cov(rows.T) / 50
+    errors = append_pairs(rows).std(axis=0, ddof=1) / np.sqrt(50)
+    normals = np.random.default_rng(1).standard_normal((200_000, 5))
+    drawn = np.cov(draw_errors(errors, 4, normals).T)
+    assert np.abs(drawn - expected).max() < 0.02 * np.abs(expected).max()
+
+
+def test_draws_for_many_owners_keep_each_error_and_that_of_the_total():
+    n_owners = 200
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(400, n_owners)) + 0.3 * rng.normal(size=(400, 1))
+    errors = append_pairs(rows).std(axis=0, ddof=1) / 20
+    assert len(errors) == 2 * n_owners + 1
+    drawn = draw_errors(errors, n_owners, rng.standard_normal((20_000, n_owners + 1)))
+    assert drawn.std(axis=0) == pytest.approx(errors[:n_owners], rel=0.04)
+    assert drawn.sum(axis=1).std() == pytest.approx(errors[-1], rel=0.03)
