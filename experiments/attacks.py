@@ -359,6 +359,6 @@ def _across(found: pd.DataFrame, figure: str, by: str = "case") -> list[Row]:
 
 def _pivot(figures: pd.Series, by: str) -> list[Row]:
     return [
-        {by: name} | {variant: float(part.loc[name, variant]) for variant in VARIANTS}
+        {by: name} | {variant: float(part.get((name, variant), np.nan)) for variant in VARIANTS}
         for name, part in figures.groupby(by, sort=False)
     ]
