@@ -1,11 +1,19 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from cellworth.runtime import MaxSeconds, MaxTasks, Progress, TargetStandardError
+from cellworth.runtime import (
+    MaxSeconds,
+    MaxTasks,
+    Progress,
+    TargetPrecision,
+    TargetStandardError,
+)
+from cellworth.runtime.progress import BlockErrors, ShardSummary
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Contribution, append_margins
+from cellworth.sampling.moments import Contribution, Tally, append_margins
 
 
 def progress(observations, seconds=1.0):
@@ -55,6 +63,17 @@ def test_errors_are_done_when_the_largest_is_small_enough():
     largest = state.largest_standard_error
     assert TargetStandardError(largest * 1.01).share_done(state) >= 1
     assert TargetStandardError(largest / 2).share_done(state) == pytest.approx(0.25)
+
+
+def test_precision_is_the_mean_square_of_sampling_errors_beside_that_of_validation_errors():
+    moments = noisy(40, spread=1.0).contribution.moments
+    mean_square = np.mean(moments.sampling_se[:-1, :-1] ** 2)
+    state = Progress(40, 1.0, None)
+    errors = BlockErrors.of(moments, validation=4 * mean_square)
+    assert errors.mean_square == pytest.approx(mean_square)
+    state = replace(state, shards=ShardSummary(Tally(), errors))
+    assert TargetPrecision(0.5).share_done(state) == pytest.approx(1)
+    assert TargetPrecision(0.25).share_done(state) == pytest.approx(0.25)
 
 
 def test_a_few_lucky_tasks_do_not_end_a_run():
