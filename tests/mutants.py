@@ -37,7 +37,7 @@ TESTS = {
     "knn": ["knn", "valuers/test_knn_valuer.py", "valuers", "test_agreement.py"],
     "sampling": ["sampling", "valuers", "games", "knn"],
     "runtime": ["runtime", "valuers/test_model_valuer.py", "test_resume.py", "cli"],
-    "valuation": ["valuation", "report", "plots", "cli"],
+    "valuation": ["valuation", "valuers/test_columns.py", "report", "plots", "cli"],
     "payouts": ["payouts", "cli", "report"],
     "findings": ["findings", "valuers", "cli"],
 }
