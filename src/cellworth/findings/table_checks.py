@@ -78,11 +78,11 @@ def _describe_columns(
 
 def _holds_sentences(column: ColumnLevels) -> bool:
     """Return whether contents are text to read, or times: a model may use them."""
-    lengths = [len(text) for text in column.strings[:_TEXTS_READ]]
-    are_dates = [DATE_PATTERN.fullmatch(text) for text in column.strings[:_TEXTS_READ]]
     if column.kind != "text":
         return False
-    return all(are_dates) or bool(np.median(lengths) > _LONGEST_NAME)
+    texts = column.strings[:_TEXTS_READ]
+    are_dates = all(DATE_PATTERN.fullmatch(text) for text in texts)
+    return are_dates or bool(np.median([len(text) for text in texts]) > _LONGEST_NAME)
 
 
 def is_id(column: ColumnLevels) -> bool:
@@ -135,7 +135,7 @@ def _expect_repeated(columns: Sequence[ColumnLevels], n_copies: int) -> float:
     if len(columns) == 1:
         return _expect_copies(columns)
     cells = [mix_bits(c.level_hashes, j)[c.codes] for j, c in enumerate(columns)]
-    rows = hash_rows(columns)
+    rows = np.sum(cells, axis=0)
     n_equal, expected = _count_pairs(rows), 0.0
     # Pairs that agree in a column, without the copies themselves.
     agree = [_count_pairs(own) - n_equal for own in cells]
