@@ -2,10 +2,13 @@
 
     python tests/mutants.py                                   # 150 changes, two at a time
     python tests/mutants.py --count 15 --packages sampling
+    python tests/mutants.py --traced FOLDER                   # keep the trace, or use the one there
 
-Each change is made in a copy of the tree. The tests of a push follow, quick ones first: those of
-the same package, then those of packages that use it, until one fails or the time is over. What no
-test notices is printed with its file and line.
+The tests of a push run once, traced: which test runs which line, and how long it takes. Each change
+is then made in a copy of the tree, and faces the tests that run its statement, quick ones first,
+until one fails or the time is over. What no test is known to run (modules while they load, other
+processes, compiled code) faces tests of its package and of those that use it. Every result is
+printed with its file and line.
 """
 
 from __future__ import annotations
@@ -23,16 +26,18 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
+from xml.etree import ElementTree
 
+import coverage
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Tests of each package, and of those that use it.
+# Tests of each package, and of those that use it: for what no test is known to run.
 TESTS = {
     "knn": ["knn", "valuers/test_knn_valuer.py", "valuers", "test_agreement.py"],
     "sampling": ["sampling", "valuers", "games", "knn"],
@@ -43,6 +48,8 @@ TESTS = {
 }
 # Beyond its tests: pytest starts, and kernels are compiled.
 MAX_SECONDS_BESIDE_TESTS = 240
+# Options of pytest for the tests of a push.
+PUSH = ["-m", "not nightly", "-p", "no:cacheprovider"]
 _BEGAN = pytest.StashKey[float]()
 
 
@@ -50,15 +57,14 @@ _BEGAN = pytest.StashKey[float]()
 
 
 def pytest_collection_modifyitems(items: list[Any], config: Any) -> None:
-    """Put quick tests of the first folder first, then its slow ones, then those of others."""
-    places = os.environ.get("MUTANT_TESTS", "").split(os.pathsep)
-
-    def order(item: Any) -> tuple[int, bool]:
-        place = next(i for i, name in enumerate(places) if item.nodeid.startswith(f"tests/{name}"))
-        return place, item.get_closest_marker("slow") is not None
-
-    if any(places):
-        items.sort(key=order)
+    """Keep the tests that are listed, in the order of the list."""
+    listed = os.environ.get("MUTANT_TESTS")
+    if listed:
+        names = Path(listed).read_text(encoding="utf-8").splitlines()
+        places = {name: i for i, name in enumerate(names)}
+        found = [item for item in items if item.nodeid in places]
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in places])
+        items[:] = sorted(found, key=lambda item: places[item.nodeid])
 
 
 def pytest_runtest_setup(item: Any) -> None:
@@ -68,6 +74,78 @@ def pytest_runtest_setup(item: Any) -> None:
     began = item.config.stash.setdefault(_BEGAN, now)
     if now - began > float(os.environ.get("MUTANT_SECONDS", "inf")):
         pytest.skip("no time left")
+
+
+# Which test runs which line ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run of the tests of a push: the seconds of each test, and the lines that it runs."""
+
+    seconds: dict[str, float]
+    lines: coverage.CoverageData
+
+    @classmethod
+    def read(cls, folder: Path) -> Trace:
+        """Read what :func:`record` wrote."""
+        lines = coverage.CoverageData(str(folder / "coverage"))
+        lines.read()
+        # The report names a test by its module and name, contexts by its file and name.
+        contexts = {_to_id(context) for context in lines.measured_contexts()}
+        ids = {_to_report_name(name): name for name in contexts}
+        seconds = {}
+        for case in ElementTree.parse(folder / "tests.xml").iter("testcase"):  # noqa: S314 (ours)
+            name = f"{case.get('classname')}.{case.get('name')}"
+            seconds[ids.get(name, name)] = float(case.get("time", "0"))
+        return cls(seconds, lines)
+
+    def find_tests(self, mutant: Mutant) -> list[str]:
+        """Return the tests that run the statement of a change, or those of its package."""
+        ending = f"/{Path(mutant.path).relative_to('src').as_posix()}"
+        found: set[str] = set()
+        for path in self.lines.measured_files():
+            if path.endswith(ending):
+                by_line = self.lines.contexts_by_lineno(path)
+                found.update(
+                    _to_id(name) for line in mutant.statement for name in by_line.get(line, [])
+                )
+        found &= self.seconds.keys()
+        if found:
+            return sorted(found, key=lambda name: self.seconds[name])
+        places = [f"tests/{name}" for name in TESTS[mutant.package]]
+        return sorted(
+            (name for name in self.seconds if name.startswith(tuple(places))),
+            key=lambda name: (
+                next(i for i, place in enumerate(places) if name.startswith(place)),
+                self.seconds[name],
+            ),
+        )
+
+
+def _to_id(context: str) -> str:
+    """Return the test of a context, which is followed by setup, run or teardown."""
+    return context.rpartition("|")[0]
+
+
+def _to_report_name(name: str) -> str:
+    test, bracket, parameters = name.partition("[")
+    path, _, function = test.partition("::")
+    module = path.removesuffix(".py").replace("/", ".")
+    return f"{module}.{function.replace('::', '.')}{bracket}{parameters}"
+
+
+def record(folder: Path) -> None:
+    """Run the tests of a push, traced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    given = {"COVERAGE_FILE": str(folder / "coverage")}
+    subprocess.run(  # noqa: S603 (this interpreter, our own tests)
+        [
+            sys.executable, "-m", "pytest", *PUSH, "-n", "2", "-q", "--cov", "--cov-context=test",
+            "--cov-report=", f"--junitxml={folder / 'tests.xml'}", "tests",
+        ],
+        cwd=ROOT, env=os.environ | given, check=True,
+    )  # fmt: skip
 
 
 # Changes -----------------------------------------------------------------------------------------
@@ -92,6 +170,8 @@ class Mutant:
     # Where the expression is, in bytes of the file.
     begin: int
     end: int
+    # Lines of its statement, without those of statements inside.
+    statement: range
 
     @property
     def package(self) -> str:
@@ -111,14 +191,29 @@ def find_mutants(path: str) -> list[Mutant]:
     text = (ROOT / path).read_text(encoding="utf-8")
     starts = [0, *accumulate(len(line.encode()) for line in text.splitlines(keepends=True))]
     found = []
-    for node in _expressions(ast.parse(text)):
+    tree = ast.parse(text)
+    statements = _find_statements(tree)
+    for node in _expressions(tree):
         begin = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
         for changed in _changes(node):
             after = ast.unparse(changed)
             after = f"({after})" if isinstance(node, ast.expr) else after
-            found.append(Mutant(path, node.lineno, ast.unparse(node), after, begin, end))
+            before, lines = ast.unparse(node), statements[id(node)]
+            found.append(Mutant(path, node.lineno, before, after, begin, end, lines))
     return found
+
+
+def _find_statements(tree: ast.Module) -> dict[int, range]:
+    """Return the lines of the innermost statement around each expression."""
+    lines = {}
+    for statement in ast.walk(tree):  # outer ones first
+        if isinstance(statement, ast.stmt):
+            body = getattr(statement, "body", None)
+            last = body[0].lineno - 1 if body else statement.end_lineno
+            found = range(statement.lineno, max(last, statement.lineno) + 1)
+            lines.update((id(node), found) for node in ast.walk(statement))
+    return lines
 
 
 def _expressions(node: ast.AST, *, in_function: bool = False) -> Iterator[Any]:
@@ -203,88 +298,104 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def try_mutant(mutant: Mutant, folder: Path, limit: float) -> str:
-    """Return whether a change was "killed" or "survived"."""
-    path, tests = folder / mutant.path, TESTS[mutant.package]
-    original = path.read_text(encoding="utf-8")
-    path.write_text(mutant.apply(original), encoding="utf-8")
-    # A compiled caller in the cache keeps the callee of before.
-    cache = "changed" if mutant.path.endswith("kernels.py") else "numba"
+def try_tests(tests: list[str], folder: Path, limit: float) -> str:
+    """Return whether these tests of a tree "survived", "killed" or found no end."""
+    listed = folder.parent / "tests.txt"
+    listed.write_text("\n".join(tests), encoding="utf-8")
+    files = sorted({name.partition("::")[0] for name in tests})
     given = {
         "PYTHONPATH": os.pathsep.join(str(folder / name) for name in ("src", "tests")),
-        "NUMBA_CACHE_DIR": str(folder / cache), "WARMED_UP": str(folder / "warmed-up"),
+        "NUMBA_CACHE_DIR": str(folder / "changed"), "WARMED_UP": str(folder / "warmed-up"),
         "PYTHONDONTWRITEBYTECODE": "1",
-        "MUTANT_TESTS": os.pathsep.join(tests), "MUTANT_SECONDS": str(limit),
+        "MUTANT_TESTS": str(listed), "MUTANT_SECONDS": str(limit),
     }  # fmt: skip
     running = subprocess.Popen(  # noqa: S603 (this interpreter, our own tests)
-        [
-            sys.executable, "-m", "pytest", "-p", "mutants", "-p", "no:cacheprovider", "-n", "0",
-            "-m", "not nightly", "-x", "-q", *(f"tests/{name}" for name in tests),
-        ],
+        [sys.executable, "-m", "pytest", "-p", "mutants", *PUSH, "-n", "0", "-x", "-q", *files],
         cwd=folder, env=os.environ | given, start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=(folder.parent / "last.log").open("w"), stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
-        # Without an end, or much slower: noticed.
         code = running.wait(4 * limit + MAX_SECONDS_BESIDE_TESTS)
     except subprocess.TimeoutExpired:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-        code = 1
-    finally:
-        path.write_text(original, encoding="utf-8")
-        shutil.rmtree(folder / "changed", ignore_errors=True)
+        return "without an end"
     # 2, 3, 4: a module does not load.
     return {0: "survived"}.get(code, "killed" if code in {1, 2, 3, 4} else f"ended with {code}")
 
 
-def run_all(mutants: list[Mutant], n_jobs: int, limit: float) -> list[str]:
-    """Try all changes, some at a time; print those that no test noticed."""
+def try_mutant(mutant: Mutant, tests: list[str], folder: Path, limit: float) -> str:
+    """Return what the tests make of a change."""
+    path = folder / mutant.path
+    original = path.read_text(encoding="utf-8")
+    path.write_text(mutant.apply(original), encoding="utf-8")
+    # A compiled caller in the cache keeps the callee of before.
+    if not mutant.path.endswith("kernels.py"):
+        (folder / "changed").symlink_to(folder / "numba")
+    try:
+        return try_tests(tests, folder, limit)
+    finally:
+        path.write_text(original, encoding="utf-8")
+        if (folder / "changed").is_symlink():
+            (folder / "changed").unlink()
+        shutil.rmtree(folder / "changed", ignore_errors=True)
+
+
+def choose_tests(tests: list[str], trace: Trace, limit: float) -> list[str]:
+    """Return the first tests that fit into the limit, at least one."""
+    total = list(accumulate(trace.seconds[name] for name in tests))
+    return [name for name, so_far in zip(tests, total, strict=True) if so_far <= limit] or tests[:1]
+
+
+def run_all(mutants: list[Mutant], trace: Trace, n_jobs: int, limit: float) -> list[str]:
+    """Try all changes, some at a time; print what became of each."""
+    tests = [choose_tests(trace.find_tests(mutant), trace, limit) for mutant in mutants]
     with tempfile.TemporaryDirectory() as temporary, ThreadPoolExecutor(n_jobs) as pool:
         folders: SimpleQueue[Path] = SimpleQueue()
         for number in range(n_jobs):
             folders.put(copy_tree(Path(temporary) / str(number) / "tree"))
 
-        def work(mutant: Mutant) -> str:
+        def work(mutant: Mutant, chosen: list[str]) -> str:
             folder = folders.get()
             try:
-                return try_mutant(mutant, folder, limit)
+                result = try_mutant(mutant, chosen, folder, limit)
             finally:
                 folders.put(folder)
+            print(f"{result} ({len(chosen)} tests): {mutant}", flush=True)  # noqa: T201
+            return result
 
-        results = []
-        for mutant, result in zip(mutants, pool.map(work, mutants), strict=True):
-            results.append(result)
-            if result != "killed":
-                print(f"{result}: {mutant}", flush=True)  # noqa: T201
-    return results
+        # Tests that fail anyway would notice every change.
+        chosen = sorted(set().union(*tests), key=lambda name: trace.seconds[name])
+        if try_tests(choose_tests(chosen, trace, limit), folders.get(), limit) != "survived":
+            raise SystemExit("tests fail without a change")
+        folders.put(Path(temporary) / "0" / "tree")
+        return list(pool.map(work, mutants, tests))
 
 
 def main() -> None:
-    """Draw, try and count."""
+    """Trace, draw, try and count."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--packages", nargs="+", default=list(TESTS), choices=list(TESTS))
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--traced", type=Path, help="folder of the trace; default: a temporary one")
     parser.add_argument(
         "--seconds", type=float, default=120, help="CPU time of tests, for each change"
     )
     given = parser.parse_args()
     os.environ.setdefault("CELLWORTH_DATA", str(ROOT.parent / "shared" / "data"))
-    mutants = draw_mutants(given.packages, given.count, given.seed)
-    first = {mutant.package: mutant for mutant in mutants}.values()
-    unchanged = [
-        replace(mutant, before="unchanged", after="", end=mutant.begin) for mutant in first
-    ]
-    # Tests that fail anyway would notice every change.
-    if "killed" in run_all(unchanged, given.jobs, given.seconds):
-        raise SystemExit("tests fail without a change")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (given.traced or Path(temporary)).absolute()
+        if not (folder / "tests.xml").exists():
+            record(folder)
+        trace = Trace.read(folder)
+        mutants = draw_mutants(given.packages, given.count, given.seed)
+        results = run_all(mutants, trace, given.jobs, given.seconds)
     counts: dict[str, list[bool]] = defaultdict(list)
-    results = run_all(mutants, given.jobs, given.seconds)
     for mutant, result in zip(mutants, results, strict=True):
-        counts[mutant.package].append(result == "killed")
-        counts["all"].append(result == "killed")
+        counts[mutant.package].append(result != "survived")
+        counts["all"].append(result != "survived")
     for package, killed in counts.items():
         print(f"{package}: {sum(killed)} of {len(killed)} killed")  # noqa: T201
 

@@ -66,7 +66,8 @@ def audit(
         "sex"]``. Missing codes, formats and spelling variants of them are still found.
     valuation : Valuation, default=None
         Values of the cells of X. Findings then tell what their cells are worth to the model, and
-        :meth:`Audit.cells` lists the cells of a finding from the lowest value to the highest.
+        :meth:`~cellworth.findings.Audit.cells` lists the cells of a finding from the lowest value
+        to the highest.
     checks : sequence of callables, default=()
         Checks of your own: each gets X and y, and returns or yields findings of any kind.
     quick : bool, default=False

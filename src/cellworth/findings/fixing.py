@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Fixed:
-    """A table in which findings are fixed; made by :meth:`Audit.fix`.
+    """A table in which findings are fixed; made by :meth:`~cellworth.findings.Audit.fix`.
 
     Parameters
     ----------
