@@ -156,10 +156,9 @@ def arrays_of_payout(payout: Any) -> dict[str, Any]:
 
 def arrays_of_explanation(entry: Any) -> dict[str, Any]:
     """Return the parts of an explanation."""
-    similar = [(other.label, other.value) for other in entry.similar]
     return {
-        "values": [entry.value, entry.sampling_se, entry.parts.values, similar],
-        "labels": [entry.label, entry.positions, entry.cells],
+        "values": [entry.value, entry.sampling_se, entry.parts.values],
+        "labels": [entry.label, entry.cells],
         "text": [repr(entry)],
     }
 

@@ -17,8 +17,8 @@ valuation = KNNValuer(n_neighbors=5, runtime=Runtime(progress=False)).fit(X, y).
 print(valuation.rows().lowest(3))
 
 # %%
-# The wine with the lowest value, cell by cell, beside the most similar wines of similar value. With
-# ``y``, a sentence tells how many wines with like cells are of its class.
+# The wine with the lowest value, cell by cell. With ``y``, a sentence tells how many wines with
+# like cells are of its class.
 
 lowest = int(valuation.rows().lowest(1).labels["row"][0])
 explanation = explain_row(valuation, lowest, X=X, y=y)

@@ -17,11 +17,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2415,
+    "cli": 2408,
     "data": 3087,
-    "findings": 4099,
+    "findings": 4049,
     "games": 1004,
-    "knn": 3998,
+    "knn": 3997,
     "payouts": 2375,
     "plots": 933,
     "report": 970,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1491,
     "valuers": 2132,
 }
-MAX_CODE_LINES_IN_ALL = 26_621
+MAX_CODE_LINES_IN_ALL = 26_566
 
 
 @cache

@@ -1,4 +1,4 @@
-"""explain_row and explain_column: parts that add up, and others of like value."""
+"""explain_row and explain_column: parts that add up, contents of cells, and labels of like rows."""
 
 import html
 from dataclasses import replace
@@ -50,38 +50,6 @@ def test_parts_of_a_column_are_its_cells_by_row():
     assert pay.adds_up
 
 
-def test_without_the_table_rows_nearest_in_value_are_similar():
-    ann = explain_row(ADDED, "ann", n_similar=2)
-    assert [other.label for other in ann.similar] == ["cid", "bob"]
-    # 9 and -8 make as little as 3 and -1.
-    assert ann.differences[0] == ("row 'cid', worth 1.9, differs most in column 'pay': -8, not -1.")
-    np.testing.assert_allclose(ann.similar[0].parts.values, [9, -8, 0.9])
-    assert ann.similar[0].similar == ()
-    assert explain_row(ADDED, "ann", n_similar=0).similar == ()
-    assert len(explain_row(ADDED, "ann", n_similar=9).similar) == 3
-
-
-def test_columns_nearest_in_value_are_similar():
-    sex = explain_column(ADDED, "sex", n_similar=1)
-    assert [other.label for other in sex.similar] == ["pay"]
-    assert sex.differences[0].startswith("column 'pay', worth -2.5, differs most in row 'cid'")
-
-
-@pytest.mark.parametrize("library", [pd.DataFrame, pl.DataFrame, lambda d: pa.table(d), None])
-def test_with_the_table_rows_of_like_value_that_look_alike_are_similar(library):
-    table = np.column_stack([np.arange(100.0) % 10, np.arange(100.0) % 7])
-    valuation = KNNValuer(n_neighbors=2).fit(table, np.arange(100) % 2).valuation_
-    given = table if library is None else library({"x0": table[:, 0], "x1": table[:, 1]})
-    explained = explain_row(valuation, 33, X=given, n_similar=3)
-    rows = valuation.rows().values
-    like = np.argsort(np.abs(rows - rows[33]), kind="stable")
-    like = like[like != 33][:20]
-    scale = np.subtract(*np.percentile(table, (75, 25), axis=0)) / 1.349
-    away = (((table - table[33]) / scale) ** 2).sum(axis=1)
-    labels = [other.label for other in explained.similar]
-    np.testing.assert_allclose(away[labels], np.sort(away[like])[:3], rtol=1e-6)
-
-
 def test_errors_come_along():
     X = np.random.default_rng(0).normal(size=(30, 3))
     valuer = KNNValuer().fit(X, np.arange(30) % 2)
@@ -117,17 +85,16 @@ def test_a_cell_that_was_never_visited_is_last_and_reported():
     assert "the parts do not add up: 0.2 is missing" in repr(bob)
 
 
-def test_a_row_of_which_nothing_is_known_is_compared_with_none():
-    bob = explain_row(unvisited([0, 1, 2, 3]), "bob", n_similar=1)
+def test_a_row_of_which_nothing_is_known_has_no_value():
+    bob = explain_row(unvisited([0, 1, 2, 3]), "bob")
     assert np.isnan(bob.value)
     assert "3 were never visited" in repr(bob)
-    assert bob.differences[0].endswith("cannot be compared: no part of both was visited.")
 
 
 def test_a_long_column_shows_its_largest_parts_and_sums_of_the_rest():
     X = np.arange(32.0)[:, None]
     valuation = KNNValuer().fit(X, np.arange(32) % 2).valuation_
-    column = explain_column(valuation, "x0", n_similar=0)
+    column = explain_column(valuation, "x0")
     rest = column.parts.values[5:]
     text = repr(column)
     assert f"{(rest > 0).sum()} more above 0: {rest[rest > 0].sum():.4g} together" in text
@@ -143,8 +110,6 @@ def test_unknown_labels_tables_and_numbers_are_rejected():
         explain_column(ADDED, 0)
     with pytest.raises(ValueError, match="give the table that was valued"):
         explain_row(ADDED, "ann", X=CELLS)
-    with pytest.raises(ValueError, match="n_similar must be an integer of at least 0, got -1"):
-        explain_row(ADDED, "ann", n_similar=-1)
     grouped = Blocks.cut("abcde", "xyz", row_groups=["p", "q", "r", "s", "s"])
     with pytest.raises(ValueError, match="X must be None for a valuation of row groups"):
         explain_row(value_game(Sum(CELLS), grouped), "p", X=np.ones((5, 3)))
@@ -217,11 +182,3 @@ def test_both_errors_are_shown_together_and_rounding_is_not():
     assert f" +- {both:.2g}, of which" in repr(row)
     dust = replace(row, sampling_se=5.7e-19, validation_se=None)
     assert "+-" not in repr(dust).split("\n")[0]
-
-
-def test_columns_are_compared_by_position_where_row_ids_repeat():
-    X = pd.DataFrame({"a": [0.0, 1.0, 5.0, 2.0], "b": [0.0, 9.0, 4.0, 2.0]}, index=[7, 7, 7, 8])
-    cells = np.array([[1.0, 1.5], [2.0, 2.5], [3.0, 9.0], [4.0, 4.5]])
-    valuation = value_game(Sum(cells), Blocks.cut(X.index, X.columns))
-    reported = explain_column(valuation, "a", n_similar=1).differences[0]
-    assert reported.endswith("differs most in row 7: 9, not 3.")

@@ -164,7 +164,6 @@ def audit(**arguments: Any) -> None:
 @click.argument("folder", type=app.STORED)
 @click.option("--row", help="Id of a row.")
 @click.option("--column", help="Name of a column.")
-@click.option("--similar", type=click.IntRange(min=0), default=3, show_default=True)
 @app.files_moved
 @app.json_output
 def explain(**arguments: Any) -> None:

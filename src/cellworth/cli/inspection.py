@@ -99,7 +99,6 @@ def explain_value(
     folder: AnyPath,
     row: str | None,
     column: str | None,
-    similar: int,
     table: str | None,
     val: str | None,
 ) -> None:
@@ -110,14 +109,12 @@ def explain_value(
     blocks = result.valuation.blocks
     if column is not None:
         label = _find_label(blocks.columns, column, "column")
-        found = explain_column(result.valuation, label, n_similar=similar)
+        found = explain_column(result.valuation, label)
     else:
         label = _find_label(blocks.rows, str(row), "row")
         X = None if blocks.rows.grouped else result.loaded.data()["X"]
         sharded = X if isinstance(X, ShardedTable) else None
-        found = explain_row(
-            result.valuation, label, X=X if sharded is None else None, n_similar=similar
-        )
+        found = explain_row(result.valuation, label, X=X if sharded is None else None)
         if sharded is not None:
             (line,) = sharded.take([label]).to_pylist()
             names = found.parts.labels["column"].tolist()
@@ -131,7 +128,6 @@ def explain_value(
         "sampling_se": found.sampling_se,
         "validation_se": found.validation_se,
         "parts": [part | {"cell": cell} for part, cell in zip(parts, cells, strict=True)],
-        "similar": [{"label": one.label, "value": one.value} for one in found.similar],
     }
     print_result("explain", document, [repr(found)])
 

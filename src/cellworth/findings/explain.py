@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from cellworth.data.arguments import Floats, Mask, Positions, is_integer
+from cellworth.data.arguments import Floats, Mask
 from cellworth.data.blocks import LABEL
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike, default_backend
@@ -28,9 +28,6 @@ from cellworth.valuation.values import ValueList
 
 ExplainedAxis = Literal["row", "column"]
 _PARTS_PRINTED = 5
-# Rows of similar value: a twentieth of all, and at least 20.
-_SHARE_OF_LIKE_VALUE = 0.05
-_MIN_OF_LIKE_VALUE = 20
 # Labels are compared in this many columns, among equal cells or this many nearest ones.
 _COLUMNS_COMPARED, _ROWS_COMPARED = 3, 50
 _ROUNDING = 1e-9
@@ -54,10 +51,6 @@ class Explanation:
     parts : ValueList
         Cells of the row by ``column``, or of the column by ``row``, the largest in size first;
         those that were never visited (NaN) are last.
-    positions : array of shape (n_parts,)
-        Position of each part in its row or column.
-    similar : tuple of Explanation
-        Others of similar value, the most similar first.
     cells : tuple or None
         Content of the cell of each part, None if missing; only for rows, and with X.
     reason : str
@@ -72,13 +65,12 @@ class Explanation:
     >>> from cellworth.games import TableGame
     >>> from cellworth import explain_row, value_game
     >>> game = TableGame([[0, 0, 0, 0], [0, 3, -1, 2], [0, 1, 2, 3], [0, 4, 1, 5]])
-    >>> explanation = explain_row(value_game(game, (2, 2)), 0, n_similar=1)
+    >>> explanation = explain_row(value_game(game, (2, 2)), 0)
     >>> explanation
     row 0 is worth 2, of which
       column   value
            0   3.000
            1  -1.000
-    row 1, worth 3, differs most in column 1: 2, not -1.
     >>> explanation.adds_up
     True
     """
@@ -89,8 +81,6 @@ class Explanation:
     sampling_se: float
     validation_se: float | None
     parts: ValueList
-    positions: Positions
-    similar: tuple[Explanation, ...] = ()
     cells: tuple[Any, ...] | None = None
     reason: str = ""
 
@@ -105,11 +95,6 @@ class Explanation:
         largest = np.abs(self.parts.values).sum()
         return bool(abs(self.residual) <= _ROUNDING * max(largest, 1.0))
 
-    @property
-    def differences(self) -> tuple[str, ...]:
-        """One sentence for each similar row or column, on its largest difference."""
-        return tuple(_describe_difference(self, other) for other in self.similar)
-
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame of the parts, with the content of each ``cell`` if X was given."""
         if self.cells is None:
@@ -122,12 +107,12 @@ class Explanation:
         parts = self._parts_to_print()
         lines = ["  " + line for line in repr(_take_first(parts)).split("\n")]
         lines += ["  " + line for line in self._notes(parts)]
-        return "\n".join([self._title(), *lines, *self.differences])
+        return "\n".join([self._title(), *lines])
 
     def _repr_html_(self) -> str:
         """Show the parts in Jupyter."""
         parts = self._parts_to_print()
-        notes = map(paragraph, (*self._notes(parts), *self.differences))
+        notes = map(paragraph, self._notes(parts))
         return view(heading(self._title()), _take_first(parts).to_html(bars=True), *notes)
 
     def _title(self) -> str:
@@ -158,7 +143,6 @@ def explain_row(
     *,
     X: TableLike | None = None,
     y: VectorLike | None = None,
-    n_similar: int = 3,
 ) -> Explanation:
     """Decompose the value of a row into those of its cells.
 
@@ -168,15 +152,11 @@ def explain_row(
     row : label
         Id of the row (or name of the row group), as in ``valuation.loc``.
     X : table, default=None
-        The table that was valued. With it, cell contents are shown, and similar rows are the
-        nearest ones among the rows of similar value (a twentieth of all rows, at least 20). Without
-        it, similar rows are those nearest in value.
+        The table that was valued. With it, cell contents are shown.
     y : array-like of shape (n_rows,), default=None
         Labels of the rows of X. With them, a sentence tells how often other rows have the row's
         label: all of them, and those with an equal or near cell in the three columns that matter
         most. A cell is often low because its label is rare among such rows.
-    n_similar : int, default=3
-        How many similar rows to show. Rows of similar value may differ in which cells matter.
 
     Returns
     -------
@@ -194,31 +174,27 @@ def explain_row(
     ...     def value(self, rows, columns):
     ...         return float(self.cells[np.ix_(rows, columns)].sum())
     >>> valuation = value_game(Sum(), (2, 2))
-    >>> explain_row(valuation, 0, n_similar=1)
+    >>> explain_row(valuation, 0)
     row 0 is worth 2, of which
       column   value
            0   3.000
            1  -1.000
-    row 1, worth 2, differs most in column 0: 0.5, not 3.
     """
     check_valuation(valuation)
     position = valuation.blocks.rows.position(row, what="row")
-    alike = _sort_by_value(valuation.rows().values, position)
+    explained = _decompose(valuation, "row", position)
     if X is None and y is not None:
         raise ValueError("y needs X; pass both, or neither.")
     if X is None:
-        return _explain(valuation, "row", position, alike[: _check_number(n_similar)])
+        return explained
     table = _check_table(X, valuation)
-    away = _measure_distances(table, position)
-    alike = _sort_by_distance(away.sum(axis=0), alike)
-    explained = _explain(valuation, "row", position, alike[: _check_number(n_similar)])
     explained = replace(explained, cells=_read_cells(table, position, explained.parts))
     if y is None:
         return explained
-    return replace(explained, reason=_compare_labels(explained, table, position, away, y))
+    return replace(explained, reason=_compare_labels(explained, table, position, y))
 
 
-def explain_column(valuation: Valuation, column: Hashable, *, n_similar: int = 3) -> Explanation:
+def explain_column(valuation: Valuation, column: Hashable) -> Explanation:
     """Decompose the value of a column into those of its cells.
 
     Parameters
@@ -226,8 +202,6 @@ def explain_column(valuation: Valuation, column: Hashable, *, n_similar: int = 3
     valuation : Valuation
     column : label
         Name of the column (or of the column group), as in ``valuation.loc``.
-    n_similar : int, default=3
-        How many columns of similar value to show.
 
     Returns
     -------
@@ -245,7 +219,7 @@ def explain_column(valuation: Valuation, column: Hashable, *, n_similar: int = 3
     ...     def value(self, rows, columns):
     ...         return float(self.cells[np.ix_(rows, columns)].sum())
     >>> valuation = value_game(Sum(), (2, 2))
-    >>> explain_column(valuation, 1, n_similar=0)
+    >>> explain_column(valuation, 1)
     column 1 is worth 0.5, of which
       row   value
         1   1.500
@@ -253,17 +227,7 @@ def explain_column(valuation: Valuation, column: Hashable, *, n_similar: int = 3
     """
     check_valuation(valuation)
     position = valuation.blocks.columns.position(column, what="column")
-    alike = _sort_by_value(valuation.columns().values, position)
-    return _explain(valuation, "column", position, alike[: _check_number(n_similar)])
-
-
-def _explain(
-    valuation: Valuation, side: ExplainedAxis, position: int, similar: Positions
-) -> Explanation:
-    return replace(
-        _decompose(valuation, side, position),
-        similar=tuple(_decompose(valuation, side, int(other)) for other in similar),
-    )
+    return _decompose(valuation, "column", position)
 
 
 def _decompose(valuation: Valuation, side: ExplainedAxis, position: int) -> Explanation:
@@ -272,15 +236,14 @@ def _decompose(valuation: Valuation, side: ExplainedAxis, position: int) -> Expl
     validation_se = total.validation_se
     parts = valuation.row(position) if side == "row" else valuation.column(position)
     # NaN sorts last; equal sizes stay in the table's order.
-    positions = np.argsort(-np.abs(parts.values), kind="stable")
+    order = np.argsort(-np.abs(parts.values), kind="stable")
     return Explanation(
         side,
         total.labels[side].tolist()[0],
         float(total.values[0]),
         float(total.sampling_se[0]),
         None if validation_se is None else float(validation_se[0]),
-        parts.part(positions),
-        positions,
+        parts.part(order),
     )
 
 
@@ -307,32 +270,13 @@ def _cast_to_one_type(cells: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(None if cell is None else str(cell) for cell in cells)
 
 
-def _sort_by_value(values: Floats, position: int) -> Positions:
-    order = np.argsort(np.abs(values - values[position]), kind="stable")
-    others: Positions = order[(order != position) & ~np.isnan(values[order])]
-    return others
-
-
-def _measure_distances(table: Table, position: int) -> Floats:
-    """Return the distances of a row to all rows, shape (n_columns, n_rows)."""
-    own = Table.from_data(table.take(np.array([position]), np.arange(table.shape[1])), called="X")
-    distances = Distances.from_tables(table, [replace(own, names=table.names)])
-    return np.asarray(distances.measure(0, 0), dtype=np.float64)
-
-
-def _sort_by_distance(away: Floats, order: Positions) -> Positions:
-    """Return rows of similar value, the most similar first."""
-    n_like = max(_MIN_OF_LIKE_VALUE, round(_SHARE_OF_LIKE_VALUE * len(away)))
-    like = order[:n_like]
-    nearest: Positions = like[np.argsort(away[like], kind="stable")]
-    return nearest
-
-
-def _compare_labels(
-    explained: Explanation, table: Table, position: int, away: Floats, y: VectorLike
-) -> str:
+def _compare_labels(explained: Explanation, table: Table, position: int, y: VectorLike) -> str:
     """Say how often other rows have the row's label: all, and those near it in one column."""
     target, classes = read_target(y, table)
+    own_row = table.take(np.array([position]), np.arange(table.shape[1]))
+    own_table = replace(Table.from_data(own_row, called="X"), names=table.names)
+    # Shape (n_columns, n_rows).
+    away: Floats = Distances.from_tables(table, [own_table]).measure(0, 0).astype(np.float64)
     others = np.arange(len(target)) != position
     names = [str(name) for name in table.names.tolist()]
     compared: list[tuple[str, Mask]] = []
@@ -369,17 +313,11 @@ def _check_table(X: TableLike, valuation: Valuation) -> Table:
     table = Table.from_data(X, called="X")
     if valuation.blocks.rows.grouped:
         raise ValueError(
-            "X must be None for a valuation of row groups, which have no distance; leave it out."
+            "X must be None for a valuation of row groups, which hold several cells; leave it out."
         )
     check_rows(valuation, table)
     check_cells(valuation, table)
     return table
-
-
-def _check_number(n_similar: Any) -> int:
-    if not is_integer(n_similar) or n_similar < 0:
-        raise ValueError(f"n_similar must be an integer of at least 0, got {n_similar!r}.")
-    return int(n_similar)
 
 
 def _take_first(parts: ValueList) -> ValueList:
@@ -402,20 +340,3 @@ def _summarize_rest(parts: ValueList) -> list[str]:
     unvisited = int(np.isnan(parts.values).sum())
     verb = "was" if unvisited == 1 else "were"
     return lines + ([f"{unvisited:,} {verb} never visited"] if unvisited else [])
-
-
-def _describe_difference(own: Explanation, other: Explanation) -> str:
-    """Describe where another differs most; parts are matched by position, not by name."""
-    name = "column" if own.side == "row" else "row"
-    theirs = np.empty(len(other.parts))
-    theirs[other.positions] = other.parts.values
-    theirs = theirs[own.positions]
-    differences = theirs - own.parts.values
-    start = f"{own.side} {other.label!r}, worth {other.value:.4g},"
-    if np.isnan(differences).all():
-        return f"{start} cannot be compared: no part of both was visited."
-    most = int(np.nanargmax(np.abs(differences)))
-    return (
-        f"{start} differs most in {name} {own.parts.labels[name].tolist()[most]!r}: "
-        f"{theirs[most]:.3g}, not {own.parts.values[most]:.3g}."
-    )
