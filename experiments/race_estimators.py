@@ -20,11 +20,10 @@ from sklearn.model_selection import KFold
 
 from cellworth.sampling import Shapley
 from cellworth.sampling.gaussian_process import (
-    Interactions,
-    Process,
     Side,
     fit_process,
     process_moments,
+    split_parameters,
 )
 from cellworth.sampling.semivalues import membership_weights
 
@@ -361,14 +360,13 @@ def information_gain(game: Asked) -> Found:
     order = game.rng.permutation(len(seen))
     sides = [Side(side.members[order], side.semivalue) for side in sides]
     seen = seen[order]
-    process = fit_process(sides[0], sides[1], game(seen[:, 0], seen[:, 1]))
+    parameters = fit_process(sides[0], sides[1], game(seen[:, 0], seen[:, 1]))
     pool = _pool(game, chances)
-    chosen = _choose(game, process, seen, pool)
+    chosen = _choose(game, parameters, seen, pool)
     pairs = np.concatenate([seen, pool[chosen]])
-    interactions = Interactions(
-        game.members[0][pairs[:, 0]], game.members[1][pairs[:, 1]], game(pairs[:, 0], pairs[:, 1])
-    )
-    moments = process_moments(interactions, _SHAPLEY, np.array([game.total]))
+    sides = [Side(each[pairs[:, k]], Shapley()) for k, each in enumerate(game.members)]
+    amounts = game(pairs[:, 0], pairs[:, 1])
+    moments = process_moments(*sides, amounts, np.array([game.total]))
     return moments.values[:-1, :-1], moments.sampling_se[:-1, :-1]
 
 
@@ -385,7 +383,7 @@ def _pool(game: Asked, chances: Any) -> Any:
     return np.array(sorted(found))
 
 
-def _choose(game: Asked, process: Process, seen: Any, pool: Any) -> list[int]:
+def _choose(game: Asked, parameters: Floats, seen: Any, pool: Any) -> list[int]:
     """Return the pairs of a pool with the largest gains, one after another.
 
     The gain of a pair is half the log of its variance over its variance if the values were known.
@@ -393,13 +391,15 @@ def _choose(game: Asked, process: Process, seen: Any, pool: Any) -> list[int]:
     """
     pairs = np.concatenate([seen, pool])
     rows, columns = (Side(each[pairs[:, k]], Shapley()) for k, each in enumerate(game.members))
-    kernel = rows.kernel(process.rows) * columns.kernel(process.columns)
-    kernel[np.diag_indices(len(pairs))] += process.rough
-    links = np.einsum("ki,kj->kij", rows.values(process.rows), columns.values(process.columns))
-    links += process.rough * np.einsum("ki,kj->kij", rows.rough_values(), columns.rough_values())
+    of_rows, of_columns, rough = split_parameters(parameters)
+    kernel = rows.kernel(of_rows) * columns.kernel(of_columns)
+    kernel[np.diag_indices(len(pairs))] += rough
+    links = np.einsum("ki,kj->kij", rows.values(of_rows), columns.values(of_columns))
+    rough_values = (membership_weights(side.semivalue, side.members) for side in (rows, columns))
+    links += rough * np.einsum("ki,kj->kij", *rough_values)
     links = links.reshape(len(pairs), -1)
-    prior = np.kron(rows.covariance(process.rows), columns.covariance(process.columns))
-    prior += process.rough * np.kron(rows.rough_covariance(), columns.rough_covariance())
+    prior = np.kron(rows.covariance(of_rows), columns.covariance(of_columns))
+    prior += rough * np.kron(rows.rough_covariance(), columns.rough_covariance())
     prior[np.diag_indices(len(prior))] *= 1 + 1e-9
     given_values = kernel - links @ np.linalg.solve(prior, links.T)
     n = len(seen)

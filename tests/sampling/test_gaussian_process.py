@@ -7,13 +7,14 @@ from cellworth.runtime import MaxTasks, MaxUtilities
 from cellworth.sampling import Banzhaf, Beta, GaussianProcess, LeaveOneOut, Shapley
 from cellworth.sampling.gaussian_process import (
     _USUAL,
-    Interactions,
-    Process,
     Side,
     _misfit,
+    find_interactions,
     posterior,
+    split_parameters,
 )
 from cellworth.sampling.samplers import coalition_masks
+from cellworth.sampling.semivalues import membership_weights
 
 
 class Growing:
@@ -71,12 +72,13 @@ def test_errors_are_reported_from_ten_utilities_per_block_on():
 def test_the_posterior_equals_the_textbook_formula():
     """Compare with the full covariance matrix of all utilities."""
     rng = np.random.default_rng(1)
-    process = Process.of_logs(_USUAL + rng.normal(scale=0.3, size=9))
+    parameters = np.exp(_USUAL + rng.normal(scale=0.3, size=9))
+    of_rows, of_columns, rough = split_parameters(parameters)
     coalitions = [coalition_masks(np.arange(1, 1 << n), n) for n in (3, 2)]
     sides = [Side(members, Shapley()) for members in coalitions]
-    kernel = np.kron(sides[0].kernel(process.rows), sides[1].kernel(process.columns))
-    kernel += process.rough * np.eye(len(kernel))
-    weights = np.kron(sides[0].rough_values(), sides[1].rough_values())
+    kernel = np.kron(sides[0].kernel(of_rows), sides[1].kernel(of_columns))
+    kernel += rough * np.eye(len(kernel))
+    weights = np.kron(*(membership_weights(Shapley(), members) for members in coalitions))
     # Leave out the last pair, all rows with all columns, which would determine the total.
     seen = rng.permutation(20)[:9]
     amounts = rng.normal(size=9)
@@ -86,7 +88,7 @@ def test_the_posterior_equals_the_textbook_formula():
     values = known @ inverse @ amounts
     covariance = scale * (weights.T @ kernel @ weights - known @ inverse @ known.T)
     rows, columns = coalitions[0][seen // 3], coalitions[1][seen % 3]
-    ours = posterior(process, Side(rows, Shapley()), Side(columns, Shapley()), amounts, None)
+    ours = posterior(parameters, Side(rows, Shapley()), Side(columns, Shapley()), amounts, None)
     np.testing.assert_allclose(ours[0][:-1, :-1].ravel(), values, atol=1e-9)
     np.testing.assert_allclose(ours[1][:-1, :-1].ravel() ** 2, np.diag(covariance), atol=1e-9)
     sums = np.kron(np.eye(3), np.ones(2))
@@ -95,7 +97,7 @@ def test_the_posterior_equals_the_textbook_formula():
     # The total is known: condition on it.
     to_total, total = covariance.sum(axis=1), 0.7
     share = to_total / to_total.sum()
-    given = posterior(process, Side(rows, Shapley()), Side(columns, Shapley()), amounts, total)
+    given = posterior(parameters, Side(rows, Shapley()), Side(columns, Shapley()), amounts, total)
     np.testing.assert_allclose(
         given[0][:-1, :-1].ravel(), values + share * (total - values.sum()), atol=1e-9
     )
@@ -146,17 +148,15 @@ def test_interactions_do_not_depend_on_effects_of_one_side_alone():
     sampler = GaussianProcess().make_sampler((3, 2), (Shapley(), Shapley()), 0)
     tasks = [sampler(number) for number in range(3)]
     interactions = [
-        Interactions.of(
+        find_interactions(
             tasks, [np.array([TableGame(t).value(*pair) for pair in task]) for task in tasks]
         )
         for t in (table, alone)
     ]
-    np.testing.assert_allclose(interactions[0].amounts, interactions[1].amounts, atol=1e-12)
-    pairs = {
-        (r.tobytes(), c.tobytes())
-        for r, c in zip(interactions[0].rows, interactions[0].columns, strict=True)
-    }
-    assert len(pairs) == len(interactions[0])
+    rows, columns, amounts = interactions[0]
+    np.testing.assert_allclose(amounts, interactions[1][2], atol=1e-12)
+    pairs = {(r.tobytes(), c.tobytes()) for r, c in zip(rows, columns, strict=True)}
+    assert len(pairs) == len(amounts)
 
 
 def test_too_many_players_are_an_error():

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cellworth.data.arguments import Floats
-from cellworth.sampling.gaussian_process import Interactions, process_moments
+from cellworth.sampling.gaussian_process import Side, find_interactions, process_moments
 from cellworth.sampling.moments import (
     Estimate,
     Moments,
@@ -41,6 +41,7 @@ _MAX_UTILITIES_OF_A_PROCESS = 4_000
 _SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 
 
+@dataclass(frozen=True)
 class Estimator(ABC):
     """Base class of estimators: a sampler of tasks, and a function from utilities to values.
 
@@ -78,7 +79,6 @@ class Estimator(ABC):
         """
 
 
-@dataclass(frozen=True)
 class AntitheticPermutations(Estimator):
     """Estimate Shapley values from random orders and their reverses; the safe choice.
 
@@ -121,7 +121,6 @@ class AntitheticPermutations(Estimator):
         return average_centered_differences
 
 
-@dataclass(frozen=True)
 class GaussianProcess(Estimator):
     """Fit a Gaussian process to the utilities: needs the fewest model fits, for up to 4,000.
 
@@ -175,12 +174,15 @@ class GaussianProcess(Estimator):
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Return the posterior mean and variance of the values."""
         known_total = total if semivalues == _SHAPLEY else None
-        return lambda tasks, utilities: process_moments(
-            Interactions.of(tasks, utilities), semivalues, known_total
-        )
+
+        def estimate(tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Moments:
+            rows, columns, amounts = find_interactions(tasks, utilities)
+            row_side, column_side = map(Side, (rows, columns), semivalues)
+            return process_moments(row_side, column_side, amounts, known_total)
+
+        return estimate
 
 
-@dataclass(frozen=True)
 class BanzhafSampling(Estimator):
     """Estimate Banzhaf values from uniform coalitions and their complements.
 
@@ -200,7 +202,6 @@ class BanzhafSampling(Estimator):
         return average_quads
 
 
-@dataclass(frozen=True)
 class MarginalSampling(Estimator):
     """Estimate any semivalue from coalitions that every player outside joins in turn."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,8 +20,16 @@ from cellworth.sampling.semivalues import (
     size_probabilities,
 )
 
-# Prior means of the log parameters: roughness, linear, level and size for rows, then for columns,
-# and the variance of the rough part. A penalty keeps the fit near them if data are few.
+# The prior of a game is the product of a row kernel and a column kernel, plus a rough part that is
+# independent between pairs of coalitions. It is not noise, because utilities have none: it is part
+# of the game and has values of its own. The parameters of a kernel are
+# - roughness: how fast it falls with the angle between two coalitions,
+# - linear: the weight of additive effects of single players,
+# - level: the weight of a constant,
+# - size: the weight of linear growth with the coalition's size.
+# Those of the row kernel are followed by those of the column kernel and the variance of the rough
+# part, as a share of the scale; all are positive. These are the prior means of their logarithms. A
+# penalty keeps the fit near them if data are few.
 _USUAL = np.log([0.15, 0.05, 1.0, 1.0, 0.15, 0.05, 1.0, 1.0, 0.03])
 _PENALTY = 0.15
 _BOUNDS = [(-6.0, 4.0), (-8.0, 5.0), (-4.0, 8.0), (-6.0, 8.0)] * 2 + [(-12.0, 1.0)]
@@ -35,98 +43,53 @@ _KERNEL_UNKNOWN = 1.15
 _UTILITIES_PER_BLOCK = 10
 
 
-@dataclass(frozen=True)
-class KernelParameters:
-    """Positive parameters of the kernel on the coalitions of rows, or of columns."""
-
-    roughness: float  # How fast the kernel falls with the angle between two coalitions
-    linear: float  # Weight of additive effects of single players
-    level: float  # Weight of a constant
-    size: float  # Weight of linear growth with the coalition's size
-
-
-N_WEIGHTS = len(fields(KernelParameters))
-
-
-@dataclass(frozen=True, eq=False)
-class Process:
-    """Prior of a game: the product of a row kernel and a column kernel, plus a rough part.
-
-    The rough part is independent between pairs of coalitions. It is not noise, because utilities
-    have none: it is part of the game and has values of its own.
-    """
-
-    rows: KernelParameters
-    columns: KernelParameters
-    rough: float  # Variance of the rough part, as a share of the scale
-
-    @classmethod
-    def of_logs(cls, logs: Floats) -> Process:
-        """Make a process from the logarithms of its parameters."""
-        parameters = np.exp(logs)
-        return cls(
-            KernelParameters(*parameters[:N_WEIGHTS]),
-            KernelParameters(*parameters[N_WEIGHTS : 2 * N_WEIGHTS]),
-            parameters[-1],
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Interactions:
-    """Interactions of row and column coalitions: h(S, F) - h(S, 0) - h(0, F) + h(0, 0).
+def find_interactions(
+    tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]
+) -> tuple[Mask, Mask, Floats]:
+    """Return the interactions of row and column coalitions: h(S, F) - h(S, 0) - h(0, F) + h(0, 0).
 
     This game has the same values as h, because terms that depend on one side alone have no second
-    differences. It is 0 if either coalition is empty.
+    differences. It is 0 if either coalition is empty, so those pairs are left out; the tasks must
+    include them.
+
+    Returns
+    -------
+    rows, columns : arrays of shape (n_pairs, n_rows) and (n_pairs, n_columns)
+        Distinct pairs of coalitions, in order of first evaluation.
+    amounts : array of shape (n_pairs,) or (n_pairs, k)
+        The interaction of each pair.
     """
-
-    # (n_pairs, n_rows) and (n_pairs, n_columns): distinct pairs of non-empty coalitions, in
-    # order of first evaluation.
-    rows: Mask
-    columns: Mask
-    amounts: Floats  # (n_pairs,) or (n_pairs, k): the interaction of each pair
-
-    @classmethod
-    def of(cls, tasks: Sequence[CoalitionPairs], utilities: Sequence[Floats]) -> Interactions:
-        """Compute the interactions of all pairs; tasks include the pairs with an empty side."""
-        rows = np.concatenate([task.rows for task in tasks])
-        columns = np.concatenate([task.columns for task in tasks])
-        seen = np.concatenate(utilities)
-        packed = np.packbits(np.hstack([rows, columns]), axis=1)
-        first = np.sort(np.unique(packed, axis=0, return_index=True)[1])
-        rows, columns, seen = rows[first], columns[first], seen[first]
-        no_rows, no_columns = ~rows.any(axis=1), ~columns.any(axis=1)
-        with_rows = dict(zip(_keys(rows[no_columns]), seen[no_columns], strict=True))
-        with_columns = dict(zip(_keys(columns[no_rows]), seen[no_rows], strict=True))
-        (nothing,) = seen[no_rows & no_columns]
-        both = ~no_rows & ~no_columns
-        amounts = seen[both] + nothing
-        amounts -= np.array([with_rows[key] for key in _keys(rows[both])])
-        amounts -= np.array([with_columns[key] for key in _keys(columns[both])])
-        return cls(rows[both], columns[both], amounts)
-
-    def __len__(self) -> int:
-        return len(self.amounts)
+    rows = np.concatenate([task.rows for task in tasks])
+    columns = np.concatenate([task.columns for task in tasks])
+    seen = np.concatenate(utilities)
+    packed = np.packbits(np.hstack([rows, columns]), axis=1)
+    first = np.sort(np.unique(packed, axis=0, return_index=True)[1])
+    rows, columns, seen = rows[first], columns[first], seen[first]
+    no_rows, no_columns = ~rows.any(axis=1), ~columns.any(axis=1)
+    with_rows = dict(zip(_keys(rows[no_columns]), seen[no_columns], strict=True))
+    with_columns = dict(zip(_keys(columns[no_rows]), seen[no_rows], strict=True))
+    (nothing,) = seen[no_rows & no_columns]
+    both = ~no_rows & ~no_columns
+    amounts = seen[both] + nothing
+    amounts -= np.array([with_rows[key] for key in _keys(rows[both])])
+    amounts -= np.array([with_columns[key] for key in _keys(columns[both])])
+    return rows[both], columns[both], amounts
 
 
-def process_moments(
-    interactions: Interactions, semivalues: tuple[Semivalue, Semivalue], total: Floats | None
-) -> Moments:
+def process_moments(rows: Side, columns: Side, amounts: Floats, total: Floats | None) -> Moments:
     """Return posterior means of the values, with standard errors if there are enough utilities.
 
-    If the interactions have several columns, the kernel is fitted to the first one. ``total`` is
-    the sum of the values for each column, if known.
+    ``amounts`` are the interactions of the sides' coalitions. If they have several columns, the
+    kernel is fitted to the first one. ``total`` is the sum of the values for each column, if known.
     """
-    rows = Side(interactions.rows, semivalues[0])
-    columns = Side(interactions.columns, semivalues[1])
-    amounts = interactions.amounts
-    process = fit_process(rows, columns, amounts.reshape(len(interactions), -1)[:, 0])
+    n_seen = len(amounts)
+    parameters = fit_process(rows, columns, amounts.reshape(n_seen, -1)[:, 0])
     known_total = None
     if total is not None:
         # The total has all deviations; the interactions have as many as the run kept.
         pooled = pool_deviations(total[1:], amounts.shape[-1] - 1) if amounts.ndim > 1 else None
         known_total = total[0] if pooled is None else np.append(total[0], pooled)
-    values, errors = posterior(process, rows, columns, amounts, known_total)
-    n_seen = len(interactions)
+    values, errors = posterior(parameters, rows, columns, amounts, known_total)
     n_blocks = rows.n_players * columns.n_players
     n_pairs = ((1 << rows.n_players) - 1) * ((1 << columns.n_players) - 1)
     if n_seen < min(_UTILITIES_PER_BLOCK * n_blocks, n_pairs):
@@ -168,35 +131,27 @@ class Side:
         return self._shared - np.outer(self.sizes, self.sizes) / self.n_players
 
     @cached_property
-    def growth(self) -> Floats:
-        """Products of the sizes, each divided by the number of players."""
-        return np.outer(self.sizes, self.sizes) / self.n_players**2
-
-    @cached_property
     def _shared(self) -> Floats:
         members = self.members.astype(np.float64)
         return members @ members.T
 
-    def kernel(self, parameters: KernelParameters) -> Floats:
+    def kernel(self, parameters: Floats) -> Floats:
         """Return the kernel of all pairs of coalitions."""
         angle, linear, level, size = self._terms(parameters)
         return angle + linear + level + size
 
-    def kernel_slopes(self, parameters: KernelParameters) -> tuple[Floats, Floats, Floats, Floats]:
+    def kernel_slopes(self, parameters: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Return the derivatives of the kernel by the logarithms of its parameters."""
         angle, linear, level, size = self._terms(parameters)
-        slope = -parameters.roughness * self.angles * angle
+        slope = -parameters[0] * self.angles * angle
         return slope, linear, np.full(self.angles.shape, level), size
 
-    def _terms(self, parameters: KernelParameters) -> tuple[Floats, Floats, float, Floats]:
-        return (
-            np.exp(-parameters.roughness * self.angles),
-            parameters.linear * self.products,
-            parameters.level,
-            parameters.size * self.growth,
-        )
+    def _terms(self, parameters: Floats) -> tuple[Floats, Floats, float, Floats]:
+        roughness, linear, level, size = parameters
+        growth = np.outer(self.sizes, self.sizes) / self.n_players**2
+        return np.exp(-roughness * self.angles), linear * self.products, level, size * growth
 
-    def values(self, parameters: KernelParameters) -> Floats:
+    def values(self, parameters: Floats) -> Floats:
         """Return the semivalues of kernel(S, .) for each coalition S: (n_coalitions, n_players).
 
         The kernel depends on sizes and overlaps alone. So a player's value depends on the size of S
@@ -205,7 +160,7 @@ class Side:
         inside, outside = self._member_values(parameters)
         return np.where(self.members, inside[self.sizes, None], outside[self.sizes, None])
 
-    def covariance(self, parameters: KernelParameters) -> Floats:
+    def covariance(self, parameters: Floats) -> Floats:
         """Return the prior covariance of the values, shape (n_players, n_players)."""
         inside, outside = self._member_values(parameters)
         chances = size_probabilities(self.semivalue, self.n_players)
@@ -214,10 +169,6 @@ class Side:
         share = np.arange(self.n_players) / max(self.n_players - 1, 1)
         steps = share * np.diff(inside) + (1.0 - share) * np.diff(outside)
         return _two_valued(self.n_players, float(own), float(chances @ steps))
-
-    def rough_values(self) -> Floats:
-        """Return the semivalues of games that are 1 at one coalition and 0 at all others."""
-        return membership_weights(self.semivalue, self.members)
 
     def rough_covariance(self) -> Floats:
         """Return the covariance of values if utilities are independent, and 0 for no player."""
@@ -235,15 +186,16 @@ class Side:
         other = both @ joined**2 - 2.0 * one @ (joined * left) + none @ left**2
         return _two_valued(n, own, other)
 
-    def _member_values(self, parameters: KernelParameters) -> tuple[Floats, Floats]:
+    def _member_values(self, parameters: Floats) -> tuple[Floats, Floats]:
         """Return the values of kernel(S, .) by size of S, for members and for other players."""
         n = self.n_players
+        roughness, linear, level, size = parameters
         chances = size_probabilities(self.semivalue, n)
         sizes = np.arange(n + 1)
-        common = chances[0] * parameters.level + parameters.size * sizes / n**2
-        inside, outside = self._angle_values(parameters.roughness)
-        inside = inside + parameters.linear * (1.0 - sizes / n) + common
-        outside = outside - parameters.linear * sizes / n + common
+        common = chances[0] * level + size * sizes / n**2
+        inside, outside = self._angle_values(roughness)
+        inside = inside + linear * (1.0 - sizes / n) + common
+        outside = outside - linear * sizes / n + common
         # The utility of the empty coalition is always 0, and so is its covariance with others.
         inside[0] = outside[0] = 0.0
         # No player is outside the full coalition; any finite number will do.
@@ -268,8 +220,8 @@ class Side:
         return inside, outside
 
 
-def fit_process(rows: Side, columns: Side, amounts: Floats) -> Process:
-    """Fit the process to the first interactions by penalized marginal likelihood."""
+def fit_process(rows: Side, columns: Side, amounts: Floats) -> Floats:
+    """Return the parameters that fit the first interactions, by penalized marginal likelihood."""
     from scipy.optimize import minimize
 
     n = _UTILITIES_TO_FIT
@@ -282,17 +234,17 @@ def fit_process(rows: Side, columns: Side, amounts: Floats) -> Process:
         bounds=_BOUNDS,
         options={"maxiter": _ITERATIONS},
     )
-    return Process.of_logs(found.x)
+    return np.asarray(np.exp(found.x))
 
 
 def _misfit(logs: Floats, rows: Side, columns: Side, amounts: Floats) -> tuple[float, Floats]:
     """Return minus the penalized log likelihood at the best scale, and its derivatives."""
     from scipy.linalg import cho_solve
 
-    process = Process.of_logs(logs)
-    row_kernel, column_kernel = rows.kernel(process.rows), columns.kernel(process.columns)
+    of_rows, of_columns, rough = split_parameters(np.exp(logs))
+    row_kernel, column_kernel = rows.kernel(of_rows), columns.kernel(of_columns)
     n_seen = len(amounts)
-    factor = _factor(row_kernel, column_kernel, process.rough)
+    factor = _factor(row_kernel, column_kernel, rough)
     weights = cho_solve((factor, True), amounts)
     scale = float(_scale(amounts, weights))
     misfit = 0.5 * n_seen * np.log(scale) + np.log(np.diag(factor)).sum()
@@ -301,16 +253,21 @@ def _misfit(logs: Floats, rows: Side, columns: Side, amounts: Floats) -> tuple[f
     sensitivity *= 0.5
     by_rows, by_columns = sensitivity * column_kernel, sensitivity * row_kernel
     slopes = [
-        *(np.vdot(by_rows, slope) for slope in rows.kernel_slopes(process.rows)),
-        *(np.vdot(by_columns, slope) for slope in columns.kernel_slopes(process.columns)),
-        process.rough * np.trace(sensitivity),
+        *(np.vdot(by_rows, slope) for slope in rows.kernel_slopes(of_rows)),
+        *(np.vdot(by_columns, slope) for slope in columns.kernel_slopes(of_columns)),
+        rough * np.trace(sensitivity),
     ]
     away = logs - _USUAL
     return float(misfit + _PENALTY * away @ away), np.array(slopes) + 2.0 * _PENALTY * away
 
 
+def split_parameters(parameters: Floats) -> tuple[Floats, Floats, float]:
+    """Return the kernel parameters of rows and of columns, and the variance of the rough part."""
+    return parameters[:4], parameters[4:8], parameters[8]
+
+
 def posterior(
-    process: Process, rows: Side, columns: Side, amounts: Floats, total: Any
+    parameters: Floats, rows: Side, columns: Side, amounts: Floats, total: Any
 ) -> tuple[Floats, Floats]:
     """Return means and standard deviations of the values given the interactions, with sums.
 
@@ -318,17 +275,21 @@ def posterior(
     """
     from scipy.linalg import cho_solve, solve_triangular
 
-    row_kernel, column_kernel = rows.kernel(process.rows), columns.kernel(process.columns)
-    factor = _factor(row_kernel, column_kernel, process.rough)
+    of_rows, of_columns, rough = split_parameters(parameters)
+    factor = _factor(rows.kernel(of_rows), columns.kernel(of_columns), rough)
     weights = cho_solve((factor, True), amounts)
-    row_values, column_values = rows.values(process.rows), columns.values(process.columns)
+    row_values, column_values = rows.values(of_rows), columns.values(of_columns)
     links = row_values[:, :, None] * column_values[:, None, :]
-    links += process.rough * rows.rough_values()[:, :, None] * columns.rough_values()[:, None, :]
+    # The values of games that are 1 at one pair of coalitions and 0 at all others.
+    rough_rows, rough_columns = (
+        membership_weights(side.semivalue, side.members) for side in (rows, columns)
+    )
+    links += rough * rough_rows[:, :, None] * rough_columns[:, None, :]
     links = _with_sums(links)
     n_seen = len(links)
     values = np.tensordot(links, weights, axes=(0, 0))
     known = solve_triangular(factor, links.reshape(n_seen, -1), lower=True).reshape(links.shape)
-    prior, prior_to_total = _prior(process, rows, columns)
+    prior, prior_to_total = _prior(parameters, rows, columns)
     variances = prior - np.einsum("kij,kij->ij", known, known)
     if total is not None:
         to_total = prior_to_total - np.einsum("kij,k->ij", known, known[:, -1, -1])
@@ -362,14 +323,15 @@ def _with_sums(links: Floats) -> Floats:
     return np.concatenate([with_row_sums, with_row_sums.sum(axis=1, keepdims=True)], axis=1)
 
 
-def _prior(process: Process, rows: Side, columns: Side) -> tuple[Floats, Floats]:
+def _prior(parameters: Floats, rows: Side, columns: Side) -> tuple[Floats, Floats]:
     """Return the prior variances of blocks and sums, and their covariances with the total."""
-    smooth_rows = _side_sums(rows.covariance(process.rows))
-    smooth_columns = _side_sums(columns.covariance(process.columns))
+    of_rows, of_columns, rough = split_parameters(parameters)
+    smooth_rows = _side_sums(rows.covariance(of_rows))
+    smooth_columns = _side_sums(columns.covariance(of_columns))
     rough_rows, rough_columns = (_side_sums(side.rough_covariance()) for side in (rows, columns))
     variances, to_total = (
         np.outer(smooth_rows[which], smooth_columns[which])
-        + process.rough * np.outer(rough_rows[which], rough_columns[which])
+        + rough * np.outer(rough_rows[which], rough_columns[which])
         for which in (0, 1)
     )
     return variances, to_total

@@ -8,6 +8,7 @@ import numpy as np
 
 from cellworth.data.arguments import Floats
 from cellworth.sampling.moments import (
+    Addition,
     Moments,
     UtilityLog,
     append_margins,
@@ -180,56 +181,49 @@ def _split_variances(variances: Floats) -> tuple[Floats, Floats, Floats]:
     return of_rows, of_columns, of_rest
 
 
-@dataclass(frozen=True, eq=False)
-class MomentsWithErrors:
-    """Moments of a run, with validation errors if they are known."""
+def estimate_with_errors(
+    added: Addition, *, samples: bool, shrink_to: float | None, shares: Floats | None
+) -> tuple[Moments, Floats | None, Floats | None]:
+    """Estimate values and their deviations from the same utilities, if they are known.
 
-    moments: Moments  # (n_rows + 1, n_columns + 1)
-    errors: Floats | None  # Same shape: validation errors of blocks and sums
-    # Validation errors of the owners' sums, and of their pairs' (see append_pairs)
-    owners: Floats | None = None
+    Values are weighted sums of utilities, and so are their deviations. Deviations also contain the
+    sampling error of coalitions, which standard errors report separately. Its share of their
+    squares is subtracted, but never more than three quarters of them.
 
-    @classmethod
-    def of(
-        cls,
-        utility_log: UtilityLog,
-        *,
-        samples: bool,
-        shrink_to: float | None,
-        shares: Floats | None,
-    ) -> MomentsWithErrors:
-        """Estimate values and their deviations from the same utilities.
+    ``samples`` says whether coalitions were sampled. ``shrink_to`` is the total of the equal shares
+    towards which values are shrunk, if they are. ``shares`` has the owners' shares in each block,
+    shape (n_owners, n_rows, n_columns).
 
-        Values are weighted sums of utilities, and so are their deviations. Deviations also contain
-        the sampling error of coalitions, which standard errors report separately. Its share of
-        their squares is subtracted, but never more than three quarters of them.
-
-        ``samples`` says whether coalitions were sampled. ``shrink_to`` is the total of the equal
-        shares towards which values are shrunk, if they are. ``shares`` has the owners' shares in
-        each block, shape (n_owners, n_rows, n_columns).
-        """
-        moments, kept = None, None
-        squares, noise, owned = np.zeros(()), np.zeros(()), np.zeros(())
-        for seen in utility_log.deviation_moments():
-            if moments is None:
-                moments = Moments(seen.count[..., 0], seen.mean[..., 0], seen.sum_sq[..., 0])
-                kept = None if shrink_to is None else _find_kept(moments, shrink_to)
-            blocks = seen.values[:-1, :-1, 1:]
-            deviations = (
-                append_margins(blocks) if kept is None else _shrink_deviations(blocks, kept)
-            )
-            squares = squares + (deviations**2).sum(axis=-1)
-            if shares is not None:
-                # Deviations come first, owners last.
-                of_owners = np.tensordot(deviations[:-1, :-1], shares, axes=([0, 1], [1, 2]))
-                owned = owned + (append_pairs(of_owners) ** 2).sum(axis=0)
-            noise = noise + deviation_noise(seen)
+    Returns
+    -------
+    moments : Moments of shape (n_rows + 1, n_columns + 1)
+    errors : array of the same shape
+        Validation errors of blocks and sums; None if they are not known.
+    owners : array
+        Validation errors of the owners' sums, and of their pairs' (see append_pairs).
+    """
+    if not isinstance(added, UtilityLog):
+        return added.moments, None, None
+    moments, kept = None, None
+    squares, noise, owned = np.zeros(()), np.zeros(()), np.zeros(())
+    for seen in added.deviation_moments():
         if moments is None:
-            return cls(utility_log.moments, None)
-        if samples:
-            noise = np.nan_to_num(noise)
-            noise = noise if kept is None else _shrink_variances(noise, kept)
-            squares = np.maximum(squares - noise, _MIN_LEFT * squares)
-        if np.isnan(squares[moments.count > 0]).any():
-            return cls(moments, None)
-        return cls(moments, np.sqrt(squares), None if shares is None else np.sqrt(owned))
+            moments = Moments(seen.count[..., 0], seen.mean[..., 0], seen.sum_sq[..., 0])
+            kept = None if shrink_to is None else _find_kept(moments, shrink_to)
+        blocks = seen.values[:-1, :-1, 1:]
+        deviations = append_margins(blocks) if kept is None else _shrink_deviations(blocks, kept)
+        squares = squares + (deviations**2).sum(axis=-1)
+        if shares is not None:
+            # Deviations come first, owners last.
+            of_owners = np.tensordot(deviations[:-1, :-1], shares, axes=([0, 1], [1, 2]))
+            owned = owned + (append_pairs(of_owners) ** 2).sum(axis=0)
+        noise = noise + deviation_noise(seen)
+    if moments is None:
+        return added.moments, None, None
+    if samples:
+        noise = np.nan_to_num(noise)
+        noise = noise if kept is None else _shrink_variances(noise, kept)
+        squares = np.maximum(squares - noise, _MIN_LEFT * squares)
+    if np.isnan(squares[moments.count > 0]).any():
+        return moments, None, None
+    return moments, np.sqrt(squares), None if shares is None else np.sqrt(owned)

@@ -28,7 +28,6 @@ from cellworth.runtime.progress import Progress, count_tasks
 from cellworth.runtime.run_settings import choose_process_executor, count_cores
 from cellworth.runtime.stopping import MaxTasks, StoppingRule
 from cellworth.sampling.moments import (
-    Addition,
     Contribution,
     Estimate,
     Moments,
@@ -41,7 +40,7 @@ from cellworth.sampling.moments import (
 )
 from cellworth.sampling.passes import PassSums
 from cellworth.sampling.samplers import FiniteSampler, TaskSampler, n_utilities
-from cellworth.sampling.shrinkage import MomentsWithErrors, compute_share_errors
+from cellworth.sampling.shrinkage import compute_share_errors, estimate_with_errors
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import (
     Provenance,
@@ -221,7 +220,12 @@ def value_blocks(
     added = outcome.contribution or _nothing(blocks.shape)
     exact = outcome.tasks >= method.exact_after
     shares = None if holdings is None else shares_of(holdings)
-    estimated = _estimate_errors(added, method, ends, shares, exact=exact)
+    moments, errors, owner_errors = estimate_with_errors(
+        added,
+        samples=method.has_errors and not exact,
+        shrink_to=ends.total if method.shrink and not exact else None,
+        shares=shares,
+    )
     tally = ends.tally.merge(added.tally)
     _warn(outcome, tally)
     how = {"name": method.name, "stop": describe(method.stop), "merges": method.merges}
@@ -231,13 +235,13 @@ def value_blocks(
     problem, policy = _problem(game), str(getattr(game, "empty", None))
     valuation = Valuation(
         blocks,
-        estimated.moments,
+        moments,
         ends.total,
         policy if policy in (*get_args(EmptyPolicy), "none") else "game",
         "exact" if exact else "interrupted" if outcome.interrupted else "estimated",
         provenance,
         problem.table.backend if problem else None,
-        estimated.errors,
+        errors,
         shrink=method.shrink and not exact,
         baseline=ends.full_utility - ends.total,
         scores=scores_of_game(game, ends.full_utility),
@@ -245,7 +249,7 @@ def value_blocks(
         held_out=problem.held_out if problem else None,
     )
     _warn_if_uninformative(valuation, outcome.tasks)
-    if problem and hasattr(game, "detailed_value") and outcome.tasks and estimated.errors is None:
+    if problem and hasattr(game, "detailed_value") and outcome.tasks and errors is None:
         warnings.warn(
             "validation errors are not known: the scoring gives no score for some resamples of the "
             "validation rows; give more validation rows, or a scoring name of scikit-learn.",
@@ -253,21 +257,8 @@ def value_blocks(
         )
     if holdings is None or shares is None:
         return valuation
-    owned = _sum_by_owner(valuation, added, method, estimated, holdings, shares=shares)
+    owned = _sum_by_owner(valuation, added, method, owner_errors, holdings, shares=shares)
     return replace(valuation, owned=owned)
-
-
-def _estimate_errors(
-    added: Addition, method: Method, ends: Corners, shares: Floats | None, *, exact: bool
-) -> MomentsWithErrors:
-    if not isinstance(added, UtilityLog):
-        return MomentsWithErrors(added.moments, None)
-    return MomentsWithErrors.of(
-        added,
-        samples=method.has_errors and not exact,
-        shrink_to=ends.total if method.shrink and not exact else None,
-        shares=shares,
-    )
 
 
 def shares_of(holdings: Holdings) -> Floats:
@@ -281,7 +272,7 @@ def _sum_by_owner(
     valuation: Valuation,
     added: Any,
     method: Method,
-    estimated: MomentsWithErrors,
+    validation: Floats | None,
     holdings: Holdings,
     *,
     shares: Floats,
@@ -302,7 +293,7 @@ def _sum_by_owner(
         )
         errors = _as_uncorrelated(errors_by_owner) / widening(count)
     moments = Moments.of_variances(count, values, errors**2)
-    return OwnerSums(holdings.names, holdings.keys, moments, estimated.owners)
+    return OwnerSums(holdings.names, holdings.keys, moments, validation)
 
 
 def _as_uncorrelated(errors: Floats) -> Floats:
