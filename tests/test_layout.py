@@ -17,8 +17,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2408,
-    "data": 3087,
+    "cli": 2364,
+    "data": 3060,
     "findings": 4049,
     "games": 1004,
     "knn": 3997,
@@ -27,10 +27,10 @@ MAX_CODE_LINES = {
     "report": 970,
     "runtime": 2396,
     "sampling": 1637,
-    "valuation": 1491,
+    "valuation": 1457,
     "valuers": 2126,
 }
-MAX_CODE_LINES_IN_ALL = 26_516
+MAX_CODE_LINES_IN_ALL = 26_411
 
 
 @cache

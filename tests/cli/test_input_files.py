@@ -89,7 +89,7 @@ def test_a_validation_file_gets_the_types_of_the_table(tmp_path):
     (tmp_path / "v.csv").write_text("code,size,gap,label\n01,1,,a\n02,2,,b\n")
     train = read_input(tmp_path / "t.csv", target="label")
     val = read_input(
-        tmp_path / "v.csv", target="label", like=train.schema, row_id="id", drop=["no"]
+        tmp_path / "v.csv", target="label", like=train.X.native.schema, row_id="id", drop=["no"]
     )
     assert val.X.types == train.X.types
     assert val.X.column(0).tolist() == ["01", "02"]
@@ -167,9 +167,8 @@ def test_ids_of_a_typed_file_keep_their_type(tmp_path):
 def test_categories_are_what_is_written(tmp_path):
     (tmp_path / "t.csv").write_text("code,label\n01,a\n1,b\n001,a\n,b\n?,a\n")
     (tmp_path / "v.csv").write_text("code,label\n1,a\n01,b\n")
-    text = TextFormat(missing=["?"])
-    how = {"target": "label", "categorical": ["code"], "text": text}
+    how = {"target": "label", "text": TextFormat(missing=["?"], as_text=["code"])}
     train = read_input(tmp_path / "t.csv", **how)
     assert train.X.column(0).tolist() == ["01", "1", "001", None, None]
-    val = read_input(tmp_path / "v.csv", like=train.schema, **how)
+    val = read_input(tmp_path / "v.csv", like=train.X.native.schema, **how)
     assert val.X.column(0).tolist() == ["1", "01"]

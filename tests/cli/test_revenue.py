@@ -148,7 +148,7 @@ def test_a_bundle_of_values_that_were_not_agreed_on_does_not_pass(home, tmp_path
     fine("value", home.table, *options, "-o", tmp_path / "v")
     deal = agreed(tmp_path, TERMS.replace('"signed"', '"floor"'))
     agreement, valuation = Agreement.from_toml(deal), load(tmp_path / "v")
-    X, names = Result.load(tmp_path / "v").loaded.X, valuation.column_labels.tolist()
+    X, names = Result.load(tmp_path / "v").loaded.train.X, valuation.column_labels.tolist()
     owners = Owners(X).assign("bank", columns=names[:1]).assign("shop", columns=names[1:])
     given = {"amount": "1.00", "policy": agreement.policy, "agreement": agreement.text}
     split_revenue(valuation, owners, **given).save(tmp_path / "bundle")

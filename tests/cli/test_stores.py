@@ -49,7 +49,7 @@ def test_results_in_a_store_are_replaced_only_by_force(asked, box):
     fine("value", *asked, "-o", f"{box}/values", "--force")
 
 
-@pytest.mark.parametrize("address", ["nowhere://box/x", "memory:/box/x", "a::memory://box/x"])
+@pytest.mark.parametrize("address", ["nowhere://box/x", "a::memory://box/x"])
 def test_a_wrong_address_is_one_sentence(asked, address):
     done = cellworth("value", *asked, "-o", address)
     assert done.code == 2

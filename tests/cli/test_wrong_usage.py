@@ -21,7 +21,7 @@ def desk(home, tmp_path):
     shutil.copytree(home.values, tmp_path / "bare")
     (tmp_path / "bare" / "request.json").unlink()
     shutil.copytree(home.values, tmp_path / "odd")
-    (tmp_path / "odd" / "request.json").write_text('{"format": "cellworth request", "version": 1}')
+    (tmp_path / "odd" / "request.json").write_text('{"format": "cellworth request", "version": 2}')
     (tmp_path / "bad.toml").write_text("= what")
     (tmp_path / "owners.toml").write_text(BAD_OWNERS)
     (tmp_path / "latin.toml").write_bytes(b"\xe9")
@@ -95,7 +95,7 @@ WRONG = {
     "info {AT}/torn": "not valid JSON",
     "explain {AT}/empty --row p1": "holds no values",
     "explain {AT}/bare --row p1": "holds values but no request.json",
-    "explain {AT}/odd --row p1": "incomplete or was changed",
+    "explain {AT}/odd --row p1": "was changed after it was written",
     "audit {T} -o {AT}/x.xlsx": "give a file that ends in",
     "audit {T} -o {AT}/empty": "is a folder",
     "audit {T} --target label --values {AT}/empty": "holds no",

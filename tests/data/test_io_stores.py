@@ -3,6 +3,7 @@
 import pickle
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -163,6 +164,10 @@ def test_a_path_in_a_store_has_the_parts_of_a_path():
     assert len({path, RemotePath("s3://bucket/a/b")}) == 1
 
 
+def test_a_path_of_pathlib_keeps_its_store(in_memory):
+    assert to_path(Path("memory://box/x"), "folder") == RemotePath("memory://box/x")
+
+
 def test_options_travel_and_are_not_shown():
     path = RemotePath("s3://bucket/a", {"secret": "hush"})
     there = pickle.loads(pickle.dumps(path / "b"))  # noqa: S301 (our own)
@@ -198,7 +203,7 @@ def test_a_store_that_does_not_answer_is_named_in_one_sentence():
         "config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1},
     }  # fmt: skip
     path = to_path("s3://bucket/x", "folder", options)
-    path.open_filesystem()[0].retries = 1
+    path.filesystem.retries = 1
     with pytest.raises(OSError, match=r"^s3://bucket/x cannot be accessed \(") as error:
         path.read_bytes()
     assert "hush" not in str(error.value)

@@ -121,7 +121,7 @@ def test_numbers_can_name_owners():
 
 
 WRONG = [
-    (lambda: Owners(TABLE, keys=["shop"]), "keys must be columns of X, got 'shop'"),
+    (lambda: Owners(TABLE, keys=["shop"]), "keys must be among the columns of X, got 'shop'"),
     (lambda: Owners(TABLE[["source"]], keys=["source"]), "must have a column besides the keys"),
     (
         lambda: Owners.from_column(TABLE.assign(source=None), "source"),

@@ -315,7 +315,7 @@ def test_owners_by_a_column_hold_rows_as_if_they_were_assigned_one_by_one(tmp_pa
     plain = {"owners": [{"name": "ann", "rows": {"column": "bank", "is": "south"}}]}
     by_rule = Owners.from_plain(plain, table, called="here")
     np.testing.assert_array_equal(by_rule.codes[:, 0], [-1, 0, -1, -1, -1, 0])
-    with pytest.raises(ValueError, match="must be a column of the table, got 'town'"):
+    with pytest.raises(ValueError, match="must be among the columns of the table, got 'town'"):
         table.column("town")
     with pytest.raises(ValueError, match="must leave a column besides the target"):
         table.drop("age", "pay", "bank")

@@ -142,9 +142,13 @@ def test_files_that_disagree_are_rejected(tmp_path, other, words):
         (
             {"target": "z"},
             ValueError,
-            "target must name columns of .*, got 'z'; its columns are 'x', 'y'",
+            "target must be among the columns of .*, got 'z'; its columns are 'x', 'y'",
         ),
-        ({"target": "y", "columns": ["q"]}, ValueError, "columns must name columns of .*, got 'q'"),
+        (
+            {"target": "y", "columns": ["q"]},
+            ValueError,
+            "columns must be among the columns of .*, got 'q'",
+        ),
         ({"target": "y", "columns": ["x", "x"]}, ValueError, "twice"),
         ({"target": "y", "columns": ["x", "y"]}, ValueError, "twice"),
         ({"target": "y", "columns": []}, ValueError, "no column besides the target"),

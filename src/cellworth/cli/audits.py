@@ -162,8 +162,8 @@ def _run_audit(
     Returns the audit, the labels and the number of rows of the reference.
     """
     how: dict[str, Any] = {
-        "row_id": row_id, "drop": drop, "categorical": categorical,
-        "text": TextOptions(delimiter, encoding, decimal, missing),
+        "row_id": row_id, "drop": drop,
+        "text": TextOptions(delimiter, encoding, decimal, missing, categorical),
     }  # fmt: skip
 
     def read(path: str, like: Any = None) -> tuple[Table, Any]:

@@ -145,12 +145,10 @@ def check_output_file(path: AnyPath | None, *, force: bool) -> None:
         raise IsADirectoryError(f"{path} is a folder; give the name of a file.")
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already; give --force to replace it.")
-    if isinstance(path, RemotePath):
-        check_writable(path.parent)
-        return
-    if not path.absolute().parent.exists():
+    folder = path.absolute().parent
+    if not isinstance(folder, RemotePath) and not folder.exists():
         raise FileNotFoundError(f"{path} is in a folder that does not exist; create it first.")
-    check_writable(path.absolute().parent)
+    check_writable(folder)
 
 
 def check_list_file(

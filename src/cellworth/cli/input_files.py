@@ -59,13 +59,8 @@ class InputTable:
     # A Table of Arrow columns with the user's row ids, or a ShardedTable.
     X: Any
     y: Any
-    # X with the columns that only tell whose a row is.
-    with_keys: Any = None
-
-    @property
-    def schema(self) -> Any:
-        """Names and Arrow types of the columns."""
-        return self.X.schema if isinstance(self.X, ShardedTable) else self.X.native.schema
+    # X with the columns that only tell whose a row is, as it was delivered.
+    delivered: Any
 
     def sample(self, n_rows: int, seed: int) -> InputTable:
         """Return this many random rows, in the order of the file."""
@@ -73,7 +68,8 @@ class InputTable:
         if n_rows > n_all:
             raise ValueError(f"--val-rows is {n_rows}, but the validation file has {n_all} rows.")
         positions = np.sort(np.random.default_rng(seed).permutation(n_all)[:n_rows])
-        return InputTable(self.X.keep(positions), self.y[positions])
+        X = self.X.keep(positions)
+        return InputTable(X, self.y[positions], X)
 
 
 def read_input(
@@ -83,7 +79,6 @@ def read_input(
     row_id: str | None = None,
     drop: Sequence[str] = (),
     keys: Sequence[str] = (),
-    categorical: Sequence[str] = (),
     text: TextFormat | None = None,
     like: Any = None,
 ) -> InputTable:
@@ -91,17 +86,16 @@ def read_input(
 
     The arguments are the options of the command line, and the columns that owners use as ``keys``.
     ``like`` is the Arrow schema of the training table, if these are validation rows: columns get
-    its types, and columns of row ids and dropped ones may be absent.
+    its types, and columns of row ids and dropped ones may be absent. Row ids are read as text.
     """
     import pyarrow as pa
 
     check_roles(target, row_id, drop)
-    ids = () if row_id is None else (row_id,)
+    how = text or TextOptions()
     like_text = [field.name for field in like or () if pa.types.is_string(field.type)]
-    as_text = {*like_text, *categorical, *ids, *drop} - {target}
-    how = replace(text or TextOptions(), as_text=sorted(as_text))
+    as_text = {*how.as_text, *like_text, *drop, row_id or target} - {target}
     path = os.fspath(address)
-    table, kind = _read_files(path, target, how)
+    table, kind = _read_files(path, target, replace(how, as_text=sorted(as_text)))
     y = None
     if target is not None:
         check_column(table.column_names, target, path, "--target")
@@ -116,7 +110,7 @@ def read_input(
     if not kept:
         raise ValueError(f"{path} has no column left to value besides those of owners; add one.")
     valued = X.select(np.array(kept)) if len(kept) < len(X.names) else X
-    return InputTable(valued, y, X if keys else None)
+    return InputTable(valued, y, X)
 
 
 def _read_files(path: str, target: str | None, text: TextFormat) -> tuple[Any, str]:
@@ -181,7 +175,12 @@ def read_table(address: str | Path, *, text: TextFormat | None = None) -> Any:
     check_names(table.column_names, path)
     if table.num_rows == 0:
         raise ValueError(f"{path} has no rows below its header; give a table with rows.")
-    _check_no_bytes(table, path)
+    for field in table.schema:
+        if is_bytes(field.type):
+            raise ValueError(
+                f"column {field.name!r} of {path} holds bytes that are not UTF-8 text; save the "
+                "file as UTF-8."
+            )
     return table
 
 
@@ -288,15 +287,6 @@ def _make_column(cells: list[Any], *, as_text: bool) -> Any:
     if plain and not as_text:
         return pa.array(cells, pa.float64() if float in found else None)
     return pa.array([None if cell is None else str(cell) for cell in cells], pa.string())
-
-
-def _check_no_bytes(table: Any, path: str) -> None:
-    for field in table.schema:
-        if is_bytes(field.type):
-            raise ValueError(
-                f"column {field.name!r} of {path} holds bytes that are not UTF-8 text; save the "
-                "file as UTF-8."
-            )
 
 
 def _warn_of_typos(table: Any, target: str, path: str) -> None:

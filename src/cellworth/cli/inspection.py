@@ -33,7 +33,6 @@ from cellworth.cli.request import FILE, RunRequest
 from cellworth.cli.runs import list_values, summarize_valuation
 from cellworth.data.blocks import Axis
 from cellworth.data.io import AnyPath, get_size, local_path
-from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.text import preview
 from cellworth.findings.explain import explain_column, explain_row
 from cellworth.payouts.bundle import open_values
@@ -113,10 +112,10 @@ def explain_value(
     else:
         label = _find_label(blocks.rows, str(row), "row")
         X = None if blocks.rows.grouped else result.loaded.data()["X"]
-        sharded = X if isinstance(X, ShardedTable) else None
-        found = explain_row(result.valuation, label, X=X if sharded is None else None)
-        if sharded is not None:
-            (line,) = sharded.take([label]).to_pylist()
+        in_shards = result.request.shards
+        found = explain_row(result.valuation, label, X=None if in_shards else X)
+        if in_shards and X is not None:
+            (line,) = X.take([label]).to_pylist()
             names = found.parts.labels["column"].tolist()
             found = replace(found, cells=tuple(line.get(name) for name in names))
     parts = list_values(found.parts)
@@ -158,7 +157,7 @@ def write_report(
             result.valuation,
             output,
             loaded.data()["X"],
-            loaded.y,
+            loaded.train.y,
             owners=loaded.owners(),
             **options,
         )

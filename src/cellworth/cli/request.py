@@ -35,9 +35,9 @@ from cellworth.data.io import (
     AnyPath,
     hash_file,
     is_address,
-    read_manifest,
+    read_hashed,
     to_path,
-    write_atomically,
+    write_hashed,
 )
 from cellworth.data.owners import Owners, list_keys
 from cellworth.data.sharded_table import ShardedTable
@@ -60,7 +60,7 @@ MAX_CELLS_IN_MEMORY = 10_000_000
 _MAX_CELLS = 2**27
 
 FORMAT = "cellworth request"
-VERSION = 1
+VERSION = 2
 FILE = "request.json"
 
 _PATHS = ("table", "val", "output")
@@ -129,8 +129,11 @@ class RunRequest:
 
     @property
     def text(self) -> TextFormat:
-        """How text files are written."""
-        return TextOptions(self.delimiter, self.encoding, self.decimal, self.missing)
+        """How text files are written; categories, names of owners and row ids are text."""
+        source = self._ownership.get("source")
+        named = {*self.categorical, *self._dropped, self.id, source}
+        as_text = sorted(name for name in named if name and name != self.target)
+        return TextOptions(self.delimiter, self.encoding, self.decimal, self.missing, as_text)
 
     @property
     def keys(self) -> list[str]:
@@ -167,24 +170,12 @@ class RunRequest:
                 return parse_toml(text, name)
         return {}
 
-    @property
-    def _text_columns(self) -> tuple[str, ...]:
-        """Columns to read as text: categories, and names of owners."""
-        source = self._ownership.get("source")
-        return self.categorical if source is None else (*self.categorical, source)
-
-    @property
-    def _text_of_files(self) -> TextFormat:
-        ids = () if self.id is None else (self.id,)
-        as_text = {*self._text_columns, *ids, *self._dropped} - {self.target}
-        return replace(self.text, as_text=sorted(as_text))
-
     def open_files(self, *, with_keys: bool = False) -> ShardedTable:
         """Open the table, in shards, with the columns that are valued, or also the keys."""
         import pyarrow as pa
 
         check_roles(self.target, self.id, self.drop)
-        table = open_files(self.table, self.target, self._text_of_files)
+        table = open_files(self.table, self.target, self.text)
         out = self._dropped if with_keys else (*self._dropped, *self.keys)
         for name in out:
             what = "--drop" if name in self._dropped else "the column of owners"
@@ -197,7 +188,7 @@ class RunRequest:
     def hash_of(self, address: str) -> str:
         """Return the hash of a file, or of all files of the table."""
         if names_many(address, {}) or (self.shards and address == self.table):
-            return open_files(address, self.target, self._text_of_files).files_sha256()
+            return open_files(address, self.target, self.text).files_sha256()
         check_is_file(address)
         return hash_file(to_path(address, "table"))
 
@@ -209,7 +200,6 @@ class RunRequest:
             row_id=self.id,
             drop=self._dropped,
             keys=self.keys,
-            categorical=self._text_columns,
             text=self.text,
             like=like,
         )
@@ -218,14 +208,15 @@ class RunRequest:
         """Read the table and the validation file; raise ValueError if they have changed."""
         self._check_unchanged(self.table, self.table_sha256, "--table")
         if self.shards:
-            with_keys = self.open_files(with_keys=True) if self.keys else None
-            train = InputTable(self.open_files(), None, with_keys)
+            X = self.open_files()
+            delivered = self.open_files(with_keys=True) if self.keys else X
+            train = InputTable(X, None, delivered)
         else:
             train = self.read(self.table)
         if self.val is None or self.val_sha256 is None:
             return train, None
         self._check_unchanged(self.val, self.val_sha256, "--val")
-        val = self.read(self.val, train.schema)
+        val = self.read(self.val, (train.X if self.shards else train.X.native).schema)
         if not isinstance(self.val_rows, int):
             return train, val
         return train, val.sample(self.val_rows, self.seed)
@@ -252,13 +243,12 @@ class RunRequest:
 
     def save(self, folder: AnyPath) -> None:
         """Write the request into a folder, with paths relative to it."""
-        plain = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        plain = asdict(self)
         for name in _PATHS:
             if plain[name] is not None and not is_address(plain[name]):
                 plain[name] = _relative_to(folder, plain[name])
         folder.mkdir(parents=True, exist_ok=True)
-        with write_atomically(folder / FILE) as file:
-            file.write(json.dumps(plain, indent=1).encode())
+        write_hashed(folder / FILE, FORMAT, VERSION, plain)
 
     @classmethod
     def load(cls, folder: AnyPath) -> Self:
@@ -268,17 +258,7 @@ class RunRequest:
             raise FileNotFoundError(
                 f"{folder} holds no {FILE}; give a folder that cellworth value wrote."
             )
-        plain = read_manifest(path, FORMAT, VERSION)
-        known = {field.name for field in fields(cls)}
-        needed = {"table", "table_sha256", "target", "output"}
-        if not needed <= set(plain) <= known | {"format", "version"}:
-            raise ValueError(f"{path} is incomplete or was changed; restore it from a copy.")
-        try:
-            asked = cls.check_settings(
-                {name: plain[name] for name in plain if name in known}, str(path)
-            )
-        except ValueError as error:
-            raise ValueError(f"{error}: it was changed; restore it from a copy.") from error
+        asked = cls.check_settings(read_hashed(path, FORMAT, VERSION), str(path))
         for name in _PATHS:
             if asked.get(name) is not None and not is_address(asked[name]):
                 asked[name] = os.path.normpath(Path(os.path.realpath(folder), asked[name]))
@@ -332,26 +312,11 @@ class LoadedRequest:
             train, val = _draw_validation(train, val, draw)
         return cls(request, train, val)
 
-    @property
-    def X(self) -> Any:  # noqa: N802
-        """The table that is valued."""
-        return self.train.X
-
-    @property
-    def y(self) -> Any:
-        """Its labels; None for a table in shards, which holds them."""
-        return self.train.y
-
-    @property
-    def with_keys(self) -> Any:
-        """The table as delivered, with the columns that only tell whose a row is."""
-        return self.train.X if self.train.with_keys is None else self.train.with_keys
-
     def in_memory(self) -> LoadedRequest:
         """Return the request with its table in memory, which some commands need."""
-        table = self.X
-        if not isinstance(table, ShardedTable):
+        if not self.request.shards:
             return self
+        table = self.train.X
         n_rows, n_columns = table.shape
         if n_rows * n_columns > _MAX_CELLS:
             raise ValueError(
@@ -363,12 +328,12 @@ class LoadedRequest:
         X = Table(
             nw.from_native(rows.select(names.tolist()), eager_only=True), names, np.arange(n_rows)
         )
-        return replace(self, train=InputTable(X, read_column(rows, table.target)))
+        return replace(self, train=InputTable(X, read_column(rows, table.target), X))
 
     def data(self, *, with_keys: bool = False) -> dict[str, Any]:
         """Return the arguments of ``fit``, except owners; or with the table as delivered."""
         is_knn = self.request.model == KNN
-        X, y = (self.with_keys if with_keys else self.X), self.y
+        X, y = (self.train.delivered if with_keys else self.train.X), self.train.y
         given: dict[str, Any] = {"X": X if is_knn else _convert_for_models(X)}
         given |= {} if y is None else {"y": y}
         if self.val is not None:
@@ -377,27 +342,22 @@ class LoadedRequest:
         else:
             given["cv"] = self.request.cv
         if is_knn and self.request.game == "cells":
-            given["n_validation"] = self._n_validation
+            n_wanted = self.request.val_rows
+            # Rows of a validation file were drawn when it was read.
+            is_number = isinstance(n_wanted, int) and self.val is None
+            given["n_validation"] = "auto" if n_wanted is None else n_wanted if is_number else None
         # Categories may be columns of any type.
         types = dict.fromkeys(self.request.categorical, "categorical")
         return given | {"column_types": types} if types else given
 
-    @property
-    def _n_validation(self) -> int | str | None:
-        wanted = self.request.val_rows
-        if wanted is None:
-            return "auto"
-        # Rows of a validation file were drawn when it was read.
-        return wanted if isinstance(wanted, int) and self.val is None else None
-
     def owners(self) -> Owners | None:
         """Return the owners, if they were given."""
         if self.request.agreement is not None:
-            return parse_agreement(self.request.agreement).owners_of(self.with_keys)
+            return parse_agreement(self.request.agreement).owners_of(self.train.delivered)
         if self.request.owners is None:
             return None
-        plain = parse_toml(self.request.owners, "owners")
-        return Owners.from_plain(plain, self.with_keys, called="--owners").check_covered("--owners")
+        plain, X = parse_toml(self.request.owners, "owners"), self.train.delivered
+        return Owners.from_plain(plain, X, called="--owners").check_covered("--owners")
 
     def valuer(self, workers: int | str | None = None, runtime: Runtime | None = None) -> Any:
         """Return the unfitted valuer of the request; the runtime knows a cluster."""
@@ -413,15 +373,16 @@ def _draw_validation(
     table: InputTable, val: InputTable | None, draw: ValidationDraw
 ) -> tuple[InputTable, InputTable]:
     """Return the training rows and the validation rows of the delivered table."""
-    if val is not None or isinstance(table.X, ShardedTable):
+    if val is not None or table.y is None:
         reason = "the table is in shards" if val is None else "--val is given"
         raise ValueError(
             f"the agreement draws validation rows from a table in memory, but {reason}; leave it "
             "out, or amend the agreement."
         )
     data = draw.split(table.X, table.y)
-    keys = None if table.with_keys is None else draw.split(table.with_keys, table.y)["X"]
-    return InputTable(data["X"], data["y"], keys), InputTable(data["X_val"], data["y_val"])
+    delivered = draw.split(table.delivered, table.y)["X"]
+    train = InputTable(data["X"], data["y"], delivered)
+    return train, InputTable(data["X_val"], data["y_val"], data["X_val"])
 
 
 def parse_agreement(text: str) -> Agreement:
@@ -468,7 +429,7 @@ def check_agreement(loaded: LoadedRequest, valuer: Any) -> None:
     if loaded.request.agreement is None:
         return
     agreed = parse_agreement(loaded.request.agreement)
-    differences = agreed.list_differences_of_table(loaded.with_keys)
+    differences = agreed.list_differences_of_table(loaded.train.delivered)
     differences = differences or agreed.list_differences_of_data(valuer, **loaded.data())
     if differences:
         raise ValueError(f"the table differs from the agreement: {'; '.join(differences)}.")

@@ -36,7 +36,7 @@ from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.bundle import PAYOUT
 from cellworth.payouts.payout import Payout
 from cellworth.payouts.policy import Policy, ValidationDraw, describe_shared
-from cellworth.payouts.replay import Verdict, verify_bundle
+from cellworth.payouts.replay import verify_bundle
 from cellworth.report.payout_pages import write_payout, write_statement, write_statements
 from cellworth.runtime.run_settings import Runtime
 
@@ -217,11 +217,11 @@ def verify_payout(
         }
     elif table is not None or val is not None or model is not None:
         raise click.UsageError("--table, --val and --model need --values; give it as well.")
-    _check_is_bundle(folder)
-    _print_verdict(verify_bundle(folder, digest=digest, agreement=agreement, **anew))
-
-
-def _print_verdict(verdict: Verdict) -> None:
+    # A damaged bundle gets a verdict.
+    kind = get_folder_format(folder) if not (folder / PAYOUT).exists() else BUNDLE
+    if kind is not None and kind != BUNDLE:
+        raise ValueError(f"{folder} holds no bundle; give a folder that cellworth split -o wrote.")
+    verdict = verify_bundle(folder, digest=digest, agreement=agreement, **anew)
     document = {
         "verdict": bool(verdict),
         "checked": list(verdict.checked),
@@ -257,13 +257,6 @@ def _check_one_seed(result: Result, folder: AnyPath) -> None:
         )
 
 
-def _check_is_bundle(folder: Path) -> None:
-    """Check that a folder holds a bundle; a damaged one gets a verdict."""
-    kind = get_folder_format(folder) if not (folder / PAYOUT).exists() else BUNDLE
-    if kind is not None and kind != BUNDLE:
-        raise ValueError(f"{folder} holds no bundle; give a folder that cellworth split -o wrote.")
-
-
 def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
     """Split as agreed; what was valued must be what was agreed, with or without the file then."""
     text = result.request.agreement
@@ -287,7 +280,7 @@ def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
             f"the values differ from the agreement: {'; '.join(differences)}; value the table "
             "under it."
         )
-    table = LoadedRequest.from_request(request).with_keys
+    table = LoadedRequest.from_request(request).train.delivered
     return agreement.split(
         result.valuation, table, amount=given["amount"], carried=given["carried"]
     )

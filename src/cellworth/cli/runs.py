@@ -141,7 +141,7 @@ def _print_forecast(request: RunRequest, workers: int | str | None) -> None:
 
 def _describe_source(loaded: LoadedRequest) -> None:
     """Say how a table in many files is read."""
-    request, (n_rows, n_columns) = loaded.request, loaded.X.shape
+    request, (n_rows, n_columns) = loaded.request, loaded.train.X.shape
     if not request.shards and not names_many(request.table, {}):
         return
     how = "in shards; --no-shards reads it into memory"
@@ -160,8 +160,12 @@ def run_and_save(
 ) -> None:
     """Run a request, write its result and print a summary."""
     output = to_path(request.output, "-o")
-    if checkpoint is not None:
-        _check_separate_folders(output, checkpoint)
+    inside = f"{output.resolve().as_posix()}/"
+    if checkpoint is not None and f"{checkpoint.resolve().as_posix()}/".startswith(inside):
+        raise ValueError(
+            f"-o must not contain the checkpoint, got {shorten_path(output)} and --checkpoint "
+            f"{checkpoint}; give another folder for the values."
+        )
     # Only resume may replace a result of the same request.
     check_output_folder(output, force=force, request=request if command == "resume" else None)
     loaded = LoadedRequest.from_request(request)
@@ -175,7 +179,9 @@ def run_and_save(
     _check_any_task(valuation, request, checkpoint)
     output = _choose_output(output, valuation)
     save_result(valuation, request, output)
-    print_summary(command, valuation, output)
+    document = {"output": shorten_path(output), **summarize_valuation(valuation)}
+    listed = valuation.rows() if are_players(valuation.blocks) else valuation.columns()
+    print_result(command, document, [repr(valuation), "", repr(listed)])
     note(f"The values are in {shorten_path(output)}.")
     if valuation.status == "interrupted":
         raise InterruptedRunError(_describe_interruption(request, checkpoint))
@@ -305,13 +311,6 @@ def _may_be_replaced(folder: AnyPath) -> bool:
     return is_result and load(folder).status == "interrupted"
 
 
-def print_summary(command: str, valuation: Valuation, output: AnyPath) -> None:
-    """Print the summary of a run."""
-    document = {"output": shorten_path(output), **summarize_valuation(valuation)}
-    listed = valuation.rows() if are_players(valuation.blocks) else valuation.columns()
-    print_result(command, document, [repr(valuation), "", repr(listed)])
-
-
 def summarize_valuation(valuation: Valuation) -> dict[str, Any]:
     """Return the main figures of a valuation."""
     return {
@@ -340,14 +339,6 @@ def list_values(values: ValueList) -> list[Any]:
         | {"validation_se": entry.get("validation_se")}
         for entry in values
     ]
-
-
-def _check_separate_folders(output: AnyPath, checkpoint: AnyPath) -> None:
-    if f"{checkpoint.resolve().as_posix()}/".startswith(f"{output.resolve().as_posix()}/"):
-        raise ValueError(
-            f"-o must not contain the checkpoint, got {shorten_path(output)} and --checkpoint "
-            f"{checkpoint}; give another folder for the values."
-        )
 
 
 def _fit(valuer: Any, loaded: LoadedRequest, checkpoint: AnyPath | None) -> Valuation:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from cellworth.data.text import preview
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -57,6 +59,16 @@ def check_count(number: Any, called: str) -> int:
     if not is_integer(number) or number < 1:
         raise ValueError(f"{called} must be an integer of at least 1, got {number!r}.")
     return int(number)
+
+
+def check_columns(given: Iterable[Any], names: Sequence[Any], *, called: str, of: str) -> None:
+    """Raise ValueError for the first given name that no column has."""
+    for name in given:
+        if name not in names:
+            raise ValueError(
+                f"{called} must be among the columns of {of}, got {name!r}; its columns are "
+                f"{preview(names)}."
+            )
 
 
 def check_random_state(random_state: RandomState) -> int:

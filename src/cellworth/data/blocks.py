@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Labels, Mask, Positions
+from cellworth.data.arguments import Labels, Mask, Positions, is_integer
 from cellworth.data.column import is_missing
 from cellworth.data.tables import label_array
 from cellworth.data.text import preview
@@ -130,9 +130,6 @@ class NumberedAxis(Axis):
 
     __hash__: ClassVar[None] = None
 
-    def __repr__(self) -> str:
-        return f"NumberedAxis({self.n_players})"
-
     def position(self, label: Any, *, what: str) -> int:
         """Return the position of the player with this label."""
         key = label_array([label], what=what)
@@ -194,8 +191,13 @@ class Blocks:
     @classmethod
     def from_shape(cls, shape: Sequence[int]) -> Blocks:
         """Return the blocks of a game without a table, labeled by position."""
-        n_rows, n_columns = _check_shape(shape)
-        return cls.cut(np.arange(n_rows), np.arange(n_columns))
+        sides = tuple(shape) if isinstance(shape, Iterable) else ()
+        if len(sides) != 2 or not all(is_integer(n) and n >= 1 for n in sides):
+            raise ValueError(
+                f"shape must be two integers of at least 1, the numbers of row and column players, "
+                f"got {shape!r}."
+            )
+        return cls.cut(np.arange(sides[0]), np.arange(sides[1]))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -272,13 +274,3 @@ def _find_members(ids: Labels, groups: Mapping[Any, Iterable[Any]], what: str) -
             )
     label_of = {key: group for group, members in members_of.items() for key in members}
     return [label_of[key] for key in ids.tolist()]
-
-
-def _check_shape(shape: Any) -> tuple[int, int]:
-    sides = tuple(shape) if isinstance(shape, Iterable) else ()
-    if len(sides) == 2 and all(isinstance(n, int | np.integer) and n >= 1 for n in sides):
-        return int(sides[0]), int(sides[1])
-    raise ValueError(
-        f"shape must be two integers of at least 1, the numbers of row and column players, got "
-        f"{shape!r}."
-    )

@@ -108,7 +108,12 @@ class Column:
 
     def _find_kind_of_objects(self) -> tuple[Kind, str]:
         types = {type(cell) for cell in list_cells(self.cells) if cell is not None}
-        found_types = {_find_kind_of_object(type_) for type_ in types}
+        found_types: set[Kind] = {
+            next(
+                (kind for kind, known in _TYPES_OF_OBJECTS if issubclass(type_, known)), "category"
+            )
+            for type_ in types
+        }
         why = f"cells of type {' and '.join(sorted(type_.__name__ for type_ in types))}"
         if "other" in found_types:
             return "other", why
@@ -452,11 +457,6 @@ def is_bytes(type_: Any) -> bool:
     return bool(
         types.is_binary(type_) or types.is_large_binary(type_) or types.is_fixed_size_binary(type_)
     ) and not types.is_decimal(type_)
-
-
-def _find_kind_of_object(type_: type) -> Kind:
-    found = (kind for kind, types in _TYPES_OF_OBJECTS if issubclass(type_, types))
-    return next(found, "category")
 
 
 def _find_distinct(cells: list[Any]) -> tuple[list[Any], Integers]:

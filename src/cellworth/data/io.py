@@ -13,7 +13,7 @@ import re
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -32,6 +32,7 @@ _ADDRESS = re.compile(
 Record = TypeVar("Record")
 # Arrays and JSON-serializable values, by name.
 Plain = dict[str, Any]
+_HEAD = ("format", "version", "sha256")
 _ARRAYS = "arrays"
 _REST = "rest"
 # Options of fsspec, such as keys. They are neither printed nor written to files.
@@ -75,19 +76,16 @@ def is_address(path: str | os.PathLike[str]) -> bool:
 
 def local_path(path: Any, called: str) -> Path:
     """Return a local Path; raise ValueError for an address other than ``file://``."""
-    found = to_path(path, called, open_remote=False)
-    if not isinstance(found, Path):
-        scheme = str(path).partition(":")[0]
+    scheme = str(path).partition(":")[0]
+    if isinstance(path, str | os.PathLike) and is_address(path) and scheme.lower() not in _LOCAL:
         raise ValueError(
             f"{called} must be a local path, got {str(path)!r}; give a local file or folder, and "
             f"copy it to or from {scheme}:// with a tool of that store."
         )
-    return found
+    return cast("Path", to_path(path, called))
 
 
-def to_path(
-    path: Any, called: str, options: Options | None = None, *, open_remote: bool = True
-) -> AnyPath:
+def to_path(path: Any, called: str, options: Options | None = None) -> AnyPath:
     """Return a local Path, also for ``file://``, or a RemotePath for another address."""
     if isinstance(path, RemotePath):
         return path
@@ -101,17 +99,16 @@ def to_path(
         local = Path(path)
         # "./s3:/x" is a local path, but pathlib drops the "./" that says so.
         return local.absolute() if is_address(local) else local
-    if found["scheme"].lower() in _LOCAL and "::" not in found[0]:
-        return Path(f"{'' if len(found['slashes']) == 2 else '/'}{found['rest']}")
-    remote = RemotePath(found[0], options)
-    if open_remote:
-        if "::" in found[0]:
-            raise ValueError(
-                f"{called} must be the address of one store, got {found[0]!r}; leave out the part "
-                "before '::'."
-            )
-        remote.open_filesystem()
-    return remote
+    scheme, slashes, rest = found.group("scheme", "slashes", "rest")
+    if "::" in found[0]:
+        raise ValueError(
+            f"{called} must be the address of one store, got {found[0]!r}; leave out the part "
+            "before '::'."
+        )
+    if scheme.lower() in _LOCAL:
+        return Path(f"{'' if len(slashes) == 2 else '/'}{rest}")
+    # A pathlib.Path has dropped one of two slashes.
+    return RemotePath(f"{scheme}:{max('//', slashes, key=len)}{rest}", options)
 
 
 def make_folder(folder: Any, called: str, options: Options | None = None) -> AnyPath:
@@ -130,11 +127,14 @@ class RemotePath:
     Folders exist as long as they hold files. Options are pickled, and never shown.
     """
 
-    def __init__(self, address: str, options: Options | None = None) -> None:
+    def __init__(
+        self, address: str, options: Options | None = None, filesystem: Any = None
+    ) -> None:
         self._address: str = address.rstrip("/")
         self._options: dict[str, Any] = dict(options or {})
         # Opened once in a process, and shared by all paths below.
-        self._filesystem: Any = None
+        self.filesystem = filesystem or _open_filesystem(self._address, self._options)
+        self._path: str = self.filesystem._strip_protocol(self._address)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the address and the options; the other process opens the store itself."""
@@ -158,6 +158,9 @@ class RemotePath:
     def __truediv__(self, name: str) -> RemotePath:
         """Return the path of a file or folder in this folder."""
         return self._at(f"{self._address}/{name}")
+
+    def _at(self, address: str) -> RemotePath:
+        return RemotePath(address, self._options, self.filesystem)
 
     @property
     def name(self) -> str:
@@ -192,87 +195,87 @@ class RemotePath:
 
     def exists(self) -> bool:
         """Return whether it is a file or a folder."""
-        return self._info() is not None
+        return self._find_type() is not None
 
     def is_file(self) -> bool:
         """Return whether it is a file."""
-        return (self._info() or {}).get("type") == "file"
+        return self._find_type() == "file"
 
     def is_dir(self) -> bool:
         """Return whether it is a folder."""
-        return (self._info() or {}).get("type") == "directory"
+        return self._find_type() == "directory"
+
+    def _find_type(self) -> str | None:
+        # Methods of fsspec such as isfile take every error for a file that is not there.
+        with suppress(FileNotFoundError), self._name_errors():
+            return str(self.filesystem.info(self._path)["type"])
+        return None
 
     def iterdir(self) -> Iterator[RemotePath]:
         """Yield the files and folders in this folder."""
-        with self._store() as (filesystem, path):
-            found = filesystem.ls(path, detail=False)
-        names = {each.rstrip("/").rpartition("/")[2] for each in found if each.rstrip("/") != path}
+        with self._name_errors():
+            found = [each.rstrip("/") for each in self.filesystem.ls(self._path, detail=False)]
+        names = {each.rpartition("/")[2] for each in found if each != self._path}
         yield from (self / name for name in sorted(names))
 
     def find(self) -> list[str]:
         """Return the addresses of all files below this folder."""
-        with self._store() as (filesystem, path):
-            return [self._restore(found) for found in filesystem.find(path)]
+        with self._name_errors():
+            return [self._restore(found) for found in self.filesystem.find(self._path)]
 
     def glob(self) -> list[tuple[RemotePath, bool]]:
         """Return what matches this path as a pattern, and whether each match is a file."""
-        with self._store() as (filesystem, path):
-            hits = filesystem.glob(path, detail=True)
+        with self._name_errors():
+            hits = self.filesystem.glob(self._path, detail=True)
         return [(self._at(self._restore(hit)), hits[hit]["type"] == "file") for hit in hits]
 
     def _restore(self, path: str) -> str:
         """Return the address of a path in the same store."""
-        own = self.open_filesystem()[1].lstrip("/")
-        return self._address.removesuffix(own) + path.lstrip("/")
+        return self._address.removesuffix(self._path.lstrip("/")) + path.lstrip("/")
 
     def open(self, mode: str = "rb") -> BinaryIO:
         """Open the file for reading; it is seekable."""
         if self.size() <= _SMALL:
             return io.BytesIO(self.read_bytes())
-        with self._store() as (filesystem, path):
-            return cast("BinaryIO", filesystem.open(path, mode, block_size=_SMALL))
+        with self._name_errors():
+            return cast("BinaryIO", self.filesystem.open(self._path, mode, block_size=_SMALL))
 
     def read_bytes(self) -> bytes:
         """Return the content of the file."""
-        with self._store() as (filesystem, path):
-            return cast("bytes", filesystem.cat_file(path))
+        with self._name_errors():
+            return cast("bytes", self.filesystem.cat_file(self._path))
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the file."""
-        try:
-            with self._store() as (filesystem, path):
-                filesystem.rm_file(path)
-        except FileNotFoundError:
-            if not missing_ok:
-                raise
+        with suppress(FileNotFoundError) if missing_ok else nullcontext(), self._name_errors():
+            self.filesystem.rm_file(self._path)
 
     def rename(self, target: RemotePath) -> None:
         """Copy the file and delete it: a killed process may leave both."""
-        with self._store() as (filesystem, path):
-            filesystem.mv(path, target.open_filesystem()[1])
+        with self._name_errors():
+            self.filesystem.mv(self._path, target._path)
 
     def size(self) -> int:
         """Return the number of bytes of the file."""
-        found = self._info()
-        if found is None or found["type"] != "file":
+        if not self.is_file():
             raise FileNotFoundError(f"there is no file {self}; give another address.")
-        return int(found["size"])
+        return int(self.filesystem.size(self._path))
 
     def stamp(self) -> str:
         """Return a text that changes when the file is replaced."""
-        with self._store() as (filesystem, path):
-            return str(filesystem.ukey(path))
+        with self._name_errors():
+            return str(self.filesystem.ukey(self._path))
 
     def upload(self, local: Path, *, replacing: bool) -> None:
         """Write the content of a local file in one step; without ``replacing`` only if new."""
-        with self._store() as (filesystem, path):
+        with self._name_errors():
             try:
                 if not replacing and self._create(local.read_bytes()):
                     return
                 if local.stat().st_size > _SMALL:
-                    filesystem.put_file(str(local), path)
+                    self.filesystem.put_file(str(local), self._path)
                 else:
-                    filesystem.pipe_file(path, local.read_bytes())
+                    self.filesystem.pipe_file(self._path, local.read_bytes())
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     f"{self} cannot be written ({error}); create the bucket first."
@@ -282,65 +285,24 @@ class RemotePath:
 
     def _create(self, content: bytes) -> bool:
         """Write a new file by a conditional put; False if the store has none and it is new."""
-        filesystem, path = self.open_filesystem()
         try:
-            filesystem.pipe_file(path, content, mode="create")
+            self.filesystem.pipe_file(self._path, content, mode="create")
         except (FileExistsError, FileNotFoundError):
             raise
         # Stores without conditions refuse them in many ways.
         except Exception:
             if self.exists():
-                raise FileExistsError(path) from None
+                raise FileExistsError(self._path) from None
             return False
         return True
 
-    def open_filesystem(self) -> tuple[Any, str]:
-        """Return the fsspec file system, and the path there."""
-        if self._filesystem is None:
-            self._filesystem = self._connect()
-        return self._filesystem, self._filesystem._strip_protocol(self._address)
-
-    def _connect(self) -> Any:
-        if "://" not in self._address:
-            raise ValueError(
-                f"{self} has lost a slash, as in a pathlib.Path; give the address as a string."
-            )
-        try:
-            from fsspec.core import url_to_fs
-        except ImportError as error:
-            raise ImportError(
-                f"{self} needs fsspec, which is not installed; pip install 'cellworth[remote]'."
-            ) from error
-        try:
-            return url_to_fs(self._address, **self._options)[0]
-        except ImportError as error:
-            # fsspec names the package: "Install s3fs to access S3".
-            raise ImportError(
-                f"{self} needs a package that is not installed ({error}); install it with pip."
-            ) from error
-        except (ValueError, TypeError) as error:
-            raise ValueError(
-                f"{self} cannot be opened with fsspec ({error}); give another address."
-            ) from error
-
-    def _at(self, address: str) -> RemotePath:
-        path = RemotePath(address, self._options)
-        path._filesystem = self._filesystem
-        return path
-
-    def _info(self) -> dict[str, Any] | None:
-        with suppress(FileNotFoundError), self._store() as (filesystem, path):
-            return cast("dict[str, Any]", filesystem.info(path))
-        return None
-
     @contextmanager
-    def _store(self) -> Iterator[tuple[Any, str]]:
-        """Yield the file system and the path there; name the address in errors, of many types."""
-        filesystem, path = self.open_filesystem()
+    def _name_errors(self) -> Iterator[None]:
+        """Name the address in errors, which are of many types."""
         try:
             # Other processes write to the same folders.
-            filesystem.invalidate_cache(path)
-            yield filesystem, path
+            self.filesystem.invalidate_cache(self._path)
+            yield
         except (FileNotFoundError, FileExistsError, MemoryError):
             raise
         except Exception as error:
@@ -349,6 +311,24 @@ class RemotePath:
                 f"{self} cannot be accessed ({type(error).__name__}: {error}); check the address, "
                 "the credentials and the network."
             ) from error
+
+
+def _open_filesystem(address: str, options: Options) -> Any:
+    """Return the fsspec file system of an address."""
+    try:
+        from fsspec.core import url_to_fs
+
+        return url_to_fs(address, **options)[0]
+    except ImportError as error:
+        # fsspec names the package: "Install s3fs to access S3".
+        raise ImportError(
+            f"{address} needs a package that is not installed ({error}); pip install "
+            "'cellworth[remote]' and the package of the store."
+        ) from error
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{address} cannot be opened with fsspec ({error}); give another address."
+        ) from error
 
 
 AnyPath = Path | RemotePath
@@ -463,6 +443,26 @@ def read_manifest(path: AnyPath, kind: str, version: int) -> dict[str, Any]:
             f"reads version {version}; use the cellworth that wrote it."
         )
     return manifest
+
+
+def write_hashed(path: AnyPath, kind: str, version: int, content: Mapping[str, Any]) -> None:
+    """Write a JSON file with its format and version, and the hash of its content."""
+    # As JSON returns it, so that its hash can be compared.
+    plain = json.loads(json.dumps(content))
+    head = dict(zip(_HEAD, (kind, version, hash_json(plain)), strict=True))
+    with write_atomically(path) as file:
+        file.write(json.dumps(head | plain, indent=1).encode())
+
+
+def read_hashed(path: AnyPath, kind: str, version: int) -> dict[str, Any]:
+    """Return the content that :func:`write_hashed` wrote; raise ValueError if it was changed."""
+    manifest = read_manifest(path, kind, version)
+    content = {name: manifest[name] for name in manifest if name not in _HEAD}
+    if manifest.get("sha256") != hash_json(content):
+        raise ValueError(
+            f"{path} was changed after it was written (its sha256 differs); restore it from a copy."
+        )
+    return content
 
 
 def _sync_folder(folder: Path) -> None:

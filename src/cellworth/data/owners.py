@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cellworth.data.arguments import Codes, Mask, is_integer
+from cellworth.data.arguments import Codes, Mask, check_columns, is_integer
 from cellworth.data.blocks import LABEL, Blocks, NumberedAxis
 from cellworth.data.column import list_cells
 from cellworth.data.holdings import Claim, Ends, Holdings, find_stretches
@@ -80,12 +80,7 @@ class Owners:
         # With the columns of keys.
         self._given = as_table(X)
         self.keys: tuple[str, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
-        names = self._given.names.tolist()
-        unknown = [key for key in self.keys if key not in names]
-        if unknown:
-            raise ValueError(
-                f"keys must be columns of X, got {unknown[0]!r}; its columns are {preview(names)}."
-            )
+        check_columns(self.keys, self._given.names.tolist(), called="keys", of="X")
         self.table: Table | ShardedTable = as_table(self.features(X)) if self.keys else self._given
         if LABEL in self.table.names.tolist():
             raise ValueError(
@@ -415,7 +410,8 @@ class Owners:
         column = int(marked[line].argmax())
         held = holdings.claims[holdings.lines[line, column]]
         owners = [name for name, is_held in zip(holdings.names, held, strict=True) if is_held]
-        return self.table.row_id(first), [*self.table.names.tolist(), LABEL][column], owners
+        (row,) = self.table.row_ids[first : first + 1].tolist()
+        return row, [*self.table.names.tolist(), LABEL][column], owners
 
     def _hold_themselves(self, players: list[str]) -> Holdings:
         """Return holdings in which each player holds the block of its name."""
@@ -568,14 +564,14 @@ class Owners:
 
     def _find_rows(self, what: str, rows: Mapping[str, Any]) -> Mask:
         """Find the rows in which a column holds one of some values, or a value in a range."""
-        column, rule = rows["column"], set(rows) - {"column"}
+        column = rows["column"]
         cells, is_date = self._read_cells_of(column)
-        given = [rows[word] for word in ("is", "from", "to") if word in rule]
-        if rule == {"is"} and isinstance(given[0], list | tuple):
+        given = [rows[word] for word in ("is", "from", "to") if word in rows]
+        if "is" in rows and isinstance(given[0], list | tuple):
             given = list(given[0])
         if is_date:
             given = label_array(given, what="row").tolist()
-        if rule == {"is"}:
+        if "is" in rows:
             unseen = [value for value in given if value not in cells or value is None]
             if unseen:
                 raise ValueError(
@@ -587,8 +583,8 @@ class Owners:
             return np.array(
                 [
                     cell is not None
-                    and ("from" not in rule or cell >= given[0])
-                    and ("to" not in rule or cell <= given[-1])
+                    and ("from" not in rows or cell >= given[0])
+                    and ("to" not in rows or cell <= given[-1])
                     for cell in cells
                 ]
             )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cellworth.data.arguments import Labels, Positions, check_count, is_integer
+from cellworth.data.arguments import Labels, Positions, check_columns, check_count, is_integer
 from cellworth.data.arrow import find_common_type
 from cellworth.data.column import find_kind_of_type
 from cellworth.data.file_search import Address, find_files
@@ -179,10 +179,6 @@ class ShardedTable:
         """Positions of all rows, made on access."""
         return np.arange(self.shape[0])
 
-    def row_id(self, position: int) -> int:
-        """Return the position, which is the id of a row."""
-        return position
-
     def find_rows(self, ids: ArrayLike, *, called: str) -> Positions:
         """Return positions that are given in place of ids."""
         rows, n_rows = np.asarray(ids), self.shape[0]
@@ -227,7 +223,7 @@ class ShardedTable:
         """
         import pyarrow as pa
 
-        self._check_names([name])
+        check_columns([name], self.names.tolist(), called="name", of="the table")
         only = replace(self, schema=pa.schema([self.schema.field(name)]))
         parts = pa.concat_tables(only._read_positions(np.arange(self.shape[0])))
         cells: Labels = parts.column(0).to_numpy()
@@ -237,21 +233,13 @@ class ShardedTable:
         """Return the table without some columns, such as one that names the owner of each row."""
         import pyarrow as pa
 
-        self._check_names(names)
+        check_columns(names, self.names.tolist(), called="names", of="the table")
         schema = pa.schema([field for field in self.schema if field.name not in names])
         if len(schema) == 1:
             raise ValueError(
                 f"names must leave a column besides the target, got {preview(names)}; keep one."
             )
         return replace(self, schema=schema)
-
-    def _check_names(self, names: Sequence[str]) -> None:
-        unknown = [name for name in names if name not in self.names.tolist()]
-        if unknown:
-            raise ValueError(
-                f"name must be a column of the table, got {unknown[0]!r}; its columns are "
-                f"{preview(self.names)}."
-            )
 
     def where(self, row: int) -> str:
         """Return the file of a row and its position there, for messages."""
@@ -404,12 +392,9 @@ def _choose_columns(
         raise TypeError(f"columns must be a list of names, got the string {columns!r}.")
     chosen = [name for name in names if name != target] if columns is None else list(columns)
     wanted = [*chosen, target]
-    for called, name in [("target", target), *(("columns", name) for name in chosen)]:
-        if name not in names:
-            raise ValueError(
-                f"{called} must name columns of {address}, got {name!r}; its columns are "
-                f"{preview(names)}."
-            )
+    check_columns([target], names, called="target", of=address)
+    check_columns(chosen, names, called="columns", of=address)
+    for name in wanted:
         if wanted.count(name) > 1:
             raise ValueError(
                 f"columns must be unique, and the target not among them, got {name!r} twice."

@@ -10,7 +10,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -154,7 +154,11 @@ def examine_files(
         for address in found
     ]
     for name in next(iter(found.values())):
-        cells = _read_keys([keys[name] for keys in found.values()])
+        texts = [None if keys[name] == _NULL_KEY else keys[name] for keys in found.values()]
+        cells = pa.array(texts, pa.string())
+        # Integers if all are, else strings.
+        with suppress(pa.ArrowInvalid):
+            cells = cells.cast(pa.int64())
         for number, (file, schema) in enumerate(examined):
             # Cells in the file are preferred to the key in its path.
             if name not in schema.names:
@@ -162,17 +166,6 @@ def examine_files(
                 both = schema.append(pa.field(name, cells.type))
                 examined[number] = replace(file, keys=keys), both
     return examined
-
-
-def _read_keys(texts: list[str]) -> pa.Array:
-    """Read the texts in paths as integers, or else as strings."""
-    import pyarrow as pa
-
-    cells = pa.array([None if text == _NULL_KEY else text for text in texts], pa.string())
-    try:
-        return cells.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return cells
 
 
 def check_names(names: Sequence[str], address: str) -> None:

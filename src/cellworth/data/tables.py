@@ -126,10 +126,6 @@ class Table:
             return [self.data.dtype] * len(self.names)
         return list(self.data.schema.values())
 
-    def row_id(self, position: int) -> Any:
-        """Return the id of one row."""
-        return self.row_ids[position : position + 1].tolist()[0]
-
     def find_rows(self, ids: Any, *, called: str) -> Positions:
         """Return the positions of the rows with these ids."""
         return np.flatnonzero(find_labels(self.row_ids, ids, called, "row"))
@@ -155,8 +151,13 @@ class Table:
                 )
             return Table(other.data, self.names, other.row_ids)
         wanted, found = self.names.tolist(), other.names.tolist()
-        _check_no_difference(set(wanted) - set(found), f"{called} lacks", "that X has")
-        _check_no_difference(set(found) - set(wanted), f"{called} has", "that X lacks")
+        lacking, more = set(wanted) - set(found), set(found) - set(wanted)
+        if lacking or more:
+            has, other_has = ("lacks", "has") if lacking else ("has", "lacks")
+            raise ValueError(
+                f"{called} {has} the columns {', '.join(sorted(map(repr, lacking or more)))} that "
+                f"X {other_has}; give both the same columns."
+            )
         return other.select(np.array([found.index(name) for name in wanted]))
 
     def hash_rows(self) -> NDArray[np.uint64]:
@@ -190,11 +191,10 @@ def label_array(labels: Iterable[Any], *, what: str) -> Labels:
             f"{what} labels must be dates in microseconds, got finer ones; round them or use "
             "integers."
         )
+    if array.dtype.kind in "iufb":
+        return array
     # NumPy may have converted a mix of numbers and strings to strings.
-    return array if array.dtype.kind in "iufb" else _convert_objects(list(labels), what)
-
-
-def _convert_objects(labels: list[Any], what: str) -> Labels:
+    labels = list(labels)
     if all(isinstance(label, str) for label in labels):
         text = np.empty(len(labels), dtype=object)
         text[:] = [str(label) for label in labels]
@@ -388,18 +388,14 @@ def _as_array(X: Any, called: str) -> NDArray[Any]:
         )
     if np.iscomplexobj(array):
         raise ValueError(f"Complex data not supported: {called} holds complex numbers.")
-    if array.dtype.kind == "O":
-        _check_not_nested(array, called)
-    return array
-
-
-def _check_not_nested(array: NDArray[Any], called: str) -> None:
-    nested = next((cell for cell in array.flat if isinstance(cell, dict | list | set)), None)
+    cells = array.flat if array.dtype.kind == "O" else ()
+    nested = next((cell for cell in cells if isinstance(cell, dict | list | set)), None)
     if nested is not None:
         raise TypeError(
             f"{called} holds the cell {nested!r}; every cell argument must be a string, "
             "a number or missing."
         )
+    return array
 
 
 def _row_ids(frame: nw.DataFrame[Any]) -> Labels:
@@ -412,9 +408,3 @@ def _row_ids(frame: nw.DataFrame[Any]) -> Labels:
             "reset_index()."
         )
     return label_array(index, what="row")
-
-
-def _check_no_difference(names: set[Any], before: str, after: str) -> None:
-    if names:
-        listed = ", ".join(sorted(map(repr, names)))
-        raise ValueError(f"{before} the columns {listed} {after}; give both the same columns.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import shutil
 import weakref
@@ -440,13 +439,6 @@ class ShardedValuation(Valuation):
             return None if self.scores is None else f"not known {FROM_ROWS}"
         largest = f"up to {self.validation.max():.2g} {FROM_ROWS}"
         return f"{largest} (of columns; of cells not known)"
-
-    def _noise_and_signal(self) -> tuple[float, float]:
-        count = self.moments.n_observations
-        sum_sq = math.fsum(self.moments.statistic("sum_sq")) if self._reads_sum_sq else 0.0
-        return sum_sq / max(count * (count - 1.0), 1.0), math.fsum(
-            self.moments.statistic("squares")
-        )
 
     def list_blocks(self) -> ValueList:
         """Return the value of each block, row by row."""

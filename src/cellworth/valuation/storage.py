@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import io
 import itertools
-import json
 import math
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +21,9 @@ from cellworth.data.io import (
     AnyPath,
     get_size,
     hash_file,
-    hash_json,
-    read_manifest,
+    read_hashed,
     write_atomically,
+    write_hashed,
 )
 from cellworth.data.tables import label_array
 from cellworth.sampling.moments import Moments
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 FORMAT = "cellworth valuation"
 VERSION = 2
 _MANIFEST = "manifest.json"
-_HEAD = ("format", "version", "sha256")
 _MOMENTS = ("count", "mean", "sum_sq")
 _VALIDATION = "validation_se"
 GROUP_ROWS = 65_536
@@ -66,11 +64,7 @@ def replace_manifest(
     before: set[str],
 ) -> None:
     """Write the manifest, then delete the files of the earlier result."""
-    # As JSON returns it, so that its hash can be compared.
-    plain = json.loads(json.dumps({**content, "files": files}))
-    head = {"format": FORMAT, "version": VERSION, "sha256": hash_json(plain)}
-    with write_atomically(path / _MANIFEST) as file:
-        file.write(json.dumps(head | plain, indent=1).encode())
+    write_hashed(path / _MANIFEST, FORMAT, VERSION, {**content, "files": files})
     for stale in before - {entry["file"] for entry in files.values()}:
         (path / stale).unlink(missing_ok=True)
 
@@ -137,14 +131,7 @@ def read_valuation_manifest(path: AnyPath) -> dict[str, Any]:
         raise FileNotFoundError(
             f"{path} holds no {_MANIFEST}; give the folder that a Valuation was saved to."
         )
-    manifest = read_manifest(path / _MANIFEST, FORMAT, VERSION)
-    content = {name: manifest[name] for name in manifest if name not in _HEAD}
-    if manifest.get("sha256") != hash_json(content):
-        raise ValueError(
-            f"{path / _MANIFEST} was changed after it was written (its sha256 differs); restore it "
-            "from a copy."
-        )
-    return content
+    return read_hashed(path / _MANIFEST, FORMAT, VERSION)
 
 
 def _is_inside(name: Any) -> bool:
@@ -311,7 +298,13 @@ def _write_parquet(path: str, groups: Iterable[Mapping[str, Floats]]) -> dict[st
     ) as writer:
         for group in itertools.chain([first], rest):
             statistics.append(_summarize(group))
-            writer.write_table(pa.table(list(_arrow_columns(group)), schema=schema))
+            arrays = [
+                array
+                for part in ("mean", "sum_sq", _VALIDATION)
+                if part in group
+                for array in (*group[part].T, group[f"row_{part}"])
+            ]
+            writer.write_table(pa.table(arrays, schema=schema))
     return {
         "n_columns": n_columns,
         "with_sum_sq": with_sum_sq,
@@ -329,8 +322,6 @@ def _summarize(group: Mapping[str, Floats]) -> dict[str, float]:
         "highest": mean.max(),
         "row_lowest": row_mean.min(),
         "row_highest": row_mean.max(),
-        "squares": np.einsum("ij,ij->", mean, mean),
-        "sum_sq": sum_sq.sum(),
         "largest_sum_sq": sum_sq.max(),
         "largest_row_sum_sq": row_sum_sq.max(),
         "largest_validation_se": group.get(_VALIDATION, nothing).max(),
@@ -341,23 +332,13 @@ def _summarize(group: Mapping[str, Floats]) -> dict[str, float]:
     return {"n_rows": len(mean)} | {name: float(number) for name, number in found.items()}
 
 
-def _arrow_columns(group: Mapping[str, Floats]) -> Iterator[pa.Array]:
-    import pyarrow as pa
-
-    for part in ("mean", "sum_sq", _VALIDATION):
-        if part in group:
-            yield from (pa.array(column) for column in group[part].T)
-            yield pa.array(group[f"row_{part}"])
-
-
 @dataclass(frozen=True)
 class ValueFile:
     """The manifest entry of a file that holds the values of some consecutive rows.
 
     ``groups`` has lists with one entry per row group: ``n_rows``; ``lowest`` and ``highest`` value
-    of a cell, ``row_lowest`` and ``row_highest`` row sum; the sums ``squares`` of squared values
-    and ``sum_sq`` of squared deviations; ``largest_sum_sq`` of a cell, ``largest_row_sum_sq`` of a
-    row, ``largest_validation_se`` of a cell.
+    of a cell, ``row_lowest`` and ``row_highest`` row sum; ``largest_sum_sq`` of a cell,
+    ``largest_row_sum_sq`` of a row, ``largest_validation_se`` of a cell.
     """
 
     file: str

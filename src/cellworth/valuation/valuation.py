@@ -578,13 +578,6 @@ class Valuation:
         known = self.validation_se[~np.isnan(self.validation_se)]
         return f"up to {known.max(initial=0.0):.2g} {FROM_ROWS}"
 
-    def _noise_and_signal(self) -> tuple[float, float]:
-        """Return the sums of squared errors and of squared values, as far as they are known."""
-        # Of all blocks together, the noise is well known, even from few observations of each.
-        errors = self.sampling_se / widening(self.counts)
-        noise, signal = (np.nansum(a**2) for a in (errors, self.values))
-        return float(noise), float(signal)
-
     def _list(self, labels: dict[str, Labels], part: Any) -> ValueList:
         return ValueList(
             labels,
@@ -770,22 +763,8 @@ def _view(valuation: Valuation) -> Iterator[str]:
     lowest = valuation.lowest(_LOWEST_SHOWN)
     yield paragraph(_title("Blocks", len(lowest), n_rows * n_columns, "lowest first"))
     yield lowest.to_html()
-    yield paragraph(f"Next: {_next_step(valuation)}")
 
 
 def _title(what: str, shown: int, total: int, order: str) -> str:
     left_out = f"; {shown:,} of {total:,} are shown" if shown < total else ""
     return f"{what}, {order}{left_out}."
-
-
-def _next_step(valuation: Valuation) -> str:
-    if valuation.status == "interrupted":
-        return "fit again with the same checkpoint to resume this run."
-    noise, signal = valuation._noise_and_signal()
-    if noise > signal / 4:
-        return "sampling errors are large compared with the values; fit with a larger budget."
-    return (
-        "audit(X, y, valuation=valuation) lists what is wrong with the table, explain_row("
-        "valuation, row) explains the value of a row, report.save(valuation, path, X, y) shows "
-        "everything."
-    )
