@@ -19,7 +19,7 @@ MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2364,
     "data": 3060,
-    "findings": 4049,
+    "findings": 4003,
     "games": 1004,
     "knn": 3997,
     "payouts": 2375,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1457,
     "valuers": 2126,
 }
-MAX_CODE_LINES_IN_ALL = 26_411
+MAX_CODE_LINES_IN_ALL = 26_365
 
 
 @cache

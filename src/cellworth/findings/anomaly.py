@@ -19,6 +19,7 @@ from cellworth.findings.features import (
     FeatureColumn,
     Features,
     Levels,
+    compute_uniform_scores,
     find_ties,
     read_columns,
     read_labels,
@@ -41,6 +42,7 @@ _NORMAL_QUARTILES = 1.349
 _REACH = 500.0
 # Features have a variance of about 1, so the penalty weighs as much as five rows.
 PENALTY = 5.0
+_ROWS_AT_ONCE = 16_384
 # Almost none: the scores of all levels add up to 1; it keeps the matrix of a single row regular.
 _PENALTY_OF_CONSTANT = 1e-9
 # A number is isolated if the nearest other one is more than APART scale units away. Ten times that
@@ -109,7 +111,9 @@ def anomaly_scores(
     >>> divmod(int(anomaly_score.argmax()), 2)
     (4, 1)
     """
-    return Evidence.of(Table.from_data(X, called="X"), y, column_types).scores
+    table = Table.from_data(X, called="X")
+    columns = read_columns(table, column_types)
+    return Evidence.from_columns(columns, *read_target(y, table)).scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +122,8 @@ class Evidence:
 
     columns: list[FeatureColumn]
     label: FeatureColumn
-    target: NDArray[Any]
     # Class of each row, or the group of rows with similar targets.
     groups: Levels
-    is_class: bool
     # Features of all columns, then of the label.
     features: Features
     # Cells of the same column, itself included, that are at least as rare in rows with their label,
@@ -130,11 +132,6 @@ class Evidence:
     as_misfit: Counts
     # Distance to the nearest other number of the column, in scale units.
     isolation: Floats
-
-    @classmethod
-    def of(cls, table: Table, y: VectorLike, column_types: ColumnTypes | None) -> Evidence:
-        """Compute the evidence for all cells of a table."""
-        return cls.from_columns(read_columns(table, column_types), *read_target(y, table))
 
     @classmethod
     def from_columns(
@@ -147,9 +144,7 @@ class Evidence:
         rare = _count_columns([compute_log_densities(column, groups) for column in columns])
         misfit = _count_columns(_score_fits(features, columns))
         apart: Floats = np.stack([measure_isolation(column) for column in columns], axis=1)
-        return cls(
-            columns, label, target, groups, classes is not None, features, rare, misfit, apart
-        )
+        return cls(columns, label, groups, features, rare, misfit, apart)
 
     @cached_property
     def distances(self) -> Floats:
@@ -179,7 +174,7 @@ def _score_fits(features: Features, columns: list[FeatureColumn]) -> list[Floats
     far, scores = compute_residuals(features, columns), score_levels(features, columns)
     fits = []
     for position, column in enumerate(columns):
-        fit = scores.get(position, np.ones(features.n_rows))
+        fit = scores.get(position, np.ones(len(column.levels)))
         if position in far:
             # The share of numbers that are as far off, times the score of not being missing.
             known = column.known
@@ -290,8 +285,6 @@ class Response:
     levels: Levels
     # Target of that regression for the row; the others have the target 0.
     heights: Floats
-    # Whether the target is the first feature of the column.
-    is_number: bool = False
 
     @classmethod
     def from_levels(cls, position: int, column: FeatureColumn) -> Response:
@@ -300,11 +293,6 @@ class Response:
         single = column.counts[column.levels] == 1
         levels = np.unique(np.where(single, -1, column.levels), return_inverse=True)[1]
         return cls(position, levels.reshape(-1), np.where(single, 0.0, 1.0))
-
-    @classmethod
-    def from_numbers(cls, position: int, scores: Floats) -> Response:
-        """Make one regression of scores."""
-        return cls(position, np.zeros(len(scores), dtype=np.intp), scores, is_number=True)
 
 
 def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
@@ -321,7 +309,8 @@ def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> d
     # Columns with missing values in the same rows share an inverse.
     for positions in sharing.values():
         known = columns[positions[0]].known
-        asked = [Response.from_numbers(j, features.parts[j].numbers[:, 0]) for j in positions]
+        one = np.zeros(len(known), dtype=np.intp)
+        asked = [Response(j, one, compute_uniform_scores(columns[j])) for j in positions]
         for response, expected in zip(asked, predict_left_out(features, asked, known), strict=True):
             found[response.position] = np.abs(response.heights - expected)
     return found
@@ -348,92 +337,63 @@ def predict_left_out(
 
     Heights of rows that are not known must be 0.
     """
-    if known is None:
-        known = np.ones(features.n_rows, dtype=bool)
-    inverse = _invert(_sum_known(features, known) + np.diag(make_penalties(len(features))))
-    fits = [_Fit.of(inverse, features.own[r.position], _sum_heights(features, r)) for r in asked]
-    expected = [np.full(features.n_rows, np.nan) for _ in asked]
-    for rows, strip in features.iter_rows():
+    n_rows, n_features = features.matrix.shape
+    known = np.ones(n_rows, dtype=bool) if known is None else known
+    inverse = _invert(_sum_known(features, known) + np.diag(make_penalties(n_features)))
+    fits = [_fit(inverse, features.own[r.position], _sum_heights(features, r)) for r in asked]
+    expected = [np.full(n_rows, np.nan) for _ in asked]
+    for start in range(0, n_rows, _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        strip = features.matrix[rows].toarray()
         projected = strip @ inverse
         leverages = np.einsum("ij,ij->i", projected, strip)
-        for response, fit, out in zip(asked, fits, expected, strict=True):
-            heights = fit.predict(strip, response.levels[rows])
-            leverage = leverages - fit.own_leverages(projected)
+        for response, (own_inverse, coefficients), out in zip(asked, fits, expected, strict=True):
+            heights = np.einsum("ij,ij->i", strip, coefficients[response.levels[rows]])
+            own = projected[:, features.own[response.position]]
+            leverage = leverages - np.einsum("ij,ij->i", own @ own_inverse, own)
             # Leaving a row out of a ridge regression is a division: no second fit is needed.
             without = (heights - leverage * response.heights[rows]) / (1.0 - leverage)
             out[rows] = np.where(known[rows], without, np.nan)
     return expected
 
 
+def _invert(matrix: Floats) -> Floats:
+    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+
+
+def _fit(inverse: Floats, own: slice, sums: Floats) -> tuple[Floats, Floats]:
+    """Fit regressions without a column's own features, from the one inverse of all features.
+
+    With P the inverse and o the own features, the inverse without them is
+    P - P[:, o] P[o, o]^-1 P[o, :], which is 0 in their rows and columns. Returns P[o, o]^-1 and
+    the coefficients, one line per level.
+    """
+    own_inverse = _invert(inverse[own, own])
+    projected = sums @ inverse
+    return own_inverse, projected - projected[:, own] @ own_inverse @ inverse[own]
+
+
 def _sum_known(features: Features, known: Mask) -> Floats:
     """Return the Gram matrix of known rows; from that of all rows, if most are known."""
     if 2 * known.sum() < len(known):
-        return features.sum_products(s for _, s in features.iter_some(np.flatnonzero(known)))
-    unknown = np.flatnonzero(~known)
-    return features.gram - features.sum_products(s for _, s in features.iter_some(unknown))
+        return features.sum_products(known)
+    return features.gram if known.all() else features.gram - features.sum_products(~known)
 
 
 def _sum_heights(features: Features, response: Response) -> Floats:
     """Return sums of features times heights, by level; shape (n_levels, n_features)."""
-    part, own = features.parts[response.position], features.own[response.position]
-    sums = np.zeros((int(response.levels.max()) + 1, len(features)))
-    if response.is_number:
-        # The heights are the first feature of the column.
-        sums[0] = features.gram[own.start]
-        return sums
-    # Rows of a level that is a feature have its line of the Gram matrix; the others are added up.
-    marked = part.marks >= 0
-    level, height = np.zeros(part.n_marks, dtype=np.intp), np.zeros(part.n_marks)
-    level[part.marks[marked]] = response.levels[marked]
-    height[part.marks[marked]] = response.heights[marked]
-    sums[level] += height[:, None] * features.gram[own.stop - part.n_marks : own.stop]
-    for rows, strip in features.iter_some(np.flatnonzero(~marked & (response.heights != 0))):
-        positions = (response.levels[rows], np.arange(len(rows)))
-        shape = (len(sums), len(rows))
-        sums += sparse.csr_matrix((response.heights[rows], positions), shape=shape) @ strip
+    n_rows, n_levels = len(response.levels), int(response.levels.max()) + 1
+    rows = np.arange(n_rows)
+    heights = sparse.csr_array(
+        (response.heights, (response.levels, rows)), shape=(n_levels, n_rows)
+    )
+    sums: Floats = (heights @ features.matrix).toarray()
     return sums
 
 
 def make_penalties(n_features: int) -> Floats:
     """Return the penalty of each feature; the constant comes last."""
     return np.append(np.full(n_features - 1, PENALTY), _PENALTY_OF_CONSTANT)
-
-
-def _invert(matrix: Floats) -> Floats:
-    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
-
-
-@dataclass(frozen=True, eq=False)
-class _Fit:
-    """Regressions without a column's own features, from the one inverse of all features.
-
-    With P the inverse and o the own features, the inverse without them is
-    P - P[:, o] P[o, o]^-1 P[o, :], which is 0 in their rows and columns.
-    """
-
-    own: slice
-    own_inverse: Floats
-    coefficients: Floats
-
-    @classmethod
-    def of(cls, inverse: Floats, own: slice, sums: Floats) -> _Fit:
-        own_inverse = _invert(inverse[own, own])
-        projected = sums @ inverse
-        taken_off = projected[:, own] @ own_inverse @ inverse[own]
-        return cls(own, own_inverse, projected - taken_off)
-
-    def predict(self, strip: Floats, levels: Levels) -> Floats:
-        """Predict rows by the regression of their level."""
-        if len(self.coefficients) == 1:
-            return np.asarray(strip @ self.coefficients[0])
-        heights: Floats = np.einsum("ij,ij->i", strip, self.coefficients[levels])
-        return heights
-
-    def own_leverages(self, projected: Floats) -> Floats:
-        """Return the part of each row's leverage due to the column's own features."""
-        own = projected[:, self.own]
-        leverages: Floats = np.einsum("ij,ij->i", own @ self.own_inverse, own)
-        return leverages
 
 
 def measure_isolation(column: FeatureColumn) -> Floats:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from cellworth.data.arguments import (
     MISSING,
@@ -26,7 +27,6 @@ Levels = NDArray[np.intp]
 MIN_ROWS_OF_A_LEVEL = 5
 # All columns together; the cost of a regression grows with its square.
 MAX_LEVELS = 300
-_ROWS_AT_ONCE = 16_384
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +104,14 @@ def find_ties(ascending: Floats) -> tuple[Positions, Positions]:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Features of all columns for a regression, computed for some rows at a time.
+    """Features of all columns for a regression.
 
     Numbers are their uniform scores (and, if ``squared``, their squares), with one more feature if
     some are missing. Categories have one feature per frequent level. The constant comes last.
     """
 
-    parts: list[ColumnFeatures]
+    # Shape (n_rows, n_features). Sparse, because of all levels of a column a row has one.
+    matrix: sparse.csr_array
     # Positions of each column's features.
     own: list[slice]
 
@@ -118,84 +119,56 @@ class Features:
     def of(cls, columns: Sequence[FeatureColumn]) -> Features:
         """Make features of columns."""
         fewest = _compute_min_rows(columns)
-        parts = [ColumnFeatures.of(column, fewest) for column in columns]
-        ends = np.cumsum([part.width for part in parts]).tolist()
-        return cls(parts, [slice(end - p.width, end) for end, p in zip(ends, parts, strict=True)])
-
-    def __len__(self) -> int:
-        return int(self.own[-1].stop) + 1
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.parts[0].marks.size
+        n_rows, width = len(columns[0].levels), 0
+        cells: list[Floats] = []
+        features: list[Levels] = []
+        own = []
+        for column in columns:
+            start = width
+            for numbers in _list_numbers(column):
+                cells.append(numbers)
+                features.append(np.full(n_rows, width))
+                width += 1
+            marks, n_marks = _mark_levels(column, fewest)
+            cells.append((marks >= 0).astype(np.float64))
+            features.append(np.where(marks >= 0, width + marks, 0))
+            width += n_marks
+            own.append(slice(start, width))
+        cells.append(np.ones(n_rows))
+        features.append(np.full(n_rows, width))
+        # Every row has as many entries as any other; those without a level are 0.
+        ends = np.arange(0, n_rows * len(cells) + 1, len(cells))
+        entries = np.stack(cells, axis=1).ravel(), np.stack(features, axis=1).ravel()
+        return cls(sparse.csr_array((*entries, ends), shape=(n_rows, width + 1)), own)
 
     @cached_property
     def gram(self) -> Floats:
         """Sums of the products of features over all rows."""
-        return self.sum_products(strip for _, strip in self.iter_rows())
+        return self.sum_products(slice(None))
 
-    def sum_products(self, parts: Iterable[Floats]) -> Floats:
+    def sum_products(self, rows: slice | Mask) -> Floats:
         """Sum the products of features over some rows."""
-        gram = np.zeros((len(self), len(self)))
-        for strip in parts:
-            gram += strip.T @ strip
-        return gram
-
-    def iter_rows(self) -> Iterator[tuple[slice, Floats]]:
-        """Yield the features of all rows, some rows at a time."""
-        for start in range(0, self.n_rows, _ROWS_AT_ONCE):
-            rows = slice(start, min(start + _ROWS_AT_ONCE, self.n_rows))
-            yield rows, self.rows(rows)
-
-    def iter_some(self, some: Positions) -> Iterator[tuple[Positions, Floats]]:
-        """Yield the features of some rows, a part of them at a time."""
-        for start in range(0, len(some), _ROWS_AT_ONCE):
-            rows = some[start : start + _ROWS_AT_ONCE]
-            yield rows, self.rows(rows)
-
-    def rows(self, rows: slice | Positions) -> Floats:
-        """Return the features of some rows, shape (n_some, n_features)."""
-        array = np.zeros((len(self.parts[0].marks[rows]), len(self)))
-        for part, own in zip(self.parts, self.own, strict=True):
-            part.write(array[:, own], rows)
-        array[:, -1] = 1.0
-        return array
+        some = self.matrix[rows]
+        products: Floats = (some.T @ some).toarray()
+        return products
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnFeatures:
-    """Features of one column: numbers, then indicators of which at most one is 1."""
+def _list_numbers(column: FeatureColumn) -> list[Floats]:
+    if column.numbers is None:
+        return []
+    scores = compute_uniform_scores(column)
+    return [scores, scores**2 - 1.0] if column.squared else [scores]
 
-    # Shape (n_rows, n_numbers).
-    numbers: Floats
-    # Which of the indicators is 1, -1 for none; shape (n_rows,).
-    marks: Levels
-    n_marks: int
 
-    @classmethod
-    def of(cls, column: FeatureColumn, fewest: int) -> ColumnFeatures:
-        """Make features of a column; levels with fewer rows than this have none."""
-        if column.numbers is None:
-            frequent = column.counts >= fewest
-            marks = np.where(frequent, np.cumsum(frequent) - 1, -1)[column.levels]
-            return cls(np.zeros((len(marks), 0)), marks, int(frequent.sum()))
-        scores = compute_uniform_scores(column)
-        numbers = np.stack([scores, scores**2 - 1.0] if column.squared else [scores], axis=1)
-        return cls(numbers, column.levels - 1, int(column.levels.any()))
+def _mark_levels(column: FeatureColumn, fewest: int) -> tuple[Levels, int]:
+    """Return which feature each cell's level is, -1 for none, and how many there are.
 
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return int(self.numbers.shape[1]) + self.n_marks
-
-    def write(self, out: Floats, rows: slice | Positions) -> None:
-        """Write the features of some rows into an array of zeros."""
-        n_numbers = self.numbers.shape[1]
-        out[:, :n_numbers] = self.numbers[rows]
-        marks = self.marks[rows]
-        marked = np.flatnonzero(marks >= 0)
-        out[marked, n_numbers + marks[marked]] = 1.0
+    Levels with fewer rows have none. Of numbers, a missing one is a level.
+    """
+    if column.numbers is not None:
+        return column.levels - 1, int(column.levels.any())
+    frequent = column.counts >= fewest
+    return np.where(frequent, np.cumsum(frequent) - 1, -1)[column.levels], int(frequent.sum())
 
 
 def _read_column(table: Table, position: int, kind: ColumnType | None) -> FeatureColumn:
