@@ -28,9 +28,9 @@ from cellworth.findings.text_checks import (
 )
 
 RNG = np.random.default_rng(0)
-TEXT = {
-    "missing mark", "text among numbers", "numbers as text", "dates as text", "mixed formats",
-    "encoding", "spelling variant", "misspelling",
+CHECKS_OF_STRINGS = {
+    "marks of missing values", "numbers and dates as text", "mixed formats", "wrong encodings",
+    "spelling variants", "misspellings",
 }  # fmt: skip
 AGES = RNG.integers(17, 91, 2000)
 
@@ -47,8 +47,9 @@ def check_text(column):
     """Return what the checks of strings find in one column."""
     table = Table.from_data(np.zeros((column.n_rows, 1)), called="X")
     given = AuditInput(table, [column])
+    assert {check.name for check in CHECKS} >= CHECKS_OF_STRINGS
     for check in CHECKS:
-        if TEXT.intersection(check.kinds):
+        if check.name in CHECKS_OF_STRINGS:
             given.run(check)
     return given.found
 

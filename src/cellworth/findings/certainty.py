@@ -28,7 +28,8 @@ MEASURED: dict[str, tuple[int, int]] = {
 }
 # Kinds that were right less often are unusual, and may well be right.
 MIN_PRECISION = 0.6
-_MAX_DOUBT = 0.5
+# Findings that are more doubtful than this may well be right, too.
+MAX_DOUBT = 0.5
 # What was not measured comes after what was right in so many cases.
 _UNMEASURED = 0.25
 _MAX_UNUSUAL = 10
@@ -52,7 +53,7 @@ def divide_findings(found: Iterable[Finding]) -> tuple[list[Finding], list[Findi
     for finding in found:
         false_rate = read_false_rate(finding.kind)
         is_probable = false_rate is None or 1.0 - false_rate >= MIN_PRECISION
-        if is_probable and finding.doubt <= _MAX_DOUBT:
+        if is_probable and finding.doubt <= MAX_DOUBT:
             probable.append(replace(finding, false_rate=false_rate))
         else:
             unusual.append(finding)

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from itertools import chain
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from cellworth.data.tables import Table
 from cellworth.data.text import format_number, list_first
 from cellworth.findings import leaks, number_checks, table_checks, text_checks
 from cellworth.findings.features import FeatureColumn, Features
-from cellworth.findings.finding import Action, Finding, FindingKind
+from cellworth.findings.finding import Action, Finding
 from cellworth.findings.label_checks import find_wrong_labels
 from cellworth.findings.levels import ColumnLevels
 from cellworth.findings.odd_cells import read_without, score_odd_cells
@@ -87,13 +88,15 @@ class AuditInput:
         return score_odd_cells(self.features, target, classes, found=found, left_out=left_out)
 
 
+Asked: TypeAlias = Callable[[AuditInput], Iterable[Finding]]
+
+
 @dataclass(frozen=True)
 class AuditCheck:
-    """One question that an audit asks of a table; its docstring is that of its function."""
+    """One question that an audit asks of a table."""
 
     name: str
-    kinds: tuple[FindingKind, ...]
-    find: Callable[[AuditInput], Iterable[Finding]]
+    find: Asked
     needs: Literal["labels", "classes", "validation rows"] | None = None
     # Whether ``audit(quick=True)`` leaves it out.
     is_slow: bool = False
@@ -113,12 +116,6 @@ def find_missing_marks(given: AuditInput) -> Iterator[Finding]:
     yield from _merge_codes(f for c in given.columns for f in text_checks.find_missing_marks(c))
 
 
-def find_stored_quantities(given: AuditInput) -> Iterator[Finding]:
-    """Find numbers and dates stored as text, and text in a column of numbers."""
-    for column in given.columns:
-        yield from text_checks.find_stored_quantities(column)
-
-
 def find_mixed_shapes(given: AuditInput) -> Iterator[Finding]:
     """Find strings whose digits, letters and signs are arranged as in few other cells."""
     for column in given.columns:
@@ -126,18 +123,6 @@ def find_mixed_shapes(given: AuditInput) -> Iterator[Finding]:
             column, "numbers as text", "dates as text", "text among numbers"
         ):
             yield from text_checks.find_mixed_shapes(column)
-
-
-def find_garbled(given: AuditInput) -> Iterator[Finding]:
-    """Find text that was read with a wrong encoding."""
-    for column in given.columns:
-        yield from text_checks.find_garbled(column)
-
-
-def find_spelling_variants(given: AuditInput) -> Iterator[Finding]:
-    """Find contents that differ from a more frequent one in case, blanks or look-alike letters."""
-    for column in given.columns:
-        yield from text_checks.find_spelling_variants(column)
 
 
 def find_misspellings(given: AuditInput) -> Iterator[Finding]:
@@ -152,21 +137,6 @@ def find_strange_numbers(given: AuditInput) -> Iterator[Finding]:
     """Find codes for missing values, wrong units, and numbers far from all others."""
     found = (f for c in given.columns for f in number_checks.find_gross_errors(c))
     yield from _merge_codes(found)
-
-
-def find_swapped(given: AuditInput) -> Iterator[Finding]:
-    """Find contents that belong to another column."""
-    yield from text_checks.find_swapped(given.columns)
-
-
-def find_violations(given: AuditInput) -> Iterator[Finding]:
-    """Find cells that differ from those of all other rows with the same key, such as a postcode."""
-    yield from table_checks.find_violations(given.columns)
-
-
-def find_useless_columns(given: AuditInput) -> Iterator[Finding]:
-    """Find columns that tell a model nothing, or name the rows."""
-    yield from table_checks.check_columns(given.columns)
 
 
 def find_copies(given: AuditInput) -> Iterator[Finding]:
@@ -191,11 +161,6 @@ def find_leaks(given: AuditInput) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def find_sorted_rows(given: AuditInput) -> Iterator[Finding]:
-    """Find that the rows are sorted by label."""
-    yield from leaks.find_sorted_rows(given.target)
-
-
 def find_labels(given: AuditInput) -> Iterator[Finding]:
     """Find labels that the cells of their row contradict, where no column is the label."""
     columns = [
@@ -208,36 +173,33 @@ def find_labels(given: AuditInput) -> Iterator[Finding]:
         return
     known = given.odd_cells[1] if len(columns) == len(given.columns) else None
     codes = np.searchsorted(given.classes, given.target)
-    yield from find_wrong_labels(columns, codes, given.classes, features=known)
+    yield from find_wrong_labels(columns, codes, given.classes, known)
+
+
+def _ask_columns(find: Callable[[ColumnLevels], Iterator[Finding]]) -> Asked:
+    """Return the check that asks every column by itself."""
+    return lambda given: chain.from_iterable(map(find, given.columns))
 
 
 # Later checks look at what earlier ones have found.
 CHECKS: tuple[AuditCheck, ...] = (
-    AuditCheck("marks of missing values", ("missing mark",), find_missing_marks),
+    AuditCheck("marks of missing values", find_missing_marks),
+    AuditCheck("numbers and dates as text", _ask_columns(text_checks.find_stored_quantities)),
+    AuditCheck("mixed formats", find_mixed_shapes),
+    AuditCheck("wrong encodings", _ask_columns(text_checks.find_garbled)),
+    AuditCheck("spelling variants", _ask_columns(text_checks.find_spelling_variants)),
+    AuditCheck("misspellings", find_misspellings),
+    AuditCheck("codes, units and outliers", find_strange_numbers),
+    AuditCheck("contents of other columns", lambda given: text_checks.find_swapped(given.columns)),
+    AuditCheck("dependencies", lambda given: table_checks.find_violations(given.columns)),
+    AuditCheck("useless columns", lambda given: table_checks.check_columns(given.columns)),
+    AuditCheck("copies of rows", find_copies),
+    AuditCheck("validation rows in X", find_shared_rows, "validation rows"),
+    AuditCheck("leaks", find_leaks, "labels"),
     AuditCheck(
-        "numbers and dates as text",
-        ("text among numbers", "numbers as text", "dates as text"),
-        find_stored_quantities,
+        "rows sorted by label", lambda given: leaks.find_sorted_rows(given.target), "classes"
     ),
-    AuditCheck("mixed formats", ("mixed formats",), find_mixed_shapes),
-    AuditCheck("wrong encodings", ("encoding",), find_garbled),
-    AuditCheck("spelling variants", ("spelling variant",), find_spelling_variants),
-    AuditCheck("misspellings", ("misspelling",), find_misspellings),
-    AuditCheck(
-        "codes, units and outliers", ("missing code", "scale", "outlier"), find_strange_numbers
-    ),
-    AuditCheck("contents of other columns", ("wrong column",), find_swapped),
-    AuditCheck("dependencies", ("dependency",), find_violations),
-    AuditCheck(
-        "useless columns", ("empty column", "constant column", "id column"), find_useless_columns
-    ),
-    AuditCheck("copies of rows", ("repeated rows",), find_copies),
-    AuditCheck(
-        "validation rows in X", ("validation rows in X",), find_shared_rows, "validation rows"
-    ),
-    AuditCheck("leaks", ("leak",), find_leaks, "labels"),
-    AuditCheck("rows sorted by label", ("sorted rows",), find_sorted_rows, "classes"),
-    AuditCheck("wrong labels", ("wrong label",), find_labels, "classes", is_slow=True),
+    AuditCheck("wrong labels", find_labels, "classes", is_slow=True),
 )
 
 

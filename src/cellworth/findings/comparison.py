@@ -19,7 +19,6 @@ from cellworth.data.arguments import (
     check_count,
     check_random_state,
 )
-from cellworth.data.column import is_missing
 from cellworth.data.problem import read_changed_labels
 from cellworth.data.tables import Table, TableLike, VectorLike, frame
 from cellworth.data.text import format_count
@@ -262,12 +261,11 @@ def compare_models(
     game = make_held_out_game(model, X, y, X_test, y_test, scoring=kept)
     table, classes = game.problem.table, game.problem.classes
     target, labels = game.problem.target, game.problem.folds[0].target
-    repaired = _Changed.read(X_repaired, y_repaired, game)
+    training = _Training.read(game, X_repaired, y_repaired, kept)
     given = X if X_repaired is None else X_repaired
-    tables = {"X": (X, target), "X_repaired": (given, repaired.target)}
+    tables = {"X": (X, target), "X_repaired": (given, training.target)}
     check_held_out_rows(X_test, labels, tables)
-    changed = repaired.find_changes(game)
-    training = _Training(game, repaired, kept)
+    changed = training.find_changes()
     groups = np.zeros(len(labels)) if classes is None else labels
     strata = [np.flatnonzero(groups == group) for group in np.unique(groups)]
     rows_changed = np.flatnonzero(changed.any(axis=1))
@@ -303,51 +301,54 @@ def compare_models(
 
 
 @dataclass(frozen=True, eq=False)
-class _Changed:
-    """The training rows after the change; rows that are not ``known`` are left out."""
+class _Training:
+    """A model to train before and after a change, with the same seeds.
 
+    ``table`` and ``target`` are those after the change; rows that are not ``known`` are left out.
+    """
+
+    game: ModelGame
     table: Table
     target: NDArray[Any]
     known: Mask
+    kept: PredictionRecorder
 
     @classmethod
     def read(
-        cls, X_repaired: TableLike | None, y_repaired: VectorLike | None, game: ModelGame
-    ) -> _Changed:
+        cls,
+        game: ModelGame,
+        X_repaired: TableLike | None,
+        y_repaired: VectorLike | None,
+        kept: PredictionRecorder,
+    ) -> _Training:
         """Check the arguments of compare_models."""
         if X_repaired is None and y_repaired is None:
             raise ValueError(
                 "X_repaired and y_repaired must not both be None; pass the table or the labels "
                 "after the change."
             )
-        table = game.problem.table
-        target, known = game.problem.target, np.ones(table.shape[0], dtype=bool)
+        table, target = game.problem.table, game.problem.target
+        known = np.ones(table.shape[0], dtype=bool)
         if y_repaired is not None:
             target, known = read_changed_labels(y_repaired, game.problem, "y_repaired")
         if X_repaired is not None:
             table = _read_repaired(X_repaired, table)
-        return cls(table, target, known)
+        return cls(game, table, target, known, kept)
 
-    def find_changes(self, game: ModelGame) -> Mask:
+    def find_changes(self) -> Mask:
         """Mark the cells and, in the last column, the labels that differ; rows left out, once."""
-        cells = _find_changed_cells(game.problem.table, self.table)
-        labels = ~self.known | (self.target != game.problem.target)
-        return np.column_stack([cells & self.known[:, None], labels])
-
-
-@dataclass(frozen=True, eq=False)
-class _Training:
-    """A model to train on some rows before and after a change, with the same seeds."""
-
-    game: ModelGame
-    after: _Changed
-    kept: PredictionRecorder
+        table = self.game.problem.table
+        pairs = ((table.read(j).objects, self.table.read(j).objects) for j in range(table.shape[1]))
+        # Missing values are None, so they are equal.
+        cells = [[one != other for one, other in zip(*pair, strict=True)] for pair in pairs]
+        labels = ~self.known | (self.target != self.game.problem.target)
+        return np.column_stack([np.array(cells, dtype=bool).T & self.known[:, None], labels])
 
     def pair(self, rows: Mask, repeat: int) -> tuple[Recorded, Recorded]:
         """Return predictions before and after the change, with the seeds of this repeat."""
         game = self.game.with_seeds(repeat)
-        changed = game.on(self.after.table, self.after.target)
-        return self._train(game, rows), self._train(changed, rows & self.after.known)
+        changed = game.on(self.table, self.target)
+        return self._train(game, rows), self._train(changed, rows & self.known)
 
     def _train(self, game: ModelGame, rows: Mask) -> Recorded:
         self.kept.seen.clear()
@@ -385,18 +386,6 @@ def _score_splits(
                 )
             tick(2)
     return scores, np.mean(replicates, axis=0)
-
-
-def _find_changed_cells(table: Table, repaired: Table) -> Mask:
-    """Mark the cells in which two tables differ; missing values are equal."""
-    changed = np.zeros(table.shape, dtype=bool)
-    for position in range(table.shape[1]):
-        cells = (side.column(position).tolist() for side in (table, repaired))
-        changed[:, position] = [
-            not (is_missing(one) and is_missing(other)) and one != other
-            for one, other in zip(*cells, strict=True)
-        ]
-    return changed
 
 
 def _read_repaired(X_repaired: TableLike, table: Table) -> Table:

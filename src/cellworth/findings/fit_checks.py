@@ -11,24 +11,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Integers, Mask, Positions
+from cellworth.data.arguments import Integers, Mask
 from cellworth.data.equal_rows import find_first_equal
 from cellworth.data.problem import Problem
+from cellworth.findings.certainty import MAX_DOUBT
 from cellworth.findings.finding import Action, Finding
 from cellworth.findings.leaks import find_leaks
 from cellworth.findings.levels import ColumnLevels, read_levels
 from cellworth.findings.table_checks import find_repeated_rows, find_shared_rows
 from cellworth.findings.text_checks import find_stored_quantities
 
-# A repeated row is a copy if chance would repeat its rarest cells with a smaller probability.
-_CHANCE = 0.05
-_RAREST = 3
 _SHARE_OF_COPIES = 0.02
 _MIN_COPIES = 5
 # Fewer rows than this that are scored by themselves are an example, not a mistake.
 _MIN_VALIDATION_ROWS = 20
 _SIGMAS = 4.0
-_MAX_COPIES_CHECKED = 2000
 # More different integers than this are seldom classes.
 _MAX_PLAIN_CLASSES = 10
 _ROWS_PER_CLASS = 5
@@ -78,12 +75,10 @@ def warn_of_data(
 ) -> None:
     """Warn of each kind of finding; in a sample of rows, copies are not counted."""
     groups: dict[str, list[Finding]] = defaultdict(list)
-    of_classes = problem.classes is not None
+    name, of_classes = problem.target_name, problem.classes is not None
     for finding in (
         *_find_text(problem, columns, advice),
-        *find_leaks(
-            columns, problem.target, of_classes=of_classes, target_name=problem.target_name
-        ),
+        *find_leaks(columns, problem.target, of_classes=of_classes, target_name=name),
         *([] if sampled else _find_copies(problem, columns)),
     ):
         groups[finding.action.text].append(finding)
@@ -110,9 +105,8 @@ def _find_text(
     """Yield numbers and dates that are stored as strings, unless the user calls them categories."""
     for position, column in enumerate(columns):
         is_meant = column.name in advice.named or problem.table.read(position).kind == "category"
-        if column.kind != "text" or is_meant:
-            continue
-        yield from find_stored_quantities(column)
+        if column.kind == "text" and not is_meant:
+            yield from find_stored_quantities(column)
 
 
 def _find_copies(problem: Problem, columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
@@ -131,33 +125,18 @@ def _find_copies(problem: Problem, columns: Sequence[ColumnLevels]) -> Iterator[
     few = max(_SHARE_OF_COPIES * len(copied), _MIN_COPIES)
     if min(len(copied), len(hashes)) < _MIN_VALIDATION_ROWS or n_copied < few:
         return
-    # Tables with few distinct values, such as grades from 1 to 10, repeat rows by chance.
-    by_chance = _is_chance(columns, np.flatnonzero(np.isin(hashes, scored[copied])))
-    are_copies = (1.0 - by_chance) * n_copied >= _SHARE_OF_COPIES * len(copied)
-    if held_out is not None:
-        expected = is_repeated.mean() * len(copied)
-        margin = _SIGMAS * np.sqrt(expected * (1 - is_repeated.mean()) + 1)
-        if are_copies or n_copied - expected > max(_SHARE_OF_COPIES * len(copied), margin):
-            yield from find_shared_rows(
-                columns,
-                read_levels(held_out, parse=False),
-                (problem.target, problem.folds[0].target),
-            )
-    elif are_copies:
-        text = _OF_FOLDS if problem.folds else _OUT_OF_BAG
-        for finding in find_repeated_rows(columns):
-            yield replace(finding, action=Action("drop rows", text=text))
-
-
-def _is_chance(columns: Sequence[ColumnLevels], rows: Positions) -> float:
-    """Return the share of rows whose three rarest cells another row may have by chance."""
-    rows = rows[:: max(len(rows) // _MAX_COPIES_CHECKED, 1)]
-    shares = [
-        np.append(column.counts, column.n_rows - column.n_known)[column.codes[rows]] / column.n_rows
-        for column in columns
-    ]
-    rarest = np.sort(shares, axis=0)[:_RAREST]
-    return float(np.mean(columns[0].n_rows * rarest.prod(axis=0) >= _CHANCE))
+    if held_out is None:
+        action = Action("drop rows", text=_OF_FOLDS if problem.folds else _OUT_OF_BAG)
+        found = find_repeated_rows(columns)
+        yield from (replace(f, action=action) for f in found if f.doubt <= MAX_DOUBT)
+        return
+    # More than the table repeats of its own rows is no chance, even where few rows differ.
+    expected = is_repeated.mean() * len(copied)
+    margin = _SIGMAS * np.sqrt(expected * (1 - is_repeated.mean()) + 1)
+    are_more = n_copied - expected > max(_SHARE_OF_COPIES * len(copied), margin)
+    labels = problem.target, problem.folds[0].target
+    shared = find_shared_rows(columns, read_levels(held_out, parse=False), labels)
+    yield from (f for f in shared if are_more or f.doubt <= MAX_DOUBT)
 
 
 def warn_of_target(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -33,73 +34,52 @@ class LabelScores:
     """
 
     def __init__(
-        self,
-        columns: Sequence[FeatureColumn],
-        labels: Integers,
-        seed: int = 0,
-        features: Features | None = None,
+        self, columns: Sequence[FeatureColumn], labels: Integers, features: Features | None = None
     ) -> None:
-        self._labels = labels
-        self.chances: Floats = _predict_by_trees(columns, labels, seed)
+        self.chances: Floats = predict_by_trees(columns, labels)
         of_own = self.chances[np.arange(len(labels)), labels]
         own = np.log(np.maximum(of_own, _MIN_CHANCE))
         linear = np.log(np.clip(_score_by_ridge(columns, labels, features), _MIN_CHANCE, 1.0))
         # High where both models find the label unlikely.
         self.scores: Floats = -(own + linear) / 2
 
-    def find(self, classes: NDArray[Any], name: str) -> Iterator[Finding]:
-        """Yield the rows of each class whose cells speak for another one."""
-        others = self.chances.copy()
-        others[np.arange(len(others)), self._labels] = -1.0
-        best = others.argmax(axis=1)
-        doubtful = others.max(axis=1) >= _CONFIDENT
-        for given in range(len(classes)):
-            for likely in range(len(classes)):
-                rows = np.flatnonzero(doubtful & (self._labels == given) & (best == likely))
-                if len(rows):
-                    yield _describe(
-                        classes, given, likely, rows[np.argsort(-self.scores[rows])], name
-                    )
-
-
-def _describe(
-    classes: NDArray[Any], given: int, likely: int, rows: NDArray[np.intp], name: str
-) -> Finding:
-    one, other = (repr(classes[[each]].tolist()[0]) for each in (given, likely))
-    count = format_count(len(rows), "row has", "rows have")
-    return Finding(
-        "wrong label",
-        (),
-        rows,
-        f"{count} the {name} {one}, but cells as in rows with {other}.",
-        Action("check", text=f"check whether they are {other}"),
-        0.5,
-    )
-
 
 def find_wrong_labels(
     columns: Sequence[FeatureColumn],
     labels: Integers,
     classes: NDArray[Any],
-    name: str = "label",
-    *,
     features: Features | None = None,
 ) -> Iterator[Finding]:
-    """Yield labels that the cells contradict.
+    """Yield the rows of each class whose cells speak for another one, the surest first.
 
-    ``name`` is what the labels are called; ``features`` are those of the columns and the label, if
-    they are known.
+    ``features`` are those of the columns and the label, if they are known.
     """
-    if len(labels) >= _MIN_ROWS and len(classes) > 1:
-        yield from LabelScores(columns, labels, features=features).find(classes, name)
+    if len(labels) < _MIN_ROWS or len(classes) < 2:
+        return
+    found = LabelScores(columns, labels, features)
+    others = found.chances.copy()
+    others[np.arange(len(others)), labels] = -1.0
+    best = others.argmax(axis=1)
+    doubtful = others.max(axis=1) >= _CONFIDENT
+    names = [repr(name) for name in classes.tolist()]
+    for given, likely in product(range(len(classes)), repeat=2):
+        rows = np.flatnonzero(doubtful & (labels == given) & (best == likely))
+        if len(rows):
+            count = format_count(len(rows), "row has", "rows have")
+            yield Finding(
+                "wrong label", (), rows[np.argsort(-found.scores[rows])],
+                f"{count} the label {names[given]}, but cells as in rows with {names[likely]}.",
+                Action("check", text=f"check whether they are {names[likely]}"), 0.5,
+            )  # fmt: skip
 
 
-def _predict_by_trees(columns: Sequence[FeatureColumn], labels: Integers, seed: int) -> Floats:
+def predict_by_trees(columns: Sequence[FeatureColumn], labels: Integers) -> Floats:
+    """Return the probability of each label by trees that have not seen the row."""
     from sklearn.ensemble import ExtraTreesClassifier
 
     X = np.column_stack([_as_numbers(column).astype(np.float32) for column in columns])
     forest = ExtraTreesClassifier(
-        _N_TREES, bootstrap=True, min_samples_leaf=2, n_jobs=_N_THREADS, random_state=seed,
+        _N_TREES, bootstrap=True, min_samples_leaf=2, n_jobs=_N_THREADS, random_state=0,
         max_samples=min(_ROWS_PER_TREE, len(labels)) / len(labels),
     )  # fmt: skip
     return _predict_unseen(forest.fit(X, labels), X)

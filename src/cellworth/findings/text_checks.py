@@ -16,6 +16,7 @@ from rapidfuzz.distance import OSA
 from cellworth.data.arguments import Positions
 from cellworth.data.column import is_missing_mark
 from cellworth.data.text import format_count, list_first, preview, shorten
+from cellworth.findings.certainty import MAX_DOUBT
 from cellworth.findings.finding import Action, Finding
 from cellworth.findings.levels import SHARE_OF_NUMBERS, ColumnLevels
 from cellworth.valuation.column_info import (
@@ -31,8 +32,6 @@ _MISSING_WORDS = {
 }  # fmt: skip
 _FALSE_MARK, _FALSE_WORD = 0.02, 0.4
 _MAX_LEVELS = 5_000
-# Words that are more probably another word are listed apart.
-_MAX_DOUBT = 0.5
 # Shorter words are codes, of which many are a letter apart.
 _SHORTEST_WORD, _LONGEST_CODE = 4, 3
 _SHARE_OF_NAMES = 0.9
@@ -210,39 +209,30 @@ def _describe_numbers(
 
 def find_mixed_shapes(column: ColumnLevels) -> Iterator[Finding]:
     """Yield strings whose digits, letters and signs are arranged as in few other cells."""
-    shapes = [_shape(text) for text in column.strings]
-    n_known = sum(
-        count
-        for text, count in zip(column.strings, column.counts.tolist(), strict=True)
-        if not _mark(text)
-    )
-    sizes: Counter[str] = Counter()
-    for shape, text, count in zip(shapes, column.strings, column.counts.tolist(), strict=True):
+    levels_of: dict[str, list[int]] = defaultdict(list)
+    for level, text in enumerate(column.strings):
         if not _mark(text):
-            sizes[shape] += count
-    if len(sizes) < 2:
+            levels_of[_shape(text)].append(level)
+    sizes = {shape: int(column.counts[levels].sum()) for shape, levels in levels_of.items()}
+    n_known, usual = sum(sizes.values()), max(sizes, key=sizes.__getitem__, default="")
+    # Few contents, such as '<=50K' beside '>50K', are categories and no format.
+    is_format = "9" in usual and len(usual) <= 30 and len(levels_of[usual]) >= _MIN_OF_A_FORMAT
+    if not is_format or sizes[usual] < 0.5 * n_known:
         return
-    usual, n_usual = sizes.most_common(1)[0]
-    if "9" not in usual or n_usual < 0.5 * n_known or len(usual) > 30:
-        return
-    if shapes.count(usual) < _MIN_OF_A_FORMAT:
-        # Few contents, such as '<=50K' beside '>50K', are categories and no format.
-        return
+    example = column.strings[levels_of[usual][0]]
     # Shapes that are rare by themselves make one finding.
-    groups_of = {shape: shape if size >= 0.01 * n_known else "" for shape, size in sizes.items()}
-    for group in dict.fromkeys(groups_of[shape] for shape in sizes if shape != usual):
-        levels = [
-            level
-            for level, shape in enumerate(shapes)
-            if shape != usual and groups_of.get(shape) == group and not _mark(column.strings[level])
-        ]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for shape, levels in levels_of.items():
+        if shape != usual:
+            groups[shape if sizes[shape] >= 0.01 * n_known else ""] += levels
+    for levels in groups.values():
         rows = column.rows_of(levels)
         share = len(rows) / n_known
         yield Finding(
             "mixed formats", (column.name,), rows,
-            f"{_list_texts([column.strings[level] for level in levels])} in "
-            f"{format_count(len(rows), 'cell')} of {column.name}; {n_usual / n_known:.0%} look "
-            f"like {column.strings[shapes.index(usual)]!r}.",
+            f"{_list_texts([column.strings[level] for level in sorted(levels)])} in "
+            f"{format_count(len(rows), 'cell')} of {column.name}; {sizes[usual] / n_known:.0%} "
+            f"look like {example!r}.",
             Action("check", text="write them as the others are written"),
             share / (share + 0.03),
         )  # fmt: skip
@@ -357,26 +347,30 @@ def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iter
     distances[distances > _longest_slip(255)] = 255
     limits = np.array([_longest_slip(len(column.levels[level])) for level in order])
     near = (distances <= limits[:, None]) & (distances > 0)
-    chance = _NeighborChance(near[: len(frequent)])
+    near_frequent = near[: len(frequent)]
+    n_near = near_frequent.sum(axis=1)
     position_of = {level: position for position, level in enumerate(frequent.tolist())}
     found: dict[bool, list[tuple[float, int, int]]] = {True: [], False: []}
     for line, level in enumerate(order.tolist()):
-        candidates = frequent[np.flatnonzero(near[line])]
-        candidates = candidates[column.counts[candidates] >= 8 * column.counts[level]]
+        text = column.strings[level]
         candidates = [
             other
-            for other in candidates.tolist()
-            if _differs_by_letters(column.levels[level], column.levels[other])
+            for other in frequent[near[line]].tolist()
+            if column.counts[other] >= 8 * column.counts[level]
+            and _differs_by_letters(text, column.strings[other])
         ]
-        if not candidates or column.strings[level] in known:
+        if not candidates or text in known:
             continue
         best = min(
             candidates,
             key=lambda other: (distances[line, position_of[other]], -column.counts[other]),
         )
-        by_chance = chance.estimate(len(column.strings[level]), without=position_of.get(level))
+        own = position_of.get(level)
+        others = n_near if own is None else np.delete(n_near - near_frequent[:, own], own)
+        by_chance = _estimate_chance(others, len(text))
         doubt = by_chance / (by_chance + 0.3 * _measure_closed(column) ** 2)
-        found[doubt <= _MAX_DOUBT].append((doubt, level, best))
+        # Words that are more probably another word are listed apart.
+        found[doubt <= MAX_DOUBT].append((doubt, level, best))
     for slips in found.values():
         if slips:
             yield _describe_slips(column, sorted(slips))
@@ -407,19 +401,13 @@ def _longest_slip(length: int) -> int:
     return 1 if length < 6 else 2 if length < 10 else max(2, length // 7)
 
 
-class _NeighborChance:
-    """Chance that a correct level is as near to a frequent one as a misspelt level is."""
+def _estimate_chance(n_near: NDArray[np.int64], length: int) -> float:
+    """Return the chance that a correct text of a length is near a frequent one.
 
-    def __init__(self, near: NDArray[np.bool_]) -> None:
-        self._near, self._n_near = near, near.sum(axis=1)
-
-    def estimate(self, length: int, without: int | None) -> float:
-        """Return the chance for a text of a length, by all frequent levels but one."""
-        n_near, n_levels = self._n_near, len(self._near)
-        if without is not None:
-            n_near, n_levels = np.delete(n_near - self._near[:, without], without), n_levels - 1
-        expected = 0.5 if length < 3 else 0.2 if length < 4 else 0.05 if length < 6 else 0.01
-        return float(((n_near > 0).sum() + 2 * expected) / (n_levels + 2))
+    ``n_near`` has the number of frequent texts near each frequent one.
+    """
+    expected = 0.5 if length < 3 else 0.2 if length < 4 else 0.05 if length < 6 else 0.01
+    return float(((n_near > 0).sum() + 2 * expected) / (len(n_near) + 2))
 
 
 def _is_word(text: str) -> bool:
@@ -447,9 +435,8 @@ def find_swapped(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     for column in texts:
         for level in np.flatnonzero(column.counts >= 20).tolist():
             where[column.strings[level]].append(column)
-    for column in columns:
-        if column.kind == "text":
-            yield from _find_foreign(column, where)
+    for column in texts:
+        yield from _find_foreign(column, where)
 
 
 def _find_foreign(column: ColumnLevels, where: dict[str, list[ColumnLevels]]) -> Iterator[Finding]:
@@ -459,14 +446,11 @@ def _find_foreign(column: ColumnLevels, where: dict[str, list[ColumnLevels]]) ->
     if len(usual) < 2:
         return
     for level in known:
-        count, text = int(column.counts[level]), strings[level]
-        homes = [home for home in where.get(text, []) if home is not column]
-        homes = homes if _is_word(text) else []
-        if count > max(3, 0.001 * column.n_known):
-            continue
+        is_rare = column.counts[level] <= max(3, 0.001 * column.n_known)
+        homes = where.get(strings[level], []) if is_rare and _is_word(strings[level]) else []
         for home in homes:
             shared = sum(home in where.get(strings[other], []) for other in usual) / len(usual)
-            if shared < 0.1:
+            if home is not column and shared < 0.1:
                 yield _describe_foreign(column, level, home.name, shared + 0.02)
                 break
 
