@@ -19,7 +19,7 @@ MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2364,
     "data": 3060,
-    "findings": 4003,
+    "findings": 3828,
     "games": 1004,
     "knn": 3997,
     "payouts": 2375,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1457,
     "valuers": 2126,
 }
-MAX_CODE_LINES_IN_ALL = 26_365
+MAX_CODE_LINES_IN_ALL = 26_190
 
 
 @cache

@@ -59,7 +59,6 @@ class BothTables:
     target: NDArray[Any] | None
     classes: NDArray[Any] | None
     is_new: Mask
-    rows: Positions  # Row of the table; meaningless for the reference
 
     @classmethod
     def of(
@@ -79,8 +78,12 @@ class BothTables:
             is_measured = in_new is None or in_old is None
             if not is_measured or target.dtype.kind != "f":
                 target, classes = label.codes, np.unique(label.codes)
-        rows = np.arange(len(is_new))
-        return cls(columns, label, target, classes, is_new, rows)
+        return cls(columns, label, target, classes, is_new)
+
+    @cached_property
+    def every_column(self) -> list[ColumnLevels]:
+        """The columns, then the label if there is one."""
+        return self.columns if self.label is None else [*self.columns, self.label]
 
     @cached_property
     def n_new(self) -> int:
@@ -94,8 +97,7 @@ class BothTables:
 
     def draw(self) -> BothTables:
         """Draw rows of both tables, in an order that does not depend on the order of rows."""
-        every = self.columns if self.label is None else [*self.columns, self.label]
-        order = np.lexsort((self.is_new, hash_rows(every)))
+        order = np.lexsort((self.is_new, hash_rows(self.every_column)))
         order = order[np.random.default_rng(0).permutation(len(order))]
         sides = [order[self.is_new[order] == side][:ROWS_DRAWN] for side in (True, False)]
         chosen = order[np.isin(order, np.concatenate(sides))]
@@ -103,7 +105,7 @@ class BothTables:
             [_take(column, chosen) for column in self.columns],
             None if self.label is None else _take(self.label, chosen),
             None if self.target is None else self.target[chosen],
-            self.classes, self.is_new[chosen], self.rows[chosen],
+            self.classes, self.is_new[chosen],
         )  # fmt: skip
 
     def test_sets(
@@ -237,7 +239,7 @@ def _describe_missing(both: BothTables, column: ColumnLevels) -> Finding:
 def _list_rows(both: BothTables, mask: Mask) -> Positions:
     """Return the new rows of a set that the reference hardly has."""
     here, there = both.shares(mask)
-    return both.rows[mask & both.is_new] if here >= _CLEAR * there else _NOTHING
+    return np.flatnonzero(mask & both.is_new) if here >= _CLEAR * there else _NOTHING
 
 
 def _compare_distributions(column: ColumnLevels, new: Integers) -> tuple[float, Finding]:
@@ -358,7 +360,7 @@ def _compare_levels(both: BothTables, column: ColumnLevels, new: Integers) -> tu
             f"{_show(column, level)} in {new[level]:,} cells of {column.name} is in none of "
             f"{both.n_ref:,} reference rows."
         )
-        rows = both.rows[mask & both.is_new]
+        rows = np.flatnonzero(mask & both.is_new)
         return p_value, make_finding("new content", column, sentence, rows, "check or correct them")
     sentence = (
         f"{_show(column, level)} is {here:.2%} of {column.name}; in the reference, {there:.2%}."
@@ -414,7 +416,7 @@ def compare_copies(both: BothTables, weight: float) -> Check:
     unit = max(1.0, variance / max(mean, 1e-9))
     p_value = float(gammainc(len(copies) / unit, mean / unit)) if len(copies) else 1.0
     finding = Finding(
-        "repeated rows", tuple(column.name for column in used), both.rows[both.is_new][copies],
+        "repeated rows", tuple(column.name for column in used), copies,
         f"{len(copies):,} rows repeat an earlier row; {mean:,.0f} would if rows were distributed "
         "at random between table and reference.",
         Action("drop rows", text="drop the copies"), 1.0,
