@@ -43,7 +43,7 @@ def find_leaks(
     guess = 1 - float(np.bincount(codes).max()) / len(codes) if of_classes else 1.0
     for column in columns:
         if of_classes:
-            missed = _measure_missed_labels(column, rows, codes, len(labels))
+            missed = _measure_missed_labels(column, rows, codes)
             enough = guess * len(rows) >= _MIN_OTHERS
             is_leak = enough and missed <= _MISSED * guess
             what = (
@@ -87,53 +87,52 @@ def _group_cells(column: ColumnLevels, rows: Positions) -> tuple[Floats, Integer
 
 def _find_nearest_values(values: Floats) -> Integers:
     """Return the nearest other value of each value; a missing value is far from all."""
-    n = len(values)
-    if n == 1:
-        return np.zeros(1, dtype=np.int64)
-    steps = np.diff(values)
-    steps = np.where(np.isnan(steps), np.inf, steps)
-    left, right = np.concatenate([[np.inf], steps]), np.concatenate([steps, [np.inf]])
-    return np.where(left <= right, np.arange(n) - 1, np.arange(n) + 1).clip(0, n - 1)
+    steps = np.nan_to_num(np.diff(values), nan=np.inf)
+    left, right = np.append(np.inf, steps), np.append(steps, np.inf)
+    nearest: Integers = np.arange(len(values)) + np.where(left <= right, -1, 1)
+    return nearest.clip(0, len(values) - 1)
 
 
-def _measure_missed_labels(
-    column: ColumnLevels, rows: Positions, codes: Integers, n_labels: int
-) -> float:
-    """Return the share of rows whose label other rows with the same or nearest cell miss."""
+def _predict_from_others(column: ColumnLevels, rows: Positions, heights: Floats) -> Floats | None:
+    """Predict each row by the mean of other rows with the same cell, or else the nearest number.
+
+    ``heights`` has shape (n_rows, n_heights). A category of a single row is predicted by all rows.
+    A constant column predicts nothing.
+    """
     values, groups = _group_cells(column, rows)
     if len(values) == 1:
-        return 1.0
-    counts = np.bincount(groups * n_labels + codes, minlength=len(values) * n_labels)
-    counts = counts.reshape(len(values), n_labels)
-    others = counts[groups]
-    others[np.arange(len(rows)), codes] -= 1
-    alone = others.sum(axis=1) == 0
-    if column.kind != "text":
-        others[alone] = counts[_find_nearest_values(values)[groups[alone]]]
+        return None
+    sums = np.stack([np.bincount(groups, own) for own in heights.T], axis=1)
+    sizes = np.bincount(groups)
+    alone = sizes[groups] == 1
+    predicted: Floats = (sums[groups] - heights) / np.maximum(sizes[groups] - 1, 1)[:, None]
+    if column.kind == "text":
+        predicted[alone] = heights.mean(axis=0)
     else:
-        # A category of a single row predicts nothing, so all rows do.
-        others[alone] = counts.sum(axis=0)
-    right = others[np.arange(len(rows)), codes]
-    others[np.arange(len(rows)), codes] = -1
-    return float(np.mean(right <= others.max(axis=1)))
+        near = _find_nearest_values(values)[groups[alone]]
+        predicted[alone] = sums[near] / sizes[near, None]
+    return predicted
+
+
+def _measure_missed_labels(column: ColumnLevels, rows: Positions, codes: Integers) -> float:
+    """Return the share of rows whose label is not the most frequent one of rows like it."""
+    predicted = _predict_from_others(column, rows, np.eye(int(codes.max()) + 1)[codes])
+    if predicted is None:
+        return 1.0
+    every = np.arange(len(rows))
+    right = predicted[every, codes]
+    predicted[every, codes] = -1.0
+    return float(np.mean(right <= predicted.max(axis=1)))
 
 
 def _measure_missed_variance(column: ColumnLevels, rows: Positions, codes: Integers) -> float:
-    """Return the share of the variance of ranks that the same or nearest cells do not explain."""
-    values, groups = _group_cells(column, rows)
-    if len(values) == 1:
-        return 1.0
-    ends = np.cumsum(np.bincount(codes))
-    ranks = (ends - (np.bincount(codes) - 1) / 2)[codes]
-    sums, sizes = np.bincount(groups, ranks), np.bincount(groups)
-    fit = sizes[groups] == 1
-    others = (sums[groups] - ranks) / np.maximum(sizes[groups] - 1, 1)
-    if column.kind != "text":
-        near = _find_nearest_values(values)[groups]
-        others[fit] = (sums / sizes)[near[fit]]
-    else:
-        others[fit] = ranks.mean()
-    return float(np.mean((others - ranks) ** 2) / np.var(ranks))
+    """Return the share of the variance of ranks that rows with like cells do not explain."""
+    counts = np.bincount(codes)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[codes]
+    predicted = _predict_from_others(column, rows, ranks[:, None])
+    return (
+        1.0 if predicted is None else float(np.mean((predicted[:, 0] - ranks) ** 2) / np.var(ranks))
+    )
 
 
 def _is_target(column: ColumnLevels, target: NDArray[Any], *, of_classes: bool) -> bool:
