@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cellworth import KNNValuer, Owners, report, value_game
+from cellworth import KNNValuer, Owners, audit, report, value_game
 from cellworth.games import TableGame
 from cellworth.report import heatmap_data
 from cellworth.sampling.moments import WIDTH_95
@@ -35,11 +35,34 @@ def test_figures_are_those_of_the_valuation(summary):
     errors = np.hypot(valuation.sampling_se, valuation.validation_se)
     assert figures["total"] == valuation.total
     assert figures["score"] == pytest.approx(valuation.expected_total + valuation.baseline)
-    assert figures["harmful_share"] == np.mean(valuation.values + WIDTH_95 * errors < 0)
+    assert figures["lowering_share"] == np.mean(valuation.values + WIDTH_95 * errors < 0)
     assert figures["unclear_share"] == np.mean(np.abs(valuation.values) < WIDTH_95 * errors)
     signs = valuation.sign_counts()
-    assert figures["harmful_share"] == signs.negative / signs.total
+    assert figures["lowering_share"] == signs.negative / signs.total
     assert figures["error"] == pytest.approx(np.sqrt(np.mean(errors**2)))
+
+
+def test_the_first_sentence_is_the_verdict_of_an_audit(summary):
+    valuation, X, y = flowers()
+    assert summary["verdict"] == f"{audit(X, y).title.removesuffix('.')}."
+    page = report.render(summary)
+    first = page.index('<p class="verdict">')
+    assert first < page.index('<p class="statement">')
+    assert summary["verdict"] in page[first:]
+    assert "correct what is wrong" not in page
+    assert report.summarize(valuation, X, y, cells=False)["verdict"] == summary["verdict"]
+    without = report.summarize(valuation, None)
+    assert without["verdict"] is None
+    assert '<p class="verdict">' not in report.render(without)
+
+
+def test_a_share_below_zero_is_shown_beside_that_of_chance(summary):
+    figures = summary["figures"] | {"lowering_share": 0.198, "unclear_share": 0.5}
+    page = report.render(summary | {"figures": figures})
+    assert "19.8% of the cells pull the score down for rows like them" in page
+    assert "by chance alone up to 2.5% would be" in page
+    nothing = report.render(summary | {"figures": figures | {"lowering_share": 0.0}})
+    assert "No cell clearly lowers the score." in nothing
 
 
 def test_columns_stand_highest_first(summary):
@@ -85,7 +108,7 @@ def test_a_game_without_a_table_has_a_report():
     valuation = value_game(TableGame(np.arange(64.0).reshape(8, 8)), (3, 3))
     summary = report.summarize(valuation, None)
     signs = valuation.sign_counts()
-    assert summary["figures"]["harmful_share"] == signs.negative / signs.total
+    assert summary["figures"]["lowering_share"] == signs.negative / signs.total
     assert summary["heatmap"]["contents"] is None
     assert "All coalitions were evaluated" in report.render(summary)
 
@@ -276,7 +299,7 @@ def test_blocks_that_were_never_seen_are_counted():
     assert summary["figures"]["n_visited"] == summary["figures"]["n_cells"] - 1
     signs = unseen.sign_counts()
     assert signs.unknown == 1
-    assert summary["figures"]["harmful_share"] == signs.negative / 72
+    assert summary["figures"]["lowering_share"] == signs.negative / 72
     assert summary["figures"]["unclear_share"] == signs.undecided / 72
     assert "1 of 72 cells were never sampled" in report.render(summary)
 

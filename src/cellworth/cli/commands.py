@@ -180,7 +180,7 @@ def explain(**arguments: Any) -> None:
 @click.argument("folder", type=app.STORED)
 @click.option(
     "-k", "n_cells", type=click.IntRange(min=1), default=100, show_default=True,
-    help="How many suspicious cells to list.",
+    help="How many cells of lowest value to list.",
 )  # fmt: skip
 @click.option("--title", help="Title of the report.")
 @click.option("--no-cells", is_flag=True, help="Show nothing about single rows or cells.")

@@ -14,7 +14,7 @@ from cellworth.data.arguments import Labels, check_count
 from cellworth.data.io import hash_json, jsonable, to_path, write_atomically
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
-from cellworth.findings.data_audit import Audit
+from cellworth.findings.data_audit import Audit, audit
 from cellworth.findings.finding import Finding
 from cellworth.report.heatmap_data import MAX_CELLS, QUANTILE, pack_cells
 from cellworth.report.page import render, text_of, write_page
@@ -59,7 +59,7 @@ def save(
     path : path
         An existing file is replaced.
     X : data frame or array, default=None
-        The table that was valued. None leaves out contents.
+        The table that was valued. None leaves out contents, and what an audit says of it.
     y : array of shape (n_rows,), default=None
         Its labels.
     owners : Owners, default=None
@@ -91,14 +91,7 @@ def save(
     """
     file_path = to_path(path, "path")
     summary = summarize(
-        valuation,
-        X,
-        y,
-        owners=owners,
-        k=k,
-        title=title,
-        cells=cells,
-        before=before,
+        valuation, X, y, owners=owners, k=k, title=title, cells=cells, before=before
     )
     with write_atomically(file_path) as file:
         file.write(render(summary).encode())
@@ -125,10 +118,10 @@ def summarize(
     Returns
     -------
     dict
-        ``figures`` (score, baseline, total and its error, shares of clear and harmful cells),
-        ``columns``, ``changes``, ``column_info`` (how each was interpreted), ``cells``, ``rows``,
-        ``owners``, ``provenance`` and ``heatmap`` (packed). What is unknown or hidden
-        is None.
+        ``verdict`` (what an audit of the table says in one sentence), ``figures`` (score, baseline,
+        total and its error, shares of cells whose interval has zero or is below it), ``columns``,
+        ``changes``, ``column_info`` (how each was interpreted), ``cells``, ``rows``, ``owners``,
+        ``provenance`` and ``heatmap`` (packed). What is unknown or hidden is None.
         Without cells there is no ``values_hash``, and ``provenance`` has no hash.
 
     See Also
@@ -155,6 +148,7 @@ def summarize(
         "has_classes": subject.target is None or bool(subject.classes),
         "status": valuation.status,
         "values_hash": None,
+        "verdict": None if X is None else _read_verdict(audit(X, y, quick=True)),
         "figures": _compute_figures(valuation),
         "columns": list_columns(valuation),
         "changes": None if before is None else list_changes(before, valuation),
@@ -180,7 +174,7 @@ def summarize(
 
 
 def write_audit(
-    audit: Audit, path: str | os.PathLike[str], *, title: str = "Audit of a table"
+    found: Audit, path: str | os.PathLike[str], *, title: str = "Audit of a table"
 ) -> None:
     """Write an audit: one HTML file for any browser, which loads nothing and has no script.
 
@@ -188,7 +182,7 @@ def write_audit(
 
     Parameters
     ----------
-    audit : Audit
+    found : Audit
         What :func:`~cellworth.audit` returned.
     path : path
         An existing file is replaced.
@@ -209,23 +203,28 @@ def write_audit(
     ...     print((Path(folder) / "audit.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
-    write_page(path, "audit.html.j2", _summarize_audit(audit, title))
+    write_page(path, "audit.html.j2", _summarize_audit(found, title))
 
 
-def _summarize_audit(audit: Audit, title: str) -> dict[str, Any]:
+def _summarize_audit(found: Audit, title: str) -> dict[str, Any]:
     """Return the contents of the page of an audit as plain data."""
-    counts = Counter(finding.kind for finding in audit.findings)
-    ids = audit.table.row_ids
+    counts = Counter(finding.kind for finding in found.findings)
+    ids = found.table.row_ids
     return {
         "title": title,
-        "verdict": f"{audit.title.removesuffix('.')}.",
-        "checked": ", ".join(audit.checked),
-        "n_findings": len(audit.findings),
-        "n_unusual": len(audit.unusual),
+        "verdict": _read_verdict(found),
+        "checked": ", ".join(found.checked),
+        "n_findings": len(found.findings),
+        "n_unusual": len(found.unusual),
         "kinds": counts.most_common(),
-        "findings": [_summarize_finding(each, ids) for each in audit.findings[:_FINDINGS]],
-        "unusual": [_summarize_finding(each, ids) for each in audit.unusual[:_UNUSUAL]],
+        "findings": [_summarize_finding(each, ids) for each in found.findings[:_FINDINGS]],
+        "unusual": [_summarize_finding(each, ids) for each in found.unusual[:_UNUSUAL]],
     }
+
+
+def _read_verdict(found: Audit) -> str:
+    """Return the first sentence of an audit: what it found, or that nothing looks wrong."""
+    return f"{found.title.removesuffix('.')}."
 
 
 def _summarize_finding(finding: Finding, row_ids: Labels) -> dict[str, Any]:
@@ -277,7 +276,7 @@ def _compute_figures(valuation: Valuation) -> dict[str, Any]:
         "n_visited": visited,
         "negative_share": negative / visited if visited else None,
         "unclear_share": signs.undecided / signs.total if any_known else None,
-        "harmful_share": signs.negative / signs.total if any_known else None,
+        "lowering_share": signs.negative / signs.total if any_known else None,
         "sampling_alone": valuation.validation_se_only_for_sums,
         "error": math.sqrt(squares / n_errors) if n_errors else None,
         "size": size,

@@ -507,7 +507,7 @@ class Valuation:
         Parameters
         ----------
         X, y : table and labels, default=None
-            What was valued. Without them, contents and suspicious cells are left out.
+            What was valued. Without them, contents and the verdict of an audit are left out.
         height : int, default=720
             Height of the frame in pixels.
 
