@@ -751,6 +751,39 @@ def _(folder: Path) -> Any:
     return of_plain(payout_for({}).statement("shop").to_dict())
 
 
+# Owners are the players: of columns, of whole rows (exact and sampled), and by models.
+def by_rows(n_owners: int) -> Any:
+    owners = cw.Owners(X_MIXED)
+    for number in range(n_owners):
+        owners = owners.assign(f"party {number}", rows=slice(number, None, n_owners))
+    return owners
+
+
+PLAYERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "columns": (lambda: two_owners(X_MIXED), {}),
+    "rows": (lambda: by_rows(3), {}),
+    "rows, above the baseline": (lambda: by_rows(3), {"score": "above baseline"}),
+    "rows, sampled": (lambda: by_rows(13), {"stop": max_tasks(6), "random_state": 0}),
+}
+for players_name, (make_owners, players_settings) in PLAYERS.items():
+
+    @in_folder(f"payouts/players/{players_name}")
+    def _(folder: Path, make: Any = make_owners, settings: Any = players_settings) -> Any:
+        owners = make()
+        given = settings_for(settings)
+        valuer = cw.OwnerValuer(cw.KNNValuer(3), **given).fit(**MIXED, owners=owners)
+        payout = split(valuer.valuation_, owners, amount="1000", game="owners", negative="floor")
+        return arrays_of(valuer.valuation_) | arrays_of_payout(payout)
+
+
+@in_folder("payouts/agreement")
+def _(folder: Path) -> Any:
+    valuer, owners = cw.OwnerValuer(cw.KNNValuer(3), random_state=0), by_rows(3)
+    agreement = cw.Agreement.draft(valuer, owners, **MIXED)
+    valuation = valuer.fit(**MIXED, owners=owners).valuation_
+    return arrays_of_payout(agreement.split(valuation, X_MIXED, amount="1000"))
+
+
 @in_folder("payouts/bundle")
 def _(folder: Path) -> Any:
     payout_for({}).save(folder / "bundle")
@@ -810,11 +843,28 @@ COMMANDS: dict[str, list[str]] = {
     "explain column": ["explain", "values", "--column", "age"],
     "check": ["check", "table.csv", "--min-rows", "1"],
     "check fails": ["check", "table.csv", "--min-rows", "9999"],
-    "split": ["split", "values", "--amount", "100.00"],
-    "split carry": ["split", "values", "--amount", "77.77", "--negative", "carry"],
-    "statement": ["split", "values", "--amount", "100.00", "--statement", "bank"],
     "info": ["info", "values"],
 }
+# Commands on values under an agreement, with the policy of it.
+AGREED: dict[str, tuple[str, list[str]]] = {
+    "split": ("", ["split", "values", "--amount", "100.00"]),
+    "split carry": ('negative = "carry"', ["split", "values", "--amount", "77.77"]),
+    "split cells": ('game = "cells"', ["split", "values", "--amount", "100.00"]),
+    "statement": ("", ["split", "values", "--amount", "100.00", "--statement", "bank"]),
+    "statement of cells": (
+        'game = "cells"',
+        ["split", "values", "--amount", "100.00", "--statement", "bank"],
+    ),
+}
+TERMS = """
+table = "table.csv"
+target = "label"
+id = "name"
+
+[method]
+neighbors = 3
+seed = 0
+"""
 
 
 def command(arguments: list[str]) -> tuple[int, str]:
@@ -829,20 +879,27 @@ def command(arguments: list[str]) -> tuple[int, str]:
     return result.exit_code, result.stdout
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, policy: str | None = None) -> None:
+    """Value the table; under an agreement if there is a policy."""
     header = "name,age,town,debt,label"
     (folder / "table.csv").write_text("\n".join([header, *LINES, ""]))
     (folder / "val.csv").write_text("\n".join([header, *LINES[::3], ""]))
     (folder / "owners.toml").write_text(OWNERS)
     os.chdir(folder)
-    command(["value", "table.csv", *VALUE, "--owners", "owners.toml", "-o", "values"])
+    if policy is None:
+        command(["value", "table.csv", *VALUE, "--owners", "owners.toml", "-o", "values"])
+        return
+    (folder / "terms.toml").write_text(f"{TERMS}\n[policy]\n{policy}\n{OWNERS}")
+    command(["agree", "terms.toml", "-o", "deal.toml"])
+    command(["value", "table.csv", "--agreement", "deal.toml", "-o", "values"])
 
 
-for command_name, arguments in COMMANDS.items():
+UNAGREED = {name: (None, arguments) for name, arguments in COMMANDS.items()}
+for command_name, (agreed_policy, arguments) in (UNAGREED | AGREED).items():
 
     @in_folder(f"cli/{command_name}")
-    def _(folder: Path, arguments: list[str] = arguments) -> Any:
-        prepare(folder)
+    def _(folder: Path, arguments: list[str] = arguments, policy: Any = agreed_policy) -> Any:
+        prepare(folder, policy)
         code, out = command([*arguments, "--json"])
         found = {"exit code": [code], **of_plain(json.loads(out))}
         if arguments[0] == "info":

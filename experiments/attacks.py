@@ -20,10 +20,10 @@ twice as many rows, or all rows of a part of the population.
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from cellworth import Owners
 from cellworth.knn.knn_game import KNNGame, NeighborAgreement
 from cellworth.payouts import Policy
 from cellworth.payouts.allocation import simulate_quotas
-from cellworth.payouts.neighbor_scores import PartyScorer
+from cellworth.payouts.neighbor_scores import Nearest, PartyScorer
 from cellworth.payouts.owner_players import OwnerGame
 from cellworth.sampling.moments import append_pairs, draw_errors, widening
 from experiments.frame import Mean, Row, Tables, compute_part, log
@@ -167,16 +167,22 @@ class ByRow(PartyScorer):
 
 def keep_one_vote(scorer: PartyScorer) -> None:
     """Leave each party its nearest row; rows that tie for it share its vote."""
-    (lists,) = scorer._lists
-    lists = copy.deepcopy(lists)
-    nearest = lists.distances == lists.distances[:, :, :1]
-    n_nearest = np.maximum((lists.counts * nearest).sum(axis=2), 1)
-    lists.sums[:, :, :, 0] = (lists.sums * nearest).sum(axis=3) / n_nearest
-    lists.counts[:, :, 0] = 1
-    lists.distances[:, :, 1:] = np.iinfo(np.int64).max
-    lists.counts[:, :, 1:], lists.sums[:, :, :, 1:] = 0, 0.0
-    lists.sizes[:] = lists.sizes > 0
-    scorer._lists, scorer._adds = [lists], False
+    ((fold, queries, lists),) = scorer._lists
+    scorer._lists = [(fold, queries, list(map(keep_nearest, lists)))]
+    scorer._adds = False
+
+
+def keep_nearest(listed: Nearest) -> Nearest:
+    """Leave the nearest row of a list, or the mean of those that tie for it."""
+    nearest = listed.distances == listed.distances[:, :1]
+    n_nearest = np.maximum((listed.counts * nearest).sum(axis=1), 1)
+    distances, counts = listed.distances.copy(), np.zeros_like(listed.counts)
+    distances[:, 1:], counts[:, 0] = np.iinfo(np.int64).max, 1
+    sums = np.zeros_like(listed.sums)
+    sums[:, :, 0] = (listed.sums * nearest).sum(axis=2) / n_nearest
+    return replace(
+        listed, distances=distances, counts=counts, sums=sums, n_rows=int(listed.n_rows > 0)
+    )
 
 
 def value(case: Case, val: Table, variant: str) -> tuple[list[str], np.ndarray]:
@@ -192,7 +198,7 @@ def value(case: Case, val: Table, variant: str) -> tuple[list[str], np.ndarray]:
     inner = KNNGame(case.X, case.y, val.X, val.y, n_neighbors=K, scoring=scoring, empty=empty)
     game = OwnerGame(inner, owners)
     held = game.fragments
-    scorer = ByRow(inner, held.claims, held.always, held.codes[:, 0])
+    scorer = ByRow(inner, held.claims, held.codes[:, 0])
     if scoring is not None:
         keep_one_vote(scorer)
     utilities = [score_coalition(scorer, number, held.names) for number in range(1 << len(names))]

@@ -152,7 +152,7 @@ TYPED = {
     "explanation/estimators.md": "1.15 11% 6.5",
     "explanation/models.md": "20_ms",
     "explanation/nearest-neighbors.md": "0.6 1% 1.349 2% 5% 99%",
-    "explanation/owners.md": "0.001 0.01",
+    "explanation/owners.md": "0.01",
     "explanation/removal.md": "10% 15% 16% 2% 20% 5% 50%",
     "explanation/reproduction.md": "1% 10% 12_times 15% 2% 2.5% 20% 40% 5%",
     "explanation/scale.md": "2%",
@@ -254,7 +254,7 @@ def _check_results() -> Iterator[str]:
 
 MAX_PARAMETERS = 12
 # Results have as many fields as they report; valuers make them, users read them.
-RESULTS = {"Valuation", "valuation.ShardedValuation"}
+RESULTS = {"Valuation", "valuation.ShardedValuation", "payouts.Payout"}
 # Annotations: a name for a few strings.
 CHOICES = {"games.EmptyPolicy", "games.ErrorPolicy"}
 # A row or column label may have any type; others pass the arguments of fit on.

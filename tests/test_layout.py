@@ -17,20 +17,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2364,
-    "data": 3060,
+    "cli": 2362,
+    "data": 3057,
     "findings": 3821,
     "games": 1004,
     "knn": 3997,
-    "payouts": 2375,
+    "payouts": 1930,
     "plots": 933,
-    "report": 966,
+    "report": 955,
     "runtime": 2396,
     "sampling": 1637,
     "valuation": 1457,
     "valuers": 2126,
 }
-MAX_CODE_LINES_IN_ALL = 26_179
+MAX_CODE_LINES_IN_ALL = 25_718
 
 
 @cache

@@ -238,7 +238,7 @@ def test_lists_of_nearest_rows_score_as_all_rows_do(scoring):
     y, y_val = (Y, Y_VAL) if scoring is None else (Y % 3, Y_VAL % 3)
     game = KNNGame(X.round(-1), y, X_VAL.round(-1), y_val, n_neighbors=K, scoring=scoring)
     sets = np.arange(N_ROWS) % 5
-    lists = PartyScorer(game, np.eye(5, dtype=bool), np.zeros(5, dtype=bool), sets)
+    lists = PartyScorer(game, np.eye(5, 6, dtype=bool), sets)
     rng = np.random.default_rng(0)
     for members in rng.random((20, 5)) < 0.5:
         rows = members[sets]
@@ -251,7 +251,7 @@ def test_lists_of_nearest_rows_score_as_all_rows_do(scoring):
 
 def test_scores_of_parties_do_not_depend_on_the_coalition_before():
     game = KNNGame(X, Y, X_VAL, Y_VAL, n_neighbors=K)
-    given = (game, np.eye(5, dtype=bool), np.zeros(5, dtype=bool), np.arange(N_ROWS) % 5)
+    given = (game, np.eye(5, 6, dtype=bool), np.arange(N_ROWS) % 5)
     one = PartyScorer(*given)
     for members in np.tril(np.ones((5, 5), dtype=bool)):
         fresh = PartyScorer(*given).score_members(members, with_cells=True)

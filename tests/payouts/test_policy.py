@@ -158,10 +158,10 @@ def test_a_sum_that_is_rounding_is_nothing():
         (None, TypeError, "amount must be .*, got None"),
         ("much", ValueError, "amount must be a number such as '100000.00', got 'much'"),
         ("", ValueError, "amount must be a number such as .*, got ''"),
-        ("NaN", ValueError, "amount must be an amount of at least 0, got 'NaN'"),
-        ("sNaN", ValueError, "amount must be an amount of at least 0, got 'sNaN'"),
-        ("Infinity", ValueError, "amount must be an amount of at least 0, got 'Infinity'"),
-        ("-1", ValueError, "amount must be an amount of at least 0, got '-1'"),
+        ("NaN", ValueError, "amount must be an amount of at least 0, .*, got 'NaN'"),
+        ("sNaN", ValueError, "amount must be an amount of at least 0, .*, got 'sNaN'"),
+        ("Infinity", ValueError, "amount must be an amount of at least 0, .*, got 'Infinity'"),
+        ("-1", ValueError, "amount must be an amount of at least 0, .*, got '-1'"),
         (
             "0.005",
             ValueError,
@@ -177,15 +177,7 @@ def test_what_is_no_amount_gets_one_sentence(given, error, sentence):
         parse_money(given, "amount", CENT)
 
 
-@pytest.mark.parametrize(
-    ("currency", "unit"),
-    [("EUR", "0.01"), ("JPY", "1"), ("KWD", "0.001"), ("CLF", "0.0001"), ("XAF", "1")],
-)
-def test_the_smallest_amount_is_that_of_the_currency(currency, unit):
-    assert Policy(currency=currency).unit == unit
-
-
-def test_a_currency_outside_iso_4217_has_the_unit_that_is_given():
+def test_a_unit_of_any_type_is_one_policy():
     again = Policy(**asdict(Policy(currency="points", unit=Decimal("0.1"))))
     assert again == Policy(currency="points", unit="0.1")
-    assert Policy(currency="CHF", unit="0.05").unit == "0.05"
+    assert Policy(currency="JPY", unit=1).unit == "1"

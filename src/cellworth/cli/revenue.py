@@ -40,7 +40,6 @@ from cellworth.payouts.replay import verify_bundle
 from cellworth.report.payout_pages import write_payout, write_statement, write_statements
 from cellworth.runtime.run_settings import Runtime
 
-_HEAD = ("contract", "payout_date")
 _OWNERS = ("source", "keys", "overlaps", "rest", "owners")
 # Settings of the table and of the method, as the file has them.
 _TABLE = (
@@ -61,13 +60,12 @@ def write_agreement(*, terms: Path, output: Path, force: bool) -> None:
     owners = loaded.owners()
     if owners is None:
         raise ValueError(f"{terms} names no owners; add source = COLUMN, or a list [[owners]].")
-    period, amends = plain.get("period"), plain.get("amends")
+    amends = plain.get("amends")
     agreement = Agreement.draft(
         loaded.valuer(),
         owners,
         Policy(**plain.get("policy", {})),
-        **{name: plain.get(name) for name in _HEAD},
-        period=None if period is None else (period.get("from"), period.get("to")),
+        contract=plain.get("contract"),
         validation=draw,
         amends=None if amends is None else parse_agreement(read_text(Path(amends), "amends")),
         request=_keep_settings(request, output.absolute()),
@@ -92,7 +90,7 @@ def write_agreement(*, terms: Path, output: Path, force: bool) -> None:
 
 def _check_terms(plain: Mapping[str, Any], terms: Path) -> None:
     """Check that a file has the known settings, and those without which there is no agreement."""
-    known = {"table", "period", "amends", *_TABLE, *_HEAD, *_OWNERS, *_SECTIONS}
+    known = {"table", "contract", "amends", *_TABLE, *_OWNERS, *_SECTIONS}
     odd = [name for name in plain if name not in known]
     for section, names in _SECTIONS.items():
         if not isinstance(plain.get(section, {}), Mapping):

@@ -151,11 +151,6 @@ class Holdings:
         np.add.at(found, lines, self.rows_of_lines[:, np.newaxis])
         return found
 
-    def find_unassigned_columns(self) -> Mask:
-        """Return a mask of the columns in which some block has no owner."""
-        free = self.claims.sum(axis=1) == 0
-        return np.asarray(free[self.lines[self.rows_of_lines > 0]].any(axis=0))
-
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Hash of the cells of each owner, independent of its name."""

@@ -5,23 +5,25 @@ from __future__ import annotations
 import hashlib
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from datetime import UTC, date, datetime
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 from cellworth.data.arguments import is_integer
 from cellworth.data.io import local_path, write_atomically
-from cellworth.data.owners import Owners, are_players, check_entries, list_keys, read_toml
-from cellworth.data.sharded_table import ShardedTable, as_table
+from cellworth.data.owners import Owners, check_entries, list_keys, read_toml
+from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table, TableLike
+from cellworth.data.text import shorten
 from cellworth.payouts.allocation import check_any_owner
 from cellworth.payouts.payout import Payout, split_revenue
 from cellworth.payouts.policy import Policy, ValidationDraw, check_policy, describe_shared
 from cellworth.valuation.column_info import name_kind
 from cellworth.valuation.valuation import Valuation
+from cellworth.valuers.valuer import Valuer
 
 FORMAT = "cellworth agreement"
 VERSION = 1
@@ -31,21 +33,6 @@ _DRAWN = "drawn"
 _LATER = ("data_sha256", "distances_sha256", "sample_weight_sha256", "validation", "holdings")
 # Fields of a file of owners beside the list of them.
 _RULES = ("overlaps", "source", "keys", "rest")
-
-
-class AnyValuer(Protocol):
-    """A valuer of any kind, as agreements and bundles use it."""
-
-    @property
-    def fit(self) -> Callable[..., Any]:
-        """Value a table."""
-
-    @property
-    def problem_spec(self) -> Callable[..., dict[str, Any]]:
-        """Describe the problem that ``fit`` solves."""
-
-    def describe(self) -> dict[str, str]:
-        """Spell out the name and the parameters."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +51,6 @@ class Agreement:
         The file as it was written.
     contract : str or None
         Id of the contract.
-    period : tuple of two dates or None
-        First and last day for which amounts are shared.
-    payout_date : date or None
     created : datetime or None
         When the agreement was written.
     previous : str or None
@@ -116,8 +100,6 @@ class Agreement:
     policy: Policy
     text: str
     contract: str | None = None
-    period: tuple[date, date] | None = None
-    payout_date: date | None = None
     created: datetime | None = None
     previous: str | None = None
     rules: Mapping[str, Any] = field(default_factory=dict)
@@ -127,13 +109,11 @@ class Agreement:
     @classmethod
     def draft(
         cls,
-        valuer: AnyValuer,
+        valuer: Valuer,
         owners: Owners,
         policy: Policy | None = None,
         *,
         contract: str | None = None,
-        period: tuple[date, date] | None = None,
-        payout_date: date | None = None,
         validation: ValidationDraw | None = None,
         created: datetime | None = None,
         amends: Agreement | None = None,
@@ -151,9 +131,6 @@ class Agreement:
             None means ``Policy()``.
         contract : str, default=None
             Id of the contract; None means that of the agreement before.
-        period : tuple of two dates, default=None
-            First and last day for which amounts are shared.
-        payout_date : date, default=None
         validation : ValidationDraw, default=None
             Rule that drew the validation rows in ``data``, and that will draw those of tables that
             are delivered later.
@@ -168,7 +145,8 @@ class Agreement:
         """
         import tomli_w
 
-        _check_types(valuer, owners, policy)
+        check_valuer(valuer)
+        check_any_owner(owners)
         held = owners.check_covered("the agreement").to_plain()
         terms = _draft_terms(valuer, data, validation)
         if amends is not None and contract is None:
@@ -180,8 +158,6 @@ class Agreement:
             "contract": contract,
             "created": datetime.now(UTC).replace(microsecond=0) if created is None else created,
             "previous": None if amends is None else amends.digest,
-            "payout_date": payout_date,
-            "period": None if period is None else _name_days(period),
             "validation": None if validation is None else asdict(validation),
             **{name: rule for name, rule in held.items() if name != "owners"},
             "request": None if request is None else dict(request),
@@ -191,7 +167,6 @@ class Agreement:
             "owners": held["owners"],
         }
         plain = {name: setting for name, setting in plain.items() if setting is not None}
-        _check_head(plain, "the draft")
         text = tomli_w.dumps(plain)
         agreement = cls.from_plain(tomllib.loads(text), text, called="the draft")
         change = None if amends is None else agreement.describe_change_of_contract(amends)
@@ -213,28 +188,25 @@ class Agreement:
                 f"{called} must be an agreement of format {FORMAT!r}, version {VERSION}; write one "
                 "with Agreement.draft(...).save(path)."
             )
-        terms, policy = plain.get("valuation"), plain.get("policy", {})
+        terms, drawn = plain.get("valuation"), plain.get("validation")
         if not isinstance(terms, Mapping) or not terms.get("validation_sha256"):
             raise ValueError(
                 f"{called} does not say what is valued; add [valuation] with validation_sha256, "
                 "scoring, game and seed."
             )
-        known = {field.name for field in fields(Policy)}
-        if not isinstance(policy, Mapping) or set(policy) - known:
-            odd = ", ".join(sorted(set(policy) - known)) if isinstance(policy, Mapping) else policy
-            raise ValueError(
-                f"[policy] of {called} must have only {', '.join(sorted(known))}, got {odd}."
-            )
-        owners = tuple(check_entries(plain, called))
-        rules = {name: plain[name] for name in _RULES if name in plain}
-        head = _check_head(plain, called)
+        contract = plain.get("contract")
+        if contract is not None and not (isinstance(contract, str) and contract.isprintable()):
+            raise ValueError(f"contract of {called} must be text on one line, got {contract!r}.")
         return cls(
-            owners,
+            tuple(check_entries(plain, called)),
             terms,
-            Policy(**policy),
+            _read_section(Policy, plain.get("policy", {}), "policy", called),
             text,
-            **head,
-            rules=rules,
+            **{name: plain.get(name) for name in ("contract", "created", "previous")},
+            rules={name: plain[name] for name in _RULES if name in plain},
+            validation=None
+            if drawn is None
+            else _read_section(ValidationDraw, drawn, "validation", called),
             request=plain.get("request", {}),
         )
 
@@ -251,8 +223,6 @@ class Agreement:
             return "it does not name the digest of the agreement before it."
         if self.contract != before.contract:
             return f"its contract is {self.contract!r}, but was {before.contract!r}."
-        if self.created is None or before.created is None or self.created < before.created:
-            return "it was written before the agreement that it amends."
         return None
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -286,26 +256,23 @@ class Agreement:
         came["columns"] = [] if info is None else sorted(info.names)
         agreed["columns"] = sorted(agreed["columns"])
         came["target"] = agreed.get("target")
-        differences = list(_compare(came, agreed))
-        # If owners are players, the ids of the rows are known at the split only.
-        if not are_players(valuation.blocks):
-            differences += self._find_drawn(valuation.blocks.rows.ids)
-        return differences
+        return list(compare_settings(came, agreed))
 
-    def list_differences_of_data(self, valuer: AnyValuer, **data: Any) -> list[str]:
+    def list_differences_of_data(self, valuer: Valuer, **data: Any) -> list[str]:
         """Return in what a problem, before it is valued, differs from the agreement."""
-        return list(_compare(_draft_terms(valuer, data, self.validation), self.terms))
+        return list(compare_settings(_draft_terms(valuer, data, self.validation), self.terms))
 
-    def list_differences_of_table(self, X: TableLike | ShardedTable) -> list[str]:
+    def list_differences_of_table(
+        self, X: TableLike | ShardedTable, X_val: TableLike | None = None
+    ) -> list[str]:
         """Return in what a delivered table differs: its columns, their types, its rows."""
         types, keys = _name_types(X), self.keys
         came = {name: kind for name, kind in types.items() if name not in keys}
-        differences = list(_compare({"columns": came}, {"columns": self.terms["columns"]}))
+        differences = list(compare_settings({"columns": came}, {"columns": self.terms["columns"]}))
         differences += [f"column {name!r} names owners, but is missing" for name in keys
                         if name not in types]  # fmt: skip
-        if self.validation is not None:
-            differences += self._find_drawn(as_table(X).row_ids)
-        return differences
+        drawn = None if self.validation is None else self.validation.difference(X, X_val)
+        return differences if drawn is None else [*differences, drawn]
 
     def split(
         self,
@@ -335,49 +302,30 @@ class Agreement:
             agreement=self.text,
         )
 
-    def _find_drawn(self, row_ids: Any) -> list[str]:
-        """Say if the agreed rule draws one of these training rows for validation."""
-        if self.validation is None or not self.validation.select(row_ids).any():
-            return []
-        return ["training rows include rows that the agreed rule draws for validation"]
 
-
-def _check_types(valuer: Any, owners: Any, policy: Any) -> None:
-    needed = ("problem_spec", "describe")
-    if isinstance(valuer, type) or not all(hasattr(valuer, name) for name in needed):
+def check_valuer(valuer: Any) -> None:
+    """Raise TypeError unless this is an unfitted valuer."""
+    if not isinstance(valuer, Valuer):
         raise TypeError(
             f"valuer must be a valuer such as KNNValuer(5, random_state=0), got {valuer!r}."
         )
-    check_any_owner(owners)
-    check_policy(policy)
 
 
-def _find_target(data: Mapping[str, Any]) -> Any:
-    """Return the name of the labels, which a table in shards holds itself; None if unknown."""
-    if isinstance(data.get("X"), ShardedTable):
-        return data["X"].target
-    missing = [name for name in ("X", "y") if data.get(name) is None]
-    if missing:
-        raise ValueError(
-            f"{' and '.join(missing)} must not be None; pass the arguments of fit: "
-            "Agreement.draft(valuer, owners, X=X, y=y, X_val=X_val, y_val=y_val)."
-        )
-    return getattr(data["y"], "name", None)
-
-
-def _compare(came: Mapping[str, Any], agreed: Mapping[str, Any], of: str = "") -> Iterator[str]:
-    """Yield the settings that differ from the agreed ones, with those in tables."""
+def compare_settings(
+    came: Mapping[str, Any], agreed: Mapping[str, Any], where: str = "agreed on", of: str = ""
+) -> Iterator[str]:
+    """Yield the settings that differ, with those in tables."""
     for name in sorted(set(came) | set(agreed)):
         one, other = came.get(name), agreed.get(name)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
-            yield from _compare(one, other, f"{of}{name}.")
+            yield from compare_settings(one, other, where, f"{of}{name}.")
         elif one != other:
-            texts = ["missing" if side is None else repr(side) for side in (one, other)]
-            yield f"{of}{name} is {texts[0]}, but {texts[1]} was agreed on"
+            texts = ["missing" if side is None else shorten(repr(side)) for side in (one, other)]
+            yield f"{of}{name} is {texts[0]}, but {texts[1]} was {where}"
 
 
 def _draft_terms(
-    valuer: AnyValuer, data: Mapping[str, Any], validation: ValidationDraw | None
+    valuer: Valuer, data: Mapping[str, Any], validation: ValidationDraw | None
 ) -> dict[str, Any]:
     seed = getattr(valuer, "random_state", None)
     if hasattr(valuer, "random_state") and not is_integer(seed):
@@ -385,17 +333,15 @@ def _draft_terms(
             f"random_state of the valuer must be an integer, got {seed!r}; without a seed, no "
             "owner can recompute the values."
         )
-    target = _find_target(data)
-    difference = None if validation is None else validation.difference(data)
+    spec, X = valuer.problem_spec(**data), data["X"]
+    difference = None if validation is None else validation.difference(X, data.get("X_val"))
     if difference is not None:
-        raise ValueError(f"{difference} Pass the data that validation.split(X, y) returns.")
+        raise ValueError(f"{difference}; pass the data that validation.split(X, y) returns.")
     seed = None if seed is None else int(seed)
+    target = X.target if isinstance(X, ShardedTable) else getattr(data["y"], "name", None)
     terms = {"target": target} if isinstance(target, str) else {}
-    spec = valuer.problem_spec(**data)
     return (
-        terms
-        | _make_terms(spec, valuer.describe(), seed, validation)
-        | {"columns": _name_types(data["X"])}
+        terms | _make_terms(spec, valuer.describe(), seed, validation) | {"columns": _name_types(X)}
     )
 
 
@@ -408,8 +354,9 @@ def _make_terms(
     """Return the terms of an agreement as TOML has them."""
     terms = {name: _to_toml(problem_spec[name]) for name in problem_spec if name not in _LATER}
     sha256 = problem_spec.get("data_sha256", {}).get("validation", "none")
+    drawn = validation is not None and problem_spec.get("validation") == "held out"
     return terms | {
-        "validation_sha256": sha256 if validation is None else _DRAWN,
+        "validation_sha256": _DRAWN if drawn else sha256,
         "seed": _to_toml(seed),
         "valuer": _to_toml(valuer),
     }
@@ -435,55 +382,11 @@ def _to_toml(setting: Any) -> Any:
     return setting.strip("'") if isinstance(setting, str) else setting
 
 
-def _name_days(period: Any) -> dict[str, Any]:
-    if not isinstance(period, tuple | list) or len(period) != 2:
-        raise ValueError(f"period must be two dates, the first and the last day, got {period!r}.")
-    return {"from": period[0], "to": period[1]}
-
-
-def _check_head(plain: Mapping[str, Any], called: str) -> dict[str, Any]:
-    """Check and return contract, period, dates and the agreement before."""
-    for name in ("contract", "previous"):
-        text = plain.get(name)
-        if text is not None and not (isinstance(text, str) and text.strip() and text.isprintable()):
-            raise ValueError(f"{name} of {called} must be text on one line, got {text!r}.")
-    created = plain.get("created")
-    if created is not None and (not isinstance(created, datetime) or created.tzinfo is None):
-        raise ValueError(
-            f"created of {called} must be a time with its zone, such as 2026-01-31T12:00:00Z, got "
-            f"{created!r}."
-        )
-    period = plain.get("period", {})
-    days: list[Any] = list(period.values()) if isinstance(period, Mapping) else []
-    named = isinstance(period, Mapping) and list(period) in ([], ["from", "to"])
-    if not named or not all(map(_is_day, days)) or sorted(days) != days:
-        raise ValueError(
-            f"period of {called} must have a first and a last day, such as {{from = 2026-01-01, "
-            f"to = 2026-01-31}}, got {period!r}."
-        )
-    day = plain.get("payout_date")
-    if day is not None and not _is_day(day):
-        raise ValueError(f"payout_date of {called} must be a date, got {day!r}.")
-    return {
-        "contract": plain.get("contract"),
-        "period": tuple(days) if period else None,
-        "payout_date": day,
-        "created": created,
-        "previous": plain.get("previous"),
-        "validation": _read_draw(plain.get("validation"), called),
-    }
-
-
-def _read_draw(plain: Any, called: str) -> ValidationDraw | None:
-    if plain is None:
-        return None
-    if not isinstance(plain, Mapping) or plain.keys() != {"share", "seed"}:
-        raise ValueError(
-            f"validation of {called} must have share and seed, such as {{share = 0.25, seed = "
-            f"'any text'}}, got {plain!r}."
-        )
-    return ValidationDraw(**plain)
-
-
-def _is_day(day: Any) -> bool:
-    return isinstance(day, date) and not isinstance(day, datetime)
+def _read_section(kind: Any, plain: Any, name: str, called: str) -> Any:
+    """Make a policy or a draw from a section of the file, which must have the fields of it."""
+    known = {field.name for field in fields(kind)}
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    if not isinstance(plain, Mapping) or not needed <= plain.keys() <= known:
+        came = ", ".join(plain) if isinstance(plain, Mapping) else repr(plain)
+        raise ValueError(f"[{name}] of {called} must have {', '.join(sorted(known))}, got {came}.")
+    return kind(**plain)

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.holdings import Holdings
@@ -25,7 +23,6 @@ from cellworth.payouts.policy import (
     share_equally,
 )
 from cellworth.sampling.moments import WIDTH_95, draw_errors, widening
-from cellworth.valuation.sharded_valuation import ShardedValuation
 from cellworth.valuation.valuation import Valuation
 
 # Values are rounded once to this many binary digits below the largest. Sums of integers are exact,
@@ -37,26 +34,23 @@ _ROUNDING = 1e-12
 # Draws of owners' values, from which the intervals of amounts follow.
 _SEED = 22
 _MAX_DRAWS, _MIN_DRAWS, _NUMBERS_DRAWN = 4_000, 400, 4_000_000
-# Sampling errors, validation errors if known, and whether they are upper bounds.
-_Errors: TypeAlias = tuple[Floats, Floats | None, bool]
 # The last digits of simulated amounts may differ between processors.
 _PART_OF_UNIT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class OwnerErrors:
-    """Standard errors of owners' values, by their source; arrays of shape (n_owners,)."""
+    """Standard errors of owners' values, by their source; arrays of shape (n_owners,).
+
+    They are NaN, not known, if values are estimated and ``fit`` did not get these owners.
+    """
 
     sampling: Floats
-    # None if unknown.
+    # None if the valuation knows no validation errors.
     validation: Floats | None
-    # Whether some are upper bounds: the sum of the errors of an owner's blocks.
-    bounded: bool
-    # Draws of both errors together, shape (n_draws, n_owners), always the same; NaN: not known.
+    # Draws of both errors together, with the covariances that the run observed, always the same;
+    # shape (n_draws, n_owners).
     drawn: Floats
-    # Whether draws have the covariances that the run observed, because fit got the owners.
-    # Otherwise, errors are drawn as if they were not correlated.
-    observed: bool
 
     @property
     def together(self) -> Floats:
@@ -65,63 +59,35 @@ class OwnerErrors:
         both: Floats = np.hypot(self.sampling, validation)
         return both
 
-    @property
-    def sampled(self) -> float:
-        """Largest part of an owner's variance that is due to sampling."""
-        together = self.together
-        known = together > 0
-        return float(((self.sampling[known] / together[known]) ** 2).max(initial=0.0))
-
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """Amounts, values and errors of all owners; see the attributes of Payout."""
+    """Amounts, values and errors of all owners; ``Payout`` says what each field is."""
 
     owners: tuple[str, ...]
-    # Hash of the cells that each owner holds.
     keys: tuple[str, ...]
     amounts: tuple[Decimal, ...]
-    # 95% intervals of the amounts; None if errors are not known.
-    intervals: tuple[tuple[Decimal, Decimal] | None, ...]
+    amount_intervals: tuple[tuple[Decimal, Decimal] | None, ...]
     values: Floats
     errors: OwnerErrors
     carried: Mapping[str, float]
     unassigned: float
-    # What is not paid, and owners who share in equal parts, as the policy's "undecided" says.
     held: Decimal
     ties: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class OwnerValues:
-    """What the owners' blocks are worth, with errors; computed once, when it is asked for."""
-
-    valuation: Valuation
-    holdings: Holdings
-
-    @cached_property
-    def sums(self) -> tuple[list[Fraction], Fraction]:
-        """The exact value of each owner's blocks, and of those without an owner."""
-        return sum_owner_values(self.valuation, self.holdings)
-
-    @cached_property
-    def by_name(self) -> dict[str, float]:
-        """The value of each owner's blocks."""
-        return dict(zip(self.holdings.names, map(float, self.sums[0]), strict=True))
-
-    @cached_property
-    def errors(self) -> OwnerErrors:
-        """The errors of the owners' values."""
-        return compute_owner_errors(self.valuation, self.holdings)
-
-
 def allocate(
-    policy: Policy, valued: OwnerValues, *, amount: Decimal, brought: Mapping[str, float]
+    policy: Policy,
+    valuation: Valuation,
+    holdings: Holdings,
+    *,
+    amount: Decimal,
+    brought: Mapping[str, float],
 ) -> Allocation:
     """Divide an amount among the owners; a pure function of the content of a bundle."""
-    holdings, errors = valued.holdings, valued.errors
     names, keys = holdings.names, holdings.keys
-    exact, unassigned = valued.sums
+    errors = compute_owner_errors(valuation, holdings)
+    exact, unassigned = sum_owner_values(valuation, holdings)
     exact = [
         value + Fraction(brought.get(name, 0.0)) for value, name in zip(exact, names, strict=True)
     ]
@@ -135,7 +101,15 @@ def allocate(
     simulated = simulate_quotas(policy, float(amount), values + errors.drawn)
     intervals = [_find_interval(*one, unit) for one in zip(amounts, simulated.T, strict=True)]
     if policy.undecided == "hold":
-        amounts = [_get_low_end(interval) for interval in intervals]
+        amounts = [interval[0] for interval in intervals if interval is not None]
+        if len(amounts) < len(intervals):
+            raise ValueError(
+                "undecided='hold' needs the errors of the values, which are not known; pass owners "
+                "to fit, or agree on 'pay'."
+            )
+    # Who left still carries its shortfall.
+    carried = {name: value for name, value in brought.items() if name not in names}
+    carried |= {name: float(value) for name, value in zip(names, exact, strict=True) if value < 0}
     return Allocation(
         names,
         keys,
@@ -143,20 +117,11 @@ def allocate(
         tuple(intervals),
         values,
         errors,
-        _find_shortfalls(names, exact, brought) if policy.negative == "carry" else {},
+        carried if policy.negative == "carry" else {},
         float(unassigned),
         amount - sum(amounts),
         tuple(tuple(sorted((names[i] for i in tie), key=names.index)) for tie in ties),
     )
-
-
-def _get_low_end(interval: tuple[Decimal, Decimal] | None) -> Decimal:
-    if interval is None:
-        raise ValueError(
-            "undecided='hold' needs the errors of the values, which are not known; pass owners to "
-            "fit, or agree on 'pay'."
-        )
-    return interval[0]
 
 
 def _find_ties(undecided: Mask, values: Sequence[Fraction]) -> list[list[int]]:
@@ -178,39 +143,42 @@ def find_undecided(values: Floats, errors: OwnerErrors) -> Mask:
     """Return of which owners, by their values and draws of errors, the order is undecided.
 
     The difference of their values is then within 1.96 standard errors of it, or its error is not
-    known. If errors are only bounded, that of a difference is at most their sum.
+    known.
     """
-    if errors.bounded:
-        of_differences = np.add.outer(errors.together, errors.together)
-    else:
-        products = errors.drawn.T @ errors.drawn / len(errors.drawn)
-        variances = np.add.outer(np.diag(products), np.diag(products))
-        of_differences = np.sqrt(np.maximum(variances - 2 * products, 0.0))
+    products = errors.drawn.T @ errors.drawn / len(errors.drawn)
+    variances = np.add.outer(np.diag(products), np.diag(products))
+    of_differences = np.sqrt(np.maximum(variances - 2 * products, 0.0))
     # Differences due to rounding do not count.
     limits = WIDTH_95 * of_differences + _ROUNDING * np.abs(values).max()
     undecided: Mask = ~(np.abs(np.subtract.outer(values, values)) > limits)
     return undecided
 
 
-def _draw_observed_errors(valuation: Valuation, holdings: Holdings) -> Floats | None:
-    """Return draws of the errors that the run observed; None unless for all owners of blocks."""
-    held, positions, owned = (
-        holdings.hold_blocks,
-        find_observed(valuation, holdings),
-        valuation.owned,
-    )
-    if positions is None or owned is None:
-        return None
-    n_owners = len(owned.names)
-    normals = _draw_normals(n_owners)
-    drawn = np.zeros((normals.shape[1], len(held)))
-    both_errors = [owned.validation]
+def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
+    """Return the errors of owners' values that the run observed, with draws of them."""
+    held, owned = holdings.hold_blocks, valuation.owned
+    mine = [key for key, holds in zip(holdings.keys, held.tolist(), strict=True) if holds]
+    sampling, validation = np.zeros(len(held)), np.zeros(len(held))
+    if owned is None or not set(mine) <= set(owned.keys):
+        if valuation.status != "exact":
+            sampling[held] = np.nan
+        if valuation.validation is None:
+            return OwnerErrors(sampling, None, sampling[np.newaxis])
+        validation[held] = np.nan
+        return OwnerErrors(sampling, validation, (sampling + validation)[np.newaxis])
+    positions, n_summed = [owned.keys.index(key) for key in mine], len(owned.names)
+    sums, normals = valuation.owners(), _draw_normals(n_summed)
+    drawn, both_errors = np.zeros((normals.shape[1], len(held))), [owned.validation]
     if valuation.status != "exact":
         both_errors.append(owned.moments.sampling_se * widening(owned.moments.count))
     for of_sums, numbers in zip(both_errors, normals, strict=False):
         if of_sums is not None:
-            drawn[:, held] += draw_errors(of_sums, n_owners, numbers)[:, positions]
-    return drawn
+            drawn[:, held] += draw_errors(of_sums, n_summed, numbers)[:, positions]
+    sampling[held] = sums.sampling_se[positions]
+    if sums.validation_se is None:
+        return OwnerErrors(sampling, None, drawn)
+    validation[held] = sums.validation_se[positions]
+    return OwnerErrors(sampling, validation, drawn)
 
 
 def _draw_normals(n_owners: int) -> Floats:
@@ -250,29 +218,19 @@ def _find_interval(
     return min(count_units(low, unit), amount), max(count_units(high, unit), amount)
 
 
-def _find_shortfalls(
-    names: tuple[str, ...], values: Sequence[Fraction], brought: Mapping[str, float]
-) -> dict[str, float]:
-    """Return what owners carry to the next payout; who left still carries it."""
-    left = {name: value for name, value in brought.items() if name not in names}
-    pairs = zip(names, values, strict=True)
-    return left | {name: float(value) for name, value in pairs if value < 0}
-
-
 def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fraction], Fraction]:
     """Return exact sums over the blocks of each owner, and over those of none; 0 for rounding."""
     largest = _find_largest(valuation)
     # Binary exponent of the last digit that is kept of every value.
     unit = math.frexp(largest)[1] - _DIGITS
-    sums = [0] * len(holdings.claims)
+    # Two halves, so that no sum of many cells overflows.
+    high, low = np.zeros((2, len(holdings.claims)), dtype=np.int64)
     for chunk in valuation.iter_rows():
         rounded = np.rint(np.ldexp(chunk.values, -unit)).astype(np.int64)
         codes = holdings.codes(chunk.rows)
-        # Two halves, so that no sum of many cells overflows.
-        high, low = rounded >> _HALF, rounded & ((1 << _HALF) - 1)
-        for code in np.unique(codes).tolist():
-            here = codes == code
-            sums[code] += (int(high[here].sum()) << _HALF) + int(low[here].sum())
+        np.add.at(high, codes, rounded >> _HALF)
+        np.add.at(low, codes, rounded & ((1 << _HALF) - 1))
+    sums = [(one << _HALF) + other for one, other in zip(high.tolist(), low.tolist(), strict=True)]
     scale = Fraction(2) ** unit
     n_claims = holdings.claims.sum(axis=1).tolist()
     unassigned = sum(
@@ -283,7 +241,9 @@ def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fra
             Fraction(0))
         for mine in holdings.claims.T
     ]  # fmt: skip
-    nothing = Fraction(_estimate_rounding(valuation, largest))
+    # A score that is unknown (NaN) is ignored.
+    sizes = [abs(size) for size in (valuation.baseline, valuation.expected_total, largest)]
+    nothing = Fraction(_ROUNDING * max(size for size in sizes if not math.isnan(size)))
     values = [Fraction(0) if abs(value) <= nothing else value for value in values]
     return values, Fraction(0) if abs(unassigned) <= nothing else unassigned
 
@@ -292,93 +252,6 @@ def check_any_owner(owners: Any) -> None:
     """Raise TypeError unless this is an Owners object, ValueError if it has no owner."""
     if not check_owners(owners).names:
         raise ValueError("owners must have an owner; assign cells with owners.assign(...).")
-
-
-def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
-    """Return the errors of owners' values, with draws: as the run observed them, else bounds."""
-    sampling, validation, bounded = _estimate_errors(valuation, holdings)
-    drawn = _draw_observed_errors(valuation, holdings)
-    if drawn is not None:
-        return OwnerErrors(sampling, validation, bounded, drawn, observed=True)
-    n_owners = len(holdings.names)
-    together = np.hypot(sampling, 0.0 if validation is None else validation)
-    drawn = np.asarray(_draw_normals(n_owners)[0][:, :n_owners] * together)
-    return OwnerErrors(sampling, validation, bounded, drawn, observed=False)
-
-
-def _estimate_errors(valuation: Valuation, holdings: Holdings) -> _Errors:
-    """Return sampling and validation errors, and whether they are upper bounds.
-
-    The sum of errors over the cells of a sharded table is far above the error of their sum, so
-    these errors are NaN, unknown, unless owners hold whole columns.
-    """
-    observed = _get_observed_errors(valuation, holdings)
-    if observed is None and isinstance(valuation, ShardedValuation):
-        observed = _get_column_errors(valuation, holdings)
-    if observed is not None:
-        return observed
-    shares = holdings.shares
-    sampling, validation = np.zeros(shares.shape[1]), np.zeros(shares.shape[1])
-    n_blocks = np.zeros(shares.shape[1])
-    for chunk in valuation.iter_rows():
-        codes = holdings.codes(chunk.rows).ravel()
-        sampling += _sum_weighted(codes, chunk.sampling_se, shares)
-        n_blocks += _sum_weighted(codes, np.ones(len(codes)), holdings.claims)
-        if chunk.validation_se is not None:
-            validation += _sum_weighted(codes, chunk.validation_se, shares)
-    known = valuation.validation_se is not None
-    # The error of one block is known; that of a sum is at most the sum of errors.
-    inexact = bool(known or sampling.any() or np.isnan(sampling).any())
-    bounded = inexact and bool((n_blocks > 1).any())
-    return sampling, validation if known else None, bounded
-
-
-def _get_observed_errors(valuation: Valuation, holdings: Holdings) -> _Errors | None:
-    """Return the errors that the run observed; None unless for all owners of blocks."""
-    held, positions = holdings.hold_blocks, find_observed(valuation, holdings)
-    if positions is None:
-        return None
-    observed = valuation.owners()
-    sampling, validation = np.zeros(len(held)), np.zeros(len(held))
-    sampling[held] = observed.sampling_se[positions]
-    if observed.validation_se is None:
-        return sampling, None, False
-    validation[held] = observed.validation_se[positions]
-    return sampling, validation, False
-
-
-def find_observed(valuation: Valuation, holdings: Holdings) -> list[int] | None:
-    """Return the positions of owners of blocks among those that the run observed, if all were."""
-    mine = [key for key, holds in zip(holdings.keys, holdings.hold_blocks, strict=True) if holds]
-    if valuation.owned is None or not set(mine) <= set(valuation.owned.keys):
-        return None
-    return [valuation.owned.keys.index(key) for key in mine]
-
-
-def _get_column_errors(valuation: ShardedValuation, holdings: Holdings) -> _Errors | None:
-    """Return errors from those of whole columns; unknown if rows have different owners."""
-    (used,) = np.nonzero(holdings.rows_of_lines)
-    if len(used) > 1:
-        unknown = np.full(len(holdings.names), np.nan)
-        return None if valuation.status == "exact" else (unknown, unknown, False)
-    claims = holdings.claims[holdings.lines[used[0]]]
-    shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
-    columns = valuation.columns()
-    sampling, validation = columns.sampling_se, columns.validation_se
-    positions = np.arange(len(claims))
-    # The error of a sum of columns is at most the sum of their errors.
-    several = bool((claims.sum(axis=0) > 1).any())
-    return (
-        _sum_weighted(positions, sampling, shares),
-        None if validation is None else _sum_weighted(positions, validation, shares),
-        several and (valuation.status != "exact" or validation is not None),
-    )
-
-
-def _estimate_rounding(valuation: Valuation, largest: float) -> float:
-    # A score that is unknown (NaN) is ignored.
-    sizes = [valuation.baseline, valuation.expected_total, largest]
-    return _ROUNDING * max(abs(size) for size in sizes if not math.isnan(size))
 
 
 def _find_largest(valuation: Valuation) -> float:
@@ -395,9 +268,3 @@ def _find_largest(valuation: Valuation) -> float:
             raise ValueError("values must be finite to split an amount, got infinity for a block.")
         largest = max(largest, float(np.abs(chunk.values).max()))
     return largest
-
-
-def _sum_weighted(codes: NDArray[Any], figures: Floats, shares: NDArray[Any]) -> Floats:
-    by_code = np.bincount(codes, weights=figures.ravel(), minlength=len(shares))
-    # An unknown error must not affect owners who have no share in it.
-    return np.array([by_code[mine > 0] @ mine[mine > 0] for mine in shares.T])

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from cellworth.data.arguments import Codes
-from cellworth.data.blocks import LABEL
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import local_path, read_manifest, write_atomically
-from cellworth.data.owners import Owners
-from cellworth.data.sharded_table import ShardedTable
-from cellworth.knn.knn_game import ShardedKNNGame
+from cellworth.data.text import shorten
 from cellworth.payouts.allocation import Allocation
-from cellworth.payouts.policy import shorten
-from cellworth.runtime.run_settings import choose_thread_executor
 from cellworth.valuation import load
 from cellworth.valuation.storage import read_parquet
 from cellworth.valuation.valuation import Valuation
@@ -43,7 +35,6 @@ _HOLDINGS = "holdings.json"
 _ROWS = "holdings.parquet"
 # The time of every file in an archive, which would otherwise change its hash.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
-_CLOCKS_DIFFER = timedelta(minutes=10)
 
 
 class DifferenceError(Exception):
@@ -73,11 +64,15 @@ def write_bundle(
 
 def _write_values(path: Path, valuation: Valuation, holdings: Holdings) -> None:
     """Write a valuation and its holdings as one archive; equal ones give equal bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with TemporaryDirectory(dir=path.parent) as folder, write_atomically(path) as archive:
         parts = Path(folder)
         valuation.save(parts / _VALUATION)
-        _write(parts / _ROWS, _encode_parquet({"line": holdings.row_lines[:]}))
-        _write(parts / _HOLDINGS, encode_json(_serialize_holdings(holdings)))
+        rows = pa.table({"line": holdings.row_lines[:]})
+        pq.write_table(rows, parts / _ROWS, compression="zstd")
+        (parts / _HOLDINGS).write_bytes(encode_json(serialize_holdings(holdings)))
         with zipfile.ZipFile(archive, "w") as packed:
             for file in sorted(one for one in parts.rglob("*") if one.is_file()):
                 info = zipfile.ZipInfo(file.relative_to(parts).as_posix(), _NO_TIME)
@@ -92,7 +87,7 @@ def open_values(path: Path) -> Iterator[tuple[Valuation, Holdings]]:
         # Names that lead out of the folder are changed by extractall.
         packed.extractall(folder)
         valuation = load(Path(folder, _VALUATION))
-        yield valuation, _read_holdings(Path(folder), valuation)
+        yield valuation, _read_own_holdings(Path(folder), valuation)
 
 
 def read_previous(folder: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:
@@ -130,22 +125,9 @@ def compare_files(path: Path, digest: str | None) -> None:
         raise DifferenceError(f"the digest is {compute_digest(path)}, but {digest} was given.")
 
 
-def read_time(text: Any) -> datetime:
-    """Return the time of a bundle; raise DifferenceError unless it is one, and not to come."""
-    try:
-        time = datetime.fromisoformat(text)
-    except (TypeError, ValueError):
-        raise DifferenceError(f"the time {shorten(text)} is not a time.") from None
-    if time.tzinfo is None or time.isoformat() != text:
-        raise DifferenceError(f"the time {shorten(text)} has no zone or is not written in full.")
-    if time > datetime.now(UTC) + _CLOCKS_DIFFER:
-        raise DifferenceError(f"the time {text} is still to come.")
-    return time
-
-
 def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> dict[str, list[Any]]:
     """List the values of the cells in which one owner has a share."""
-    n_claims, labels = holdings.claims.sum(axis=1), valuation.column_labels
+    labels, shares = valuation.column_labels, holdings.shares[:, position]
     found: dict[str, list[Any]] = {
         name: [] for name in ("row", "column", "value", "sampling_se", "share")
     }
@@ -157,18 +139,8 @@ def list_own_cells(valuation: Valuation, holdings: Holdings, position: int) -> d
         found["column"] += labels[columns].tolist()
         found["value"] += chunk.values[held].tolist()
         found["sampling_se"] += chunk.sampling_se[held].tolist()
-        found["share"] += (1.0 / n_claims[codes[held]]).tolist()
+        found["share"] += shares[codes[held]].tolist()
     return found
-
-
-def serialize_provenance(valuation: Valuation) -> dict[str, Any]:
-    """Return data hashes, seeds and versions of the run."""
-    provenance = valuation.provenance
-    return {
-        "data_sha256": provenance.problem_spec.get("data_sha256"),
-        "seeds": [session.seed for session in provenance.sessions],
-        "versions": dict(provenance.versions),
-    }
 
 
 def serialize_allocation(shared: Allocation, valuation: Valuation) -> dict[str, Any]:
@@ -187,10 +159,9 @@ def serialize_allocation(shared: Allocation, valuation: Valuation) -> dict[str, 
                 "interval": None if interval is None else list(map(str, interval)),
             }
             for i, (name, key, interval) in enumerate(
-                zip(shared.owners, shared.keys, shared.intervals, strict=True)
+                zip(shared.owners, shared.keys, shared.amount_intervals, strict=True)
             )
         ],
-        "errors_are_bounds": errors.bounded,
         "carried": dict(shared.carried),
         "held": str(shared.held),
         "ties": [list(tie) for tie in shared.ties],
@@ -204,7 +175,8 @@ def _replace_nan(number: float) -> float | None:
     return None if np.isnan(number) else float(number)
 
 
-def _serialize_holdings(holdings: Holdings) -> dict[str, Any]:
+def serialize_holdings(holdings: Holdings) -> dict[str, Any]:
+    """Return holdings as plain values, without the line of each row."""
     return {
         "names": list(holdings.names),
         "lines": holdings.lines.tolist(),
@@ -212,41 +184,21 @@ def _serialize_holdings(holdings: Holdings) -> dict[str, Any]:
     }
 
 
-def _read_holdings(path: Path, valuation: Valuation) -> Holdings:
-    """Read the holdings and check that they fit the valuation."""
+def read_holdings(plain: Mapping[str, Any], row_lines: Any) -> Holdings:
+    """Make holdings from the output of :func:`serialize_holdings` and the line of each row."""
+    rows, lines = (np.asarray(codes, dtype=np.int32) for codes in (row_lines, plain["lines"]))
+    return Holdings(tuple(plain["names"]), rows, lines, np.array(plain["claims"], dtype=bool))
+
+
+def _read_own_holdings(path: Path, valuation: Valuation) -> Holdings:
+    """Read the holdings of a bundle and check that they fit the valuation."""
     plain = read_json(path / _HOLDINGS)
-    rows = read_parquet(path / _ROWS)["line"].to_numpy().astype(np.int32)
-    lines = np.array(plain["lines"], dtype=np.int32)
-    claims = np.array(plain["claims"], dtype=bool)
-    holdings = Holdings(tuple(plain["names"]), rows, lines, claims)
+    holdings = read_holdings(plain, read_parquet(path / _ROWS)["line"])
     # Writing them again must give the same file: no strings for numbers, no 2 for a claim.
-    check_equal(_serialize_holdings(holdings), plain, "the holdings")
-    names, (n_rows, n_columns) = holdings.names, valuation.shape
-    fits = (
-        len(set(names)) == len(names) > 0
-        and all(isinstance(name, str) for name in names)
-        and claims.shape == (len(claims), len(names))
-        and len(rows) == n_rows
-        and lines.shape == (len(lines), n_columns)
-        and _are_below(lines, len(claims))
-        and _are_below(rows, len(lines))
-    )
-    if not fits:
-        raise DifferenceError(f"{_HOLDINGS} and {_ROWS} do not match each other or the valuation.")
+    check_equal(serialize_holdings(holdings), plain, "the holdings")
+    came = (len(holdings.row_lines), holdings.lines.shape[1])
+    check_equal(valuation.shape, came, "rows and columns of the holdings")
     return holdings
-
-
-def _are_below(codes: Codes, most: int) -> bool:
-    return bool(codes.size and codes.min() >= 0 and codes.max() < most)
-
-
-def _encode_parquet(columns: Mapping[str, Any]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    sink = io.BytesIO()
-    pq.write_table(pa.table(dict(columns)), sink, compression="zstd")
-    return sink.getvalue()
 
 
 def hash_files(path: Path) -> dict[str, str]:
@@ -300,56 +252,6 @@ def check_equal(came: Any, saved: Any, what: str) -> None:
     """Raise DifferenceError unless both are equal."""
     if came != saved:
         raise DifferenceError(
-            f"{what} should be {shorten(came)}, but the bundle has {shorten(saved)}."
+            f"{what} should be {shorten(str(came), 200)}, but the bundle has "
+            f"{shorten(str(saved), 200)}."
         )
-
-
-def compare_sharded_data(data: Mapping[str, Any], valuation: Valuation) -> ShardedTable:
-    """Compare hashes of all shards, read once; return the table whose columns were valued."""
-    problem_spec = valuation.provenance.problem_spec
-    saved = problem_spec["data_sha256"]
-    if "table" not in saved:
-        raise DifferenceError("X is a sharded table, but a table in memory was valued.")
-    game = ShardedKNNGame.from_table(
-        data["X"],
-        data.get("X_val"),
-        data.get("y_val"),
-        # Rows within a radius have no number.
-        n_neighbors=problem_spec["n_neighbors"] or 1,
-        scoring=problem_spec["scoring"],
-        scale=problem_spec["scale"],
-        # The problem spec holds column types in quotes.
-        column_types={name: kind.strip("'") for name, kind in problem_spec["column_types"].items()},
-        empty=problem_spec["empty"],
-        column_groups=data.get("column_groups"),
-        executor=choose_thread_executor(),
-        show_progress=False,
-    )
-    came = game.problem_spec()["data_sha256"]
-    if came["table"] != saved["table"]:
-        raise DifferenceError(
-            "X is not the table that was valued, or has other shards (its sha256 differs)."
-        )
-    for name in ("validation", "columns"):
-        if came[name] != saved[name]:
-            raise DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
-    check_equal(game.shape[0], valuation.shape[0], "the number of rows")
-    return cast("ShardedTable", data["X"])
-
-
-def restore_sharded_owners(table: ShardedTable, holdings: Holdings, valuation: Valuation) -> Owners:
-    """Restore the owners of a sharded table from the holdings of its blocks."""
-    owners = Owners(table, overlaps="equal")
-    lines = holdings.lines[:, valuation.blocks.columns.codes]
-    names = np.append(table.names.astype(object), LABEL)
-    for position, name in enumerate(holdings.names):
-        held = holdings.claims[:, position][lines]
-        for columns in np.unique(held[held.any(axis=1)], axis=0):
-            rows = (held == columns).all(axis=1)[holdings.row_lines[:]]
-            if rows.any():
-                mine = names[: len(columns)][columns].tolist()
-                owners = owners.assign(name, rows=rows, columns=mine)
-        if name not in owners.names:
-            # An owner of labels only, which were not valued.
-            owners = owners.assign(name, columns=[LABEL])
-    return owners

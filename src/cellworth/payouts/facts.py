@@ -118,15 +118,10 @@ def _make_fact(kind: str, owners: Owners, rows: Positions, verb: str, consequenc
     ids = [one if isinstance(one, int) else str(one) for one in owners.table.row_ids[rows].tolist()]
     listed = list_first(list(map(str, ids)), _IDS_SHOWN)
     sentence = f"{verb} (ids {listed}){consequence}"
-    return Fact(kind, tuple(_name_owners(owners, rows)), tuple(ids), sentence)
-
-
-def _name_owners(owners: Owners, rows: Positions) -> list[str]:
-    """Return the owners of some rows, in order of their names' first assignment."""
     holdings = owners.holdings
     sets = np.unique(holdings.lines[holdings.row_lines[rows]][:, :-1])
-    held = np.asarray(holdings.claims[sets].any(axis=0)).tolist()
-    return [name for name, holds in zip(holdings.names, held, strict=True) if holds]
+    concerned = np.array(holdings.names, dtype=object)[holdings.claims[sets].any(axis=0)]
+    return Fact(kind, tuple(concerned.tolist()), tuple(ids), sentence)
 
 
 def _find_empty_owners(owners: Owners) -> Iterator[Fact]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from cellworth.data.arguments import MISSING, Floats, Integers, Mask
@@ -35,16 +34,31 @@ class Nearest:
     distances: Integers  # Shape (n_queries, K)
     counts: Integers  # Number of rows in each place
     sums: Floats  # Sums over these rows of each figure; shape (n_figures, n_queries, K)
+    totals: Floats  # Sums over all rows of each figure; shape (n_figures, n_queries)
+    n_rows: int
 
     @classmethod
     def of_rows(cls, distances: Integers, figures: Floats, n_neighbors: int) -> Nearest:
         """Keep the K nearest of some rows."""
         ones = np.broadcast_to(np.int64(1), distances.shape)
-        return cls.keep(distances, ones, figures, n_neighbors)
+        rows = cls(distances, ones, figures, figures.sum(axis=2), distances.shape[1])
+        return rows.keep(n_neighbors)
 
     @classmethod
-    def keep(cls, distances: Integers, counts: Integers, sums: Floats, n_neighbors: int) -> Nearest:
-        """Keep the K nearest of some places, whose number may differ from K."""
+    def merge(cls, lists: Sequence[Nearest], n_neighbors: int) -> Nearest:
+        """Keep the K nearest of several lists."""
+        joined = cls(
+            np.concatenate([one.distances for one in lists], axis=1),
+            np.concatenate([one.counts for one in lists], axis=1),
+            np.concatenate([one.sums for one in lists], axis=2),
+            np.sum([one.totals for one in lists], axis=0),
+            sum(one.n_rows for one in lists),
+        )
+        return joined.keep(n_neighbors)
+
+    def keep(self, n_neighbors: int) -> Nearest:
+        """Keep the K nearest places, whose number may differ from K."""
+        distances, counts, sums = self.distances, self.counts, self.sums
         n_lacking = n_neighbors - distances.shape[1]
         if n_lacking > 0:
             distances = np.pad(distances, ((0, 0), (0, n_lacking)), constant_values=_NO_ROW)
@@ -62,25 +76,23 @@ class Nearest:
         kept_counts[every, first] = (counts * tied).sum(axis=1)
         kept_sums = np.take_along_axis(sums, order[np.newaxis], axis=2) * nearer
         kept_sums[:, every, first] = np.einsum("fqr,qr->fq", sums, tied)
-        return cls(kept, kept_counts, kept_sums)
+        return replace(self, distances=kept, counts=kept_counts, sums=kept_sums)
 
-    @classmethod
-    def at_one_distance(cls, n_rows: int, sums: Floats) -> Nearest:
-        """Return rows that all tie, by their number and the sums of their figures."""
-        shape = (sums.shape[1], 1)
-        counts = np.full(shape, n_rows)
-        return cls(np.zeros(shape, dtype=np.int64), counts, sums[:, :, np.newaxis])
+    def at_one_distance(self) -> Nearest:
+        """Return the same rows as if all of them tied, as they do without any cell."""
+        zeros, sums = np.zeros((self.totals.shape[1], 1), dtype=np.int64), self.totals[..., None]
+        return replace(self, distances=zeros, counts=zeros + self.n_rows, sums=sums)
 
-    def score(self, game: KNNGame, fold: int, queries: slice, n_rows: int) -> Floats:
+    def score(self, game: KNNGame, fold: int, queries: slice) -> Floats:
         """Return the score of each validation row, averaged over orders of ties."""
         farthest = self.distances[:, -1:]
         nearer, tied = self.distances < farthest, self.distances == farthest
         n_tied = np.maximum((self.counts * tied).sum(axis=1), 1)
-        n_left = min(game.n_neighbors, n_rows) - (self.counts * nearer).sum(axis=1)
+        n_left = min(game.n_neighbors, self.n_rows) - (self.counts * nearer).sum(axis=1)
         totals = (self.sums * nearer).sum(axis=2)
         means = (self.sums * tied).sum(axis=2) / n_tied
         if game.has_votes:
-            return np.asarray((totals[0] + means[0] * n_left) / game.count_votes(n_rows))
+            return np.asarray((totals[0] + means[0] * n_left) / game.count_votes(self.n_rows))
         asked = find_targets(game.query_labels[fold][queries], game.class_targets(fold))
         errors = np.zeros(len(farthest))
         for target, position in zip(asked, range(0, len(means), 2), strict=True):
@@ -165,18 +177,14 @@ class NeighborScorer:
     def _score(self, fold: int, cells: Mask, rows: Mask) -> Floats:
         game, may_train = self._game, self._game.problem.folds[fold].may_train
         here, no_cells = rows[may_train], not cells[rows & may_train].any()
-        n_rows = int(here.sum())
-        if n_rows == 0 or (game.empty == "zero" and no_cells):
+        if not here.any() or (game.empty == "zero" and no_cells):
             return self.score_nothing(fold)
         scores = []
         for queries, relative in self.iter_relative(fold):
             figures = _find_figures(game, fold, here, queries)
-            if not cells[rows].any():
-                nearest = Nearest.at_one_distance(n_rows, figures.sum(axis=2))
-            else:
-                distances = _add_columns(relative, cells[may_train])[:, here]
-                nearest = Nearest.of_rows(distances, figures, game.n_neighbors)
-            scores.append(nearest.score(game, fold, queries, n_rows))
+            distances = _add_columns(relative, cells[may_train])[:, here]
+            nearest = Nearest.of_rows(distances, figures, game.n_neighbors)
+            scores.append(nearest.score(game, fold, queries))
         return np.concatenate(scores)
 
     def iter_relative(self, fold: int) -> Iterator[tuple[slice, Integers]]:
@@ -210,70 +218,6 @@ class NeighborScorer:
         return _make_blank(self._game.distances)
 
 
-@dataclass(frozen=True, eq=False)
-class _Lists:
-    """The nearest rows of each set of owners in one fold, and sums over all of its rows."""
-
-    distances: Integers  # Shape (n_sets, n_queries, K)
-    counts: Integers
-    sums: Floats  # Shape (n_figures, n_sets, n_queries, K)
-    totals: Floats  # Shape (n_figures, n_sets, n_queries)
-    sizes: Integers  # Number of rows of each set
-
-    @classmethod
-    def gather(cls, game: KNNGame, fold: int, sets: Integers, n_sets: int) -> _Lists:
-        """Find the lists of all sets, some validation rows at a time."""
-        may_train, asked = game.problem.folds[fold].may_train, game.query_labels[fold]
-        sets = sets[may_train]
-        order = np.argsort(sets, kind="stable")
-        sizes = np.bincount(sets, minlength=n_sets)
-        shape, n_figures = (n_sets, len(asked), game.n_neighbors), max(1, 2 * game.n_targets)
-        lists = cls(
-            np.full(shape, _NO_ROW),
-            np.zeros(shape, dtype=np.int64),
-            np.zeros((n_figures, *shape)),
-            np.zeros((n_figures, *shape[:2])),
-            sizes,
-        )
-        at_once = max(_MAX_DISTANCES // 8 // len(sets), 1)
-        for start in range(0, len(asked), at_once):
-            queries = slice(start, min(start + at_once, len(asked)))
-            distances = np.array(
-                [
-                    game.distances.measure(fold, query)[:, may_train].sum(axis=0)[order]
-                    for query in range(queries.start, queries.stop)
-                ]
-            )
-            every = np.ones(len(sets), dtype=bool)
-            figures = _find_figures(game, fold, every, queries)[:, :, order]
-            lists._fill(queries, distances, figures)
-        return lists
-
-    def _fill(self, queries: slice, distances: Integers, figures: NDArray[Any]) -> None:
-        """Enter the lists of some validation rows; rows are in the order of their sets."""
-        ends = np.cumsum(self.sizes)
-        for one in np.flatnonzero(self.sizes).tolist():
-            rows = slice(ends[one] - self.sizes[one], ends[one])
-            mine, n_neighbors = figures[:, :, rows], self.distances.shape[2]
-            found = Nearest.of_rows(distances[:, rows], mine, n_neighbors)
-            self.distances[one, queries], self.counts[one, queries] = found.distances, found.counts
-            self.sums[:, one, queries] = found.sums
-            self.totals[:, one, queries] = mine.sum(axis=2)
-
-    def merge(self, sets: Mask, before: Nearest | None) -> Nearest:
-        """Return the nearest rows of these sets and of those merged before."""
-        distances, counts = (each[sets].swapaxes(0, 1) for each in (self.distances, self.counts))
-        sums = self.sums[:, sets].swapaxes(1, 2)
-        n_queries, n_neighbors = self.distances.shape[1:]
-        distances, counts = (each.reshape(n_queries, -1) for each in (distances, counts))
-        sums = sums.reshape(len(sums), n_queries, -1)
-        if before is not None:
-            distances = np.concatenate([before.distances, distances], axis=1)
-            counts = np.concatenate([before.counts, counts], axis=1)
-            sums = np.concatenate([before.sums, sums], axis=2)
-        return Nearest.keep(distances, counts, sums, n_neighbors)
-
-
 class PartyScorer(NeighborScorer):
     """Utility of parties that hold whole rows, from lists of their nearest rows.
 
@@ -282,13 +226,16 @@ class PartyScorer(NeighborScorer):
     figures are integers, whose sums do not depend on the order.
     """
 
-    def __init__(self, game: KNNGame, claims: Mask, always: Mask, sets: Integers) -> None:
+    def __init__(self, game: KNNGame, claims: Mask, sets: Integers) -> None:
         super().__init__(game)
         # Few sets have more than one member.
         self._claims = sparse.csr_matrix(claims.astype(np.int32))
-        self._always = always
-        folds = range(len(game.problem.folds))
-        self._lists = [_Lists.gather(game, fold, sets, len(always)) for fold in folds]
+        # Some validation rows of a fold, and their nearest rows in each set of owners.
+        self._lists: list[tuple[int, slice, list[Nearest]]] = [
+            (fold, queries, lists)
+            for fold in range(len(game.problem.folds))
+            for queries, lists in self._iter_lists(fold, sets)
+        ]
         self._adds = game.has_votes and game.gains is None
         self._latest: tuple[Mask, list[Nearest]] | None = None
 
@@ -297,28 +244,54 @@ class PartyScorer(NeighborScorer):
 
     def score_members(self, members: Mask, *, with_cells: bool) -> float:
         """Return the utility of the rows of some owners, or of their labels alone."""
-        there = np.asarray(self._claims @ members.astype(np.int32) > 0) | self._always
-        merged = self._merge(there) if with_cells else None
+        there = np.asarray(self._claims @ np.append(members, True).astype(np.int32) > 0)
+        nothing = not there.any() or (self._game.empty == "zero" and not with_cells)
         scores = []
-        for fold, lists in enumerate(self._lists):
-            n_rows = int(lists.sizes[there].sum())
-            if n_rows == 0 or (merged is None and self._game.empty == "zero"):
-                scores.append(self.score_nothing(fold))
-                continue
-            nearest = (
-                Nearest.at_one_distance(n_rows, there @ lists.totals)
-                if merged is None
-                else merged[fold]
-            )
-            scores.append(nearest.score(self._game, fold, slice(None), n_rows))
+        for (fold, queries, _), nearest in zip(
+            self._lists, [None] * len(self._lists) if nothing else self._merge(there), strict=True
+        ):
+            if nearest is None or nearest.n_rows == 0:
+                scores.append(self.score_nothing(fold)[queries])
+            else:
+                found = nearest if with_cells else nearest.at_one_distance()
+                scores.append(found.score(self._game, fold, queries))
         return self.combine(scores)
 
+    def _iter_lists(self, fold: int, sets: Integers) -> Iterator[tuple[slice, list[Nearest]]]:
+        """Yield some validation rows at a time, with the list of each set."""
+        game, may_train = self._game, self._game.problem.folds[fold].may_train
+        sets, n_queries = sets[may_train], len(game.query_labels[fold])
+        order, every = np.argsort(sets, kind="stable"), np.ones(len(sets), dtype=bool)
+        ends = np.cumsum(np.bincount(sets, minlength=self._claims.shape[0]))[:-1]
+        at_once = max(_MAX_DISTANCES // 8 // len(sets), 1)
+        for start in range(0, n_queries, at_once):
+            queries = slice(start, min(start + at_once, n_queries))
+            distances = np.array(
+                [
+                    game.distances.measure(fold, query)[:, may_train].sum(axis=0)[order]
+                    for query in range(queries.start, queries.stop)
+                ]
+            )
+            figures = _find_figures(game, fold, every, queries)[:, :, order]
+            rows = zip(
+                np.split(distances, ends, axis=1), np.split(figures, ends, axis=2), strict=True
+            )
+            yield queries, [Nearest.of_rows(*one, game.n_neighbors) for one in rows]
+
     def _merge(self, there: Mask) -> list[Nearest]:
-        before: list[Nearest | None] = [None] * len(self._lists)
+        """Return the nearest rows of some sets of owners."""
+        before: list[list[Nearest]] = [[] for _ in self._lists]
         joined = there
-        if self._adds and self._latest is not None and not (self._latest[0] & ~there).any():
-            joined, before = there & ~self._latest[0], list(self._latest[1])
-        merged = [lists.merge(joined, one) for lists, one in zip(self._lists, before, strict=True)]
+        if self._latest is not None:
+            if np.array_equal(self._latest[0], there):
+                return self._latest[1]
+            if self._adds and not (self._latest[0] & ~there).any():
+                joined, before = there & ~self._latest[0], [[one] for one in self._latest[1]]
+        chosen = np.flatnonzero(joined).tolist()
+        merged = [
+            Nearest.merge([*one, *(lists[i] for i in chosen)], self._game.n_neighbors)
+            for one, (_, _, lists) in zip(before, self._lists, strict=True)
+        ]
         self._latest = there, merged
         return merged
 

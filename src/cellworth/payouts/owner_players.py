@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -25,13 +25,14 @@ from cellworth.data.equal_rows import find_first_equal, mix_bits
 from cellworth.data.holdings import Holdings
 from cellworth.data.owners import CELLS, UNASSIGNED, Owners, check_owners
 from cellworth.data.problem import Problem
-from cellworth.data.tables import Table, TableLike, VectorLike, frame
+from cellworth.data.tables import TableLike, VectorLike, frame
 from cellworth.data.views import View
 from cellworth.findings.interactions import PairInteractions, measure_interactions
 from cellworth.games.game import EmptyPolicy
 from cellworth.games.model import FoldScore, ModelGame
 from cellworth.games.table_filler import TableFiller
 from cellworth.knn.knn_game import KNNGame
+from cellworth.payouts.bundle import read_holdings, serialize_holdings
 from cellworth.payouts.neighbor_scores import NeighborScorer, PartyScorer
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import StoppingRule
@@ -56,9 +57,8 @@ class Fragments:
 
     # Players, in an order that does not depend on names or on the order of assignment.
     names: tuple[str, ...]
-    # Whether each player, or the base, has a claim; shapes (n_sets, n_players) and (n_sets,).
+    # Whether each player, and last the base, has a claim; shape (n_sets, n_players + 1).
     claims: Mask
-    always: Mask
     # Set of each cell, and of each label; shape (n_rows, n_columns + 1).
     codes: Integers
     # Whether labels have owners. Otherwise each comes with the first cell of its row.
@@ -92,10 +92,9 @@ class Fragments:
             names, claims = [*names, UNASSIGNED], np.column_stack([claims, free])
         if not players:
             raise ValueError("base must leave an owner to be valued, got all of them.")
-        in_base = [i for i in order if holdings.names[i] in base]
-        always = np.asarray(holdings.claims[:, in_base].any(axis=1))
-        claims, always, codes = _unite_equal_rows(claims, always, codes, first_equal)
-        return cls(tuple(names), claims, always, codes, labels_owned)
+        in_base = holdings.claims[:, [name in base for name in holdings.names]].any(axis=1)
+        claims = np.column_stack([claims, in_base])
+        return cls(tuple(names), *_unite_equal_rows(claims, codes, first_equal), labels_owned)
 
     @property
     def has_parties_of_rows(self) -> bool:
@@ -104,35 +103,34 @@ class Fragments:
 
     def find_present(self, members: Mask) -> tuple[Mask, Mask]:
         """Return the cells that are there, shape (n_rows, n_columns), and the labels."""
-        there = np.asarray(self.claims[:, members].any(axis=1)) | self.always
+        there = np.asarray(self.claims[:, np.append(members, True)].any(axis=1))
         present = there[self.codes]
         cells, labels = present[:, :-1], present[:, -1]
         return cells, labels if self.labels_owned else np.ones(len(cells), dtype=bool)
 
 
 def _unite_equal_rows(
-    claims: Mask, always: Mask, codes: Integers, first_equal: Positions
-) -> tuple[Mask, Mask, Integers]:
+    claims: Mask, codes: Integers, first_equal: Positions
+) -> tuple[Mask, Integers]:
     """Give each row to all owners of rows that equal it, and take its copies away."""
     copies = np.flatnonzero(first_equal != np.arange(len(first_equal)))
     if len(copies) == 0:
-        return claims, always, codes
+        return claims, codes
     codes, united = codes.copy(), dict[frozenset[int], int]()
     # Pairs of a row and a copy of it by other owners; several copies may have the same.
     pairs = np.unique(np.column_stack([first_equal[copies], codes[copies]]), axis=0)
     for row, *others in pairs.tolist():
         for column, other in enumerate(others):
             mine = codes[row, column]
-            if (claims[other] <= claims[mine]).all() and always[other] <= always[mine]:
+            if (claims[other] <= claims[mine]).all():
                 continue
             together = frozenset((int(mine), other))
             if together not in united:
                 united[together] = len(claims)
                 claims = np.vstack([claims, claims[mine] | claims[other]])
-                always = np.append(always, always[mine] | always[other])
             codes[row, column] = united[together]
     codes[copies] = len(claims)
-    return np.vstack([claims, np.zeros_like(claims[:1])]), np.append(always, False), codes
+    return np.vstack([claims, np.zeros_like(claims[:1])]), codes
 
 
 class OwnerGame:
@@ -157,16 +155,15 @@ class OwnerGame:
         self.empty: str = "base" if self.base else game.empty
         first = find_first_equal_rows(self.problem)
         held = self.fragments = Fragments.from_owners(owners, self.base, first)
-        self._plain = _to_plain(owners.holdings)
+        rows = np.asarray(owners.holdings.row_lines[:]).tolist()
+        self._plain = serialize_holdings(owners.holdings) | {"rows": rows}
         self._scorer: NeighborScorer | _ModelScorer = (
             _ModelScorer(game)
             if isinstance(game, ModelGame)
-            else PartyScorer(game, held.claims, held.always, held.codes[:, 0])
+            else PartyScorer(game, held.claims, held.codes[:, 0])
             if held.has_parties_of_rows
             else NeighborScorer(game)
         )
-        # Rows whose labels were scored last, and their utility.
-        self._latest: tuple[bytes, float] = b"", 0.0
         self.blocks: Blocks = Blocks.cut(self.fragments.names, [CELLS])
 
     @property
@@ -189,32 +186,17 @@ class OwnerGame:
 
     def detailed_value(self, rows: Mask, columns: Mask) -> float:
         """Return the same utility with its deviations over validation rows."""
+        with_cells = bool(columns.any())
+        if not with_cells and (self.fragments.labels_owned or self.base):
+            return self._scorer.nothing
         if isinstance(self._scorer, PartyScorer):
-            return self._value_parties(self._scorer, rows, with_cells=bool(columns.any()))
+            return self._scorer.score_members(rows, with_cells=with_cells)
         cells, labels = self.fragments.find_present(rows)
         there = labels & cells.any(axis=1)
-        if columns.any():
-            # Labels alone tell how frequent classes are.
-            return self._scorer(cells, there if there.any() else self._labels_alone(labels))
-        if self.fragments.labels_owned or self.base:
-            return self._scorer.nothing
-        return self._score_labels(there)
-
-    def _value_parties(self, scorer: PartyScorer, members: Mask, *, with_cells: bool) -> float:
-        if not with_cells and (self.base or self.inner.empty == "zero"):
-            return scorer.nothing
-        return scorer.score_members(members, with_cells=with_cells)
-
-    def _score_labels(self, rows: Mask) -> float:
-        """Return the utility of the labels of some rows, which many coalitions share."""
-        key, latest = rows.tobytes(), self._latest
-        if latest[0] != key:
-            nothing = np.zeros(self.problem.table.shape, dtype=bool)
-            self._latest = latest = key, self._scorer(nothing, rows)
-        return latest[1]
-
-    def _labels_alone(self, labels: Mask) -> Mask:
-        return labels if self.fragments.labels_owned else np.zeros_like(labels)
+        if not with_cells:
+            return self._scorer(np.zeros_like(cells), there)
+        # Labels alone tell how frequent classes are.
+        return self._scorer(cells, there if there.any() else labels & self.fragments.labels_owned)
 
 
 def find_first_equal_rows(problem: Problem) -> Positions:
@@ -425,49 +407,22 @@ class OwnerValuer(Valuer):
     def _value(self, game: OwnerGame, columns: ColumnTable) -> Valuation:
         blocks, settings = game.blocks, self._settings(self.semivalue)
         holdings = self._owners.project(blocks)
+        how: dict[str, Any] = {"stop": self.stop, "random_state": self.random_state}
         if self.stop is None and blocks.shape[0] <= _MAX_EXACT_PLAYERS:
             if self.random_state is not None:
                 check_random_state(self.random_state)
-            return value_coalitions(
-                game, blocks, settings, estimator="exact", holdings=holdings, columns=columns
-            )
-        return value_coalitions(
-            game, blocks, settings, stop=self.stop, random_state=self.random_state,
-            holdings=holdings, columns=columns,
-        )  # fmt: skip
+            how = {"estimator": "exact"}
+        return value_coalitions(game, blocks, settings, holdings=holdings, columns=columns, **how)
 
 
 def _describe_players(base: Sequence[str]) -> dict[str, Any]:
     return {_PLAYERS: "owners", _BASE: list(base)}
 
 
-def _to_plain(holdings: Holdings) -> dict[str, Any]:
-    return {
-        "names": list(holdings.names),
-        "rows": np.asarray(holdings.row_lines[:]).tolist(),
-        "lines": holdings.lines.tolist(),
-        "claims": holdings.claims.astype(int).tolist(),
-    }
-
-
 def read_players(valuation: Valuation) -> Holdings:
     """Return who holds which cells and labels in a valuation in which owners are players."""
     plain: Mapping[str, Any] = valuation.provenance.problem_spec[_HOLDINGS]
-    rows, lines = (np.array(plain[name], dtype=np.int32) for name in ("rows", "lines"))
-    return Holdings(tuple(plain["names"]), rows, lines, np.array(plain["claims"], dtype=bool))
-
-
-def restore_players(table: Table, valuation: Valuation) -> Owners:
-    """Restore the owners of a table from a valuation in which they are players."""
-    holdings = read_players(valuation)
-    codes, owners = holdings.codes(), Owners(table, overlaps="equal")
-    for position, name in enumerate(holdings.names):
-        held = holdings.claims[:, position][codes]
-        if held[:, :-1].any():
-            owners = owners.assign(name, cells=held[:, :-1])
-        if held[:, -1].any():
-            owners = owners.assign(name, rows=held[:, -1], columns="(label)")
-    return owners
+    return read_holdings(plain, plain["rows"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -518,8 +473,8 @@ class SourceComparison:
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one row per source; intervals are 95%."""
         columns: dict[str, Any] = {"owner": list(self.owners)}
-        for name, added, errors in self._iter_additions():
-            half = WIDTH_95 * errors
+        for name in ("alone", "shared"):
+            added, half = getattr(self, name), WIDTH_95 * getattr(self, f"{name}_se")
             columns[name] = added.tolist()
             columns[f"{name}_low"] = (added - half).tolist()
             columns[f"{name}_high"] = (added + half).tolist()
@@ -534,20 +489,16 @@ class SourceComparison:
 
     def _view(self) -> View:
         columns = {"owner": list(self.owners)}
-        for name, added, errors in self._iter_additions():
+        for name in ("alone", "shared"):
+            added, half = getattr(self, name), WIDTH_95 * getattr(self, f"{name}_se")
             columns[name] = [f"{gain:.4f}" for gain in added]
-            ends = np.column_stack([added - WIDTH_95 * errors, added + WIDTH_95 * errors])
             # Two columns of one table must have different names.
-            title = f"95% interval{' ' if name == 'shared' else ''}"
-            columns[title] = [
-                "not known" if np.isnan(a) else f"{a:.4f} to {b:.4f}" for a, b in ends
+            columns[f"95% interval{' ' if name == 'shared' else ''}"] = [
+                "not known" if np.isnan(error) else f"{gain - error:.4f} to {gain + error:.4f}"
+                for gain, error in zip(added, half, strict=True)
             ]
         first = f"Base {self.base_score:.4f}, with all sources {self.full_score:.4f} {self.scored}"
         return View(first, columns, numbers=self.alone)
-
-    def _iter_additions(self) -> Iterator[tuple[str, Floats, Floats]]:
-        yield "alone", self.alone, self.alone_se
-        yield "shared", self.shared, self.shared_se
 
 
 def compare_sources(

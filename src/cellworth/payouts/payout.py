@@ -16,15 +16,12 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.arguments import Floats
-from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners
 from cellworth.data.tables import frame
-from cellworth.data.views import View, draw_bars, heading, html_table, paragraph, table_lines, view
+from cellworth.data.views import draw_bars, heading, html_table, paragraph, table_lines, view
 from cellworth.findings.cells import check_valuation
 from cellworth.payouts.allocation import (
     Allocation,
-    OwnerErrors,
-    OwnerValues,
     allocate,
     check_any_owner,
     find_undecided,
@@ -33,7 +30,6 @@ from cellworth.payouts.bundle import (
     list_own_cells,
     read_previous,
     serialize_allocation,
-    serialize_provenance,
     write_bundle,
 )
 from cellworth.payouts.facts import LEAKED, Fact, list_facts
@@ -50,7 +46,6 @@ from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.valuation import Valuation, format_score, name_of_score
 
 _LINES_SHOWN = 20
-_BOUNDS = "Intervals are upper bounds. Pass owners to fit to estimate the errors of their sums."
 _UNKNOWN = "Intervals are not known. Pass owners to fit to estimate the errors of their sums."
 
 
@@ -114,60 +109,52 @@ class Statement:
         return frame(self.cells, backend or self.backend)
 
     def __repr__(self) -> str:
-        totals = self.totals
+        totals, (low, high) = self.totals, self.totals["interval"]
         units = f", in units of {totals['score']}" if totals["score"] else ""
+        labels = f" and {n:,} labels" if (n := totals["labels"]) else ""
+        known = "not known" if math.isnan(low) else f"{low:.4g} to {high:.4g}"
         return (
-            f"{self._title()} (95% interval {self._format_range()}), {totals['share']:.2%} of "
-            f"{Decimal(totals['total_amount']):,}: its {self._describe_holdings()} have a value of "
-            f"{self.value:.4g} out of {totals['total_value']:.4g} (95% interval "
-            f"{self._format_interval()}){units}."
+            f"{self.owner} gets {self.amount:,} {totals['currency']} (95% interval "
+            f"{_format_ends(totals['amount_interval'])}), {totals['share']:.2%} of "
+            f"{Decimal(totals['total_amount']):,}: its {totals['cells']:,} cells{labels} have a "
+            f"value of {self.value:.4g} out of {totals['total_value']:.4g} (95% interval {known})"
+            f"{units}."
         )
 
     def _repr_html_(self) -> str:
-        """Show amount and value in Jupyter."""
-        totals = self.totals
-        columns = {
-            "amount": [f"{abs(self.amount):,}"],
-            "95% of amount": [self._format_range()],
-            "share": [f"{totals['share']:.2%}"],
-            "value": [f"{self.value:.4g}"],
-            "95% interval": [self._format_interval()],
-        }
-        units = f" Values are in units of {totals['score']}." if totals["score"] else ""
-        notes = (
-            f"For {self._describe_holdings()}, out of {Decimal(totals['total_amount']):,} "
-            f"{totals['currency']} and a total value of {totals['total_value']:.4g}.{units}",
-        )
-        return View(self._title(), columns, notes).html()
-
-    def _title(self) -> str:
-        verb = "pays" if self.amount < 0 else "gets"
-        return f"{self.owner} {verb} {abs(self.amount):,} {self.totals['currency']}"
-
-    def _format_range(self) -> str:
-        ends = self.totals["amount_interval"]
-        negated = self.amount < 0 and ends
-        return _format_ends([-Decimal(end) for end in reversed(ends)] if negated else ends)
-
-    def _format_interval(self) -> str:
-        low, high = self.totals["interval"]
-        return "not known" if math.isnan(low) else f"{low:.4g} to {high:.4g}"
-
-    def _describe_holdings(self) -> str:
-        labels = f" and {n:,} labels" if (n := self.totals["labels"]) else ""
-        return f"{self.totals['cells']:,} cells{labels}"
+        """Show the statement in Jupyter."""
+        return view(paragraph(repr(self)))
 
 
 @dataclass(frozen=True, eq=False)
-class Payout:
+class Payout(Allocation):
     """Amounts of all owners with their intervals, from ``split_revenue``.
 
     ``cellworth.report.write_payout`` writes it as a page.
 
     Parameters
     ----------
-    shared : Allocation
-        Amounts, values and errors of all owners.
+    owners : tuple of str
+    keys : tuple of str
+        Hash of the cells that each owner holds.
+    amounts : tuple of Decimal
+        What each owner gets; the sum and what is held back are exactly ``amount``.
+    amount_intervals : tuple
+        95% intervals of the amounts; None if they are not known. Values are drawn from their joint
+        distribution and split by the policy, always with the same draws. The interval ends at a
+        minimum and at 0 if the policy does.
+    values : array of shape (n_owners,)
+        Total value of each owner's cells, including what was carried over.
+    errors : OwnerErrors
+        Errors of the values.
+    carried : mapping of str to float
+        Shortfalls that reduce the next payout, with ``negative="carry"``.
+    unassigned : float
+        Value of cells and labels without an owner; it is not paid out.
+    held : Decimal
+        What is held back, with ``undecided="hold"``.
+    ties : tuple
+        Owners who share in equal parts, with ``undecided="equal"``.
     amount : Decimal
     policy : Policy
     facts : tuple of Fact
@@ -209,7 +196,6 @@ class Payout:
     1   bob  0.375  37.50
     """
 
-    shared: Allocation
     amount: Decimal
     policy: Policy
     facts: tuple[Fact, ...]
@@ -218,46 +204,6 @@ class Payout:
     brought: Mapping[str, float] = field(default_factory=dict)
     agreement: str | None = None
     previous: str | None = None
-
-    @property
-    def owners(self) -> tuple[str, ...]:
-        """Names of the owners."""
-        return self.shared.owners
-
-    @property
-    def amounts(self) -> tuple[Decimal, ...]:
-        """What each owner gets; the sum and what is held back are exactly ``amount``."""
-        return self.shared.amounts
-
-    @property
-    def values(self) -> Floats:
-        """Total value of each owner's cells, including what was carried over."""
-        return self.shared.values
-
-    @property
-    def errors(self) -> OwnerErrors:
-        """Errors of the values."""
-        return self.shared.errors
-
-    @property
-    def carried(self) -> Mapping[str, float]:
-        """Shortfalls that reduce the next payout, with ``negative="carry"``."""
-        return self.shared.carried
-
-    @property
-    def held(self) -> Decimal:
-        """What is held back, with ``undecided="hold"``."""
-        return self.shared.held
-
-    @property
-    def ties(self) -> tuple[tuple[str, ...], ...]:
-        """Owners who share in equal parts, with ``undecided="equal"``."""
-        return self.shared.ties
-
-    @property
-    def unassigned(self) -> float:
-        """Value of cells and labels without an owner; it is not paid out."""
-        return self.shared.unassigned
 
     @property
     def currency(self) -> str:
@@ -275,15 +221,6 @@ class Payout:
         """95% intervals of the values, shape (n_owners, 2); both errors combined."""
         half = WIDTH_95 * self.errors.together
         return np.column_stack([self.values - half, self.values + half])
-
-    @property
-    def amount_intervals(self) -> tuple[tuple[Decimal, Decimal] | None, ...]:
-        """95% intervals of the amounts; None if they are not known.
-
-        Values are drawn from their joint distribution and split by the policy, always with the
-        same draws. The interval ends at a minimum and at 0 if the policy does.
-        """
-        return self.shared.intervals
 
     @cached_property
     def undecided(self) -> tuple[tuple[str, str], ...]:
@@ -352,35 +289,40 @@ class Payout:
         folder : path
             Must be new or empty.
         time : datetime with time zone, default=None
-            Time of the bundle, which must not precede its agreement or the bundle before; None
-            means now.
+            Time that the bundle says; None means now.
 
         Returns
         -------
         str
             Hash of the whole bundle. Give it to all owners: it reveals any later change.
         """
-        return write_bundle(
-            folder,
-            valuation=self.valuation,
-            holdings=self.ownership.project(self.valuation.blocks),
-            payout=self._to_plain(_check_time(time)),
-            agreement=self.agreement,
-        )
-
-    def _to_plain(self, time: datetime) -> dict[str, Any]:
         agreed = self.agreement
-        return {
-            **serialize_allocation(self.shared, self.valuation),
+        plain = {
+            **serialize_allocation(self, self.valuation),
             "amount": str(self.amount),
             "policy": asdict(self.policy),
             "brought": dict(self.brought),
             "facts": [asdict(fact) for fact in self.facts],
             "agreement_sha256": None if agreed is None else sha256(agreed.encode()).hexdigest(),
             "previous": self.previous,
-            "time": time.isoformat(),
-            **serialize_provenance(self.valuation),
+            "time": (time or datetime.now(UTC).replace(microsecond=0)).isoformat(),
         }
+        holdings = self.ownership.project(self.valuation.blocks)
+        agreed, made = self.agreement, time or datetime.now(UTC).replace(microsecond=0)
+        plain = {
+            **serialize_allocation(self, self.valuation),
+            "amount": str(self.amount),
+            "policy": asdict(self.policy),
+            "brought": dict(self.brought),
+            "facts": [asdict(fact) for fact in self.facts],
+            "agreement_sha256": None if agreed is None else sha256(agreed.encode()).hexdigest(),
+            "previous": self.previous,
+            "time": made.isoformat(),
+        }
+        holdings = self.ownership.project(self.valuation.blocks)
+        return write_bundle(
+            folder, valuation=self.valuation, holdings=holdings, payout=plain, agreement=agreed
+        )
 
     def __repr__(self) -> str:
         return "\n".join([_make_title(self), *table_lines(_list_owners(self)), *_list_more(self)])
@@ -394,22 +336,6 @@ class Payout:
 
 def _format_ends(ends: Sequence[Decimal | str] | None) -> str:
     return "not known" if ends is None else " to ".join(f"{Decimal(end):,}" for end in ends)
-
-
-def _check_time(time: Any) -> datetime:
-    if time is None:
-        return datetime.now(UTC).replace(microsecond=0)
-    if not isinstance(time, datetime) or time.tzinfo is None:
-        raise ValueError(f"time must be a datetime with a time zone, got {time!r}.")
-    return time
-
-
-def _describe_unassigned(payout: Payout) -> str:
-    """Return what has no owner: cells, labels or both."""
-    free = payout.ownership.project(payout.valuation.blocks).find_unassigned_columns()
-    is_label = payout.valuation.blocks.columns.labels == LABEL
-    parts = [("cells", ~is_label), ("labels", is_label)]
-    return " and ".join(name for name, here in parts if free[here].any()).capitalize()
 
 
 def _make_title(payout: Payout) -> str:
@@ -457,8 +383,6 @@ def _iter_score_notes(valuation: Valuation) -> Iterator[str]:
 def _iter_notes(payout: Payout) -> Iterator[str]:
     if payout.valuation.status == "interrupted":
         yield "The valuation was interrupted; resume and finish it before you pay."
-    if payout.errors.bounded:
-        yield _BOUNDS
     if np.isnan(payout.errors.together).any():
         known = payout.valuation.owned is not None
         yield "Intervals are not known, because sampling errors are not." if known else _UNKNOWN
@@ -469,10 +393,7 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
         more = f"; {len(pairs) - _LINES_SHOWN:,} more pairs" if len(pairs) > _LINES_SHOWN else ""
         yield f"Ranking undecided: {'; '.join(pairs[:_LINES_SHOWN])}{more}."
     if payout.unassigned:
-        yield (
-            f"{_describe_unassigned(payout)} without an owner have a value of "
-            f"{payout.unassigned:.4f}, which is not paid out."
-        )
+        yield f"What has no owner has a value of {payout.unassigned:.4f}, which is not paid out."
     yield from _iter_score_notes(payout.valuation)
     yield from _describe_negative(payout)
     for tie in payout.ties:
@@ -518,8 +439,8 @@ def split_revenue(
         Values of single cells; or of owners by :class:`~cellworth.payouts.OwnerValuer`, with
         ``Policy(game="owners")``.
     owners : Owners
-        Who holds which cells. Pass them to ``fit`` of the valuer as well: the errors of their sums
-        are then estimated, and not only bounded.
+        Who holds which cells. Pass them to ``fit`` of the valuer as well, which then estimates the
+        errors of their sums.
     amount : str, int or Decimal
         The amount to split, such as "100000.00".
     policy : Policy, default=None
@@ -570,12 +491,20 @@ def split_revenue(
     previous = None
     if isinstance(carried, str | os.PathLike):
         previous, carried = read_previous(carried)
-    brought = check_carried(
-        carried, holdings.names, policy.negative, absent_ok=previous is not None
-    )
+    brought = check_carried(carried, policy.negative)
     facts = list_facts(owners, valuation)
     for fact in facts:
         if fact.kind == LEAKED:
             raise ValueError(f"nothing was split: {fact.sentence}")
-    shared = allocate(policy, OwnerValues(valuation, holdings), amount=money, brought=brought)
-    return Payout(shared, money, policy, facts, valuation, owners, brought, agreement, previous)
+    shared = allocate(policy, valuation, holdings, amount=money, brought=brought)
+    return Payout(
+        **vars(shared),
+        amount=money,
+        policy=policy,
+        facts=facts,
+        valuation=valuation,
+        ownership=owners,
+        brought=brought,
+        agreement=agreement,
+        previous=previous,
+    )

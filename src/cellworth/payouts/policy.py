@@ -15,7 +15,9 @@ import numpy as np
 from cellworth.data.arguments import Mask, Positions
 from cellworth.data.blocks import LABEL
 from cellworth.data.owners import Owners, are_players
+from cellworth.data.sharded_table import ShardedTable, as_table
 from cellworth.data.tables import Table, TableLike, VectorLike
+from cellworth.data.text import shorten
 from cellworth.valuation.valuation import Valuation
 
 Players = Literal["owners", "cells"]
@@ -28,22 +30,6 @@ _HASH_BITS = 64
 _EXACT = Context(prec=200)
 # A sum below this share of its terms is rounding; it cannot be divided by.
 _NOTHING = Fraction(1, 10**12)
-# ISO 4217: currencies by the number of digits after the point.
-_CURRENCIES = {
-    0: "BIF CLP DJF GNF ISK JPY KMF KRW PYG RWF UGX UYI VND VUV XAF XOF XPF",
-    2: (
-        "AED AFN ALL AMD ANG AOA ARS AUD AWG AZN BAM BBD BDT BGN BMD BND BOB BOV BRL BSD BTN BWP "
-        "BYN BZD CAD CDF CHE CHF CHW CNY COP COU CRC CUP CVE CZK DKK DOP DZD EGP ERN ETB EUR FJD "
-        "FKP GBP GEL GHS GIP GMD GTQ GYD HKD HNL HTG HUF IDR ILS INR IRR JMD KES KGS KHR KPW KYD "
-        "KZT LAK LBP LKR LRD LSL MAD MDL MGA MKD MMK MNT MOP MRU MUR MVR MWK MXN MXV MYR MZN NAD "
-        "NGN NIO NOK NPR NZD PAB PEN PGK PHP PKR PLN QAR RON RSD RUB SAR SBD SCR SDG SEK SGD SHP "
-        "SLE SOS SRD SSP STN SVC SYP SZL THB TJS TMT TOP TRY TTD TWD TZS UAH USD USN UYU UZS VED "
-        "VES WST XCD XCG YER ZAR ZMW ZWG"
-    ),
-    3: "BHD IQD JOD KWD LYD OMR TND",
-    4: "CLF UYW",
-}
-_DIGITS = {code: digits for digits, codes in _CURRENCIES.items() for code in codes.split()}
 
 
 @dataclass(frozen=True)
@@ -53,10 +39,9 @@ class Policy:
     Parameters
     ----------
     currency : str, default="EUR"
-        A code of ISO 4217, or any other name with ``unit``.
-    unit : str, default=""
-        Smallest amount that is paid. "" means the smallest of the currency: 0.01 EUR, 1 JPY,
-        0.001 KWD.
+        Any name.
+    unit : str, default="0.01"
+        Smallest amount that is paid, such as "1" for Japanese yen.
     negative : {"floor", "carry", "signed"}, default="floor"
         What an owner with a negative value gets. "floor": nothing. "carry": nothing, and the
         shortfall reduces later payouts. "signed": it pays.
@@ -78,12 +63,10 @@ class Policy:
     >>> policy = Policy(currency="CHF", unit="0.05", negative="carry")
     >>> policy.currency, policy.game, policy.undecided
     ('CHF', 'owners', 'pay')
-    >>> Policy(currency="JPY").unit, Policy(currency="points", unit="0.1").unit
-    ('1', '0.1')
     """
 
     currency: str = "EUR"
-    unit: str = ""
+    unit: str = "0.01"
     negative: Negative = "floor"
     game: Players = "owners"
     undecided: Undecided = "pay"
@@ -100,30 +83,13 @@ class Policy:
         currency = self.currency
         if not isinstance(currency, str) or not currency.strip() or not currency.isprintable():
             raise ValueError(f"currency must be text on one line, got {currency!r}.")
-        # Files hold strings: 5, Decimal(5) and "5" are one policy.
-        object.__setattr__(self, "unit", str(_find_unit(currency, self.unit)))
-
-
-def _find_unit(currency: str, unit: Any) -> Decimal:
-    """Return the smallest amount that is paid in a currency."""
-    digits = _DIGITS.get(currency)
-    if unit == "":
-        if digits is None:
+        smallest = parse_money(self.unit, "unit", example="0.01")
+        if smallest == 0:
             raise ValueError(
-                f"currency must be a code of ISO 4217 such as 'EUR', got {currency!r}; for any "
-                "other, pass unit, the smallest amount that is paid, such as '0.01'."
+                "unit must be above 0, got 0; give the smallest amount paid, such as '0.01'."
             )
-        return Decimal(1).scaleb(-digits)
-    smallest = parse_money(unit, "unit", example="0.01")
-    if smallest == 0:
-        raise ValueError(
-            "unit must be above 0, got 0; give the smallest amount paid, such as '0.01'."
-        )
-    if digits is not None and Fraction(smallest) % Fraction(Decimal(1).scaleb(-digits)):
-        raise ValueError(
-            f"unit must have at most {digits} digits after the point in {currency}, got {unit!r}."
-        )
-    return smallest
+        # Files hold strings: 5, Decimal(5) and "5" are one policy.
+        object.__setattr__(self, "unit", str(smallest))
 
 
 @dataclass(frozen=True)
@@ -178,14 +144,12 @@ class ValidationDraw:
             [int.from_bytes(one[: _HASH_BITS // 8]) < below for one in hashes], dtype=bool
         )
 
-    def difference(self, data: Mapping[str, Any]) -> str | None:
-        """Return how arguments of ``fit`` differ from this rule; None if they do not."""
-        if data.get("X_val") is None:
-            return "validation rows that a rule draws need X_val."
-        if self.select(Table.from_data(data["X"], called="X").row_ids).any():
-            return "X has rows that the agreed rule draws for validation."
-        if not self.select(Table.from_data(data["X_val"], called="X_val").row_ids).all():
-            return "X_val has rows that the agreed rule does not draw."
+    def difference(self, X: TableLike | ShardedTable, X_val: TableLike | None) -> str | None:
+        """Return how training and validation rows differ from this rule; None if they do not."""
+        if self.select(as_table(X).row_ids).any():
+            return "X has rows that the agreed rule draws for validation"
+        if X_val is not None and not self.select(as_table(X_val).row_ids).all():
+            return "X_val has rows that the agreed rule does not draw"
         return None
 
     def split(self, X: TableLike, y: VectorLike) -> dict[str, Any]:
@@ -233,32 +197,17 @@ def check_policy(policy: Any) -> Policy:
     return policy or Policy()
 
 
-def check_carried(
-    carried: Mapping[str, float] | None,
-    names: tuple[str, ...],
-    negative: Negative,
-    *,
-    absent_ok: bool = False,
-) -> dict[str, float]:
-    """Check and return the shortfalls of an earlier payout.
-
-    In a bundle before, owners may be named who have left (``absent_ok``).
-    """
+def check_carried(carried: Mapping[str, float] | None, negative: Negative) -> dict[str, float]:
+    """Check and return the shortfalls of an earlier payout, also of owners who have left."""
     advice = "pass payout.carried of the previous payout"
     if carried is not None and not isinstance(carried, Mapping):
         raise TypeError(f"carried must be a mapping, got {type(carried).__name__}; {advice}.")
     brought = dict(carried or {})
     for name, value in brought.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(f"carried must hold numbers, got {value!r} for {name!r}; {advice}.")
-        if name not in names and not absent_ok:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not -_MAX_CARRIED < value <= 0:
             raise ValueError(
-                f"carried must name owners of this table, got {name!r}; owners are "
-                f"{join_names(names)}."
-            )
-        if not -_MAX_CARRIED < value <= 0:
-            raise ValueError(
-                f"carried must be finite and at most 0, got {value} for {name!r}; {advice}."
+                f"carried must be finite numbers up to 0, got {value!r} for {name!r}; {advice}."
             )
     if brought and negative != "carry":
         raise ValueError(
@@ -321,13 +270,15 @@ def parse_money(
         raise ValueError(
             f"{called} must be a number such as {example!r}, got {given!r}."
         ) from error
-    if not amount.is_finite() or amount < 0:
-        raise ValueError(f"{called} must be an amount of at least 0, got {given!r}.")
     # Arithmetic with a million digits would take too long.
-    if amount and (_get_exponent(amount) < -_MAX_DIGITS or amount.adjusted() >= _MAX_DIGITS):
+    if (
+        not amount.is_finite()
+        or amount < 0
+        or (amount and max(-_get_exponent(amount), amount.adjusted() + 1) > _MAX_DIGITS)
+    ):
         raise ValueError(
-            f"{called} must have at most {_MAX_DIGITS} digits before and after the point, got "
-            f"{shorten(repr(given), 40)}."
+            f"{called} must be an amount of at least 0, with at most {_MAX_DIGITS} digits before "
+            f"and after the point, got {shorten(repr(given), 40)}."
         )
     if unit is not None and Fraction(amount) % Fraction(unit):
         raise ValueError(
@@ -339,12 +290,6 @@ def parse_money(
 
 def _get_exponent(amount: Decimal) -> int:
     return int(amount.as_tuple().exponent)
-
-
-def shorten(thing: Any, most: int = 200) -> str:
-    """Return the beginning of a long string, or of what prints as one."""
-    text = thing if isinstance(thing, str) else repr(thing)
-    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def share_equally(quotas: Sequence[Fraction], groups: Sequence[Sequence[int]]) -> list[Fraction]:

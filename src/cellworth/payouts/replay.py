@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -20,9 +21,10 @@ from cellworth.data.owners import Owners, are_players
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import Table
+from cellworth.data.text import shorten
 from cellworth.data.views import heading, view
-from cellworth.payouts.agreement import Agreement, AnyValuer
-from cellworth.payouts.allocation import OwnerValues, allocate, compute_owner_errors
+from cellworth.payouts.agreement import Agreement, check_valuer, compare_settings
+from cellworth.payouts.allocation import allocate, compute_owner_errors
 from cellworth.payouts.bundle import (
     AGREEMENT,
     MANIFEST,
@@ -30,28 +32,24 @@ from cellworth.payouts.bundle import (
     DifferenceError,
     check_equal,
     compare_files,
-    compare_sharded_data,
     compute_digest,
     open_values,
     read_json,
-    read_time,
-    restore_sharded_owners,
     round_trip_json,
     serialize_allocation,
-    serialize_provenance,
 )
 from cellworth.payouts.facts import list_facts
-from cellworth.payouts.owner_players import read_players, restore_players
+from cellworth.payouts.owner_players import read_players
 from cellworth.payouts.policy import (
     Policy,
     check_carried,
     check_labels_valued,
     join_names,
     parse_money,
-    shorten,
 )
 from cellworth.runtime.run_settings import Runtime
 from cellworth.valuation.valuation import RowChunk, Valuation
+from cellworth.valuers.valuer import Valuer
 
 # Another processor may sum in another order.
 _CLOSE = 1e-9
@@ -59,10 +57,16 @@ _CLOSE_ERROR = 1e-6
 # Figures of a payout that do not follow from others.
 _NOT_REPLAYED = ("agreement_sha256", "facts", "previous", "time")
 # Arguments of fit, except owners.
-_SHARDED = {
-    "X", "X_val", "y_val", "column_groups", "column_types", "value_labels", "n_validation"
-}  # fmt: skip
-_FIT_ARGUMENTS = _SHARDED | {"y", "cv", "groups", "row_groups", "sample_weight"}
+_ARGUMENTS = {
+    "X",
+    "X_val",
+    "y_val",
+    "column_groups",
+    "column_types",
+    "value_labels",
+    "n_validation",
+}
+_OF_MEMORY = {"y", "cv", "groups", "row_groups", "sample_weight"}
 _HASHED = {"X", "y", "X_val", "y_val", "row_groups", "column_groups"}
 
 
@@ -88,9 +92,9 @@ class Verdict:
     >>> from cellworth.payouts import Verdict
     >>> Verdict(("files", "split"), left=("values were not recomputed",))
     yes: files, split agree; values were not recomputed
-    >>> verdict = Verdict(("files",), "ann should get 75.00 EUR, but the bundle has 95.00.")
+    >>> verdict = Verdict(("files",), "amount of ann should be 75.00, but the bundle has 95.00.")
     >>> print("pay" if verdict else verdict.difference)
-    ann should get 75.00 EUR, but the bundle has 95.00.
+    amount of ann should be 75.00, but the bundle has 95.00.
     """
 
     checked: tuple[str, ...]
@@ -114,16 +118,16 @@ def verify_bundle(
     folder: str | os.PathLike[str],
     *,
     data: Mapping[str, Any] | None = None,
-    valuer: AnyValuer | None = None,
+    valuer: Valuer | None = None,
     digest: str | None = None,
     agreement: str | os.PathLike[str] | None = None,
 ) -> Verdict:
     """Replay a bundle and check that its results follow from its content.
 
     If it names a bundle before it, which is in the same folder, that one is checked as well, and so
-    on to the first: each must start from the shortfalls that the one before carried over, be of a
-    later time, and be made under the same agreement or an amendment of it. Two bundles that
-    continue the same one are a difference.
+    on to the first: each must start from the shortfalls that the one before carried over, and be
+    made under the same agreement or an amendment of it. Two bundles that continue the same one are
+    a difference. Digests prove the order of bundles and agreements; times are not checked.
 
     Parameters
     ----------
@@ -173,19 +177,17 @@ def verify_bundle(
     """
     path = local_path(folder, "folder")
     if data is not None:
-        _check_data(data)
-    if valuer is not None and data is None:
-        raise ValueError("a valuer needs data; pass data={'X': X, 'y': y, ...} as well.")
-    if valuer is not None and (isinstance(valuer, type) or not hasattr(valuer, "fit")):
-        raise TypeError(
-            f"valuer must be an unfitted valuer with the same settings as then, got {valuer!r}."
-        )
+        _check_data(data, valuer)
+    if valuer is not None:
+        check_valuer(valuer)
+        if data is None:
+            raise ValueError("a valuer needs data; pass data={'X': X, 'y': y, ...} as well.")
     if not (path / MANIFEST).is_file() and not (path / PAYOUT).is_file():
         raise FileNotFoundError(
             f"folder must hold a bundle, but {path} has no {MANIFEST}; give a folder that "
             "payout.save wrote."
         )
-    own = None if agreement is None else _read_agreement(agreement)
+    own = None if agreement is None else local_path(agreement, "agreement").read_bytes()
     checked: list[str] = []
     left: list[str] = [] if valuer is not None else ["values were not recomputed"]
     try:
@@ -196,30 +198,17 @@ def verify_bundle(
     return Verdict(tuple(checked), left=tuple(left))
 
 
-def _read_agreement(agreement: Any) -> bytes:
-    path = local_path(agreement, "agreement")
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"agreement must be a file, got {shorten(repr(agreement))}; pass the path of your copy."
+def _check_data(data: Any, valuer: Any) -> None:
+    names = set(data) if isinstance(data, Mapping) else set()
+    in_shards = "X" in names and isinstance(data["X"], ShardedTable)
+    if "X" not in names or names - _ARGUMENTS - (set() if in_shards else _OF_MEMORY):
+        came = ", ".join(map(str, data)) if names else type(data).__name__
+        raise ValueError(
+            "data must be the arguments of fit, such as {'X': X, 'y': y}, without y for a table in "
+            f"shards, got {came}."
         )
-    return path.read_bytes()
-
-
-def _check_data(data: Any) -> None:
-    if not isinstance(data, Mapping):
-        raise TypeError(
-            f"data must be a mapping, got {type(data).__name__}; pass {{'X': X, 'y': y, ...}}."
-        )
-    came = ", ".join(map(str, data)) or "nothing"
-    if isinstance(data.get("X"), ShardedTable):
-        if set(data) - _SHARDED:
-            raise ValueError(
-                "data of a sharded table must be the arguments of fit (X, X_val, y_val), got "
-                f"{came}."
-            )
-        return
-    if set(data) - _FIT_ARGUMENTS or not {"X", "y"} <= set(data):
-        raise ValueError(f"data must be the arguments of fit (X, y, X_val, y_val), got {came}.")
+    if in_shards and valuer is None:
+        raise ValueError("data in shards need the valuer, which reads them; pass valuer as well.")
 
 
 @dataclass(frozen=True)
@@ -235,10 +224,10 @@ def _iter_steps(
     path: Path, data: Mapping[str, Any] | None, valuer: Any, digest: str | None, own: bytes | None
 ) -> Iterator[tuple[str, bool]]:
     """Check one part after the other; yield each with True, or False if it cannot be checked."""
-    with _ReportDamage("the files"):
+    with _report_damage("the files"):
         compare_files(path, digest)
     yield "files", True
-    with _ReportDamage("the values"), open_values(path) as (valuation, holdings):
+    with _report_damage("the values"), open_values(path) as (valuation, holdings):
         month = _check_month(path, valuation, holdings, own)
         yield "split", True
         agreement = month.agreement
@@ -249,20 +238,18 @@ def _iter_steps(
             yield ("months before" if found else "the month before is not in this folder"), found
         if data is None:
             return
-        with _ReportDamage("the data"):
+        with _report_damage("the data"):
             agreed, data = _leave_out_keys(data, agreement)
-            table = _compare_data(data, valuation)
-            owners = _restore_owners(table, holdings, valuation)
-            if agreement is not None and agreed is not None:
-                _compare_agreed_validation(agreement, data)
-                _compare_agreed_owners(agreed, holdings, valuation)
+            table = _compare_data(data, valuation, valuer)
+            owners = restore_owners(table, holdings, valuation)
+            if agreed is not None:
+                _compare_agreed(agreed, holdings, valuation)
             facts = round_trip_json([asdict(fact) for fact in list_facts(owners, valuation)])
             check_equal(facts, month.payout["facts"], "the facts")
         yield "data", True
         if valuer is not None:
             again = _recompute(valuer, data, owners, valuation)
-            _compare_values(valuation, again)
-            _compare_errors(valuation, again, holdings)
+            _compare_values(valuation, again, holdings)
             yield "values", True
 
 
@@ -270,15 +257,11 @@ def _check_month(
     path: Path, valuation: Valuation, holdings: Holdings, own: bytes | None = None
 ) -> _Month:
     """Check that a payout follows from the content of its bundle alone."""
-    with _ReportDamage("the split"):
+    with _report_damage("the split"):
         saved = read_json(path / PAYOUT)
         _compare_split(saved, valuation, holdings)
-    agreement = None
-    with _ReportDamage("the agreement"):
-        _compare_same_agreement(path, saved, own)
-        if (path / AGREEMENT).exists():
-            agreement = Agreement.from_toml(path / AGREEMENT)
-            _compare_agreement(agreement, saved, valuation)
+    with _report_damage("the agreement"):
+        agreement = _check_agreement(path / AGREEMENT, saved, valuation, own)
     return _Month(path.name, saved, agreement)
 
 
@@ -293,7 +276,7 @@ def _follow_months(path: Path, month: _Month) -> bool:
             raise DifferenceError(f"{join_names(sorted(successors))} continue the same month.")
         if wanted not in named:
             return False
-        with _ReportDamage(f"the bundle {named[wanted].name}"):
+        with _report_damage(f"the bundle {named[wanted].name}"):
             compare_files(named[wanted], wanted)
             with open_values(named[wanted]) as (valuation, holdings):
                 before = _check_month(named[wanted], valuation, holdings)
@@ -315,11 +298,6 @@ def _compare_months(before: _Month, month: _Month) -> None:
     check_equal(
         before.payout["carried"], month.payout["brought"], f"what {month.name} brought forward"
     )
-    times = [read_time(one.payout["time"]) for one in (before, month)]
-    if times[1] < times[0]:
-        raise DifferenceError(
-            f"{month.name} is of {times[1]}, but {before.name} before it is of {times[0]}."
-        )
     if before.agreement is None or month.agreement is None:
         if before.agreement is not month.agreement:
             raise DifferenceError(f"only one of {before.name} and {month.name} has an agreement.")
@@ -329,76 +307,59 @@ def _compare_months(before: _Month, month: _Month) -> None:
         raise DifferenceError(f"the agreement of {month.name} is no amendment: {change}")
 
 
-class _ReportDamage:
+@contextmanager
+def _report_damage(what: str) -> Iterator[None]:
     """Turn errors from a damaged file into a difference."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        # A bundle may come from anyone and hold anything: every error is a difference.
-        if isinstance(error, Exception) and not isinstance(error, DifferenceError):
-            reason = shorten(str(error) or type(error).__name__, 600)
-            raise DifferenceError(f"{self._what} cannot be read ({reason}).") from error
+    try:
+        yield
+    except DifferenceError:
+        raise
+    # A bundle may come from anyone and hold anything: every error is a difference.
+    except Exception as error:
+        reason = shorten(str(error) or type(error).__name__, 600)
+        raise DifferenceError(f"{what} cannot be read ({reason}).") from error
 
 
 def _compare_split(saved: Mapping[str, Any], valuation: Valuation, holdings: Holdings) -> None:
     policy = Policy(**saved["policy"])
     amount = parse_money(saved["amount"], "amount", Decimal(policy.unit))
-    linked = saved["previous"] is not None
-    brought = check_carried(saved["brought"], holdings.names, policy.negative, absent_ok=linked)
-    shared = allocate(policy, OwnerValues(valuation, holdings), amount=amount, brought=brought)
+    brought = check_carried(saved["brought"], policy.negative)
+    shared = allocate(policy, valuation, holdings, amount=amount, brought=brought)
     again = round_trip_json(
         serialize_allocation(shared, valuation)
-        | serialize_provenance(valuation)
         | {"amount": str(amount), "policy": asdict(policy), "brought": brought}
     )
     # The agreement and the facts are compared separately.
     others = {name: saved[name] for name in _NOT_REPLAYED}
-    read_time(saved["time"])
-    _compare_owners(again["owners"], saved["owners"], policy.currency)
+    _compare_owners(again["owners"], saved["owners"])
     for name in sorted(set(again) | set(saved)):
         check_equal((again | others).get(name), saved.get(name), f"{name} of the payout")
 
 
-def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]], currency: str) -> None:
+def _compare_owners(now: list[dict[str, Any]], then: list[dict[str, Any]]) -> None:
     """Compare owner by owner, to name the owner whose figures differ."""
     if [one["name"] for one in now] != [one["name"] for one in then]:
         return
     for one, other in zip(now, then, strict=True):
-        if one["amount"] != other["amount"]:
-            raise DifferenceError(
-                f"{one['name']} should get {one['amount']} {currency}, but the bundle has "
-                f"{shorten(other['amount'])}."
-            )
-        for figure in one:
+        for figure in ("amount", *one):
             check_equal(one[figure], other.get(figure), f"{figure} of {one['name']}")
 
 
-def _compare_same_agreement(path: Path, saved: Mapping[str, Any], own: bytes | None) -> None:
-    if own is not None:
-        if not (path / AGREEMENT).exists():
-            raise DifferenceError("the bundle holds no agreement, but one was given.")
-        if (path / AGREEMENT).read_bytes() != own:
-            raise DifferenceError("the agreement of the bundle differs from the given one.")
-    file = path / AGREEMENT
-    there = hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else None
+def _check_agreement(
+    file: Path, saved: Mapping[str, Any], valuation: Valuation, own: bytes | None
+) -> Agreement | None:
+    """Return the agreement of a bundle, which must fit its payout and its values."""
+    text = file.read_bytes() if file.exists() else None
+    if own not in (None, text):
+        raise DifferenceError("the agreement of the bundle differs from the given one.")
+    there = None if text is None else hashlib.sha256(text).hexdigest()
     check_equal(there, saved["agreement_sha256"], "agreement_sha256 of the payout")
-
-
-def _compare_agreement(
-    agreement: Agreement, saved: Mapping[str, Any], valuation: Valuation
-) -> None:
+    if text is None:
+        return None
+    agreement = Agreement.from_toml(file)
     check_equal(asdict(agreement.policy), saved["policy"], "the policy of the agreement")
-    time = read_time(saved["time"])
-    if agreement.created is not None and time < agreement.created:
-        raise DifferenceError(
-            f"the bundle is of {time}, before the agreement was written ({agreement.created})."
-        )
     _report_differences(agreement.list_differences(valuation))
+    return agreement
 
 
 def _report_differences(differences: list[str]) -> None:
@@ -412,7 +373,7 @@ def _leave_out_keys(
     """Return the agreed owners, and the data without the columns that only name them."""
     if agreement is None:
         return None, data
-    _report_differences(agreement.list_differences_of_table(data["X"]))
+    _report_differences(agreement.list_differences_of_table(data["X"], data.get("X_val")))
     owners = agreement.owners_of(data["X"])
     if not owners.keys:
         return owners, data
@@ -420,67 +381,67 @@ def _leave_out_keys(
     return owners, {**data, **{name: owners.features(data[name]) for name in sides}}
 
 
-def _compare_data(data: Mapping[str, Any], valuation: Valuation) -> Table | ShardedTable:
+def _compare_data(
+    data: Mapping[str, Any], valuation: Valuation, valuer: Any
+) -> Table | ShardedTable:
     """Compare hashes of the data; return the table whose columns were valued."""
-    if isinstance(data["X"], ShardedTable):
-        return compare_sharded_data(data, valuation)
-    if "table" in valuation.provenance.problem_spec["data_sha256"]:
-        raise DifferenceError("X is a table in memory, but a sharded table was valued.")
+    saved, X = valuation.provenance.problem_spec["data_sha256"], data["X"]
+    if isinstance(X, ShardedTable) != ("table" in saved):
+        raise DifferenceError("X is not in shards, or is, unlike the table that was valued.")
+    table: Table | ShardedTable
+    if isinstance(X, ShardedTable):
+        table, came = X, valuer.problem_spec(**data)["data_sha256"]
+    else:
+        table, came = _hash_table(data, valuation)
+    for name in came:
+        if came[name] != saved[name]:
+            what = "X" if name == "table" else name
+            raise DifferenceError(f"{what} is not the data that was valued (its sha256 differs).")
+    return table
+
+
+def _hash_table(data: Mapping[str, Any], valuation: Valuation) -> tuple[Table, dict[str, str]]:
+    """Return a table in memory, and the hashes of it and of what belongs to it."""
     held_out = data.get("X_val") is not None
-    # Without validation rows, the folds depend on the valuer: they are compared with its values.
-    given = {name: data[name] for name in data if name in _HASHED}
-    # Numeric labels have one hash, whether they are classes or not.
-    numeric = np.asarray(data["y"]).dtype.kind in "iufb"
     came = Problem.from_data(
-        **given,
-        classification=False if numeric else None,
+        **{name: data[name] for name in data if name in _HASHED},
+        # Numeric labels have one hash, whether they are classes or not.
+        classification=False if np.asarray(data.get("y")).dtype.kind in "iufb" else None,
         allow_one_class=True,
         with_validation=held_out,
     )
-    hashes, saved = (
-        came.problem_spec()["data_sha256"],
-        valuation.provenance.problem_spec["data_sha256"],
-    )
-    for name in ("X", "y", "blocks", *(["validation"] if held_out else [])):
-        if hashes[name] != saved[name]:
-            raise DifferenceError(f"{name} is not the data that was valued (its sha256 differs).")
-    if are_players(valuation.blocks):
-        return came.table
-    if came.blocks.rows != valuation.blocks.rows:
+    if not are_players(valuation.blocks) and came.blocks.rows != valuation.blocks.rows:
         raise DifferenceError("the rows of X have other ids or groups than in the bundle.")
-    columns = [name for name in valuation.blocks.columns.ids.tolist() if name != LABEL]
-    check_equal(list(map(str, came.table.names.tolist())), list(map(str, columns)), "columns of X")
-    return came.table
+    hashes: dict[str, str] = came.problem_spec()["data_sha256"]
+    # Without validation rows, the folds depend on the valuer: they are compared with its values.
+    return came.table, {name: hashes[name] for name in hashes if held_out or name != "validation"}
 
 
-def _restore_owners(X: Any, holdings: Holdings, valuation: Valuation) -> Owners:
-    """Restore the owners of a table from the holdings of its blocks."""
-    if "table" in valuation.provenance.problem_spec["data_sha256"]:
-        return restore_sharded_owners(X, holdings, valuation)
-    if are_players(valuation.blocks):
-        return restore_players(Table.from_data(X, called="X"), valuation)
-    owners = Owners(X, overlaps="equal")
-    rows, columns = valuation.blocks.rows.codes, valuation.blocks.columns.codes
-    codes = holdings.codes()[np.ix_(rows, columns)]
-    n_columns = owners.shape[1]
+def restore_owners(table: Table | ShardedTable, holdings: Holdings, valuation: Valuation) -> Owners:
+    """Restore the owners of a table from the holdings of its blocks, or of the players."""
+    blocks = valuation.blocks
+    if are_players(blocks):
+        holdings = read_players(valuation)
+        lines, rows = holdings.lines, holdings.row_lines[:]
+    else:
+        lines, rows = holdings.lines[:, blocks.columns.codes], holdings.row_lines[:]
+        rows = rows[blocks.rows.codes] if blocks.rows.grouped else rows
+    owners, names = Owners(table, overlaps="equal"), np.append(table.names.astype(object), LABEL)
     for position, name in enumerate(holdings.names):
-        held = holdings.claims[:, position][codes]
-        if held[:, :n_columns].any():
-            owners = owners.assign(name, cells=held[:, :n_columns])
-        if held[:, n_columns:].any():
-            owners = owners.assign(name, rows=held[:, -1], columns=[LABEL])
+        held = holdings.claims[:, position][lines]
+        for columns in np.unique(held[held.any(axis=1)], axis=0):
+            mine = (held == columns).all(axis=1)[rows]
+            if mine.any():
+                listed = names[: len(columns)][columns].tolist()
+                owners = owners.assign(name, rows=mine, columns=listed)
+        if name not in owners.names:
+            # An owner of labels only, which were not valued.
+            owners = owners.assign(name, columns=[LABEL])
     return owners
 
 
-def _compare_agreed_validation(agreement: Agreement, data: Mapping[str, Any]) -> None:
-    """Check that validation rows are those that the agreed rule draws."""
-    rule = agreement.validation
-    difference = None if rule is None else rule.difference(data)
-    if difference is not None:
-        raise DifferenceError(difference)
-
-
-def _compare_agreed_owners(owners: Owners, holdings: Holdings, valuation: Valuation) -> None:
+def _compare_agreed(owners: Owners, holdings: Holdings, valuation: Valuation) -> None:
+    """Check that the agreed owners hold what those of the bundle hold."""
     check_labels_valued(owners, valuation)
     agreed = owners.project(valuation.blocks)
     if are_players(valuation.blocks):
@@ -510,27 +471,28 @@ def _recompute(
 def _get_settings(valuation: Valuation) -> dict[str, Any]:
     """Return the problem of a valuation, its seeds and the parameters of its valuer."""
     provenance = valuation.provenance
-    problem_spec, settings = provenance.problem_spec, provenance.method.get("valuer", {})
-    return (
-        {name: problem_spec[name] for name in sorted(problem_spec)}
-        | {"seeds": [session.seed for session in provenance.sessions]}
-        | {name: settings[name] for name in sorted(settings) if name not in problem_spec}
-    )
+    seeds = {"seeds": [session.seed for session in provenance.sessions]}
+    return {**provenance.method.get("valuer", {}), **provenance.problem_spec, **seeds}
 
 
-def _compare_values(valuation: Valuation, again: Valuation) -> None:
-    now, then = (_get_settings(v) for v in (again, valuation))
-    for name in dict.fromkeys([*now, *then]):
-        if now.get(name) != then.get(name):
-            one, other = (shorten(side.get(name)) for side in (now, then))
-            raise DifferenceError(
-                f"{name} of the valuer is {one}, but the bundle was made with {other}."
-            )
+def _compare_values(valuation: Valuation, again: Valuation, holdings: Holdings) -> None:
+    """Compare settings, values and errors with those of another run."""
+    now, then = _get_settings(again), _get_settings(valuation)
+    differences = compare_settings(now, then, "in the bundle")
+    if text := "; ".join(differences):
+        raise DifferenceError(f"the valuer is another one: {text}.")
     if again.blocks != valuation.blocks:
         raise DifferenceError("the valuer gives blocks with other names.")
+    for name in ("status", "empty"):
+        check_equal(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
+    if not np.isclose(again.baseline, valuation.baseline, rtol=_CLOSE, equal_nan=True):
+        check_equal(again.baseline, valuation.baseline, "baseline of the valuation")
     scale = max(float(np.abs(chunk.values).max()) for chunk in valuation.iter_rows())
-    for now_rows, then_rows in zip(again.iter_rows(), valuation.iter_rows(), strict=True):
-        _compare_rows(now_rows, then_rows, valuation, _CLOSE * scale)
+    for rows, saved in zip(again.iter_rows(), valuation.iter_rows(), strict=True):
+        _compare_rows(rows, saved, valuation, _CLOSE * scale)
+    # Errors of owners, intervals of amounts and what is held back follow from these draws.
+    one, other = (compute_owner_errors(v, holdings).drawn for v in (again, valuation))
+    _compare_errors(one, other, "errors of the owners' values")
 
 
 def _compare_rows(now: RowChunk, then: RowChunk, valuation: Valuation, limit: float) -> None:
@@ -544,36 +506,14 @@ def _compare_rows(now: RowChunk, then: RowChunk, valuation: Valuation, limit: fl
             f"({row}, {valuation.column_labels[j]}): {now.values[i, j]:.9g}, but "
             f"{then.values[i, j]:.9g} was saved."
         )
-    for name in ("sampling_se", "validation_se"):
-        what = f"{name.replace('_', ' ')} of cells"
-        _compare_error_arrays(getattr(now, name), getattr(then, name), what)
+    _compare_errors(now.sampling_se, then.sampling_se, "sampling errors of cells")
+    _compare_errors(now.validation_se, then.validation_se, "validation errors of cells")
 
 
-def _compare_errors(valuation: Valuation, again: Valuation, holdings: Holdings) -> None:
-    """Compare status, baseline and errors."""
-    for name in ("status", "empty"):
-        check_equal(getattr(again, name), getattr(valuation, name), f"{name} of the valuation")
-    if not np.isclose(again.baseline, valuation.baseline, rtol=_CLOSE, equal_nan=True):
-        check_equal(again.baseline, valuation.baseline, "baseline of the valuation")
-    now, then = (compute_owner_errors(v, holdings) for v in (again, valuation))
-    _compare_error_arrays(now.sampling, then.sampling, "sampling errors of the owners")
-    _compare_error_arrays(now.validation, then.validation, "validation errors of the owners")
-    # Intervals of amounts, and what is held back, follow from the joint errors.
-    if again.owned is not None and valuation.owned is not None:
-        _compare_error_arrays(
-            again.owned.validation,
-            valuation.owned.validation,
-            "joint validation errors of the owners",
-        )
-        _compare_error_arrays(
-            again.owned.moments.sampling_se,
-            valuation.owned.moments.sampling_se,
-            "joint sampling errors of the owners",
-        )
-
-
-def _compare_error_arrays(now: Floats | None, then: Floats | None, what: str) -> None:
-    if now is None or then is None:
-        check_equal(now is None, then is None, f"whether {what} are unknown")
-    elif not np.allclose(now, then, rtol=_CLOSE_ERROR, atol=1e-12, equal_nan=True):
-        check_equal(now.tolist(), then.tolist(), what)
+def _compare_errors(now: Floats | None, then: Floats | None, what: str) -> None:
+    if now is not None and then is not None:
+        limit = _CLOSE_ERROR * np.abs(now).max(initial=0.0, where=~np.isnan(now))
+        if np.allclose(now, then, rtol=0.0, atol=limit, equal_nan=True):
+            return
+    if now is not then:
+        raise DifferenceError(f"the {what} differ when they are recomputed.")

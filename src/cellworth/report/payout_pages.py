@@ -8,7 +8,6 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import date
 from decimal import Decimal
 from hashlib import sha256
 from pathlib import Path
@@ -325,8 +324,6 @@ def _list_unchecked(payout: Payout) -> Iterator[str]:
         yield "How uncertain the values are: errors of owners' sums were not estimated."
     elif payout.errors.validation is None:
         yield "How much other validation rows would change: their error is unknown."
-    elif payout.errors.bounded:
-        yield "The errors of owners' sums: the intervals are upper bounds."
 
 
 def _make_record(payout: Payout) -> list[tuple[str, str]]:
@@ -349,25 +346,14 @@ def _make_record(payout: Payout) -> list[tuple[str, str]]:
 
 
 def _read_head(agreement: str | None) -> dict[str, Any] | None:
-    """Return contract, days and digest of an agreement; None without one."""
+    """Return contract and digest of an agreement; None without one."""
     if agreement is None:
         return None
     try:
-        content = tomllib.loads(agreement)
+        contract = tomllib.loads(agreement).get("contract")
     except tomllib.TOMLDecodeError:
-        content = {}
-    days = content.get("period", {})
-    period = [day for day in (_format_day(days.get(end)) for end in ("from", "to")) if day]
-    return {
-        "contract": content.get("contract"),
-        "period": " to ".join(period) or None,
-        "payout_date": _format_day(content.get("payout_date")),
-        "digest": sha256(agreement.encode()).hexdigest(),
-    }
-
-
-def _format_day(day: Any) -> str | None:
-    return f"{day.day} {day:%B %Y}" if isinstance(day, date) else None
+        contract = None
+    return {"contract": contract, "digest": sha256(agreement.encode()).hexdigest()}
 
 
 def _describe_run(valuation: Valuation) -> dict[str, str]:
