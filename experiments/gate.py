@@ -32,9 +32,16 @@ QUICK = {
 }  # fmt: skip
 CORRUPTIONS = (
     "swaps 2%", "swaps 5%", "swaps 20%", "times 10 in 5%", "labels 5%", "labels 20%",
-    "missing 40%", "shuffled", "code 2%", "duplicates 5%", "duplicates 50%", "leak",
-    "new category 3%", "constant",
+    "missing 40%", "shuffled", "code 2%", "minus one 2%", "lower case 5%", "duplicates 5%",
+    "duplicates 50%", "leak", "new category 3%", "constant",
 )  # fmt: skip
+
+
+# What is put into cells, of numbers and of strings.
+_CONTENTS = {
+    "code": (-999, "?"), "new": (1234567, "a new category"), "minus": (-1, None),
+    "missing": (None, None),
+}  # fmt: skip
 
 
 def corrupt(clean: tables.Table, kind: str, rng: np.random.Generator) -> tuple[tables.Table, int]:
@@ -57,21 +64,29 @@ def corrupt(clean: tables.Table, kind: str, rng: np.random.Generator) -> tuple[t
         first = rng.choice(np.setdiff1d(np.arange(n_rows), rows), len(rows))
         X.iloc[rows], y[rows] = X.iloc[first].to_numpy(), y[first]
         return tables.Table(X, y), len(rows)
+    limited = {
+        "times": [j for j in varied if j in numeric],
+        # Elsewhere -1 is a number like others.
+        "minus": [j for j in varied if j in numeric and X.iloc[:, j].min() >= 0],
+        "lower": [j for j in varied if j not in numeric],
+    }
+    if name in limited:
+        if not limited[name]:
+            return clean, 0
+        column = int(rng.choice(limited[name]))
     cells = X.to_numpy(dtype=object, copy=True)
     if name == "swaps":
         for j in range(n_columns):
             chosen = rng.choice(n_rows, round(share * n_rows), replace=False)
             cells[chosen, j] = cells[np.roll(chosen, 1), j]
     elif name == "times":
-        column = int(rng.choice([j for j in numeric if j in varied]))
         cells[rows, column] = cells[rows, column] * 10
-    elif name == "missing":
-        cells[rows, column] = None
     elif name == "shuffled":
         cells[:, column] = rng.permutation(cells[:, column])
-    elif name in ("code", "new"):
-        new = {"code": (-999, "?"), "new": (1234567, "a new category")}[name]
-        cells[rows, column] = new[0] if column in numeric else new[1]
+    elif name in _CONTENTS:
+        cells[rows, column] = _CONTENTS[name][column not in numeric]
+    elif name == "lower":
+        cells[rows, column] = [str(cell).lower() for cell in cells[rows, column]]
     elif name == "leak":
         order = np.argsort(y, kind="stable")
         cells[order, column] = sorted(cells[:, column])
@@ -105,6 +120,9 @@ def measure_power(
             touched.append(n_touched)
             hits.append(float(bool(found)))
             alarms.update(set(found))
+        if not any(touched):
+            # No column of the table can be ruined in this way.
+            continue
         listed = ", ".join(f"{count} {each}" for each, count in alarms.most_common(3))
         line = {"corruption": kind, "table": name, "touched": np.mean(touched)}
         line |= {"power": Mean.of(hits), "alarms": listed}

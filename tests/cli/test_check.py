@@ -70,8 +70,7 @@ def test_other_columns_fail_with_a_verdict(folder):
     done = against(folder, "renamed.csv", "-o", verdict)
     assert done.code == 1
     assert "FAIL  schema: The column age of the reference is missing." in done.out
-    like = "its contents are like those of age."
-    assert f"FAIL  schema: The reference has no column years; {like}" in done.out
+    assert "FAIL  schema: The reference has no column years." in done.out
     assert "schema" in verdict.read_text()
 
 

@@ -49,13 +49,11 @@ class AuditInput:
 
     def can_ask(self, check: AuditCheck, *, quick: bool) -> bool:
         """Return whether the table has what a check needs."""
-        if check.needs == "labels":
-            has_all = self.target is not None
-        elif check.needs == "classes":
-            has_all = self.classes is not None
-        else:
-            has_all = check.needs is None or self.validation is not None
-        return has_all and not (quick and check.is_slow)
+        asked = {
+            "labels": self.target, "classes": self.classes, "validation rows": self.validation,
+        }  # fmt: skip
+        lacks = check.needs is not None and asked[check.needs] is None
+        return not lacks and not (quick and check.is_slow)
 
     def run(self, check: AuditCheck) -> None:
         """Add what a check finds, without what is called wrong in protected columns by rarity."""

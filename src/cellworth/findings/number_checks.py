@@ -126,21 +126,16 @@ def _quantiles(levels: Floats, counts: Integers, shares: list[float]) -> Floats:
 
 def find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
     """Yield codes for missing values and numbers or dates far from all others."""
+    levels, counts = column.levels, column.counts
     if column.kind == "text" or column.n_known < _MIN_ROWS:
         return
-    if column.kind == "number" and 2 <= len(column.levels) < _MIN_LEVELS:
+    if column.kind == "number" and 2 <= len(levels) < _MIN_LEVELS:
         yield from _find_code_among_few(column)
-    if len(column.levels) < _MIN_LEVELS:
-        return
-    if column.kind == "number" and are_names(column):
-        return
-    levels, counts = column.levels, column.counts
-    bulk = Bulk.of(levels, counts)
+    bulk = None if are_names(column) else Bulk.of(levels, counts)
     if bulk is None:
         return
     far = bulk.distances(levels)
-    left = _outside(levels, counts, far, -1)
-    right = _outside(levels, counts, far, 1)
+    left, right = (_outside(levels, counts, far, sign) for sign in (-1, 1))
     codes = _DATE_CODES if column.kind == "date" else _CODES | _NEGATIVE_CODES
     used = set()
     for level in np.flatnonzero(np.isin(levels, list(codes))).tolist():
@@ -195,18 +190,15 @@ def _doubt_code(column: ColumnLevels, level: int, outside: set[int]) -> float | 
 def _describe_code(column: ColumnLevels, level: int, doubt: float) -> Finding:
     number, rows = column.levels[level], column.rows_of([level])
     others = np.delete(column.levels, level)
-    shown = format_number(number, column.kind)
-    ends = (format_number(end, column.kind) for end in (others.min(), others.max()))
-    rest = f"the others are {' to '.join(ends)}"
-    count = format_count(len(rows), "cell")
-    means = (
-        "may be a code or a limit"
-        if doubt >= _DOUBTFUL
-        else ("probably stands for a missing value")
+    shown, low, high = (
+        format_number(each, column.kind) for each in (number, others.min(), others.max())
     )
+    is_doubtful = doubt >= _DOUBTFUL
+    means = "may be a code or a limit" if is_doubtful else "probably stands for a missing value"
     return Finding(
         "missing code", (column.name,), rows,
-        f"{shown} in {count} of {column.name} {means}; {rest}.",
+        f"{shown} in {format_count(len(rows), 'cell')} of {column.name} {means}; the others are "
+        f"{low} to {high}.",
         Action("set missing", {float(number): None}, "make them missing values"), doubt,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ computed from both tables together, without knowing which row is in which table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -28,15 +28,15 @@ from cellworth.findings.table_checks import is_id
 
 # Rows of each table that scores and the classifier use.
 ROWS_DRAWN = 20_000
-_TAILS = (0.001, 0.005, 0.02, 0.05)
+# So near to each other that one of them is mostly cells that the reference does not have.
+_TAILS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.05)
+_RARE = (1, 3, 10, 30)
 _MIN_OF_A_LEVEL, _MAX_LEVELS = 8, 200
 _MIN_EXPECTED = 5.0
 MIN_P = 1e-300
 # Rows of a set are listed if it is at least this many times as frequent as in the reference.
 _CLEAR = 5.0
 _MAX_BINS = 10
-# A p-value above which distributions are called alike.
-_ALIKE = 0.01
 _NOTHING: Positions = np.zeros(0, dtype=np.intp)
 
 
@@ -155,44 +155,34 @@ def _take(column: ColumnLevels, rows: Positions) -> ColumnLevels:
 def compare_schemas(table: Table, other: Table) -> Iterator[Finding]:
     """Yield columns that only one table has, and those of numbers in one and text in the other."""
     new, old = table.names.tolist(), other.names.tolist()
-    lacking, added = [n for n in old if n not in new], [n for n in new if n not in old]
-    for name in lacking:
-        sentence = f"The column {name} of the reference is missing."
-        action = "add it, or drop it from the reference"
-        yield _make_certain((), sentence, action)
-    for name in added:
-        alike = [one for one in lacking if _is_alike(table, name, other, one)]
-        named = f"; its contents are like those of {alike[0]}" if len(alike) == 1 else ""
-        action = "rename it" if named else "drop it, or add it to the reference"
-        yield _make_certain((str(name),), f"The reference has no column {name}{named}.", action)
-    for at, name in enumerate(new):
+    for name in old:
+        if name not in new:
+            sentence = f"The column {name} of the reference is missing."
+            yield _make_certain((), sentence, "add it, or drop it from the reference")
+    for name in new:
         if name not in old:
-            continue
-        one, two = table.read(at), other.read(old.index(name))
-        if one.is_quantity == two.is_quantity:
-            continue
-        here, there = ColumnLevels.of(one), ColumnLevels.of(two)
-        if min(here.n_known, there.n_known) and (here.kind == "text") != (there.kind == "text"):
-            shown = f"text such as {_show(here, 0)}" if here.kind == "text" else f"{here.kind}s"
-            were = "text" if there.kind == "text" else f"{there.kind}s"
-            sentence = f"{name} holds {shown}; in the reference, {were}."
-            yield _make_certain((str(name),), sentence, "convert it")
+            sentence = f"The reference has no column {name}."
+            yield _make_certain((str(name),), sentence, "drop it, or add it to the reference")
+    for name in new:
+        if name in old:
+            here, there = table.read(new.index(name)), other.read(old.index(name))
+            yield from _compare_kinds(here, there)
+
+
+def _compare_kinds(here: Column, there: Column) -> Iterator[Finding]:
+    """Yield that a column of numbers was one of text, or the other way round."""
+    if here.is_quantity == there.is_quantity:
+        return
+    new, old = ColumnLevels.of(here), ColumnLevels.of(there)
+    if min(new.n_known, old.n_known) and (new.kind == "text") != (old.kind == "text"):
+        shown = f"text such as {_show(new, 0)}" if new.kind == "text" else f"{new.kind}s"
+        were = "text" if old.kind == "text" else f"{old.kind}s"
+        sentence = f"{new.name} holds {shown}; in the reference, {were}."
+        yield _make_certain((new.name,), sentence, "convert it")
 
 
 def _make_certain(columns: tuple[str, ...], sentence: str, action: str) -> Finding:
     return Finding("schema", columns, _NOTHING, sentence, Action("check", text=action), 0.0)
-
-
-def _is_alike(table: Table, name: Any, other: Table, old: Any) -> bool:
-    """Return whether a column may be that of the reference, under another name."""
-    one = table.read(table.names.tolist().index(name))
-    column = ColumnLevels.of(_join(one, other.read(other.names.tolist().index(old))))
-    known = column.codes != MISSING
-    here = np.arange(len(known)) < len(one.cells)
-    new = np.bincount(column.codes[known & here], minlength=len(column.levels))
-    compute = compute_counts_p_value if column.kind == "text" else compute_order_p_value
-    shared = (new > 0) & (new < column.counts)
-    return bool(shared.any()) and compute(new, column.counts - new) > _ALIKE
 
 
 # Single columns
@@ -245,51 +235,32 @@ def _list_rows(both: BothTables, mask: Mask) -> Positions:
 def _compare_distributions(column: ColumnLevels, new: Integers) -> tuple[float, Finding]:
     """Compare all contents: Kolmogorov-Smirnov for numbers, chi-square for categories."""
     old = column.counts - new
-    n_new, n_old = int(new.sum()), int(old.sum())
-    if min(n_new, n_old) == 0:
+    if min(new.sum(), old.sum()) == 0:
         return 1.0, make_finding("drift", column, "")
-    if (new > 0).sum() == 1 and (old > 0).sum() > 1:
-        level = int(new.argmax())
+    is_text, here, there = column.kind == "text", new / new.sum(), old / old.sum()
+    p_value = compute_counts_p_value(new, old) if is_text else compute_order_p_value(new, old)
+    level = int(new.argmax())
+    if here[level] == 1 and (old > 0).sum() > 1:
         sentence = (
             f"{column.name} is {_show(column, level)} in every row; in the reference, in "
-            f"{old[level] / n_old:.1%}."
+            f"{there[level]:.1%}."
         )
-        finding = make_finding("constant column", column, sentence)
-    elif column.kind == "text":
-        finding = _describe_shares(column, new / n_new, old / n_old)
-    else:
-        middles = [_median(column, counts) for counts in (new, old)]
-        shown = [format_number(middle, column.kind) for middle in middles]
-        away = float(np.abs(np.cumsum(new / n_new - old / n_old)).max())
-        finding = make_finding(
-            "drift", column,
-            f"{column.name} has another distribution: median {shown[0]}, in the reference "
-            f"{shown[1]}; the shares below a number differ by up to {away:.1%}"
-            f"{_describe_unit(column.levels, new, old, middles)}.",
-        )  # fmt: skip
-    if column.kind == "text":
-        return compute_counts_p_value(new, old), finding
-    return compute_order_p_value(new, old), finding
-
-
-def _describe_unit(levels: Floats, new: Integers, old: Integers, middles: Sequence[float]) -> str:
-    """Return the power of ten by which all numbers differ, if one makes the tables alike."""
-    if not middles[1] or not middles[0] / middles[1] > 0:
-        return ""
-    power = round(float(np.log10(middles[0] / middles[1])))
-    scaled, at = np.unique(
-        np.concatenate([levels[new > 0] / 10.0**power, levels[old > 0]]).round(12),
-        return_inverse=True,
+        return p_value, make_finding("constant column", column, sentence)
+    if is_text:
+        level = int(np.abs(here - there).argmax())
+        sentence = (
+            f"{_show(column, level)} is {here[level]:.1%} of {column.name}; in the reference, "
+            f"{there[level]:.1%}."
+        )
+        return p_value, make_finding("drift", column, sentence)
+    middles = [np.searchsorted(np.cumsum(side), 0.5 * side.sum()) for side in (new, old)]
+    shown = [_show(column, int(level)) for level in middles]
+    away = float(np.abs(np.cumsum(here - there)).max())
+    sentence = (
+        f"{column.name} has another distribution: median {shown[0]}, in the reference {shown[1]}; "
+        f"the shares below a number differ by up to {away:.1%}."
     )
-    n_new = int((new > 0).sum())
-    counts = [
-        np.bincount(at[part], weights=side[side > 0], minlength=len(scaled))
-        for part, side in ((slice(n_new), new), (slice(n_new, None), old))
-    ]
-    if power == 0 or compute_order_p_value(*counts) <= _ALIKE:
-        return ""
-    verb = "divided" if power > 0 else "multiplied"
-    return f"; {verb} by {10 ** abs(power):,}, they would be alike"
+    return p_value, make_finding("drift", column, sentence)
 
 
 def compute_order_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:
@@ -321,20 +292,6 @@ def compute_counts_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:
         float(((side - mean) ** 2 / mean).sum()) for side, mean in zip(sides, expected, strict=True)
     )
     return float(np.clip(chi2.sf(statistic, int(kept.sum()) - 1), MIN_P, 1.0))
-
-
-def _describe_shares(column: ColumnLevels, here: Floats, there: Floats) -> Finding:
-    level = int(np.abs(here - there).argmax())
-    sentence = (
-        f"{_show(column, level)} is {here[level]:.1%} of {column.name}; in the reference, "
-        f"{there[level]:.1%}."
-    )
-    return make_finding("drift", column, sentence)
-
-
-def _median(column: ColumnLevels, counts: Integers) -> float:
-    ends = np.cumsum(counts)
-    return float(column.levels[np.searchsorted(ends, 0.5 * ends[-1])])
 
 
 def _show(column: ColumnLevels, level: int) -> str:
@@ -369,15 +326,21 @@ def _compare_levels(both: BothTables, column: ColumnLevels, new: Integers) -> tu
 
 
 def _compare_rare(both: BothTables, column: ColumnLevels) -> tuple[float, Finding]:
-    """Compare the number of contents that are in no other row of both tables."""
-    single = np.append(column.counts == 1, False)[column.codes]
-    here, there = both.shares(single)
-    sentence = (
-        f"{here:.2%} of cells of {column.name} have a content that no other row has; in the "
-        f"reference, {there:.2%}."
-    )
-    finding = make_finding("new content", column, sentence, _list_rows(both, single))
-    return both.test_set(single, column.codes != MISSING), finding
+    """Ask whether more cells have contents that are rare in both tables together."""
+    best, finding = 1.0, make_finding("new content", column, "")
+    for most in _RARE:
+        mask = np.append(column.counts <= most, False)[column.codes]
+        p_value = both.test_set(mask, column.codes != MISSING)
+        here, there = both.shares(mask)
+        if p_value < best and here > there:
+            best = p_value
+            have = "no other row has" if most == 1 else f"at most {most} rows of both tables have"
+            sentence = (
+                f"{here:.2%} of cells of {column.name} have a content that {have}; in the "
+                f"reference, {there:.2%}."
+            )
+            finding = make_finding("new content", column, sentence, _list_rows(both, mask))
+    return min(1.0, best * len(_RARE)), finding
 
 
 def _compare_tails(both: BothTables, column: ColumnLevels) -> tuple[float, Finding]:

@@ -154,16 +154,12 @@ def _count_pairs(hashes: NDArray[np.uint64]) -> int:
 
 def _expect_copies(columns: Sequence[ColumnLevels]) -> float:
     """Return how many rows chance would repeat if the columns were independent, at least."""
-    n_rows = columns[0].n_rows
-    logarithm = sum(float(np.log(_chance_of_agreement(column))) for column in columns)
+    n_rows, logarithm = columns[0].n_rows, 0.0
+    for column in columns:
+        shares = np.append(column.counts, n_rows - column.n_known) / n_rows
+        # The probability that two cells are equal.
+        logarithm += float(np.log((shares**2).sum()))
     return float(min(n_rows, np.exp(min(logarithm + 2 * np.log(n_rows), 50.0)) / 2))
-
-
-def _chance_of_agreement(column: ColumnLevels) -> float:
-    """Return the probability that two cells of a column are equal."""
-    shares = column.counts / column.n_rows
-    missing = 1.0 - column.n_known / column.n_rows
-    return float((shares**2).sum() + missing**2)
 
 
 def find_shared_rows(

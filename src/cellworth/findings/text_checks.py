@@ -118,51 +118,36 @@ def _describe_strays(name: str, strange: Mapping[str, Positions]) -> Finding:
 
 
 def _find_quantities(column: ColumnLevels) -> Iterator[Finding]:
-    pairs = [(level, text) for level, text in enumerate(column.strings) if not _mark(text)]
-    n_known = int(sum(column.counts[level] for level, _ in pairs))
-    if not n_known:
+    known = [level for level, text in enumerate(column.strings) if not _mark(text)]
+    n_known = int(column.counts[known].sum())
+    dates = [level for level in known if DATE_PATTERN.fullmatch(column.strings[level])]
+    if n_known and column.counts[dates].sum() >= SHARE_OF_NUMBERS * n_known:
+        yield from _describe_dates(column, dates)
         return
-    for pattern, kind in ((DATE_PATTERN, "dates"), (NUMBER_PATTERN, "numbers")):
-        found = [(level, match) for level, text in pairs if (match := pattern.fullmatch(text))]
-        n_found = int(sum(column.counts[level] for level, _ in found))
-        if n_found < SHARE_OF_NUMBERS * n_known:
-            continue
-        if kind == "numbers" and are_codes([match for _, match in found], n_known):
-            continue
-        levels = np.array([level for level, _ in found])
-        if kind == "dates":
-            yield _describe_dates(column, levels)
-            yield from _find_turned_dates(column, levels.tolist())
-        else:
-            yield from _describe_numbers(column, [(level, match["unit"]) for level, match in found])
-        return
+    matches = {level: NUMBER_PATTERN.fullmatch(column.strings[level]) for level in known}
+    numbers = {level: match for level, match in matches.items() if match}
+    are_most = column.counts[list(numbers)].sum() >= SHARE_OF_NUMBERS * n_known
+    if numbers and are_most and not are_codes(list(numbers.values()), n_known):
+        yield from _describe_numbers(column, {n: match["unit"] for n, match in numbers.items()})
 
 
-def _describe_dates(column: ColumnLevels, levels: NDArray[np.intp]) -> Finding:
+def _describe_dates(column: ColumnLevels, levels: Sequence[int]) -> Iterator[Finding]:
+    """Yield dates stored as text, and those whose month is where the others have the day."""
+    # By whether the first and the second number are no month.
+    by_order: dict[tuple[bool, bool], list[int]] = defaultdict(list)
+    for level in levels:
+        if match := _AMBIGUOUS_DATE.fullmatch(column.strings[level]):
+            by_order[int(match[1]) > 12, int(match[2]) > 12].append(level)
     rows = column.rows_of(levels)
-    matches = [_AMBIGUOUS_DATE.fullmatch(column.levels[level]) for level in levels.tolist()]
-    doubtful = [
-        level
-        for level, match in zip(levels.tolist(), matches, strict=True)
-        if match and int(match[1]) <= 12 and int(match[2]) <= 12
-    ]
-    n_doubtful = int(column.counts[doubtful].sum())
+    n_doubtful = int(column.counts[by_order[False, False]].sum())
     sentence = f"{column.name} holds dates as text ({len(rows):,} cells)"
     if n_doubtful:
         sentence += f"; in {n_doubtful:,} no rule tells the day from the month"
-    return Finding(
+    yield Finding(
         "dates as text", (column.name,), rows, f"{sentence}.",
         Action("convert", text="parse the dates with a stated format"), 0.3 if n_doubtful else 0.5,
     )  # fmt: skip
-
-
-def _find_turned_dates(column: ColumnLevels, levels: Sequence[int]) -> Iterator[Finding]:
-    """Yield dates whose month is where others have the day."""
-    sides: tuple[list[int], list[int]] = ([], [])
-    for level in levels:
-        match = _AMBIGUOUS_DATE.fullmatch(column.strings[level])
-        if match and (int(match[1]) > 12) != (int(match[2]) > 12):
-            sides[int(match[2]) > 12].append(level)
+    sides = by_order[True, False], by_order[False, True]
     few, most = sorted(sides, key=lambda side: int(column.counts[side].sum()))
     if few:
         rows, n_most = column.rows_of(few), int(column.counts[most].sum())
@@ -177,20 +162,15 @@ def _find_turned_dates(column: ColumnLevels, levels: Sequence[int]) -> Iterator[
         )  # fmt: skip
 
 
-def _describe_numbers(
-    column: ColumnLevels, found: Sequence[tuple[int, str | None]]
-) -> Iterator[Finding]:
+def _describe_numbers(column: ColumnLevels, unit_of: Mapping[int, str | None]) -> Iterator[Finding]:
     by_unit: dict[str, list[int]] = defaultdict(list)
-    for level, unit in found:
+    for level, unit in unit_of.items():
         by_unit[(unit or "").rstrip(".").lower()].append(level)
     sizes = {unit: int(column.counts[levels].sum()) for unit, levels in by_unit.items()}
-    usual = max(sizes, key=sizes.__getitem__)
-    levels = [level for level, _ in found]
-    if not usual and len(sizes) > 1:
+    units = preview([unit for unit in sizes if unit])
+    if not max(sizes, key=sizes.__getitem__) and len(sizes) > 1:
         # Most numbers are plain, some have a unit.
-        odd = [level for unit, own in by_unit.items() if unit for level in own]
-        rows = column.rows_of(odd)
-        units = preview([unit for unit in sizes if unit])
+        rows = column.rows_of([level for level, unit in unit_of.items() if unit])
         yield Finding(
             "numbers as text", (column.name,), rows,
             f"{len(rows):,} of {sum(sizes.values()):,} numbers in {column.name} end in {units}, "
@@ -198,12 +178,12 @@ def _describe_numbers(
             Action("convert", text="write all numbers in one unit, without text"), 0.05,
         )  # fmt: skip
         return
-    rows = column.rows_of(levels)
-    units = "" if not any(sizes) else f" with {preview([unit for unit in sizes if unit])}"
+    rows = column.rows_of(list(unit_of))
+    named = f" with {units}" if any(sizes) else ""
     yield Finding(
         "numbers as text", (column.name,), rows,
-        f"{column.name} holds numbers as text{units} ({len(rows):,} cells).",
-        Action("convert", text="convert them to numbers in one unit"), 0.1 if units else 0.3,
+        f"{column.name} holds numbers as text{named} ({len(rows):,} cells).",
+        Action("convert", text="convert them to numbers in one unit"), 0.1 if named else 0.3,
     )  # fmt: skip
 
 
