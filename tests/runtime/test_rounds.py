@@ -25,6 +25,7 @@ from cellworth.runtime import (
 )
 from cellworth.runtime.checkpoint import ShardCheckpoint
 from cellworth.runtime.shard_algorithm import ShardCache
+from cellworth.runtime.workers import Interrupts, WorkerPool, map_unordered
 from toy_shards import Toy
 
 N_ROWS, N_ROUNDS, N_SHARDS = 1000, 5, 7
@@ -379,6 +380,30 @@ def test_memory_holds_shards_at_work_and_few_summaries(n_threads, tmp_path):
     assert 1 <= toy.states.most <= 2 * n_threads
     # Two requests for each thread may be answered and not yet merged.
     assert toy.summaries.most <= 2 * n_threads + 2
+
+
+class Batches(WorkerPool):
+    """A pool that answers all requests in flight at once, with an array each."""
+
+    capacity = 4
+
+    def __init__(self):
+        self.living, self._numbers = Living(), []
+
+    def submit(self, requests):
+        self._numbers += requests
+
+    def wait_for_answers(self, seconds=None):
+        numbers, self._numbers = self._numbers, []
+        return [(number, self.living.born(np.zeros(1))) for number in numbers]
+
+
+def test_answers_are_let_go_before_the_next_ones_come():
+    pool = Batches()
+    for _ in map_unordered(pool, range(12), Interrupts()):
+        pass
+    # Those in flight, and the last one that was looked at.
+    assert pool.living.most <= pool.capacity + 1
 
 
 @pytest.mark.slow

@@ -405,7 +405,8 @@ def map_unordered(
         pool.submit(sent)
         in_flight |= sent
         with interrupts.allow():
-            done = pool.wait_for_answers()
+            # A list would hold its answers while the next ones come.
+            done = iter(pool.wait_for_answers())
         for number, answer in done:
             request = in_flight.pop(number)
             is_stored = isinstance(answer, LazyAnswer) and not as_request(request).keep
