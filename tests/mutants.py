@@ -298,14 +298,14 @@ def copy_tree(folder: Path) -> Path:
     return folder
 
 
-def try_tests(tests: list[str], folder: Path, limit: float) -> str:
-    """Return whether these tests of a tree "survived", "killed" or found no end."""
+def try_tests(tests: list[str], folder: Path, cache: Path, limit: float) -> str:
+    """Run these tests of a tree; return "survived", "killed" or "without an end"."""
     listed = folder.parent / "tests.txt"
     listed.write_text("\n".join(tests), encoding="utf-8")
     files = sorted({name.partition("::")[0] for name in tests})
     given = {
         "PYTHONPATH": os.pathsep.join(str(folder / name) for name in ("src", "tests")),
-        "NUMBA_CACHE_DIR": str(folder / "changed"), "WARMED_UP": str(folder / "warmed-up"),
+        "NUMBA_CACHE_DIR": str(cache), "WARMED_UP": str(folder / "warmed-up"),
         "PYTHONDONTWRITEBYTECODE": "1",
         "MUTANT_TESTS": str(listed), "MUTANT_SECONDS": str(limit),
     }  # fmt: skip
@@ -329,16 +329,13 @@ def try_mutant(mutant: Mutant, tests: list[str], folder: Path, limit: float) -> 
     path = folder / mutant.path
     original = path.read_text(encoding="utf-8")
     path.write_text(mutant.apply(original), encoding="utf-8")
-    # A compiled caller in the cache keeps the callee of before.
-    if not mutant.path.endswith("kernels.py"):
-        (folder / "changed").symlink_to(folder / "numba")
     try:
-        return try_tests(tests, folder, limit)
+        # A compiled caller in the cache keeps the callee of before.
+        if mutant.path.endswith("kernels.py"):
+            return try_tests(tests, folder, Path(tempfile.mkdtemp(dir=folder.parent)), limit)
+        return try_tests(tests, folder, folder / "numba", limit)
     finally:
         path.write_text(original, encoding="utf-8")
-        if (folder / "changed").is_symlink():
-            (folder / "changed").unlink()
-        shutil.rmtree(folder / "changed", ignore_errors=True)
 
 
 def choose_tests(tests: list[str], trace: Trace, limit: float) -> list[str]:
@@ -366,9 +363,11 @@ def run_all(mutants: list[Mutant], trace: Trace, n_jobs: int, limit: float) -> l
 
         # Tests that fail anyway would notice every change.
         chosen = sorted(set().union(*tests), key=lambda name: trace.seconds[name])
-        if try_tests(choose_tests(chosen, trace, limit), folders.get(), limit) != "survived":
+        tree = folders.get()
+        result = try_tests(choose_tests(chosen, trace, limit), tree, tree / "numba", limit)
+        if result != "survived":
             raise SystemExit("tests fail without a change")
-        folders.put(Path(temporary) / "0" / "tree")
+        folders.put(tree)
         return list(pool.map(work, mutants, tests))
 
 
