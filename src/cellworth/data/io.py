@@ -133,7 +133,7 @@ class RemotePath:
         self._address: str = address.rstrip("/")
         self._options: dict[str, Any] = dict(options or {})
         # Opened once in a process, and shared by all paths below.
-        self.filesystem = filesystem or _open_filesystem(self._address, self._options)
+        self.filesystem: Any = filesystem or _open_filesystem(self._address, self._options)
         self._path: str = self.filesystem._strip_protocol(self._address)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -144,7 +144,8 @@ class RemotePath:
         return self._address
 
     # Paths of both kinds are given in the same way.
-    __fspath__ = as_posix = __str__
+    __fspath__ = __str__
+    as_posix = __str__
 
     def __repr__(self) -> str:
         return f"RemotePath({self._address!r})"

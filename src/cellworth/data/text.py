@@ -66,8 +66,7 @@ def format_number(number: float, kind: str = "number") -> str:
 
 def format_timestamp(moment: datetime) -> str:
     """Format a timestamp, as a date if it is midnight."""
-    is_date = moment.time() == datetime.min.time()
-    return moment.date().isoformat() if is_date else str(moment)
+    return moment.date().isoformat() if moment.time() == datetime.min.time() else str(moment)
 
 
 def format_cell(content: Any, words: int | None = None) -> str:

@@ -153,8 +153,8 @@ class OwnerGame:
         self.scoring: str = game.scoring
         self.base: tuple[str, ...] = tuple(base)
         self.empty: str = "base" if self.base else game.empty
-        first = find_first_equal_rows(self.problem)
-        held = self.fragments = Fragments.from_owners(owners, self.base, first)
+        held = Fragments.from_owners(owners, self.base, find_first_equal_rows(self.problem))
+        self.fragments: Fragments = held
         rows = np.asarray(owners.holdings.row_lines[:]).tolist()
         self._plain = serialize_holdings(owners.holdings) | {"rows": rows}
         self._scorer: NeighborScorer | _ModelScorer = (
