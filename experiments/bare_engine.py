@@ -23,7 +23,7 @@ from cellworth import KNNValuer, Runtime
 from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.knn.exact import Query, SortedRows
 from cellworth.knn.memory_tasks import QueryTasks
-from cellworth.knn.tasks import FoldQueries, TaskSchedule, WeightedQueries
+from cellworth.knn.tasks import TaskSchedule, WeightedQueries
 from cellworth.sampling import PermutationSampler, Shapley
 from experiments.frame import Row, Tables, log
 from experiments.tables import find
@@ -125,12 +125,12 @@ class Binned:
         self.kept = np.empty(self.cells.shape, dtype=np.uint16)
 
     def rank(self, position, order):
-        piece = FoldQueries(0, np.array([position]))
+        piece = 0, np.array([position])
         prepared = self.schedule.prepare(piece, self.task, iter([order]), self.ranker)
         summary = self.ranker.count(0, self.shard, prepared, keep=self.kept)
-        values = self.ranker.finalize(prepared.batch, summary)
+        far, near, _, _ = self.ranker.finalize(prepared.batch, summary)
         self.ranker.accumulate(
-            self.shard, prepared, values.far, values.near[0], into=self.cells, kept=summary.kept
+            self.shard, prepared, far, near[0], into=self.cells, kept=summary.kept
         )
 
 

@@ -87,7 +87,7 @@ def draws():
     for n_rows, seed in ((7, 0), (20, 5)):
         bags = Bags(n_rows=n_rows, n_columns=6, n_used=3, n_trees=13, seed=seed)
         found = [bag for task in range(bags.n_tasks) for bag in bags(task)]
-        arrays = [part for bag in found for part in (bag.rows, bag.columns, np.array(bag.seed))]
+        arrays = [part for bag in found for part in map(np.array, bag)]
         yield f"bags of {n_rows} rows", arrays
 
 

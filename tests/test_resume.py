@@ -215,7 +215,7 @@ def computed(monkeypatch):
         )
 
     watch(utilities, "compute_utility", lambda _, rows, columns: (*rows.tolist(), None, *columns))
-    watch(Lessons, "score_bags", lambda _, bags: bags[0].seed)
+    watch(Lessons, "score_bags", lambda _, bags: bags[0][2])
     watch(QueryTasks, "contribution", lambda _, task: task.number)
     return seen
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import survivor
 from cellworth.runtime import MaxTasks
-from cellworth.runtime.progress import BlockErrors, ShardSummary
+from cellworth.runtime.progress import BlockErrors
 from cellworth.runtime.rounds import run_rounds
 from cellworth.runtime.shard_algorithm import RoundResult
 from cellworth.sampling.moments import Tally
@@ -99,7 +99,7 @@ class Toy:
         largest = None
         if measures is not None:
             largest = BlockErrors(10, max(each["largest"] for each in measures), 0.0)
-        return ShardSummary(Tally(new=len(reports)), largest)
+        return Tally(new=len(reports)), largest
 
     def write(self, rows, state, shard, folder):
         np.save(folder / f"{shard:04d}.npy", state["got"])

@@ -196,32 +196,32 @@ def shards(game, parts):
 
 
 def run_round(ranker, some, prepared):
-    """Return fixed-point values of all cells from a round over shards."""
+    """Return fixed-point values of all cells from a round over shards, sums and utilities."""
     summaries = [ranker.count(number, shard, prepared) for number, shard in enumerate(some)]
-    row_values = ranker.finalize(prepared.batch, reduce(Summary.merge, summaries[::-1]))
+    summary = reduce(Summary.merge, summaries[::-1])
+    far, near, sums, utilities = ranker.finalize(prepared.batch, summary)
     n_results = prepared.drawn.weights.shape[1]
     cells = np.zeros((n_results, ranker.n_rows), dtype=np.int64)
     for number, shard in enumerate(some):
         into = np.zeros((n_results, shard.n_rows), dtype=np.int64)
-        ranker.accumulate(shard, prepared, row_values.far, row_values.near[number], into=into)
+        ranker.accumulate(shard, prepared, far, near[number], into=into)
         cells[:, shard.positions] = into
-    return cells, row_values
+    return cells, sums, utilities
 
 
 @pytest.mark.parametrize("n_shards", [1, 3, 7, 16])
 def test_shards_give_the_same_bits_as_one_table(n_shards):
     game, ranker, shard, prepared = make_round(problem(), BinnedRanks(100, 0.05))
-    truth, expected = run_round(ranker, [shard], prepared)
+    truth, sums, utilities = run_round(ranker, [shard], prepared)
     shuffled = np.random.default_rng(1).permutation(4000)
     some = shards(game, np.array_split(shuffled, n_shards))
-    cells, row_values = run_round(ranker, some, prepared)
-    assert np.array_equal(cells, truth)
-    assert np.array_equal(row_values.sums, expected.sums)
-    assert np.array_equal(row_values.utilities, expected.utilities)
-    total = prepared.batch.weights @ (expected.of_full_table(prepared.batch) - prepared.bases)
+    found = run_round(ranker, some, prepared)
+    for ours, expected in zip(found, (truth, sums, utilities), strict=True):
+        assert np.array_equal(ours, expected)
+    total = prepared.batch.weights @ (prepared.batch.of_full_table(utilities) - prepared.bases)
     assert truth.sum() / UNITS == pytest.approx(total, abs=1e-13)
     # Shapley values of rows add up to the utility of all rows.
-    np.testing.assert_allclose(expected.sums, expected.utilities, atol=1e-13)
+    np.testing.assert_allclose(sums, utilities, atol=1e-13)
 
 
 def test_float32_numbers_give_the_same_bits():
@@ -344,7 +344,7 @@ def test_shards_of_a_numeric_target_give_the_same_bits_as_one_table():
     # Ties among the nearest rows as well.
     given = np.round(given[0], 1), *given[1:]
     _, ranker, shard, prepared = make_round(given, BinnedRanks(100, 0.05))
-    truth, expected = run_round(ranker, [shard], prepared)
+    truth, sums, utilities = run_round(ranker, [shard], prepared)
     for n_shards in (3, 7):
         parts = np.array_split(np.random.default_rng(n_shards).permutation(2000), n_shards)
         some = [
@@ -352,13 +352,12 @@ def test_shards_of_a_numeric_target_give_the_same_bits_as_one_table():
                     positions=part, targets=shard.targets[part])
             for part in parts
         ]  # fmt: skip
-        cells, row_values = run_round(ranker, some, prepared)
-        assert np.array_equal(cells, truth)
-        assert np.array_equal(row_values.sums, expected.sums)
-        assert np.array_equal(row_values.utilities, expected.utilities)
+        found = run_round(ranker, some, prepared)
+        for ours, expected in zip(found, (truth, sums, utilities), strict=True):
+            assert np.array_equal(ours, expected)
     # Shapley values of rows add up to the utility of all rows, less that of none.
     none = -np.repeat(prepared.batch.labels**2, np.diff(prepared.batch.pair_starts))
-    np.testing.assert_allclose(expected.sums, expected.utilities - none, atol=1e-11)
+    np.testing.assert_allclose(sums, utilities - none, atol=1e-11)
 
 
 def test_wrong_settings_of_binned_ranks_are_errors():

@@ -108,7 +108,7 @@ class ThreeRounds(StoppingRule):
     needs_errors = False
 
     def share_done(self, progress):
-        assert progress.shards.errors is None
+        assert progress.errors is None
         return progress.utilities / 3
 
 

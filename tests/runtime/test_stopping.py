@@ -11,7 +11,7 @@ from cellworth.runtime import (
     TargetPrecision,
     TargetStandardError,
 )
-from cellworth.runtime.progress import BlockErrors, ShardSummary
+from cellworth.runtime.progress import BlockErrors
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import Contribution, Tally, append_margins
 
@@ -71,7 +71,7 @@ def test_precision_is_the_mean_square_of_sampling_errors_beside_that_of_validati
     state = Progress(40, 1.0, None)
     errors = BlockErrors.of(moments, validation=4 * mean_square)
     assert errors.mean_square == pytest.approx(mean_square)
-    state = replace(state, shards=ShardSummary(Tally(), errors))
+    state = replace(state, shards=(Tally(), errors))
     assert TargetPrecision(0.5).share_done(state) == pytest.approx(1)
     assert TargetPrecision(0.25).share_done(state) == pytest.approx(0.25)
 

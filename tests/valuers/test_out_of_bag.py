@@ -52,14 +52,14 @@ def fifths(y):
 def scores_by_hand(X, y, bags, tree, distance):
     """For every tree, the score of each row out of its bag, and the columns that it had."""
     for number in range(bags.n_trees):
-        bag = bags.bag(number)
-        columns = [j for j in range(X.shape[1]) if bag.columns[j]]
-        grown = tree(bag.seed).fit(X[bag.rows][:, columns], y[bag.rows])
+        rows, players, seed = bags.bag(number)
+        columns = [j for j in range(X.shape[1]) if players[j]]
+        grown = tree(seed).fit(X[rows][:, columns], y[rows])
         numeric = isinstance(grown, DecisionTreeRegressor)
-        near = nearness_by_hand(X, fifths(y) if numeric else y, bag.rows, columns)
+        near = nearness_by_hand(X, fifths(y) if numeric else y, rows, columns)
         scores = {}
         for i in range(len(y)):
-            if i not in bag.rows.tolist():
+            if i not in rows.tolist():
                 prediction = grown.predict(X[i : i + 1][:, columns])[0]
                 of_mean = np.mean((y - y.mean()) ** 2)
                 told = 1 - (prediction - y[i]) ** 2 / of_mean if numeric else prediction == y[i]
@@ -189,13 +189,13 @@ def test_a_large_offset_leaves_distances_as_they_are():
 def test_a_bag_draws_rows_with_replacement_and_columns_without():
     bags = Bags(n_rows=50, n_columns=6, n_used=2, n_trees=400, seed=0)
     drawn = [bags.bag(tree) for tree in range(400)]
-    assert all(len(bag.rows) == 50 and bag.columns.sum() == 2 for bag in drawn)
-    left_out = np.array([50 - len(set(bag.rows.tolist())) for bag in drawn])
+    assert all(len(rows) == 50 and columns.sum() == 2 for rows, columns, _ in drawn)
+    left_out = np.array([50 - len(set(rows.tolist())) for rows, _, _ in drawn])
     # Each row is left out with chance (1 - 1/50)^50; so are two rows with (1 - 2/50)^50.
     one, two = 0.98**50, 0.96**50
     variance = 50 * one + 50 * 49 * two - (50 * one) ** 2
     assert abs(left_out.mean() - 50 * one) < 4.5 * np.sqrt(variance / 400)
-    assert len({bag.seed for bag in drawn}) == 400
+    assert len({seed for _, _, seed in drawn}) == 400
 
 
 def test_more_trees_go_on_where_fewer_ended():
@@ -204,8 +204,8 @@ def test_more_trees_go_on_where_fewer_ended():
     assert [len(few(task)) for task in range(few.n_tasks)] == [10, 3]
     assert [len(many(task)) for task in range(many.n_tasks)] == [10, 10, 7]
     for one, other in zip(few(1), many(1), strict=False):
-        np.testing.assert_array_equal(one.rows, other.rows)
-        np.testing.assert_array_equal(one.columns, other.columns)
+        for ours, theirs in zip(one, other, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 # Moments --------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_a_block_of_rows_is_worth_the_mean_of_those_out_of_the_bag():
 def test_columns_of_a_group_come_together():
     groups = np.arange(13) % 4
     bags = Bags(n_rows=len(CULTIVAR), n_columns=4, n_used=2, n_trees=30, seed=3)
-    seen = [bags.bag(tree).columns for tree in range(30)]
+    seen = [bags.bag(tree)[1] for tree in range(30)]
     valuation = valued(WINE, CULTIVAR, n_trees=30, groups=(np.zeros(len(CULTIVAR)), groups))
     # Some row is out of every bag here, so that every tree with the group counts.
     np.testing.assert_array_equal(valuation.counts[0], np.sum(seen, axis=0))

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
@@ -58,12 +58,9 @@ class FoldScore(NamedTuple):
     message: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class _View:
-    """What a set of columns needs for any rows: one model per repeat, one table per fold."""
-
-    models: tuple[Any, ...]
-    tables: tuple[Any, ...]
+# What a set of columns needs for any rows: one model per repeat (none if the model gets no column),
+# and one table per fold.
+_View = tuple[list[Any], list[Any]]
 
 
 class ModelGame:
@@ -274,7 +271,7 @@ class ModelGame:
         view = None
         if len(train) and len(positions):
             view = self._views.get(positions.tobytes(), lambda: self._new_view(positions))
-        if view is None or not view.models:
+        if view is None or not view[0]:
             if self.empty == "zero":
                 return self._no_score(number, detailed)
             return self._constant_score(number, train, detailed)
@@ -305,25 +302,20 @@ class ModelGame:
             for_columns(model, table.names, kept, lambda: table.select(positions).native)
             for model in self._models
         ]
-        return _View(
-            () if models[0] is None else tuple(models),
-            tuple(
-                fold.table.take(np.arange(len(fold.target)), positions)
-                for fold in self.problem.folds
-            ),
-        )
+        tables = [
+            fold.table.take(np.arange(len(fold.target)), positions) for fold in self.problem.folds
+        ]
+        return [] if models[0] is None else models, tables
 
     def _score_trained(
         self, number: int, train: Positions, positions: Positions, view: _View, detailed: bool
     ) -> FoldScore:
-        scores = []
-        for repeat, model in enumerate(view.models):
+        scores, (models, tables) = [], view
+        for repeat, model in enumerate(models):
             X = self.problem.table.take(train, positions)
             fitted = self._fit(model, repeat, X, train)
             with self._drawing(repeat):
-                scores.append(
-                    self._score_model(fitted, _own(view.tables[number]), number, detailed)
-                )
+                scores.append(self._score_model(fitted, _own(tables[number]), number, detailed))
         return _mean_score(scores)
 
     def _drawing(self, repeat: int) -> AbstractContextManager[None]:

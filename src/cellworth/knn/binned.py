@@ -90,6 +90,10 @@ class QueryBatch(NamedTuple):
         """Number of pairs of all queries."""
         return int(self.pair_starts[-1])
 
+    def of_full_table(self, utilities: Floats) -> Floats:
+        """Return each query's utility of the full table; the last coalition has all columns."""
+        return utilities[self.pair_starts[1:] - 1]
+
 
 @dataclass(frozen=True)
 class TargetScale:
@@ -311,19 +315,11 @@ class Summary:
         return Summary(self.counts + other.counts, self.near | other.near)
 
 
-@dataclass(frozen=True, eq=False)
-class RankValues:
-    """Values of rows for every pair."""
-
-    # (n_pairs, 2, n_bins): values of mismatches and matches by bin, or (n_pairs, n_bins, 3).
-    far: Floats
-    near: dict[int, Near]  # Values of the nearest rows by shard number
-    sums: Floats  # (n_pairs,): sum over all rows
-    utilities: Floats  # (n_pairs,): utility of all rows
-
-    def of_full_table(self, batch: QueryBatch) -> Floats:
-        """Return each query's utility of the full table; the last coalition has all columns."""
-        return self.utilities[batch.pair_starts[1:] - 1]
+# Values of rows for every pair:
+# - of far rows, (n_pairs, 2, n_bins) of mismatches and matches by bin, or (n_pairs, n_bins, 3),
+# - of the nearest rows by shard number,
+# - their sum over all rows, and the utility of all rows, both (n_pairs,).
+RankValues = tuple[Floats, dict[int, Near], Floats, Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -498,7 +494,7 @@ class Ranker:
                 )
             sums[pair], utilities[pair] = of_pair
         split = {n: Near(values[positions(n)], each.starts) for n, each in summary.near.items()}
-        return RankValues(far, split, sums, utilities)
+        return far, split, sums, utilities
 
     def _value_pair(
         self, counts: Integers, near: Integers, chances: Any, found: tuple[Floats, Floats]
@@ -627,7 +623,7 @@ def _value_within(radius: RadiusVotes, summary: Summary) -> RankValues:
     far[:, :, 0] = _value_inside(radius, inside)
     near = {n: Near(np.empty(0), each.starts) for n, each in summary.near.items()}
     utilities = inside[:, 1] / np.maximum(inside.sum(axis=1), 1)
-    return RankValues(far, near, (inside * far[:, :, 0]).sum(axis=1), utilities)
+    return far, near, (inside * far[:, :, 0]).sum(axis=1), utilities
 
 
 def _value_inside(radius: RadiusVotes, inside: Integers) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
@@ -51,6 +51,8 @@ from cellworth.sampling.semivalues import Semivalue, inside_chances
 _MAX_KEPT = 2**25
 # Values of cells, shape (n_draws, n_results, n_rows), and totals of queries.
 _Valued = tuple[NDArray[Any], QueryTotals]
+# From values of cells to sums by owner.
+SumByOwner = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,15 +89,15 @@ class QueryTasks:
         orders = schedule.orders(task)
         for piece in task.part.pieces:
             by_draw, of_piece = self._value_queries(piece, task, orders, recorder)
-            players = self._row_players(piece.fold)
+            players = self._row_players(piece[0])
             for draw, cells in enumerate(by_draw):
                 if self.game.blocks.rows.grouped:
                     np.add.at(sums[draw], players, cells.T)
                 else:
                     sums[draw, players] += cells.T
                 if self.holdings is not None:
-                    codes = OwnerCodes.from_holdings(self.holdings, players)
-                    owned_sums[draw] += codes.sums(as_floats(cells, self._units))
+                    sum_cells = make_sum_by_owner(self.holdings, players)
+                    owned_sums[draw] += sum_cells(as_floats(cells, self._units))
             added.append(of_piece)
         n_ranked = schedule.n_ranked(task)
         with_margins = np.array([append_margins(one) for one in sums])
@@ -129,7 +131,7 @@ class QueryTasks:
     def never_valued(self, n_tasks: int) -> Mask:
         """Return the row players that only queries of later tasks can value."""
         done = self.schedule.parts[:n_tasks]
-        folds_done = {piece.fold for part in done for piece in part.pieces}
+        folds_done = {fold for part in done for fold, _ in part.pieces}
         valued, later = np.zeros((2, self.game.shape[0]), dtype=bool)
         for fold in range(len(self.game.problem.folds)):
             found = valued if fold in folds_done else later
@@ -147,13 +149,11 @@ class QueryTasks:
         value = self._value_sorted if self.ranking is None else self._value_binned
         if recorder is None:
             return value(piece, task, orders, None)
-        players = self._row_players(piece.fold)
+        players = self._row_players(piece[0])
         if self.ranking is not None:
             # In the order in which bins have the rows.
-            players = players[get_or_make(self._rankers, piece.fold, self._ranker)[1].positions]
-        owned = None
-        if self.holdings is not None:
-            owned = OwnerCodes.from_holdings(self.holdings, players)
+            players = players[get_or_make(self._rankers, piece[0], self._ranker)[1].positions]
+        owned = None if self.holdings is None else make_sum_by_owner(self.holdings, players)
         with recorder.buffers_for_fold(players, owned):
             return value(piece, task, orders, recorder)
 
@@ -163,20 +163,20 @@ class QueryTasks:
         """Rank all rows exactly, by sorting."""
         from cellworth.knn import kernels
 
-        schedule, queries = self.schedule, self.schedule.queries
-        training = get_or_make(self._trainings, piece.fold, self._training)
+        schedule, queries, (fold, asked) = self.schedule, self.schedule.queries, piece
+        training = get_or_make(self._trainings, fold, self._training)
         plans = get_or_make(self._plans, task.pass_number, self._batch_coalitions)
         ranked = SortedRows(training, plans)
         known: dict[float, tuple[Floats, float]] = {}
         by_draw = np.zeros((task.n_draws, schedule.n_results, training.n_rows))
         totals = []
-        draws = itertools.product(piece.queries.tolist(), range(task.n_draws))
+        draws = itertools.product(asked.tolist(), range(task.n_draws))
         # zip stops at the end of the queries, before it takes an order of the next fold.
         for (position, draw), order in zip(draws, orders, strict=False):
             leave_if_cancelled()
-            query_weight = float(queries.weights[piece.fold][position])
-            label = float(queries.labels[piece.fold][position])
-            query = Query.from_row(queries.cells[piece.fold], position, label)
+            query_weight = float(queries.weights[fold][position])
+            label = float(queries.labels[fold][position])
+            query = Query.from_row(queries.cells[fold], position, label)
             weight = query_weight / task.n_draws
             # The first draw of a query is recorded.
             kept = recorder if draw == 0 else None
@@ -193,7 +193,7 @@ class QueryTasks:
             if kept is not None:
                 kernels.add_scaled(weight, into, by_draw[draw])
                 squared = (query_weight * queries.n_queries) ** 2
-                kept.add_values(squared, int(queries.strata[piece.fold][position]))
+                kept.add_values(squared, int(queries.strata[fold][position]))
             if draw == 0:
                 utility, vote = training.utility(keys, query), training.score_vote(keys, query)
             totals.append((weight, utility, base, vote))
@@ -205,32 +205,29 @@ class QueryTasks:
         """Rank rows in bins, as a single shard."""
         from cellworth.knn import binned_kernels as bin_kernels
 
-        schedule = self.schedule
-        strata, weights = (
-            each[piece.fold] for each in (schedule.queries.strata, schedule.queries.weights)
-        )
-        ranker, shard = get_or_make(self._rankers, piece.fold, self._ranker)
+        schedule, (fold, asked) = self.schedule, piece
+        strata, weights = schedule.queries.strata[fold], schedule.queries.weights[fold]
+        ranker, shard = get_or_make(self._rankers, fold, self._ranker)
         drawn = schedule.draw_coalitions(task.pass_number)
         # Some queries at a time, so that what is kept of them takes little memory.
         n_pairs = int(np.diff(drawn.steps.starts).max()) * task.n_draws
-        at_once, keep = len(piece.queries), None
+        at_once, keep = len(asked), None
         if ranker.target_scale is None and n_pairs * shard.n_rows <= _MAX_KEPT:
             at_once = min(_MAX_KEPT // (n_pairs * shard.n_rows), at_once)
             keep = np.empty((at_once * n_pairs, shard.n_rows), dtype=np.uint16)
         grouped = np.zeros((task.n_draws, schedule.n_results, shard.n_rows), dtype=np.int64)
         alone = np.zeros_like(grouped[0])
         totals = []
-        for start in range(0, len(piece.queries), at_once):
-            positions = piece.queries[start : start + at_once]
-            some = FoldQueries(piece.fold, positions)
-            prepared = schedule.prepare(some, task, orders, ranker)
+        for start in range(0, len(asked), at_once):
+            positions = asked[start : start + at_once]
+            prepared = schedule.prepare((fold, positions), task, orders, ranker)
             batch = prepared.batch
             leave_if_cancelled()
             summary = ranker.count(0, shard, prepared, keep=keep)
-            found = ranker.finalize(batch, summary)
+            far, near, _, utilities = ranker.finalize(batch, summary)
             accumulate = partial(
                 ranker.accumulate,
-                shard, prepared, found.far, found.near[0], kept=summary.kept,
+                shard, prepared, far, near[0], kept=summary.kept,
             )  # fmt: skip
             if recorder is None:
                 accumulate(into=grouped, record=QueryRecord.by_draw(len(positions), task.n_draws))
@@ -250,7 +247,7 @@ class QueryTasks:
                 votes = count_votes_in_rows(ranker, batch, shard)
             else:
                 votes = count_votes_in_summary(ranker, batch, summary)
-            totals.append((batch.weights, found.of_full_table(batch), prepared.bases, votes))
+            totals.append((batch.weights, batch.of_full_table(utilities), prepared.bases, votes))
         by_draw = np.empty_like(grouped)
         by_draw[..., shard.positions] = grouped
         return by_draw, sum_queries(*map(np.concatenate, zip(*totals, strict=True)))
@@ -334,22 +331,19 @@ class QueryTasks:
         return np.full(training.n_rows, level), 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class OwnerCodes:
-    """Owners of cells: a code by column and row, and the owners' shares in the cells of a code."""
+def make_sum_by_owner(holdings: Holdings, players: Positions) -> SumByOwner:
+    """Return the function that adds up values of shape (n_columns, n_rows) by owner.
 
-    codes: NDArray[np.int32]
-    shares: Floats
+    Its rows belong to these row players.
+    """
+    codes = holdings.lines[holdings.row_lines[players]].T.ravel()
+    shares = holdings.shares
 
-    @classmethod
-    def from_holdings(cls, holdings: Holdings, players: Positions) -> OwnerCodes:
-        """Find the codes of rows that belong to these row players."""
-        return cls(holdings.lines[holdings.row_lines[players]].T.ravel(), holdings.shares)
+    def sum_cells(cells: Floats) -> Floats:
+        by_code = np.bincount(codes, weights=cells.ravel(), minlength=len(shares))
+        return np.asarray(by_code @ shares)
 
-    def sums(self, cells: Floats) -> Floats:
-        """Add up values of shape (n_columns, n_rows) by owner."""
-        by_code = np.bincount(self.codes, weights=cells.ravel(), minlength=len(self.shares))
-        return np.asarray(by_code @ self.shares)
+    return sum_cells
 
 
 class QueryRecorder:
@@ -372,7 +366,7 @@ class QueryRecorder:
         self._n_queries, self._counts = np.zeros(n_strata, dtype=np.int64), np.zeros(n_strata)
 
     @contextmanager
-    def buffers_for_fold(self, players: Positions, owned: OwnerCodes | None) -> Iterator[None]:
+    def buffers_for_fold(self, players: Positions, owned: SumByOwner | None) -> Iterator[None]:
         """Allocate the buffers of one fold, whose rows belong to these row players.
 
         One query's values go to ``values``, and then to the sums by :meth:`add_values`.
@@ -399,7 +393,7 @@ class QueryRecorder:
         self._n_queries[stratum] += 1
         self._counts[stratum] += squared_weight
         if self._owned is not None:
-            sums = append_pairs(self._owned.sums(self.values))
+            sums = append_pairs(self._owned(self.values))
             self._owned_first[stratum] += squared_weight * sums
             self._owned_second[stratum] += squared_weight * sums**2
         if self._grouped:

@@ -102,16 +102,16 @@ class KNNShardAlgorithm:
     def finalize(self, prepared: PreparedBatch, summary: Summary) -> RoundResult:
         """Compute the values of rows from the summary of all shards, and the round's report."""
         batch, task = prepared.batch, self.schedule(prepared.number)
-        row_values = self.ranker.finalize(batch, summary)
+        far, near, row_sums, utilities = self.ranker.finalize(batch, summary)
         votes = count_votes_in_summary(self.ranker, batch, summary)
-        utilities, bases = row_values.of_full_table(batch), prepared.bases
-        totals = sum_queries(batch.weights, utilities, bases, votes)
-        sums = _column_sums(prepared, row_values.sums, self.ranker)[:: task.n_draws]
+        of_full_table = batch.of_full_table(utilities)
+        totals = sum_queries(batch.weights, of_full_table, prepared.bases, votes)
+        sums = _column_sums(prepared, row_sums, self.ranker)[:: task.n_draws]
         # Of the column sums over queries.
         variance = self.schedule.variance([task.part], sums)
         n_ranked = {"n_ranked": self.schedule.n_ranked(task)}
         report = vars(totals) | n_ranked | vars(variance)
-        return RoundResult(row_values.far, row_values.near, report)
+        return RoundResult(far, near, report)
 
     def initial_state(self, rows: NumberedShard) -> ShardState:
         """Return the state before the first round."""
@@ -190,18 +190,18 @@ class KNNShardAlgorithm:
     def _record(self, rows: NumberedShard, task: Task, state: ShardState) -> QueryRecord:
         """Return what is to be recorded of the queries of a task; add its arrays to the state."""
         schedule, shard = self.schedule, rows.shard
-        (piece,) = task.part.pieces
-        record = QueryRecord.by_draw(len(piece.queries), task.n_draws)
+        ((fold, queries),) = task.part.pieces
+        record = QueryRecord.by_draw(len(queries), task.n_draws)
         if not task.records:
             return record
         if schedule.n_kept_strata:
             shape = schedule.n_kept_strata, schedule.n_results + 1, shard.n_rows
             if "squares" not in state:
                 state["squares"] = np.zeros(shape)
-            strata = np.repeat(schedule.queries.strata[piece.fold][piece.queries], task.n_draws)
+            strata = np.repeat(schedule.queries.strata[fold][queries], task.n_draws)
             # The first draw of a query is recorded.
-            squared = np.zeros((len(piece.queries), task.n_draws))
-            squared[:, 0] = schedule.square_weights(piece)
+            squared = np.zeros((len(queries), task.n_draws))
+            squared[:, 0] = schedule.square_weights((fold, queries))
             record = record._replace(
                 strata=strata + schedule.n_kept_strata * record.strata,
                 squared_weights=squared.ravel(),
@@ -297,7 +297,7 @@ class KNNShardAlgorithm:
         n_ranked = sum(report["n_ranked"] for report in reports)
         tally = Tally(utilities=n_ranked, new=n_ranked)
         if not measures or not measures[0]["count"]:
-            return ShardSummary(tally, None)
+            return tally, None
         count, n_cells = measures[0]["count"], sum(each["n"] for each in measures)
         errors = BlockErrors(
             count,
@@ -305,7 +305,7 @@ class KNNShardAlgorithm:
             sum(each["squares"] for each in measures) / n_cells,
             sum(each["validation"] for each in measures) / n_cells,
         )
-        return ShardSummary(tally, errors)
+        return tally, errors
 
     def weight(self, n_rounds: int) -> float:
         """Return the sum of query weights in the last pass, after n_rounds rounds."""
@@ -419,17 +419,19 @@ class KNNGroupAlgorithm(KNNShardAlgorithm):
         self, reports: Sequence[dict[str, Any]], measures: Sequence[dict[str, Any]] | None
     ) -> ShardSummary:
         """Count the coalitions that rounds ranked, and compute the errors of groups."""
-        tally = super().summarize(reports, None).tally
+        tally, _ = super().summarize(reports, None)
         if self.codes is None or not measures or not measures[0]:
-            return ShardSummary(tally, None)
+            return tally, None
         n_results = self.schedule.n_results
-        by_code = SumsByCode.add_shards(
-            measures, self.schedule, len(self.codes.names), self.ranker.units
+        seen = fold_by_code(
+            measures,
+            reports,
+            lambda sums: append_margins(sums.reshape(-1, n_results)),
+            schedule=self.schedule,
+            n_codes=len(self.codes.names),
+            units=self.ranker.units,
         )
-        seen = by_code.fold(reports, lambda sums: append_margins(sums.reshape(-1, n_results)))
-        return ShardSummary(
-            tally, BlockErrors.of(seen.moments, seen.latest.mean_square_validation_se())
-        )
+        return tally, BlockErrors.of(seen.moments, seen.latest.mean_square_validation_se())
 
 
 @dataclass(frozen=True, eq=False)
@@ -463,58 +465,46 @@ class CellCodes:
 _SUMS_BY_CODE = ("code_sums", "code_differences", "query_sums")
 
 
-@dataclass(frozen=True, eq=False)
-class SumsByCode:
-    """Sums over cells with the same code, of all shards."""
+def fold_by_code(
+    entries: Sequence[Mapping[str, Any]],
+    reports: Sequence[Mapping[str, Any]],
+    regroup: Callable[[Any], Any],
+    *,
+    schedule: TaskSchedule,
+    n_codes: int,
+    units: float,
+) -> PassSums:
+    """Fold all rounds as a run in memory does, for sums over the cells of all shards with one code.
 
-    schedule: TaskSchedule
-    passes: NDArray[np.int64]  # (n_passes, n_codes)
-    differences: NDArray[np.int64]  # (n_rounds, n_codes): between the draws of a round
-    queries: Floats  # (n_queries, n_codes): values of observed queries
-    units: float
-
-    @classmethod
-    def add_shards(
-        cls,
-        entries: Sequence[Mapping[str, Any]],
-        schedule: TaskSchedule,
-        n_codes: int,
-        units: float,
-    ) -> SumsByCode:
-        """Add up the sums of all shards, in fixed point; one line per pass, round or query."""
-        found = {}
-        for name in _SUMS_BY_CODE:
-            n_lines = len(entries[0].get(name, ()))
-            found[name] = np.zeros((n_lines, n_codes), dtype=np.int64)
-            for entry in entries if n_lines else ():
-                found[name][:, entry["codes"]] += entry[name]
-        queries = as_floats(found["query_sums"], units)
-        weights = np.concatenate([schedule.weights(part) for part in schedule.parts])
-        weights = weights[: len(queries), np.newaxis]
-        return cls(
-            schedule, found["code_sums"], found["code_differences"], queries / weights, units
-        )
-
-    def fold(self, reports: Sequence[Mapping[str, Any]], regroup: Callable[[Any], Any]) -> PassSums:
-        """Fold all rounds as a run in memory does, for sums of codes."""
-        passes, differences, queries = (
-            np.array([regroup(one) for one in lines])
-            for lines in (self.passes, self.differences, self.queries)
-        )
-        parts, n_left = [], len(queries)
-        for part in self.schedule.parts:
-            if n_left > 0:
-                parts.append(part)
-                n_left -= part.n_queries
-        variance = self.schedule.variance(parts, queries) if parts else None
-        return fold_rounds(
-            self.schedule,
-            reports,
-            passes=passes,
-            differences=differences,
-            variances=[variance],
-            units=self.units,
-        )
+    ``entries`` have the sums of each shard, in fixed point, and ``reports`` describe the rounds.
+    ``regroup`` is applied to each line of sums: one per pass, round or observed query.
+    """
+    found = {}
+    for name in _SUMS_BY_CODE:
+        n_lines = len(entries[0].get(name, ()))
+        found[name] = np.zeros((n_lines, n_codes), dtype=np.int64)
+        for entry in entries if n_lines else ():
+            found[name][:, entry["codes"]] += entry[name]
+    values = as_floats(found["query_sums"], units)
+    weights = np.concatenate([schedule.weights(part) for part in schedule.parts])
+    found["query_sums"] = values / weights[: len(values), np.newaxis]
+    passes, differences, queries = (
+        np.array([regroup(one) for one in found[name]]) for name in _SUMS_BY_CODE
+    )
+    parts, n_left = [], len(queries)
+    for part in schedule.parts:
+        if n_left > 0:
+            parts.append(part)
+            n_left -= part.n_queries
+    variance = schedule.variance(parts, queries) if parts else None
+    return fold_rounds(
+        schedule,
+        reports,
+        passes=passes,
+        differences=differences,
+        variances=[variance],
+        units=units,
+    )
 
 
 def fold_rounds(

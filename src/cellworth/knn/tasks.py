@@ -21,6 +21,8 @@ from cellworth.sampling.samplers import generator
 from cellworth.sampling.semivalues import Semivalue
 
 Made = TypeVar("Made")
+# A fold, and positions of queries in it.
+FoldQueries = tuple[int, Positions]
 # For each query, the column player at each position of its draw.
 Orders = Iterator[NDArray[np.int64]]
 # Rows times coalitions that a task ranks: about a quarter of a second.
@@ -48,24 +50,16 @@ _FOLDS_PER_PART = 10
 
 
 @dataclass(frozen=True, eq=False)
-class FoldQueries:
-    """Positions of queries in one fold."""
-
-    fold: int
-    queries: Positions
-
-
-@dataclass(frozen=True, eq=False)
 class Part:
     """Part of a pass: queries by fold, and whether validation errors use their single values."""
 
-    pieces: tuple[FoldQueries, ...]
+    pieces: list[FoldQueries]
     observed: bool
 
     @property
     def n_queries(self) -> int:
         """Number of queries in all folds."""
-        return sum(len(piece.queries) for piece in self.pieces)
+        return sum(len(queries) for _, queries in self.pieces)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,10 +243,10 @@ class TaskSchedule:
         self, piece: FoldQueries, task: Task, orders: Orders, ranker: Ranker
     ) -> PreparedBatch:
         """Prepare the queries of one fold for binned ranks; both draws of a query are adjacent."""
-        drawn = self.draw_coalitions(task.pass_number)
-        positions = np.repeat(piece.queries, task.n_draws).astype(np.int64)
-        cells = self.queries.cells[piece.fold].take(positions)
-        labels, draws = self.queries.labels[piece.fold][positions], positions % len(drawn.nothing)
+        drawn, (fold, queries) = self.draw_coalitions(task.pass_number), piece
+        positions = np.repeat(queries, task.n_draws).astype(np.int64)
+        cells = self.queries.cells[fold].take(positions)
+        labels, draws = self.queries.labels[fold][positions], positions % len(drawn.nothing)
         # Kernels are compiled for contiguous arrays.
         batch = QueryBatch(
             np.ascontiguousarray(cells.numbers.T),
@@ -261,7 +255,7 @@ class TaskSchedule:
             np.array([order.copy() for order in islice(orders, len(positions))], dtype=np.int64),
             draws,
             np.concatenate([[0], np.cumsum(np.diff(drawn.steps.starts)[draws])]),
-            self.queries.weights[piece.fold][positions] / task.n_draws,
+            self.queries.weights[fold][positions] / task.n_draws,
         )
         return ranker.prepare(
             task.number, batch, drawn, empty=self.empty, with_label=self.with_label
@@ -272,8 +266,8 @@ class TaskSchedule:
         drawn = self.draw(task.pass_number)
         return task.n_draws * sum(
             len(drawn[position % len(drawn)][0].members)
-            for piece in task.part.pieces
-            for position in piece.queries.tolist()
+            for _, queries in task.part.pieces
+            for position in queries.tolist()
         )
 
     @property
@@ -289,27 +283,28 @@ class TaskSchedule:
 
     def weights(self, part: Part) -> Floats:
         """Return the weights of the queries of a part."""
-        return np.concatenate([self.queries.weights[p.fold][p.queries] for p in part.pieces])
+        return np.concatenate([self.queries.weights[fold][asked] for fold, asked in part.pieces])
 
     def square_weights(self, piece: FoldQueries) -> Floats:
         """Return the squared weights of queries, whose mean weight is 1."""
-        weights: Floats = self.queries.weights[piece.fold][piece.queries]
+        fold, queries = piece
+        weights: Floats = self.queries.weights[fold][queries]
         return (weights * self.queries.n_queries) ** 2
 
     def count_observed(self, n_tasks: int) -> tuple[NDArray[np.int64], Floats]:
         """Return the numbers and summed squared weights of observed queries, by stratum."""
         n_queries, counts = (np.zeros(self.queries.n_strata, dtype=t) for t in (np.int64, float))
         for part in self.parts[: min(n_tasks, self.n_observed_parts)]:
-            for piece in part.pieces:
-                strata = self.queries.strata[piece.fold][piece.queries]
+            for fold, queries in part.pieces:
+                strata = self.queries.strata[fold][queries]
                 np.add.at(n_queries, strata, 1)
-                np.add.at(counts, strata, self.square_weights(piece))
+                np.add.at(counts, strata, self.square_weights((fold, queries)))
         return n_queries, counts
 
     def variance(self, parts: Iterable[Part], values: Floats) -> QueryVariance:
         """Return sums of the values of single queries by stratum; values have a line per query."""
         pieces = [piece for part in parts for piece in part.pieces]
-        strata = np.concatenate([self.queries.strata[p.fold][p.queries] for p in pieces])
+        strata = np.concatenate([self.queries.strata[fold][asked] for fold, asked in pieces])
         # One line per stratum, with the squared weights of its queries.
         member = (np.arange(self.queries.n_strata)[:, np.newaxis] == strata).astype(np.float64)
         squared = member * np.concatenate([self.square_weights(piece) for piece in pieces])
@@ -354,10 +349,8 @@ class TaskSchedule:
         parts = []
         for start, end in pairwise(starts):
             asked, own = positions[start:end], folds[start:end]
-            pieces = (
-                FoldQueries(fold, np.sort(asked[own == fold])) for fold in np.unique(own).tolist()
-            )
-            parts.append(Part(tuple(pieces), bool(start < _MAX_OBSERVED)))
+            pieces = [(fold, np.sort(asked[own == fold])) for fold in np.unique(own).tolist()]
+            parts.append(Part(pieces, bool(start < _MAX_OBSERVED)))
         return parts
 
     def _draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:

@@ -62,26 +62,6 @@ _LARGE = 2**20
 _MANY_ANSWERS = 256
 
 
-@dataclass(frozen=True)
-class RunState:
-    """A run up to some task.
-
-    Parameters
-    ----------
-    tasks : int
-        Tasks 0..tasks - 1 are done.
-    seconds : float
-        Time spent on them in all sessions.
-    content : dict
-        Their contributions, folded in order.
-
-    """
-
-    tasks: int
-    seconds: float
-    content: Plain
-
-
 class AnotherRunError(ValueError):
     """A checkpoint of another run."""
 
@@ -250,20 +230,24 @@ class DirectoryCheckpoint:
         self._opened = RunFiles(self.folder, hash_json(asked))
         self._files, self._pending, self._latest = None, [], ("", [])
 
-    def read_state(self) -> RunState | None:
-        """Return the latest state, or None for a new run."""
+    def read_state(self) -> tuple[int, float, Plain] | None:
+        """Return the latest state, or None for a new run.
+
+        It has the number of finished tasks, the seconds spent on them in all sessions, and their
+        contributions, folded in order.
+        """
         return _read_state(self.files)
 
-    def write_state(self, state: RunState) -> None:
+    def write_state(self, n_tasks: int, seconds: float, content: Plain) -> None:
         """Replace the state, and delete the answers that it contains."""
         stored = self.files.head(_STATE)
-        if stored is not None and stored["tasks"] > state.tasks:
+        if stored is not None and stored["tasks"] > n_tasks:
             # Another process has stored a later state.
             return
-        head = {"tasks": state.tasks, "seconds": state.seconds}
-        self.files.put(_STATE, head | add_prefix(_CONTENT, state.content))
-        self._pending = [(task, answer) for task, answer in self._pending if task >= state.tasks]
-        for key in [key for key, tasks in self._tasks.items() if max(tasks) < state.tasks]:
+        head = {"tasks": n_tasks, "seconds": seconds}
+        self.files.put(_STATE, head | add_prefix(_CONTENT, content))
+        self._pending = [(task, answer) for task, answer in self._pending if task >= n_tasks]
+        for key in [key for key, tasks in self._tasks.items() if max(tasks) < n_tasks]:
             self._tasks.pop(key)
             self.files.drop(key)
 
@@ -341,7 +325,7 @@ class DirectoryCheckpoint:
         return f"DirectoryCheckpoint({str(self.folder)!r})"
 
 
-def _read_state(files: RunFiles) -> RunState | None:
+def _read_state(files: RunFiles) -> tuple[int, float, Plain] | None:
     try:
         head, content = files.get(_STATE, _CONTENT)
     except FileNotFoundError:
@@ -351,7 +335,7 @@ def _read_state(files: RunFiles) -> RunState | None:
             f"{files.folder / _STATE} is damaged or belongs to another run ({error}); restore it "
             "from a copy, or delete it to compute its tasks again."
         ) from error
-    return RunState(int(head["tasks"]), float(head["seconds"]), content)
+    return int(head["tasks"]), float(head["seconds"]), content
 
 
 def _read_identity(folder: AnyPath) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from cellworth.data.io import Plain, n_bytes, pack, unpack
-from cellworth.runtime.checkpoint import DirectoryCheckpoint, Loader, RunState
+from cellworth.runtime.checkpoint import DirectoryCheckpoint, Loader
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import (
@@ -167,10 +167,8 @@ class CheckpointWriter:
         if checkpoint is not None:
             checkpoint.open(identity)
             state = checkpoint.read_state()
-            folded = planner.resume(None if state is None else state.content, checkpoint.answers())
-            if state is not None:
-                self.seconds_before = state.seconds
-                self.latest = Progress(state.tasks, 0.0, folded)
+            n_tasks, self.seconds_before, content = state or (0, 0.0, None)
+            self.latest = Progress(n_tasks, 0.0, planner.resume(content, checkpoint.answers()))
         # Numbers only: the state itself may be large and is not needed again.
         self._tasks_written, self._seconds_written = self.latest.tasks, 0.0
         self._limiter, self._log = RateLimiter(_SHARE_OF_TIME), CheckpointLog()
@@ -220,9 +218,8 @@ class CheckpointWriter:
             return
         with self._limiter.measure():
             content = self._planner.pack_state(latest.contribution)
-            self._checkpoint.write_state(
-                RunState(latest.tasks, self.seconds_before + latest.seconds, content)
-            )
+            seconds = self.seconds_before + latest.seconds
+            self._checkpoint.write_state(latest.tasks, seconds, content)
         self._tasks_written, self._seconds_written = latest.tasks, latest.seconds
         self._log.record(self._checkpoint, tasks=latest.tasks)
 

@@ -81,15 +81,9 @@ class BlockErrors:
         )
 
 
-@dataclass(frozen=True)
-class ShardSummary:
-    """What is known of a run over shards, whose values stay in files.
-
-    Errors of blocks are None while a pass over all validation rows is unfinished.
-    """
-
-    tally: Tally
-    errors: BlockErrors | None
+# What is known of a run over shards, whose values stay in files: counts of utilities, and errors of
+# blocks, which are None while a pass over all validation rows is unfinished.
+ShardSummary = tuple[Tally, BlockErrors | None]
 
 
 @dataclass(frozen=True)
@@ -105,8 +99,8 @@ class Progress:
     contribution : Addition or None
         Folded contributions of all finished tasks; None before the first, and for a table in
         shards.
-    shards : ShardSummary or None
-        Statistics of a run over shards.
+    shards : tuple or None
+        Of a run over shards: counts of utilities, and statistics of errors if they are known.
 
     See Also
     --------
@@ -141,8 +135,9 @@ class Progress:
     @property
     def tally(self) -> Tally:
         """Counts of utilities."""
-        source = self.shards or self.contribution
-        return Tally() if source is None else source.tally
+        if self.shards is not None:
+            return self.shards[0]
+        return Tally() if self.contribution is None else self.contribution.tally
 
     @property
     def utilities(self) -> int:
@@ -158,14 +153,14 @@ class Progress:
     def errors(self) -> BlockErrors | None:
         """Statistics of the errors of blocks; None while nothing is known."""
         if self.shards is not None:
-            return self.shards.errors
+            return self.shards[1]
         return None if self.moments is None else BlockErrors.of(self.moments)
 
     @property
     def latest_errors(self) -> BlockErrors | None:
         """Statistics with validation errors, maybe of fewer tasks; None while nothing is known."""
         if self.shards is not None:
-            return self.shards.errors
+            return self.shards[1]
         if self.contribution is None:
             return None
         return BlockErrors.of(*self.contribution.latest_errors())

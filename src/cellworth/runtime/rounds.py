@@ -181,14 +181,9 @@ def _run_until_interrupted(context: RunContext) -> bool:
     return False
 
 
-@dataclass(frozen=True, eq=False)
-class _FinalizedRound:
-    """A round that shards have yet to accumulate; its result is with the workers."""
-
-    number: int
-    shared: LazyAnswer
-    # By shard, what the shards of its worker need.
-    portions: dict[int, LazyAnswer]
+# A round that shards have yet to accumulate, whose result is with the workers: its number, what all
+# shards need, and by shard what the shards of its worker need.
+_FinalizedRound = tuple[int, LazyAnswer, dict[int, LazyAnswer]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,24 +264,25 @@ class _RoundLoop:
                 # Merge first, so that few summaries are held at a time.
                 requests.extendleft(merging.take_full_groups())
         if before is not None:
-            context.checkpoint.record_complete(before.number)
+            context.checkpoint.record_complete(before[0])
         return merging, next_prepared
 
     def _make_visits(
         self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
     ) -> Iterator[Request]:
         context = self.context
-        pending = set() if before is None else set(context.checkpoint.find_pending(before.number))
+        finalized, shared, portions = before or (None, None, {})
+        pending = set() if finalized is None else set(context.checkpoint.find_pending(finalized))
         n_shards = context.algorithm.n_shards
         # In reverse every other time: the last shards of one pass are open in the next.
         order = range(n_shards)[:: -1 if (number is None or number % 2) else 1]
         for shard in order:
-            accumulates = before.number if before is not None and shard in pending else None
+            accumulates = finalized if shard in pending else None
             if accumulates is None and number is None:
                 continue
             inputs: tuple[LazyAnswer, ...] = () if prepared is None else (prepared,)
-            if before is not None and accumulates is not None:
-                inputs += (before.shared, before.portions[shard])
+            if shared is not None and accumulates is not None:
+                inputs += (shared, portions[shard])
             visit = _Visit(shard, number, accumulates, context.checkpoint.complete)
             yield Request(visit, inputs, shard, keep=number is not None)
 
@@ -313,7 +309,7 @@ class _RoundLoop:
             for shards, portion in zip(shards_of.values(), portions, strict=True)
             for each in shards
         }
-        return _FinalizedRound(number, as_lazy(shared), of_shards), report
+        return (number, as_lazy(shared), of_shards), report
 
     def _keep(self, content: Any, shard: int, *inputs: LazyAnswer) -> LazyAnswer:
         """Have the worker of a shard compute what others need; it stays there if possible."""

@@ -212,12 +212,9 @@ class Tally:
         )
 
 
-class LatestErrors(NamedTuple):
-    """Values and errors of blocks after some of the tasks, which decide whether a run ends."""
-
-    moments: Moments
-    mean_square_validation_se: float  # NaN if validation errors are not known
-    share: float = 1.0  # Share of the finished tasks that it includes
+# Values of blocks after some of the tasks, the mean of their squared validation errors (NaN if not
+# known), and the share of the finished tasks that both include.
+LatestErrors = tuple[Moments, float, float]
 
 
 class Addition(Protocol):
@@ -255,7 +252,7 @@ class Contribution:
 
     def latest_errors(self) -> LatestErrors:
         """Return sampling errors; validation errors are not known."""
-        return LatestErrors(self.moments, math.nan)
+        return self.moments, math.nan, 1.0
 
 
 class Signs(NamedTuple):
@@ -457,7 +454,7 @@ class UtilityLog:
     # Deviations of each utility (see :class:`DetailedUtility`); None if the game has none.
     deviations: list[list[Deviations | None]]
     # Both errors by their number of tasks, shared by the logs that share the lists.
-    latest: dict[int, LatestErrors] = field(default_factory=dict)
+    latest: dict[int, tuple[Moments, float]] = field(default_factory=dict)
 
     def merge(self, other: UtilityLog) -> UtilityLog:
         """Return the log of both."""
@@ -492,8 +489,8 @@ class UtilityLog:
         if n_tasks not in self.latest:
             first = replace(self, n_tasks=n_tasks)
             self.latest.clear()
-            self.latest[n_tasks] = LatestErrors(first.moments, first.mean_square_validation_se())
-        return self.latest[n_tasks]._replace(share=n_tasks / self.n_tasks)
+            self.latest[n_tasks] = first.moments, first.mean_square_validation_se()
+        return *self.latest[n_tasks], n_tasks / self.n_tasks
 
     def mean_square_validation_se(self) -> float:
         """Return the mean of the squared validation errors of blocks; NaN if they are not known.

@@ -326,7 +326,7 @@ class PassSums:
 
     def latest_errors(self) -> LatestErrors:
         """Return both errors."""
-        return LatestErrors(self.moments, self.latest.mean_square_validation_se())
+        return self.moments, self.latest.mean_square_validation_se(), 1.0
 
     def _means(self) -> Passes:
         """Return the means over the queries of the unfinished pass."""

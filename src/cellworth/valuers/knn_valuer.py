@@ -461,7 +461,6 @@ class NeighborRun(ABC):
         return "interrupted" if interrupted else "estimated"
 
 
-@dataclass(frozen=True, eq=False)
 class MemoryRun(NeighborRun):
     """A run over a table in memory."""
 

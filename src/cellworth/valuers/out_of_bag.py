@@ -119,13 +119,8 @@ def _measure_codes(cells: Codes, groups: Positions, weights: Floats) -> Floats:
     return squares
 
 
-@dataclass(frozen=True, eq=False)
-class Bag:
-    """Training data of one tree: sorted rows, drawn with replacement, columns, and its seed."""
-
-    rows: Positions
-    columns: Mask
-    seed: int
+# Training data of one tree: sorted rows, drawn with replacement, columns, and its seed.
+Bag = tuple[Positions, Mask, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +164,7 @@ class Lessons:
             found, counted = self.scores(bag)
             scores.append(self._average_by_player(found))
             tally = tally.merge(counted)
-        return TreeScores(np.array(scores), np.array([bag.columns for bag in bags]), tally)
+        return TreeScores(np.array(scores), np.array([columns for _, columns, _ in bags]), tally)
 
     def _average_by_player(self, scores: Floats) -> Floats:
         """Return the mean score over the rows of each row player that are out of the bag."""
@@ -181,21 +176,22 @@ class Lessons:
 
     def scores(self, bag: Bag) -> tuple[Floats, Tally]:
         """Return scores of the rows out of the bag, NaN for others; count a failed fit."""
+        drawn, players, seed = bag
         outside = np.ones(len(self.problem.target), dtype=bool)
-        outside[bag.rows] = False
-        rows, columns = np.flatnonzero(outside), self.blocks.columns.positions(bag.columns)
+        outside[drawn] = False
+        rows, columns = np.flatnonzero(outside), self.blocks.columns.positions(players)
         scores = np.full(len(outside), np.nan)
         if len(rows) == 0:
             return scores, Tally()
         try:
-            model = self.train(bag.rows, columns, bag.seed)
+            model = self.train(drawn, columns, seed)
             scores[rows], tally = self.score(model, rows, columns), Tally(utilities=1, new=1)
         # Errors of the user's model are counted and must not end the run.
         except Exception as error:
-            scores[rows] = self._constant_scores(bag.rows, rows)
+            scores[rows] = self._constant_scores(drawn, rows)
             tally = Tally(1, 1, (one_line(error),), new=1)
         if self.distances is not None:
-            scores[rows] += self.distances.nearness(bag.rows, columns)[rows]
+            scores[rows] += self.distances.nearness(drawn, columns)[rows]
         return scores, tally
 
     def score(self, model: Any, rows: Positions, columns: Positions) -> Floats:
@@ -520,7 +516,7 @@ class Bags:
         rows = np.sort(rng.integers(self.n_rows, size=self.n_rows))
         columns = np.zeros(self.n_columns, dtype=bool)
         columns[rng.permutation(self.n_columns)[: self.n_used]] = True
-        return Bag(rows, columns, int(rng.integers(2**31 - 1)))
+        return rows, columns, int(rng.integers(2**31 - 1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -437,9 +437,7 @@ def scores_of_queries(
     ``n_tasks`` finished tasks.
     """
     all_queries = schedule.queries
-    asked = [
-        (piece.fold, piece.queries) for part in schedule.parts[:n_tasks] for piece in part.pieces
-    ]
+    asked = [piece for part in schedule.parts[:n_tasks] for piece in part.pieces]
     labels = [targets[fold][queries] for fold, queries in asked]
     figures = {"accuracy": seen.latest.right}
     if class_counts is None:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
@@ -34,7 +34,7 @@ from cellworth.knn.shard_tasks import (
     CellCodes,
     KNNGroupAlgorithm,
     KNNShardAlgorithm,
-    SumsByCode,
+    fold_by_code,
     fold_rounds,
 )
 from cellworth.knn.tasks import WeightedQueries
@@ -415,13 +415,16 @@ class ShardedRun(NeighborRun):
     def _fold(self, finished: ShardRunResult) -> PassSums:
         """Return sums by pass and their variances, as a run in memory has them."""
         held, codes, shape = self.holdings, self._codes(), self.blocks.shape
-        by_code = None
-        if codes is not None:
-            by_code = SumsByCode.add_shards(
-                finished.entries, self.schedule, len(codes.names), self._units
-            )
-        if self.blocks.rows.grouped and by_code is not None:
-            seen = by_code.fold(finished.reports, lambda sums: append_margins(sums.reshape(shape)))
+        fold = partial(
+            fold_by_code,
+            finished.entries,
+            finished.reports,
+            schedule=self.schedule,
+            n_codes=0 if codes is None else len(codes.names),
+            units=self._units,
+        )
+        if self.blocks.rows.grouped:
+            seen = fold(lambda sums: append_margins(sums.reshape(shape)))
         else:
             sums = (
                 np.sum([entry[name] for entry in finished.entries], axis=0)
@@ -441,7 +444,7 @@ class ShardedRun(NeighborRun):
                 variances=variances,
                 units=self._units,
             )
-        if held is None or by_code is None:
+        if held is None:
             return seen
         grouped = self.blocks.rows.grouped
 
@@ -450,7 +453,7 @@ class ShardedRun(NeighborRun):
                 sums = _regroup(sums, held)
             return append_pairs(as_floats(sums, self._units) @ held.shares)
 
-        return replace(seen, owned=by_code.fold(finished.reports, share))
+        return replace(seen, owned=fold(share))
 
     @property
     def _units(self) -> float:
