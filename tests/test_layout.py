@@ -19,7 +19,7 @@ MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2362,
     "data": 3057,
-    "findings": 3760,
+    "findings": 3597,
     "games": 996,
     "knn": 3972,
     "payouts": 1930,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1457,
     "valuers": 2123,
 }
-MAX_CODE_LINES_IN_ALL = 25_605
+MAX_CODE_LINES_IN_ALL = 25_442
 
 
 @cache

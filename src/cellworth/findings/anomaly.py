@@ -20,7 +20,6 @@ from cellworth.findings.features import (
     Features,
     Levels,
     compute_uniform_scores,
-    find_ties,
     read_columns,
     read_labels,
 )
@@ -38,8 +37,6 @@ WIDTH = 2.0
 # Smallest scale of a class, as a share of the scale of its column.
 _NARROWEST = 0.05
 _NORMAL_QUARTILES = 1.349
-# Powers of e beyond this overflow.
-_REACH = 500.0
 # Features have a variance of about 1, so the penalty weighs as much as five rows.
 PENALTY = 5.0
 _ROWS_AT_ONCE = 16_384
@@ -72,7 +69,7 @@ def anomaly_scores(
     of the column, a are at least as rare in rows with their label, and b fit a regression on the
     label and all other columns at least as badly; they add log(n / a) + log(n / b). A cell z
     standard deviations from the mean of its label adds 2 log(1 + z²), with z at most 2.5. A cell
-    that is r times as likely given the rest of its row, by random trees, as in its column adds
+    that is r times as likely given the rest of its row, by decision trees, as in its column adds
     -2 c log(r), where c, at most 1, is the mean of log(r) in the column: 0 if the other columns
     cannot predict it. Last, a number more than four scale units away from all others of its column
     adds 3 log(d / 4), where d is its distance from the nearest in scale units.
@@ -147,26 +144,23 @@ class Evidence:
         return cls(columns, label, groups, features, rare, misfit, apart)
 
     @cached_property
-    def distances(self) -> Floats:
-        """Distance from the mean of the rows with the same label, in their standard deviations."""
-        return np.stack([measure_distances(c, self.groups) for c in self.columns], axis=1)
-
-    @cached_property
     def log_ratios(self) -> Floats:
         """Log of how much likelier a cell is given the rest of its row than in its column."""
         return compute_log_ratios(self.columns, self.label)
 
     @property
     def quick_scores(self) -> Floats:
-        """Scores without random trees: high where a cell is rare, fits badly or is isolated."""
+        """Scores without trees: high where a cell is rare, fits badly or is isolated."""
         n_rows = len(self.groups)
         quick: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
-        return quick + score_isolation(self.isolation)
+        return quick + WEIGHT * np.log(np.maximum(self.isolation / APART, 1.0))
 
     @cached_property
     def scores(self) -> Floats:
         """Anomaly scores: high where a cell is rare, fits badly or is far from others."""
-        return self.quick_scores + score_distances(self.distances) + score_ratios(self.log_ratios)
+        away = np.stack([measure_distances(c, self.groups) for c in self.columns], axis=1)
+        of_distances: Floats = WEIGHT_OF_DISTANCE * np.log1p(np.minimum(away, MAX_DISTANCE) ** 2)
+        return self.quick_scores + of_distances + score_ratios(self.log_ratios)
 
 
 def _score_fits(features: Features, columns: list[FeatureColumn]) -> list[Floats]:
@@ -189,10 +183,9 @@ def _count_columns(scores: list[Floats]) -> Counts:
 
 
 def _count_at_most(scores: Floats) -> Counts:
+    """Count for each entry those of at most its size, itself included."""
     rounded = np.round(scores, DIGITS)
-    order = np.argsort(rounded)
-    counts: Counts = np.empty(len(scores), dtype=np.int32)
-    counts[order] = find_ties(rounded[order])[1]
+    counts: Counts = np.searchsorted(np.sort(rounded), rounded, side="right").astype(np.int32)
     return counts
 
 
@@ -262,17 +255,9 @@ def compute_bandwidth(numbers: Floats, scale: float) -> float:
 
 def _sum_below(ascending: Floats) -> Floats:
     """Sum exp(-distance) over all earlier entries."""
-    sums = np.empty(len(ascending))
-    start, carried = 0, 0.0
-    while start < len(ascending):
-        end = int(np.searchsorted(ascending, ascending[start] + _REACH, side="right"))
-        powers = np.exp(ascending[start:end] - ascending[start])
-        running = carried + np.concatenate([[0.0], np.cumsum(powers)])
-        sums[start:end] = running[:-1] / powers
-        if end < len(ascending):
-            carried = running[-1] * np.exp(ascending[start] - ascending[end])
-        start = end
-    return sums
+    # Sums of powers overflow; their logarithms do not.
+    logs = np.logaddexp.accumulate(ascending)
+    return np.append(0.0, np.exp(logs[:-1] - ascending[1:]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,18 +393,6 @@ def measure_isolation(column: FeatureColumn) -> Floats:
         nearest = np.minimum(np.append(np.inf, steps), np.append(steps, np.inf))
         away[column.order] = np.round(np.minimum(nearest, FARTHEST * scale) / scale, _DIGITS)
     return away
-
-
-def score_isolation(away: Floats) -> Floats:
-    """Return the contribution of isolation to the score; 0 for numbers that are not isolated."""
-    terms: Floats = WEIGHT * np.log(np.maximum(away / APART, 1.0))
-    return terms
-
-
-def score_distances(away: Floats) -> Floats:
-    """Return the contribution of distances from the mean to the score."""
-    terms: Floats = WEIGHT_OF_DISTANCE * np.log1p(np.minimum(away, MAX_DISTANCE) ** 2)
-    return terms
 
 
 def score_ratios(log_ratios: Floats) -> Floats:
