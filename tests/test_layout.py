@@ -17,20 +17,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2362,
-    "data": 3057,
+    "cli": 2295,
+    "data": 3055,
     "findings": 3597,
     "games": 996,
     "knn": 3972,
     "payouts": 1930,
-    "plots": 933,
+    "plots": 926,
     "report": 955,
     "runtime": 2383,
     "sampling": 1634,
-    "valuation": 1457,
+    "valuation": 1434,
     "valuers": 2123,
 }
-MAX_CODE_LINES_IN_ALL = 25_442
+MAX_CODE_LINES_IN_ALL = 25_343
 
 
 @cache

@@ -69,11 +69,11 @@ def test_some_rows_of_a_validation_file_are_drawn(home, tmp_path):
         "value", *home.asked, "--val", tmp_path / "val.csv", "--val-rows", "7", "-o", tmp_path / "v"
     )
     read = read_input(home.table, target="label", row_id="name")
-    val = read.sample(7, seed=0)
-    assert len(set(val.X.row_ids.tolist())) == 7
-    again = KNNValuer(3).fit(read.X, read.y, X_val=val.X, y_val=val.y).valuation_
+    drawn = np.sort(np.random.default_rng(0).permutation(len(read.y))[:7])
+    X_val = read.X.keep(drawn)
+    again = KNNValuer(3).fit(read.X, read.y, X_val=X_val, y_val=read.y[drawn]).valuation_
     np.testing.assert_array_equal(load(tmp_path / "v").values, again.values)
-    assert RunRequest.load(tmp_path / "v").data()[1].X.row_ids.tolist() == val.X.row_ids.tolist()
+    assert RunRequest.load(tmp_path / "v").data()[1].X.row_ids.tolist() == X_val.row_ids.tolist()
 
 
 def test_without_a_folder_it_is_named_after_the_table(home, tmp_path, monkeypatch):

@@ -193,7 +193,7 @@ def test_wrong_arguments_get_one_sentence():
         drafted(policy="floor")
     with pytest.raises(TypeError, match=r"missing .* 'X'"):
         drafted(data={})
-    with pytest.raises(FileNotFoundError, match=r"but nope\.toml does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"must be a file, got nope\.toml"):
         Agreement.from_toml("nope.toml")
     with pytest.raises(ValueError, match="owners must have the cells of the table that is valued"):
         drafted().split(valued(), X[:60].assign(alcohol=1.0), amount="1")

@@ -52,6 +52,8 @@ _LIMITED = [kind for kind in get_args(FindingKind) if kind not in _DIFFERENCES]
 _LISTED = 20
 # A file of cells has at most this many lines.
 _MAX_CELLS = 100_000
+# Options of text files, in the order of a TextFormat; categories are read as text.
+_TEXT_OPTIONS = ("delimiter", "encoding", "decimal", "missing", "categorical")
 # Options of ``check`` that limit a table.
 _LIMITS = ("shares", "max_findings", "min_rows")
 
@@ -138,7 +140,12 @@ def check_input(
     checks += _check_table(found, limits)
     if keep is not None and all(one["passed"] for one in checks):
         _keep_reference(keep, found.table, y, asked["target"])
-    _finish(checks, table, outputs)
+    document = {"passed": all(one["passed"] for one in checks), "checks": checks}
+    for output in outputs:
+        write_verdict(output, document, table)
+    print_result("check", document, map(visible_text, _list_checks(checks)))
+    if not document["passed"]:
+        click.get_current_context().exit(CHECK_FAILED)
 
 
 def _run_audit(
@@ -148,26 +155,18 @@ def _run_audit(
     val: str | None,
     reference: str | None,
     protected: tuple[str, ...],
-    delimiter: str | None,
-    encoding: str,
-    decimal: str | None,
-    missing: tuple[str, ...],
     row_id: str | None,
     drop: tuple[str, ...],
-    categorical: tuple[str, ...],
     **options: Any,
 ) -> tuple[Audit, Any, int]:
     """Read the tables and audit the first one.
 
     Returns the audit, the labels and the number of rows of the reference.
     """
-    how: dict[str, Any] = {
-        "row_id": row_id, "drop": drop,
-        "text": TextOptions(delimiter, encoding, decimal, missing, categorical),
-    }  # fmt: skip
+    text = TextOptions(*(options.pop(name) for name in _TEXT_OPTIONS))
 
     def read(path: str, like: Any = None) -> tuple[Table, Any]:
-        found = read_input(path, target=target, **how, like=like)
+        found = read_input(path, target=target, row_id=row_id, drop=drop, text=text, like=like)
         return found.X, found.y
 
     with TemporaryDirectory() as folder:
@@ -185,16 +184,6 @@ def _run_audit(
         protected=protected, **options,
     )  # fmt: skip
     return found, y, 0 if X_ref is None else X_ref.shape[0]
-
-
-def _finish(checks: list[dict[str, Any]], table: str, outputs: Sequence[AnyPath]) -> None:
-    """Print and write the verdict; end with exit code 1 if a check failed."""
-    document = {"passed": all(one["passed"] for one in checks), "checks": checks}
-    for output in outputs:
-        write_verdict(output, document, table)
-    print_result("check", document, map(visible_text, _list_checks(checks)))
-    if not document["passed"]:
-        click.get_current_context().exit(CHECK_FAILED)
 
 
 def _keep_reference(path: AnyPath, table: Table, y: Any, target: str | None) -> None:
@@ -238,7 +227,12 @@ def _check_table(found: Audit, limits: Mapping[str, Any]) -> Iterator[dict[str, 
         sentence = f"{n_rows:,} rows, at least {least:,} required"
         yield _make("min_rows", n_rows, least, passed=n_rows >= least, sentence=sentence)
     for kind, limit in limits["shares"]:
-        yield _check_share(found, kind, limit)
+        asked = None if kind == ANY else kind
+        share, findings = found.share(asked), found.select(asked)
+        what = "any finding" if asked is None else kind
+        sentence = f"{what}: {share:.2%} of rows; at most {limit:.2%} allowed"
+        passed = share <= limit
+        yield _make("max", share, limit, passed=passed, sentence=sentence, findings=findings)
     if most is not None:
         counted = found.select()
         n_found = format_count(len(counted), "finding")
@@ -265,15 +259,6 @@ def _check_differences(
             f"{100 * false_alarms:.4g}%"
         )
         yield _make("reference", 1.0, false_alarms, passed=True, sentence=sentence)
-
-
-def _check_share(found: Audit, kind: str, limit: float) -> dict[str, Any]:
-    asked = None if kind == ANY else kind
-    share = found.share(asked)
-    what = "any finding" if asked is None else kind
-    sentence = f"{what}: {share:.2%} of rows; at most {limit:.2%} allowed"
-    findings = found.select(asked)
-    return _make("max", share, limit, passed=share <= limit, sentence=sentence, findings=findings)
 
 
 def _make(

@@ -89,12 +89,7 @@ def resume(**arguments: Any) -> None:
 @main.command(epilog=app.example("cellworth merge seed-0 seed-1 --into values"))
 @click.argument("folders", nargs=-1, required=True, type=app.STORED)
 @click.option(
-    "-o",
-    "--into",
-    "output",
-    type=app.STORED,
-    required=True,
-    help="Folder of the merged result.",
+    "-o", "--into", "output", type=app.STORED, required=True, help="Folder of the merged result."
 )
 @app.force
 @app.json_output

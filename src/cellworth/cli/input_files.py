@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import difflib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -36,7 +37,8 @@ from cellworth.valuation.storage import read_parquet
 _ARROW = (".arrow", ".feather", ".ipc")
 _EXCEL = (".xlsx", ".xlsm")
 _PANDAS_INDEX = "__index_level_0__"
-_DIGITS_KEPT = 18
+# As Python writes it; eighteen characters fit into 64 bits.
+_INTEGER = r"0|[1-9][0-9]{0,17}|-[1-9][0-9]{0,16}"
 # A text column with at most this share of other entries was meant to hold numbers.
 _SHARE_OF_TYPOS = 0.05
 STDIN = "-"
@@ -61,15 +63,6 @@ class InputTable:
     y: Any
     # X with the columns that only tell whose a row is, as it was delivered.
     delivered: Any
-
-    def sample(self, n_rows: int, seed: int) -> InputTable:
-        """Return this many random rows, in the order of the file."""
-        n_all = len(self.y)
-        if n_rows > n_all:
-            raise ValueError(f"--val-rows is {n_rows}, but the validation file has {n_all} rows.")
-        positions = np.sort(np.random.default_rng(seed).permutation(n_all)[:n_rows])
-        X = self.X.keep(positions)
-        return InputTable(X, self.y[positions], X)
 
 
 def read_input(
@@ -321,15 +314,9 @@ def _read_row_ids(table: Any, name: str | None, path: str, *, written: bool) -> 
             "or leave out --id."
         )
     ids = column.to_pylist()
-    if written and all(isinstance(one, str) and _is_integer(one) for one in ids):
+    if written and all(isinstance(one, str) and re.fullmatch(_INTEGER, one) for one in ids):
         ids = [int(one) for one in ids]
     return label_array(ids, what="row")
-
-
-def _is_integer(text: str) -> bool:
-    # Eighteen digits fit into 64 bits. Python would also read digits of other scripts.
-    plain = text.isascii() and text.removeprefix("-").isdigit() and len(text) <= _DIGITS_KEPT
-    return plain and str(int(text)) == text
 
 
 def read_column(table: Any, name: str) -> NDArray[Any]:

@@ -53,18 +53,10 @@ def show_folder(folder: AnyPath) -> None:
         raise ValueError(
             f"{folder} was not written by cellworth (it has no manifest); give another folder."
         )
-    settings = dict(vars(RunRequest.load(folder))) if (folder / FILE).exists() else {}
-    for content in ("owners", "agreement"):
-        settings.pop(content, None)
-    document: dict[str, Any] = {
-        "folder": str(folder),
-        "holds": kind,
-        "request": settings or None,
-        "created": None,
-        "versions": None,
-        "values": None,
-        "progress": None,
-    }
+    settings = vars(RunRequest.load(folder)) if (folder / FILE).exists() else {}
+    settings = {name: settings[name] for name in settings if name not in ("owners", "agreement")}
+    document: dict[str, Any] = {"folder": str(folder), "holds": kind, "request": settings or None}
+    document |= dict.fromkeys(("created", "versions", "values", "progress"))
     lines = [f"{folder}: {kind}"]
     if kind != CHECKPOINT:
         with ExitStack() as stack:
@@ -73,8 +65,7 @@ def show_folder(folder: AnyPath) -> None:
             else:
                 valuation = load(folder)
             provenance = valuation.provenance
-            document["created"] = provenance.created
-            document["versions"] = dict(provenance.versions)
+            document |= {"created": provenance.created, "versions": dict(provenance.versions)}
             document["values"] = summarize_valuation(valuation)
             versions = (f"{name} {number}" for name, number in provenance.versions.items())
             lines += [repr(valuation), f"  created     {provenance.created}"]
@@ -90,7 +81,12 @@ def show_folder(folder: AnyPath) -> None:
         document["versions"] = manifest["run"].get("versions")
         document["progress"] = progress = _read_progress(run)
         lines += _describe_progress(manifest, progress)
-    print_result("info", document, [*lines, *_format_settings(settings)])
+    lines += [
+        f"  {name.replace('_', '-'):<16}{', '.join(value) if isinstance(value, tuple) else value}"
+        for name, value in settings.items()
+        if value not in (None, (), False)
+    ]
+    print_result("info", document, lines)
 
 
 def explain_value(
@@ -149,22 +145,13 @@ def write_report(
     options["before"] = None if before is None else load(before)
     if get_folder_format(folder) == VALUATION and not (folder / FILE).exists():
         # Values that Python wrote know no table.
-        reports.save(load(folder), output, **options)
+        valuation = load(folder)
     else:
         result = Result.load(folder, table=table, val=val)
-        loaded = result.loaded.in_memory()
-        reports.save(
-            result.valuation,
-            output,
-            loaded.data()["X"],
-            loaded.train.y,
-            owners=loaded.owners(),
-            **options,
-        )
-    document = {
-        "output": shorten_path(output.absolute()),
-        "bytes": get_size(output),
-    }
+        valuation, loaded = result.valuation, result.loaded.in_memory()
+        options |= {"X": loaded.data()["X"], "y": loaded.train.y, "owners": loaded.owners()}
+    reports.save(valuation, output, **options)
+    document = {"output": shorten_path(output.absolute()), "bytes": get_size(output)}
     print_result("report", document, [f"The report is in {shorten_path(output.absolute())}."])
 
 
@@ -176,10 +163,7 @@ def merge_folders(*, folders: tuple[AnyPath, ...], output: AnyPath, force: bool)
         raise click.UsageError("one folder cannot be merged; give two or more.")
     merged = functools.reduce(Valuation.merge, (result.valuation for result in results))
     save_result(merged, results[0].request, output)
-    document = {
-        "output": shorten_path(output.absolute()),
-        "values": summarize_valuation(merged),
-    }
+    document = {"output": shorten_path(output.absolute()), "values": summarize_valuation(merged)}
     print_result("merge", document, [repr(merged)])
 
 
@@ -207,14 +191,6 @@ def _describe_progress(manifest: Mapping[str, Any], entry: dict[str, Any] | None
         yield f"  done        {', '.join(texts)}"
         state = {"end": "ended", "failed": "failed"}.get(entry["event"], "seems dead")
         yield f"  last write  {entry['time']} ({'active' if entry['active'] else state})"
-
-
-def _format_settings(settings: Mapping[str, Any]) -> list[str]:
-    return [
-        f"  {name.replace('_', '-'):<16}{', '.join(value) if isinstance(value, tuple) else value}"
-        for name, value in settings.items()
-        if value not in (None, (), False)
-    ]
 
 
 def _find_label(axis: Axis, given: str, what: str) -> Any:

@@ -10,7 +10,6 @@ import json
 import operator
 import os
 import sys
-import tomllib
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -39,7 +38,7 @@ from cellworth.data.io import (
     to_path,
     write_hashed,
 )
-from cellworth.data.owners import Owners, list_keys
+from cellworth.data.owners import Owners, list_keys, parse_toml
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.table_files import TextFormat
 from cellworth.data.tables import Table
@@ -167,7 +166,7 @@ class RunRequest:
         for name in ("owners", "agreement"):
             text = getattr(self, name)
             if text is not None:
-                return parse_toml(text, name)
+                return parse_toml(text, f"--{name}")
         return {}
 
     def open_files(self, *, with_keys: bool = False) -> ShardedTable:
@@ -219,7 +218,14 @@ class RunRequest:
         val = self.read(self.val, (train.X if self.shards else train.X.native).schema)
         if not isinstance(self.val_rows, int):
             return train, val
-        return train, val.sample(self.val_rows, self.seed)
+        n_all = len(val.y)
+        if self.val_rows > n_all:
+            raise ValueError(
+                f"--val-rows is {self.val_rows}, but the validation file has {n_all} rows."
+            )
+        drawn = np.sort(np.random.default_rng(self.seed).permutation(n_all)[: self.val_rows])
+        X_val = val.X.keep(drawn)
+        return train, InputTable(X_val, val.y[drawn], X_val)
 
     def _check_unchanged(self, path: str, sha256: str, option: str) -> None:
         is_gone = not is_address(path) and not names_many(path, {}) and not Path(path).exists()
@@ -235,11 +241,9 @@ class RunRequest:
 
     def with_paths(self, table: str | None, val: str | None) -> RunRequest:
         """Return the same request with new paths of its files."""
-        return replace(
-            self,
-            table=self.table if table is None else make_absolute(table),
-            val=self.val if val is None else make_absolute(val),
-        )
+        given = {"table": table, "val": val}
+        paths: Any = {name: make_absolute(path) for name, path in given.items() if path is not None}
+        return replace(self, **paths)
 
     def save(self, folder: AnyPath) -> None:
         """Write the request into a folder, with paths relative to it."""
@@ -356,7 +360,7 @@ class LoadedRequest:
             return parse_agreement(self.request.agreement).owners_of(self.train.delivered)
         if self.request.owners is None:
             return None
-        plain, X = parse_toml(self.request.owners, "owners"), self.train.delivered
+        plain, X = parse_toml(self.request.owners, "--owners"), self.train.delivered
         return Owners.from_plain(plain, X, called="--owners").check_covered("--owners")
 
     def valuer(self, workers: int | str | None = None, runtime: Runtime | None = None) -> Any:
@@ -387,15 +391,7 @@ def _draw_validation(
 
 def parse_agreement(text: str) -> Agreement:
     """Parse the text of an agreement."""
-    return Agreement.from_plain(parse_toml(text, "agreement"), text, called="the agreement")
-
-
-def parse_toml(text: str, called: str) -> dict[str, Any]:
-    """Parse TOML."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"--{called} is not valid TOML ({error}); fix the file.") from error
+    return Agreement.from_plain(parse_toml(text, "--agreement"), text, called="the agreement")
 
 
 def check_model_trusted(request: RunRequest, model: str | None, folder: AnyPath) -> None:
@@ -521,13 +517,10 @@ def _make_model_valuer(request: RunRequest) -> Any:
 
 
 def _make_stopping_rule(request: RunRequest) -> StoppingRule | None:
-    rules: list[StoppingRule] = []
-    if "fits" in request.stop:
-        rules.append(MaxUtilities(cast("int", request.stop["fits"])))
-    if "time" in request.stop:
-        rules.append(MaxSeconds(request.stop["time"]))
-    if "error" in request.stop:
-        rules.append(TargetStandardError(request.stop["error"]))
+    kinds: dict[str, Any] = {
+        "fits": MaxUtilities, "time": MaxSeconds, "error": TargetStandardError
+    }  # fmt: skip
+    rules = [kinds[name](request.stop[name]) for name in kinds if name in request.stop]
     return functools.reduce(operator.or_, rules) if rules else None
 
 

@@ -28,10 +28,9 @@ from cellworth.cli.request import (
     RunRequest,
     check_model_trusted,
     parse_agreement,
-    parse_toml,
 )
-from cellworth.cli.runs import read_text
 from cellworth.data.io import AnyPath
+from cellworth.data.owners import parse_toml, read_text_file
 from cellworth.payouts.agreement import Agreement
 from cellworth.payouts.bundle import PAYOUT
 from cellworth.payouts.payout import Payout
@@ -53,7 +52,7 @@ _SECTIONS = {"validation": _VALIDATION, "method": _METHOD, "policy": tuple(vars(
 def write_agreement(*, terms: Path, output: Path, force: bool) -> None:
     """Write an agreement: the command ``agree``."""
     check_output_file(output, force=force)
-    plain = parse_toml(read_text(terms, "terms"), "terms")
+    plain = parse_toml(read_text_file(terms, "terms"), str(terms))
     _check_terms(plain, terms)
     request, draw = _read_request(plain, terms.absolute().parent, output.absolute())
     loaded = LoadedRequest.from_request(request, draw)
@@ -67,7 +66,7 @@ def write_agreement(*, terms: Path, output: Path, force: bool) -> None:
         Policy(**plain.get("policy", {})),
         contract=plain.get("contract"),
         validation=draw,
-        amends=None if amends is None else parse_agreement(read_text(Path(amends), "amends")),
+        amends=None if amends is None else parse_agreement(read_text_file(amends, "amends")),
         request=_keep_settings(request, output.absolute()),
         **loaded.data(),
     )
@@ -207,7 +206,12 @@ def verify_payout(
     if values_folder is not None:
         result = Result.load(values_folder, table=table, val=val, of_owners=True)
         check_model_trusted(result.request, model, values_folder)
-        _check_one_seed(result, values_folder)
+        seeds = {session.seed for session in result.valuation.provenance.sessions}
+        if len(seeds) > 1:
+            raise ValueError(
+                f"{values_folder} holds values merged from {len(seeds)} seeds, which one run "
+                "cannot reproduce; verify without --values."
+            )
         loaded = result.loaded
         anew = {
             "data": loaded.data(with_keys=True),
@@ -245,21 +249,11 @@ def _hide_other_owners(owner: str) -> Iterator[None]:
             ) from error
 
 
-def _check_one_seed(result: Result, folder: AnyPath) -> None:
-    """Check that the values have one seed, so that one run can reproduce them."""
-    seeds = {session.seed for session in result.valuation.provenance.sessions}
-    if len(seeds) > 1:
-        raise ValueError(
-            f"{folder} holds values merged from {len(seeds)} seeds, which one run cannot "
-            "reproduce; verify without --values."
-        )
-
-
 def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
     """Split as agreed; what was valued must be what was agreed, with or without the file then."""
     text = result.request.agreement
     if given["agreement"] is not None:
-        text = read_text(given["agreement"], "agreement")
+        text = read_text_file(given["agreement"], "--agreement")
     if text is None:
         raise click.UsageError(
             "these values were computed under no agreement; write one with cellworth agree, and "

@@ -51,7 +51,7 @@ from cellworth.cli.request import (
 )
 from cellworth.data.file_search import names_many
 from cellworth.data.io import AnyPath, to_path
-from cellworth.data.owners import are_players
+from cellworth.data.owners import are_players, read_text_file
 from cellworth.runtime.dask_executor import Dask
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.ray_executor import Ray
@@ -210,6 +210,12 @@ def make_request(
             raise click.UsageError("--val is a table, or at least 2 folds.")
     if val is None and asked["val_rows"] is not None and asked["model"] != KNN:
         raise click.UsageError("--val-rows draws rows of --val; give both.")
+    if owners is not None:
+        # A column that names owners is a file of one line.
+        is_file = owners.endswith(".toml")
+        owners = (
+            read_text_file(owners, "--owners") if is_file else tomli_w.dumps({"source": owners})
+        )
     folder = output or Path(_name_output(table))
     if table == STDIN:
         # Beside the result; if that is in an object store, here.
@@ -221,7 +227,7 @@ def make_request(
         shards=shards,
         cv=folds,
         id=row_id,
-        owners=None if owners is None else read_owners(owners),
+        owners=owners,
         output=str(folder.absolute()),
         **asked,
     )
@@ -242,7 +248,7 @@ def _make_agreed_request(
         raise click.UsageError(
             f"{', '.join(given)}: settled by the agreement, so that it is left out."
         )
-    text = read_text(agreement, "agreement")
+    text = read_text_file(agreement, "--agreement")
     settings = read_agreed_settings(text)
     # Validation rows may have moved; their hash is compared.
     agreed_val = settings.pop("val")
@@ -260,23 +266,6 @@ def _name_output(table: str) -> str:
         return "stdin.values"
     parts = [part for part in PurePosixPath(table).parts if not set(part) & set("*?[/:")]
     return f"{(parts or [''])[-1].partition('.')[0] or 'table'}.values"
-
-
-def read_owners(given: str) -> str:
-    """Read a file of owners; a column that names them is a file of one line."""
-    if given.endswith(".toml"):
-        return read_text(Path(given), "owners")
-    return tomli_w.dumps({"source": given})
-
-
-def read_text(path: Path, called: str) -> str:
-    """Read the text file of an option."""
-    if not path.is_file():
-        raise FileNotFoundError(f"--{called} must be a file, got {path}; give its path.")
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8.") from error
 
 
 def _check_any_task(valuation: Valuation, request: RunRequest, checkpoint: AnyPath | None) -> None:
@@ -460,31 +449,23 @@ def _value_tiny_tables(folder: Path) -> None:
 
     rows = [{"a": n % 7, "b": n * n % 5, "c": str(n % 2)} for n in range(20)]
     X = pa.Table.from_pylist(rows)
-    runtime = Runtime(progress=False)
+    settings: dict[str, Any] = {"random_state": 0, "runtime": Runtime(progress=False)}
     targets: dict[str, list[Any]] = {
         "two": [n % 2 for n in range(20)],
         "three": [str(n % 3) for n in range(20)],
         "number": [n / 7 for n in range(20)],
     }
     for name, y in targets.items():
-        for sampler, ranking in (
-            (PermutationSampler(1), None),
-            (ExhaustiveSampler(), None),
-            (PermutationSampler(1), BinnedRanks(1)),
-            (ExhaustiveSampler(), BinnedRanks(1)),
-        ):
-            valuer = KNNValuer(
-                1, sampler=sampler, ranking=ranking, n_passes=1, random_state=0, runtime=runtime
-            )
+        samplers: list[Any] = [PermutationSampler(1), ExhaustiveSampler()]
+        for sampler, ranking in itertools.product(samplers, (None, BinnedRanks(1))):
+            valuer = KNNValuer(1, sampler=sampler, ranking=ranking, n_passes=1, **settings)
             valuer.fit(X, y, cv=2)
             valuer.fit(X, y, cv=2, row_groups=[n // 2 for n in range(20)])
         if name != "number":
             by_voters = NeighborAgreement(divisor="n_voters")
-            KNNValuer(1, scoring=by_voters, runtime=runtime).fit(X, y, cv=2)
-            KNNValuer(1, scoring="neg_brier_score", runtime=runtime).fit(X, y, cv=2)
+            KNNValuer(1, scoring=by_voters, **settings).fit(X, y, cv=2)
+            KNNValuer(1, scoring="neg_brier_score", **settings).fit(X, y, cv=2)
         path = folder / f"{name}.parquet"
         pq.write_table(X.append_column("y", pa.array(y)), path)
-        sharded = ShardedKNNValuer(
-            1, sampler=PermutationSampler(1), n_passes=1, random_state=0, runtime=runtime
-        )
+        sharded = ShardedKNNValuer(1, sampler=PermutationSampler(1), n_passes=1, **settings)
         sharded.fit(ShardedTable.from_files(path, target="y"), X_val=X, y_val=y)

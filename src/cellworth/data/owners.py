@@ -652,20 +652,31 @@ def are_players(blocks: Blocks) -> bool:
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read a TOML file."""
-    file = local_path(path, "path")
+    return parse_toml(read_text_file(path, "path"), str(path))
+
+
+def read_text_file(path: str | os.PathLike[str], called: str) -> str:
+    """Return the text of a local file."""
+    file = local_path(path, called)
     if not file.is_file():
-        raise FileNotFoundError(f"path must be a TOML file, but {path} does not exist.")
+        raise FileNotFoundError(f"{called} must be a file, got {path}; give its path.")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid TOML ({error}); fix it.") from error
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason}); save it as UTF-8.") from error
+
+
+def parse_toml(text: str, called: str) -> dict[str, Any]:
+    """Parse the text of a TOML file."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{called} is not valid TOML ({error}); fix it.") from error
 
 
 def check_entries(plain: Mapping[str, Any], called: str) -> list[Mapping[str, Any]]:
     """Check and return the list of owners of a TOML file: name, rows and columns of each."""
-    listed = plain.get("owners")
-    if listed is None and plain.get("source") is not None:
-        return []
+    listed = plain.get("owners", [])
     if not isinstance(listed, list) or not (listed or plain.get("source")):
         raise ValueError(f"{called} must have at least one [[owners]] or a source, got none.")
     for entry in listed:

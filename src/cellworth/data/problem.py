@@ -199,17 +199,11 @@ def check_weights(sample_weight: VectorLike, table: Table) -> NDArray[np.float64
     """Return one weight per training row: finite, none below 0, not all 0."""
     called = "sample_weight"
     array = _read_entries(sample_weight, table, called, "X")
-    try:
-        weights: NDArray[np.float64] = array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    weights = _read_numbers(array, called, "one number per row")
+    if len(wrong := np.flatnonzero(weights < 0)):
         raise ValueError(
-            f"sample_weight must hold one number per row, got another type ({error})."
-        ) from error
-    wrong = np.flatnonzero(~np.isfinite(weights) | (weights < 0))
-    if len(wrong):
-        raise ValueError(
-            f"sample_weight must be finite and at least 0, got {array.tolist()[wrong[0]]} at "
-            f"position {wrong[0]}."
+            f"sample_weight must be at least 0, got {array.tolist()[wrong[0]]} at position "
+            f"{wrong[0]}."
         )
     if not weights.any():
         raise ValueError("sample_weight must be above 0 for some row, got zero for every row.")
@@ -364,18 +358,19 @@ def _read_one_dimensional(y: Any, called: str) -> NDArray[Any]:
     return array
 
 
-def _read_numbers(array: NDArray[Any], called: str) -> NDArray[np.float64]:
+def _read_numbers(
+    array: NDArray[Any], called: str, needed: str = "numbers for a regressor or regression scoring"
+) -> NDArray[np.float64]:
     try:
         numbers: NDArray[np.float64] = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{called} must hold numbers for a regressor or a regression scoring, got other labels "
-            f"({error}); use a classifier, or numeric targets."
+            f"{called} must hold {needed}, got another type ({error}); give numbers, or use a "
+            "classifier."
         ) from error
-    if not np.isfinite(numbers).all():
+    if len(wrong := np.flatnonzero(~np.isfinite(numbers))):
         raise ValueError(
-            f"{called} must be finite, got inf at position "
-            f"{np.flatnonzero(~np.isfinite(numbers))[0]}."
+            f"{called} must be finite, got {numbers[wrong[0]]} at position {wrong[0]}."
         )
     return numbers
 

@@ -210,15 +210,13 @@ def label_array(labels: Iterable[Any], *, what: str) -> Labels:
 
 def find_labels(ids: Labels, wanted: Iterable[Any], called: str, what: str) -> Mask:
     """Return which ids are among those that a user named; an unknown one raises ValueError."""
-    keys = label_array(wanted, what=what).tolist()
-    known = ids.tolist()
-    missing = set(keys) - set(known)
+    kept, known = set(label_array(wanted, what=what).tolist()), ids.tolist()
+    missing = kept - set(known)
     if missing:
         raise ValueError(
             f"{called} must be {what}s of X, got {preview(sorted(missing, key=str))}; its "
             f"{what}s are {preview(known)}."
         )
-    kept = set(keys)
     return np.fromiter((key in kept for key in known), dtype=bool, count=len(known))
 
 

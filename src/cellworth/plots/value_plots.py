@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,12 +38,6 @@ from cellworth.valuation.valuation import Valuation
 from cellworth.valuation.values import ValueList
 
 _THICKNESS = 0.7
-
-
-class _Part(NamedTuple):
-    name: str
-    value: float
-    error: float
 
 
 def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None = None) -> Axes:
@@ -84,19 +78,17 @@ def waterfall(explanation: Explanation, *, max_bars: int = 12, ax: Axes | None =
     advice = "give what explain_row or explain_column returns."
     check_type(explanation, Explanation, "explanation", advice)
     names = _name_cells(explanation.parts, explanation.cells)
-    parts, n_unvisited = _list_parts(names, explanation.parts, check_count(max_bars, "max_bars"))
-    total = _Part(
-        f"{explanation.side} {text_of(explanation.label)}",
-        float(explanation.value),
-        float(combine_errors(explanation.sampling_se, explanation.validation_se)),
-    )
-    ax = get_axes(ax, compute_size(len(parts) + 2))
-    _draw_steps(ax, parts, total)
-    shown = [*parts, total]
+    most = check_count(max_bars, "max_bars")
+    names, values, errors, n_unvisited = _list_parts(names, explanation.parts, most)
+    total = f"{explanation.side} {text_of(explanation.label)}"
+    values = np.append(values, explanation.value)
+    error = combine_errors(explanation.sampling_se, explanation.validation_se)
+    ax = get_axes(ax, compute_size(len(values) + 1))
+    _draw_steps(ax, values, np.append(errors, error))
     note = f"\n{n_unvisited:,} cells were not sampled" if n_unvisited else ""
     ax.set_xlabel(f"value ({SCORE_UNITS}){note}", size=SMALL)
-    write_title(ax, f"What {total.name} is worth")
-    write_lines(ax, [part.name for part in shown], format_signed(part.value for part in shown))
+    write_title(ax, f"What {total} is worth")
+    write_lines(ax, [*names, total], format_signed(values.tolist()))
     return ax
 
 
@@ -109,28 +101,28 @@ def _name_cells(listing: ValueList, cells: Sequence[Any] | None) -> list[str]:
     return [f"{name} = {held}" for name, held in zip(format_labels(labels), contents, strict=True)]
 
 
-def _list_parts(names: list[str], listing: ValueList, most: int) -> tuple[list[_Part], int]:
-    """Return the parts, largest first and the rest as one, and the number without a value."""
+def _list_parts(
+    names: list[str], listing: ValueList, most: int
+) -> tuple[list[str], Floats, Floats, int]:
+    """Return names, values and errors, largest first and the rest as one; count unknown values."""
     errors = _combine_listed(listing)
     order = np.argsort(-np.abs(listing.values), kind="stable")
     order = order[~np.isnan(listing.values[order])]
     n_shown = len(order) if len(order) <= most else most - 1
-    parts = [
-        _Part(names[i], float(listing.values[i]), float(errors[i]))
-        for i in order[:n_shown].tolist()
-    ]
-    if rest := order[n_shown:].tolist():
-        parts.append(_Part(f"other {len(rest):,}", float(listing.values[rest].sum()), math.nan))
-    return parts, len(names) - len(order)
+    shown, rest = np.split(order, [n_shown])
+    listed, values, errors = [names[i] for i in shown], listing.values[shown], errors[shown]
+    if len(rest):
+        listed.append(f"other {len(rest):,}")
+        values, errors = np.append(values, listing.values[rest].sum()), np.append(errors, np.nan)
+    return listed, values, errors, len(names) - len(order)
 
 
-def _draw_steps(ax: Axes, parts: Sequence[_Part], total: _Part) -> None:
-    values = np.array([part.value for part in parts] + [total.value])
+def _draw_steps(ax: Axes, values: Floats, errors: Floats) -> None:
+    """Draw parts one after the other, and their total, which is the last."""
     starts = np.concatenate([[0.0], np.cumsum(values[:-1])])
     starts[-1] = 0.0
-    errors = np.array([part.error for part in (*parts, total)])
     _draw_bars(ax, values, starts, np.column_stack([values, values]) + _compute_whiskers(errors))
-    ax.axhline(len(parts) - 0.5, color=GRAY, linewidth=0.8, linestyle=":")
+    ax.axhline(len(values) - 1.5, color=GRAY, linewidth=0.8, linestyle=":")
     ends = starts[:-1] + values[:-1]
     ax.vlines(
         ends, np.arange(len(ends)), np.arange(1, len(ends) + 1), color=GRAY, linewidth=0.7, zorder=1

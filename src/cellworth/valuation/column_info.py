@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from cellworth.data.column import Column
-from cellworth.data.tables import frame
 from cellworth.data.text import list_first
 from cellworth.data.views import html_table, table_lines, view
 
@@ -200,11 +199,6 @@ class ColumnTable:
             if (names := [column.name for column in self.columns if column.has(note)])
         ]
         return "; ".join([", ".join(parts), *named])
-
-    def to_frame(self, backend: str | None = None) -> Any:
-        """Return a data frame of ``"pandas"``, ``"polars"`` or ``"pyarrow"``."""
-        plain = [{**asdict(column), "notes": "; ".join(column.notes)} for column in self.columns]
-        return frame({name: [line[name] for line in plain] for name in plain[0]}, backend)
 
     def to_plain(self) -> list[dict[str, Any]]:
         """Return lists, numbers and strings, ready for JSON."""

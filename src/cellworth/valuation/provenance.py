@@ -119,16 +119,10 @@ class Provenance:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Provenance:
         """Create a Provenance from the output of :meth:`to_dict`."""
-        tally = plain["tally"]
-        return cls(
-            problem_spec=plain["problem_spec"],
-            method=plain["method"],
-            sessions=tuple(Session(**session) for session in plain["sessions"]),
-            tally=Tally(**{**tally, "messages": tuple(tally["messages"])}),
-            seconds=float(plain["seconds"]),
-            created=plain["created"],
-            versions=plain["versions"],
-        )
+        tally, sessions = dict(plain["tally"]), plain["sessions"]
+        tally["messages"] = tuple(tally["messages"])
+        parts = {"sessions": tuple(Session(**one) for one in sessions), "tally": Tally(**tally)}
+        return cls(**{**plain, **parts})
 
 
 @cache

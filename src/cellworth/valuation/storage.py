@@ -57,15 +57,10 @@ def write_tables(path: AnyPath, tables: Mapping[str, pa.Table]) -> dict[str, dic
     return files
 
 
-def replace_manifest(
-    path: AnyPath,
-    content: Mapping[str, Any],
-    files: Mapping[str, Mapping[str, Any]],
-    before: set[str],
-) -> None:
+def replace_manifest(path: AnyPath, content: Mapping[str, Any], before: set[str]) -> None:
     """Write the manifest, then delete the files of the earlier result."""
-    write_hashed(path / _MANIFEST, FORMAT, VERSION, {**content, "files": files})
-    for stale in before - {entry["file"] for entry in files.values()}:
+    write_hashed(path / _MANIFEST, FORMAT, VERSION, content)
+    for stale in before - {entry["file"] for entry in content["files"].values()}:
         (path / stale).unlink(missing_ok=True)
 
 

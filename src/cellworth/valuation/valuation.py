@@ -47,6 +47,8 @@ Status = Literal["exact", "estimated", "interrupted"]
 FROM_ROWS = "from the choice of validation rows"
 _COLUMNS_SHOWN = 20
 _LOWEST_SHOWN = 10
+# Fields of a Valuation that its manifest holds as they are; NaN is null.
+_PLAIN, _NUMBERS = ("status", "empty", "backend", "shrink"), ("expected_total", "baseline")
 # Parts of a Valuation that may be unknown, which is null in its manifest.
 _PARTS: dict[str, Any] = {
     "owned": OwnerSums, "scores": Scores, "column_info": ColumnTable, "held_out": HashedRows,
@@ -235,8 +237,7 @@ class Valuation:
     @property
     def largest_error(self) -> float:
         """Largest of the standard errors that are known; NaN where none is."""
-        known = self.sampling_se[~np.isnan(self.sampling_se)]
-        return float(known.max()) if len(known) else math.nan
+        return float(np.fmax.reduce(self.sampling_se, axis=None))
 
     @property
     def efficiency_residual(self) -> float:
@@ -469,7 +470,7 @@ class Valuation:
         """
         path = make_folder(folder, "folder", storage_options)
         before = files_to_replace(path)
-        replace_manifest(path, self._plain(), self._write_files(path), before)
+        replace_manifest(path, self._plain() | {"files": self._write_files(path)}, before)
 
     def _write_files(self, path: AnyPath) -> dict[str, dict[str, Any]]:
         """Write values and labels; return the entries of the files in the manifest."""
@@ -480,12 +481,7 @@ class Valuation:
         parts = {name: getattr(self, name) for name in _PARTS} | {"held_out": self._hashed}
         return {
             "shape": list(self.shape),
-            "status": self.status,
-            "empty": self.empty,
-            "expected_total": jsonable(self.expected_total),
-            "baseline": jsonable(self.baseline),
-            "backend": self.backend,
-            "shrink": self.shrink,
+            **{name: jsonable(getattr(self, name)) for name in (*_PLAIN, *_NUMBERS)},
             "provenance": self.provenance.to_dict(),
             **{name: None if part is None else part.to_plain() for name, part in parts.items()},
         }
@@ -575,8 +571,8 @@ class Valuation:
         """Return the size of validation errors in words; None without validation rows."""
         if self.validation_se is None:
             return None if self.scores is None else f"not known {FROM_ROWS}"
-        known = self.validation_se[~np.isnan(self.validation_se)]
-        return f"up to {known.max(initial=0.0):.2g} {FROM_ROWS}"
+        largest = np.fmax.reduce(self.validation_se, axis=None, initial=0.0)
+        return f"up to {largest:.2g} {FROM_ROWS}"
 
     def _list(self, labels: dict[str, Labels], part: Any) -> ValueList:
         return ValueList(
@@ -648,13 +644,9 @@ def read_plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a Valuation that its manifest holds."""
     parts = {name: manifest[name] for name in _PARTS}
     return {
-        "expected_total": read_number(manifest["expected_total"]),
-        "empty": manifest["empty"],
-        "status": manifest["status"],
+        **{name: manifest[name] for name in _PLAIN},
+        **{name: read_number(manifest[name]) for name in _NUMBERS},
         "provenance": Provenance.from_dict(manifest["provenance"]),
-        "backend": manifest["backend"],
-        "shrink": manifest["shrink"],
-        "baseline": read_number(manifest["baseline"]),
         **{name: part and _PARTS[name].from_plain(part) for name, part in parts.items()},
     }
 
