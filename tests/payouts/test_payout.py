@@ -2,6 +2,7 @@
 
 import html
 import pickle
+import re
 import time
 from dataclasses import replace
 from decimal import Decimal
@@ -486,7 +487,7 @@ WRONG = [
     ),
     (
         {"owners": TWO.assign("lab", columns="(label)")},
-        "lab holds labels, but labels were not valued; value them with",
+        "labels are held by lab, but were not valued; value them with",
     ),
     ({"game": "rows"}, "game must be 'owners' or 'cells', got 'rows'"),
     (
@@ -544,3 +545,12 @@ def test_a_hundred_owners_are_paid_in_seconds(n_rows, n_columns):
     assert isinstance(payout, Payout)
     assert sum(payout.amounts) == 1_000_000
     assert took < 20
+
+
+def test_every_row_that_equals_a_validation_row_is_named():
+    X, y = np.arange(60.0).reshape(30, 2), np.arange(30) % 2
+    owners = Owners(X).assign("ann", rows=slice(0, 15)).assign("bob", rows=slice(15, None))
+    valuation = KNNValuer(1).fit(X, y, X_val=X, y_val=y).valuation_
+    listed = re.escape(f"(ids {', '.join(map(str, range(30)))}), so that they would score")
+    with pytest.raises(ValueError, match=f"{listed} themselves; remove them"):
+        split_revenue(valuation, owners, amount="1", policy=rules())

@@ -273,7 +273,7 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(tmp_path)
     digest = replace(forged, agreement=honest.agreement).save(tmp_path / "a")
     assert verify_bundle(tmp_path / "a", data=DATA, digest=digest)
     verdict = verify_bundle(tmp_path / "a", data=DATA, valuer=VALUER)
-    assert "1 values differ when they are recomputed, the first at (3, flavanoids)" in repr(verdict)
+    assert "the values differ when they are recomputed" in repr(verdict)
 
 
 @pytest.mark.parametrize("figure", ["baseline", "validation", "spread", "status"])

@@ -118,7 +118,7 @@ def test_other_values_with_all_that_follows_are_found_by_valuing_again(bundle, t
         tmp_path / "bundle"
     )
     verdict = verify_bundle(tmp_path / "bundle", data=data, valuer=VALUER)
-    assert "values differ when they are recomputed, the first at (0, a)" in verdict.difference
+    assert "values differ when they are recomputed" in verdict.difference
 
 
 @pytest.mark.parametrize(

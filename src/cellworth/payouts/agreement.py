@@ -236,11 +236,6 @@ class Agreement:
         owners = Owners.from_plain(plain, X, called="the agreement")
         return owners.check_covered("the agreement")
 
-    @property
-    def keys(self) -> list[str]:
-        """Columns of the delivered table that only tell whose a row is."""
-        return list_keys(self.rules, "the agreement")
-
     def list_differences(self, valuation: Valuation) -> list[str]:
         """Return in what a valuation differs from the agreement; empty if in nothing."""
         seeds = [session.seed for session in valuation.provenance.sessions]
@@ -266,7 +261,7 @@ class Agreement:
         self, X: TableLike | ShardedTable, X_val: TableLike | None = None
     ) -> list[str]:
         """Return in what a delivered table differs: its columns, their types, its rows."""
-        types, keys = _name_types(X), self.keys
+        types, keys = _name_types(X), list_keys(self.rules, "the agreement")
         came = {name: kind for name, kind in types.items() if name not in keys}
         differences = list(compare_settings({"columns": came}, {"columns": self.terms["columns"]}))
         differences += [f"column {name!r} names owners, but is missing" for name in keys

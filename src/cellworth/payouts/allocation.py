@@ -56,8 +56,7 @@ class OwnerErrors:
     def together(self) -> Floats:
         """Both errors combined."""
         validation = 0.0 if self.validation is None else self.validation
-        both: Floats = np.hypot(self.sampling, validation)
-        return both
+        return np.asarray(np.hypot(self.sampling, validation))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +149,7 @@ def find_undecided(values: Floats, errors: OwnerErrors) -> Mask:
     of_differences = np.sqrt(np.maximum(variances - 2 * products, 0.0))
     # Differences due to rounding do not count.
     limits = WIDTH_95 * of_differences + _ROUNDING * np.abs(values).max()
-    undecided: Mask = ~(np.abs(np.subtract.outer(values, values)) > limits)
-    return undecided
+    return np.asarray(~(np.abs(np.subtract.outer(values, values)) > limits))
 
 
 def compute_owner_errors(valuation: Valuation, holdings: Holdings) -> OwnerErrors:
@@ -199,8 +197,7 @@ def simulate_quotas(policy: Policy, amount: float, values: Floats) -> Floats:
     weights = values if policy.negative == "signed" else np.maximum(values, 0.0)
     # A draw that is not known (NaN) is kept: it makes the interval unknown.
     kept = ~(weights.sum(axis=1) <= _ROUNDING * np.abs(weights).sum(axis=1))
-    quotas: Floats = weights[kept] * (amount / weights[kept].sum(axis=1))[:, np.newaxis]
-    return quotas
+    return np.asarray(weights[kept] * (amount / weights[kept].sum(axis=1))[:, np.newaxis])
 
 
 def _find_interval(

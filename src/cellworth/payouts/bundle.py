@@ -93,16 +93,13 @@ def open_values(path: Path) -> Iterator[tuple[Valuation, Holdings]]:
 def read_previous(folder: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:
     """Return the digest of the bundle before, and the shortfalls that it carried over."""
     path = local_path(folder, "carried")
-    if not (path / PAYOUT).is_file():
-        raise FileNotFoundError(
-            f"carried must be the folder of a bundle or a mapping, got {path}; give the folder "
-            "that payout.save wrote."
-        )
     try:
         compare_files(path, None)
         carried = read_json(path / PAYOUT)["carried"]
     except (DifferenceError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} was changed after it was saved: {error}") from error
+        raise ValueError(
+            f"carried must be the folder of a bundle as it was saved, got {path}: {error}"
+        ) from error
     return compute_digest(path), carried
 
 

@@ -97,7 +97,7 @@ def _find_leaked_rows(owners: Owners, valuation: Valuation) -> Iterator[Fact]:
     if len(equal) == 0:
         return
     verb = format_count(len(equal), "row equals a validation row", "rows equal validation rows")
-    consequence = ", so that they would score themselves; leave them out and value the table again."
+    consequence = ", so that they would score themselves; remove them and value the table again."
     yield _make_fact(LEAKED, owners, equal, verb, consequence)
 
 
@@ -116,7 +116,8 @@ def _find_shared_rows(owners: Owners, valuation: Valuation) -> Iterator[Fact]:
 def _make_fact(kind: str, owners: Owners, rows: Positions, verb: str, consequence: str) -> Fact:
     # Ids may be dates, which JSON does not have.
     ids = [one if isinstance(one, int) else str(one) for one in owners.table.row_ids[rows].tolist()]
-    listed = list_first(list(map(str, ids)), _IDS_SHOWN)
+    # All rows that must be removed are named; of others a few.
+    listed = list_first(list(map(str, ids)), len(ids) if kind == LEAKED else _IDS_SHOWN)
     sentence = f"{verb} (ids {listed}){consequence}"
     holdings = owners.holdings
     sets = np.unique(holdings.lines[holdings.row_lines[rows]][:, :-1])
@@ -130,9 +131,7 @@ def _find_empty_owners(owners: Owners) -> Iterator[Fact]:
     n_held = holdings.cells_of_claims(slice(None)) @ holdings.claims
     for name, n in zip(holdings.names, n_held.tolist(), strict=True):
         if n == 0:
-            yield Fact(
-                "no cells",
-                (name,),
-                (),
-                f"{name} holds no cell and gets nothing; leave it out, or assign cells to it.",
+            sentence = (
+                f"{name} holds no cell and gets nothing; leave it out, or assign cells to it."
             )
+            yield Fact("no cells", (name,), (), sentence)

@@ -18,6 +18,7 @@ import numpy as np
 from cellworth.data.arguments import Floats
 from cellworth.data.owners import Owners
 from cellworth.data.tables import frame
+from cellworth.data.text import format_count
 from cellworth.data.views import draw_bars, heading, html_table, paragraph, table_lines, view
 from cellworth.findings.cells import check_valuation
 from cellworth.payouts.allocation import (
@@ -46,7 +47,6 @@ from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuation.valuation import Valuation, format_score, name_of_score
 
 _LINES_SHOWN = 20
-_UNKNOWN = "Intervals are not known. Pass owners to fit to estimate the errors of their sums."
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +98,7 @@ class Statement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the totals as plain values."""
-        mine = {"owner": self.owner, "amount": str(self.amount), "value": self.value}
-        return mine | dict(self.totals)
+        return {"owner": self.owner, "amount": str(self.amount), "value": self.value, **self.totals}
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return the values of the owner's cells, one row each.
@@ -339,8 +338,7 @@ def _format_ends(ends: Sequence[Decimal | str] | None) -> str:
 
 
 def _make_title(payout: Payout) -> str:
-    n_owners, rule = len(payout.owners), payout.policy.negative
-    people = "1 owner" if n_owners == 1 else f"{n_owners} owners"
+    people, rule = format_count(len(payout.owners), "owner"), payout.policy.negative
     return f"Payout of {payout.amount:,} {payout.currency} to {people}; negative: {rule}"
 
 
@@ -384,8 +382,7 @@ def _iter_notes(payout: Payout) -> Iterator[str]:
     if payout.valuation.status == "interrupted":
         yield "The valuation was interrupted; resume and finish it before you pay."
     if np.isnan(payout.errors.together).any():
-        known = payout.valuation.owned is not None
-        yield "Intervals are not known, because sampling errors are not." if known else _UNKNOWN
+        yield "Intervals are not known. Pass owners to fit, and finish the run, to estimate them."
     if payout.errors.validation is None:
         yield "Intervals do not include validation errors, which are unknown."
     if payout.undecided:

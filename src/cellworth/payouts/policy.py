@@ -72,14 +72,11 @@ class Policy:
     undecided: Undecided = "pay"
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("negative", get_args(Negative)),
-            ("game", get_args(Players)),
-            ("undecided", get_args(Undecided)),
-        ):
-            if getattr(self, name) not in allowed:
-                choices = " or ".join(map(repr, allowed))
-                raise ValueError(f"{name} must be {choices}, got {getattr(self, name)!r}.")
+        choices = {"negative": Negative, "game": Players, "undecided": Undecided}
+        for name, kind in choices.items():
+            if getattr(self, name) not in get_args(kind):
+                listed = " or ".join(map(repr, get_args(kind)))
+                raise ValueError(f"{name} must be {listed}, got {getattr(self, name)!r}.")
         currency = self.currency
         if not isinstance(currency, str) or not currency.strip() or not currency.isprintable():
             raise ValueError(f"currency must be text on one line, got {currency!r}.")
@@ -224,9 +221,8 @@ def check_labels_valued(owners: Owners, valuation: Valuation) -> None:
     if not held or are_players(valuation.blocks):
         return
     if LABEL not in valuation.blocks.columns.ids.tolist():
-        verb = "holds" if len(held) == 1 else "hold"
         raise ValueError(
-            f"{join_names(list(held))} {verb} labels, but labels were not valued; value them with "
+            f"labels are held by {join_names(list(held))}, but were not valued; value them with "
             "fit(..., value_labels=True), or with owners as players."
         )
 

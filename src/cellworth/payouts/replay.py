@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -48,7 +48,7 @@ from cellworth.payouts.policy import (
     parse_money,
 )
 from cellworth.runtime.run_settings import Runtime
-from cellworth.valuation.valuation import RowChunk, Valuation
+from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.valuer import Valuer
 
 # Another processor may sum in another order.
@@ -460,12 +460,9 @@ def _recompute(
 
     fresh = clone(valuer)
     if hasattr(fresh, "runtime"):
-        runtime = fresh.runtime or Runtime()
-        runtime = replace(runtime, checkpoint=None)
-        fresh.set_params(runtime=runtime)
+        fresh.set_params(runtime=replace(fresh.runtime or Runtime(), checkpoint=None))
     more = {} if valuation.owned is None else {"owners": owners}
-    valuation_again: Valuation = fresh.fit(**data, **more).valuation_
-    return valuation_again
+    return cast("Valuation", fresh.fit(**data, **more).valuation_)
 
 
 def _get_settings(valuation: Valuation) -> dict[str, Any]:
@@ -489,30 +486,20 @@ def _compare_values(valuation: Valuation, again: Valuation, holdings: Holdings) 
         check_equal(again.baseline, valuation.baseline, "baseline of the valuation")
     scale = max(float(np.abs(chunk.values).max()) for chunk in valuation.iter_rows())
     for rows, saved in zip(again.iter_rows(), valuation.iter_rows(), strict=True):
-        _compare_rows(rows, saved, valuation, _CLOSE * scale)
+        _compare_arrays(rows.values, saved.values, "values", _CLOSE * scale)
+        _compare_arrays(rows.sampling_se, saved.sampling_se, "sampling errors of cells")
+        _compare_arrays(rows.validation_se, saved.validation_se, "validation errors of cells")
     # Errors of owners, intervals of amounts and what is held back follow from these draws.
     one, other = (compute_owner_errors(v, holdings).drawn for v in (again, valuation))
-    _compare_errors(one, other, "errors of the owners' values")
+    _compare_arrays(one, other, "errors of the owners' values")
 
 
-def _compare_rows(now: RowChunk, then: RowChunk, valuation: Valuation, limit: float) -> None:
-    """Compare the values and the errors of some rows."""
-    apart = np.argwhere(~(np.abs(now.values - then.values) <= limit))
-    if len(apart):
-        i, j = apart[0]
-        row = valuation.blocks.rows.some_labels(then.rows)[i]
-        raise DifferenceError(
-            f"{len(apart)} values differ when they are recomputed, the first at "
-            f"({row}, {valuation.column_labels[j]}): {now.values[i, j]:.9g}, but "
-            f"{then.values[i, j]:.9g} was saved."
-        )
-    _compare_errors(now.sampling_se, then.sampling_se, "sampling errors of cells")
-    _compare_errors(now.validation_se, then.validation_se, "validation errors of cells")
-
-
-def _compare_errors(now: Floats | None, then: Floats | None, what: str) -> None:
+def _compare_arrays(
+    now: Floats | None, then: Floats | None, what: str, limit: float | None = None
+) -> None:
     if now is not None and then is not None:
-        limit = _CLOSE_ERROR * np.abs(now).max(initial=0.0, where=~np.isnan(now))
+        if limit is None:
+            limit = _CLOSE_ERROR * np.abs(now).max(initial=0.0, where=~np.isnan(now))
         if np.allclose(now, then, rtol=0.0, atol=limit, equal_nan=True):
             return
     if now is not then:
