@@ -18,7 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2295,
-    "data": 3055,
+    "data": 3051,
     "findings": 3597,
     "games": 996,
     "knn": 3972,
@@ -27,10 +27,10 @@ MAX_CODE_LINES = {
     "report": 955,
     "runtime": 2383,
     "sampling": 1634,
-    "valuation": 1434,
+    "valuation": 1429,
     "valuers": 2123,
 }
-MAX_CODE_LINES_IN_ALL = 25_314
+MAX_CODE_LINES_IN_ALL = 25_305
 
 
 @cache

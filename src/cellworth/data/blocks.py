@@ -88,8 +88,7 @@ class Axis:
 
     def some_labels(self, players: slice | Positions) -> Labels:
         """Return the labels of the players at some positions."""
-        labels: Labels = self.labels[players]
-        return labels
+        return np.asarray(self.labels[players])
 
 
 class NumberedAxis(Axis):

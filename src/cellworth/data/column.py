@@ -219,8 +219,7 @@ class Column:
             values, positions = self.distinct
             unit = "M8[us]" if self.kind == "date" else "m8[us]"
             times = np.array([*map(drop_zone, values), None], dtype=unit)[positions]
-        micros: Integers = _to_microseconds(times).view(np.int64)
-        return micros
+        return np.asarray(_to_microseconds(times).view(np.int64))
 
     def _read_plain_numbers(self) -> NDArray[Any]:
         from pyarrow import types

@@ -121,8 +121,7 @@ class Holdings:
 
     def codes(self, rows: slice = slice(None)) -> Codes:
         """Return the line of ``claims`` for each block of some rows."""
-        found: Codes = self.lines[self.row_lines[rows]]
-        return found
+        return np.asarray(self.lines[self.row_lines[rows]])
 
     @cached_property
     def shares(self) -> NDArray[np.float64]:

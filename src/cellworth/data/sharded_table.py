@@ -226,8 +226,7 @@ class ShardedTable:
         check_columns([name], self.names.tolist(), called="name", of="the table")
         only = replace(self, schema=pa.schema([self.schema.field(name)]))
         parts = pa.concat_tables(only._read_positions(np.arange(self.shape[0])))
-        cells: Labels = parts.column(0).to_numpy()
-        return cells
+        return np.asarray(parts.column(0).to_numpy())
 
     def drop(self, *names: str) -> ShardedTable:
         """Return the table without some columns, such as one that names the owner of each row."""

@@ -429,8 +429,7 @@ class ShardedValuation(Valuation):
         if not self._reads_sum_sq:
             return np.full(sum_sq.shape, np.nan)
         count = self.moments.n_observations
-        errors: Floats = np.sqrt(sum_sq / (count * (count - 1.0))) * widening(count)
-        return errors
+        return np.asarray(np.sqrt(sum_sq / (count * (count - 1.0))) * widening(count))
 
     def _describe_validation(self) -> str | None:
         if self.moments.with_validation:

@@ -668,8 +668,7 @@ def merge_validation(
     """Average the variances, weighted by the numbers of observations: both estimate one error."""
     if one is None or other is None:
         return None
-    merged: Floats = np.sqrt((counts[0] * one**2 + counts[1] * other**2) / sum(counts))
-    return merged
+    return np.asarray(np.sqrt((counts[0] * one**2 + counts[1] * other**2) / sum(counts)))
 
 
 def _headline(valuation: Valuation) -> str:

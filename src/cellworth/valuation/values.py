@@ -118,8 +118,7 @@ class ValueList:
         return frame(self._columns(), backend or self.backend)
 
     def __repr__(self) -> str:
-        shown = self._columns_to_print()
-        return "\n".join([*table_lines(shown), *self._left_out()])
+        return "\n".join([*table_lines(self._columns_to_print()), *self._left_out()])
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
@@ -133,10 +132,8 @@ class ValueList:
         bars : bool, default=False
             Whether to draw values as bars, too.
         """
-        shown: dict[str, list[Any]] = self._columns_to_print()
-        if not bars:
-            return html_table(shown)
-        return html_table(shown, bars=draw_bars(self._first().values))
+        drawn = draw_bars(self._first().values) if bars else ()
+        return html_table(self._columns_to_print(), bars=drawn)
 
     def _columns_to_print(self) -> dict[str, list[Any]]:
         """Return the printed columns of the first entries, rounded to the same decimals."""
