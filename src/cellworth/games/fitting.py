@@ -109,15 +109,16 @@ class Seen:
 
     def left(self, selection: Any) -> Any:
         """Return the kept part of a selection, by name if names were given."""
-        if isinstance(selection, slice) or not _by_name(selection):
+        entries = _entries(selection)
+        if not entries or not all(isinstance(entry, str) for entry in entries):
             positions = self.positions(selection)
             return (
                 selection
                 if positions is None
-                else self._now(positions[self.kept[positions]]).tolist()
+                else (np.cumsum(self.kept) - 1)[positions[self.kept[positions]]].tolist()
             )
         gone = set(self.names[~self.kept].tolist())
-        return [name for name in _entries(selection) if name not in gone]
+        return [name for name in entries if name not in gone]
 
     def _read_positions(self, chosen: Any) -> Positions | None:
         try:
@@ -125,9 +126,6 @@ class Seen:
         # The model itself will raise the best error message.
         except IndexError:
             return None
-
-    def _now(self, positions: Positions) -> Positions:
-        return (np.cumsum(self.kept) - 1)[positions]
 
     def _slice_positions(self, selection: slice) -> Positions | None:
         ends = [end for end in (selection.start, selection.stop) if end is not None]
@@ -277,11 +275,6 @@ def _cut_entries(setting: Any, seen: Seen) -> Any:
 
 def _like(setting: Any, entries: list[Any]) -> Any:
     return type(setting)(entries) if isinstance(setting, tuple | set | frozenset) else entries
-
-
-def _by_name(selection: Any) -> bool:
-    entries = _entries(selection)
-    return bool(entries) and all(isinstance(entry, str) for entry in entries)
 
 
 def _entries(selection: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -102,13 +102,6 @@ class Dask:
         return f"Dask({self.client!r})"
 
 
-@dataclass(frozen=True, eq=False)
-class _DaskAnswer(LazyAnswer):
-    """An answer that stays on its worker; if the worker dies, the cluster computes it again."""
-
-    future: Any
-
-
 class _DaskPool(ClusterPool):
     """A pool that checks, while it waits, whether workers have the memory to answer."""
 
@@ -148,7 +141,7 @@ class _DaskPool(ClusterPool):
         for (worker, keep, first, inputs), group in alike.items():
             where = {"workers": [worker], "allow_other_workers": True} if worker else {}
             given = {
-                f"input{index:03d}": each.future if isinstance(each, _DaskAnswer) else each.load()
+                f"input{index:03d}": each.load() if each.handle is None else each.handle
                 for index, each in enumerate(inputs)
             }
             with self.explain_loss():
@@ -167,12 +160,13 @@ class _DaskPool(ClusterPool):
             yield from zip(group, futures, strict=True)
 
     def _read_future(self, request: Any, future: Any) -> Any:
-        # An answer stays on its worker until it is folded.
+        # An answer stays on its worker until it is folded; if the worker dies, the cluster computes
+        # it again.
         load = partial(self._fetch, future)
         if future.status == "finished":
-            return _DaskAnswer(load, future)
+            return LazyAnswer(load, future)
         answer, inputs = load(), as_request(request).inputs
-        states = {given.future.status for given in inputs if isinstance(given, _DaskAnswer)}
+        states = {given.handle.status for given in inputs if given.handle is not None}
         # The cluster will not compute an input of such a state again.
         if isinstance(answer, LostAnswer) and states & {"error", "cancelled", "lost"}:
             return replace(answer, inputs_lost=True)

@@ -78,13 +78,6 @@ class Ray:
             yield pool
 
 
-@dataclass(frozen=True, eq=False)
-class _RayAnswer(LazyAnswer):
-    """An answer that stays in the object store of its node until it is folded."""
-
-    reference: Any
-
-
 class _RayPool(ClusterPool):
     explanation = "no node of the cluster has the cores and the memory that a task needs"
 
@@ -123,8 +116,7 @@ class _RayPool(ClusterPool):
     def _submit(self, request: Any) -> Any:
         asked = as_request(request)
         inputs = [
-            given.reference if isinstance(given, _RayAnswer) else _pack(given.load())
-            for given in asked.inputs
+            _pack(given.load()) if given.handle is None else given.handle for given in asked.inputs
         ]
         options = self._options
         if asked.locality is not None and (node := self.find_worker(asked.locality)):
@@ -145,7 +137,8 @@ class _RayPool(ClusterPool):
         """Return the answer, which stays in the object store, a Failure or a LostAnswer."""
         problem = self._fetch(future.object_ref)
         if problem is None:
-            return _RayAnswer(functools.partial(self._load, future.answer), future.answer)
+            # It stays in the object store of its node until it is folded.
+            return LazyAnswer(functools.partial(self._load, future.answer), future.answer)
         # Ray logs an error that is never read.
         self._fetch(future.answer)
         exceptions = self._ray.exceptions

@@ -102,10 +102,12 @@ class LazyAnswer:
     """An answer stored elsewhere to save memory; ``load`` may return a Failure or a LostAnswer.
 
     It may be an input of later requests. If workers are other processes, ``load`` is pickled, or
-    the pool replaces it by something that workers can load.
+    the pool replaces it by something that workers can load. An answer that stays on a cluster has
+    the ``handle`` by which the cluster knows it.
     """
 
     load: Callable[[], Any]
+    handle: Any = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -402,20 +402,12 @@ def _integrals(n_players: int) -> Floats:
     for given in range(1, n_players):
         overlap = np.arange(given + 1)
         correlation = _correlation(size, given, overlap)
-        # Numbers of F by size and overlap with G, with and without the player.
-        outside, inside = n_players - given, given
         rest = size - overlap
-        for is_in in (0, 1):
-            with_player = (
-                comb(inside - 1, overlap - 1) * comb(outside, rest)
-                if is_in
-                else comb(inside, overlap) * comb(outside - 1, rest - 1)
-            )
-            without = (
-                comb(inside - 1, overlap) * comb(outside, rest)
-                if is_in
-                else comb(inside, overlap) * comb(outside - 1, rest)
-            )
+        for is_in, is_out in ((0, 1), (1, 0)):
+            # Numbers of F by size and overlap with G, with and without the player.
+            inside, outside = given - is_in, n_players - given - is_out
+            with_player = comb(inside, overlap - is_in) * comb(outside, rest - is_out)
+            without = comb(inside, overlap) * comb(outside, rest)
             marginal = with_player * joined - without * absent
             integrals[given, is_in] = (correlation * marginal).sum()
     return integrals

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cellworth.data.arguments import Floats
@@ -21,49 +19,10 @@ from cellworth.sampling.moments import (
 _MIN_LEFT = 0.25
 
 
-@dataclass(frozen=True, eq=False)
-class Component:
-    """Row effects, column effects or the remaining effects of the values."""
-
-    effects: Floats  # Broadcasts to (n_rows, n_columns)
-    variances: Floats  # Same shape: sampling variance of each effect
-    noise: float  # Mean of the variances
-    freedom: int  # Degrees of freedom of the effects
-
-    @property
-    def kept(self) -> float:
-        """Share of the effects to keep: the part of their variance that noise does not explain.
-
-        It is 0 unless the variance exceeds the noise by more than chance explains. Equal shares are
-        then the better estimate.
-        """
-        signal = max(self._signal - self._relative_sd * self.noise, 0.0)
-        return signal / (signal + self.noise) if self.noise > 0 else 1.0
-
-    def errors_squared(self, wider: float) -> Floats:
-        """Return expected squared errors: sampling of what is kept, bias of what is not."""
-        # A large effect loses more to shrinkage than a typical one.
-        signal = np.maximum(self.usual, self.effects**2 - self.variances)
-        sampling: Floats = (wider * self.kept) ** 2 * self.variances
-        return sampling + (1.0 - self.kept) ** 2 * signal
-
-    @property
-    def usual(self) -> float:
-        """Upper estimate of the mean square of the true effects."""
-        return self._signal + self._relative_sd * max(self._mean_square, self.noise)
-
-    @property
-    def _mean_square(self) -> float:
-        return float(np.mean(self.effects**2))
-
-    @property
-    def _signal(self) -> float:
-        return max(self._mean_square - self.noise, 0.0)
-
-    @property
-    def _relative_sd(self) -> float:
-        """Standard deviation of a mean square, as a share of it."""
-        return float(np.sqrt(2.0 / max(self.freedom, 1)))
+# Row effects, column effects or the remaining effects of the values, which broadcast to (n_rows,
+# n_columns); the sampling variance of each; the share of them to keep; and an upper estimate of the
+# mean square of the true effects.
+_Component = tuple[Floats, Floats, float, float]
 
 
 def compute_share_errors(moments: Moments, total: float, shares: Floats) -> Floats:
@@ -82,10 +41,11 @@ def compute_share_errors(moments: Moments, total: float, shares: Floats) -> Floa
     sampling, usual, lost = (np.zeros(len(shares)) for _ in range(3))
     weights = by_row - level * n_columns, by_column - level * n_rows, rest
     for component, weight in zip(_components(moments, total), weights, strict=True):
-        left = 1.0 - component.kept
-        sampling += (wider * component.kept) ** 2 * (weight**2 * component.variances).sum((1, 2))
-        usual += left**2 * (weight**2).sum(axis=(1, 2)) * component.usual
-        lost += left * (weight * component.effects).sum(axis=(1, 2))
+        effects, variances, kept, usual_square = component
+        left = 1.0 - kept
+        sampling += (wider * kept) ** 2 * (weight**2 * variances).sum((1, 2))
+        usual += left**2 * (weight**2).sum(axis=(1, 2)) * usual_square
+        lost += left * (weight * effects).sum(axis=(1, 2))
     # All components of a sum may lose in the same direction.
     return np.asarray(np.sqrt(sampling + np.maximum(usual, lost**2)))
 
@@ -94,8 +54,8 @@ def _find_kept(moments: Moments, total: float) -> tuple[float, float, float]:
     """Return the shares of row effects, column effects and the rest that shrinkage keeps."""
     if int(moments.count.min()) < 2:
         return 0.0, 0.0, 0.0
-    rows, columns, rest = _components(moments, total)
-    return rows.kept, columns.kept, rest.kept
+    rows, columns, rest = (kept for _, _, kept, _ in _components(moments, total))
+    return rows, columns, rest
 
 
 def _shrink_deviations(blocks: Floats, kept: tuple[float, float, float]) -> Floats:
@@ -138,8 +98,8 @@ def shrink_values(moments: Moments, total: float) -> tuple[Floats, Floats]:
     if n_seen < 2:
         return append_margins(equal), np.full(moments.mean.shape, np.nan)
     components = _components(moments, total)
-    values = append_margins(equal + sum(each.kept * each.effects for each in components))
-    rows, columns, rest = (each.errors_squared(float(widening(n_seen))) for each in components)
+    values = append_margins(equal + sum(kept * effects for effects, _, kept, _ in components))
+    rows, columns, rest = (_expect_squares(each, float(widening(n_seen))) for each in components)
     squares = np.zeros(moments.mean.shape)
     squares[:-1, :-1] = rows + columns + rest
     squares[:-1, -1] = rows[:, 0] * n_columns**2
@@ -147,7 +107,7 @@ def shrink_values(moments: Moments, total: float) -> tuple[Floats, Floats]:
     return values, np.sqrt(squares)
 
 
-def _components(moments: Moments, total: float) -> tuple[Component, Component, Component]:
+def _components(moments: Moments, total: float) -> tuple[_Component, _Component, _Component]:
     """Split the values' deviations from equal shares into row effects, column effects and rest."""
     n_rows, n_columns = moments.mean.shape[0] - 1, moments.mean.shape[1] - 1
     variances = moments.sampling_se**2
@@ -157,15 +117,40 @@ def _components(moments: Moments, total: float) -> tuple[Component, Component, C
     rows = deviations.mean(axis=1, keepdims=True)
     columns = deviations.mean(axis=0, keepdims=True)
     return (
-        Component(rows, of_rows, float(of_rows.mean()), n_rows - 1),
-        Component(columns, of_columns, float(of_columns.mean()), n_columns - 1),
-        Component(
+        _find_component(rows, of_rows, float(of_rows.mean()), n_rows - 1),
+        _find_component(columns, of_columns, float(of_columns.mean()), n_columns - 1),
+        _find_component(
             deviations - rows - columns,
             of_rest,
             max(rest_noise, 0.0),
             (n_rows - 1) * (n_columns - 1),
         ),
     )
+
+
+def _find_component(effects: Floats, variances: Floats, noise: float, freedom: int) -> _Component:
+    """Return effects with the share of them to keep: the part that noise does not explain.
+
+    ``noise`` is the mean of the variances. Nothing is kept unless the mean square of the effects
+    exceeds it by more than chance explains, given their degrees of freedom. Equal shares are then
+    the better estimate.
+    """
+    mean_square = float(np.mean(effects**2))
+    signal = max(mean_square - noise, 0.0)
+    # Standard deviation of a mean square, as a share of it.
+    relative_sd = float(np.sqrt(2.0 / max(freedom, 1)))
+    clear = max(signal - relative_sd * noise, 0.0)
+    kept = clear / (clear + noise) if noise > 0 else 1.0
+    return effects, variances, kept, signal + relative_sd * max(mean_square, noise)
+
+
+def _expect_squares(component: _Component, wider: float) -> Floats:
+    """Return expected squared errors: sampling of what is kept, bias of what is not."""
+    effects, variances, kept, usual = component
+    # A large effect loses more to shrinkage than a typical one.
+    signal = np.maximum(usual, effects**2 - variances)
+    sampling: Floats = (wider * kept) ** 2 * variances
+    return sampling + (1.0 - kept) ** 2 * signal
 
 
 def _split_variances(variances: Floats) -> tuple[Floats, Floats, Floats]:

@@ -32,6 +32,8 @@ from cellworth.sampling.samplers import TaskSampler
 _SECONDS_PER_REQUEST = 1.0
 _UTILITIES_PER_REQUEST = 64
 Pairs = list[tuple[Mask, Mask]]
+# A task, its coalitions, and its tally without failures.
+_OpenTask = tuple[Any, list[bytes], Tally]
 
 
 class Known(NamedTuple):
@@ -86,14 +88,6 @@ class Lookup:
         return known._replace(deviations=pool_deviations(known.deviations, self.most_deviations))
 
 
-@dataclass(eq=False)
-class _OpenTask:
-    task: Any
-    coalitions: list[bytes]
-    tally: Tally
-    waiting_for: int
-
-
 class UtilityPlanner:
     """The planner of a run of utilities: known ones are reused, others are requested once.
 
@@ -123,6 +117,8 @@ class UtilityPlanner:
         self._met = set(self._known)
         self._kept: dict[bytes, Known] = {}
         self._open: dict[int, _OpenTask] = {}
+        # Requests of each open task that are not answered.
+        self._n_waiting: dict[int, int] = {}
         # The whole table has been paid for.
         self._tally = Tally(new=1)
         self._ended, self._came_short = False, False
@@ -157,30 +153,31 @@ class UtilityPlanner:
             return None
         task, coalitions, tally, missing = met
         n_requests = -(-len(missing) // self._per_request)
-        self._open[number] = _OpenTask(task, coalitions, tally, max(n_requests, 1))
+        self._open[number] = task, coalitions, tally
+        self._n_waiting[number] = max(n_requests, 1)
         if not missing:
             return iter([Ready(UtilityRequest(number, (), self._deadline), ())])
         return self._requests(number, missing)
 
     def add_answer(self, request: UtilityRequest, answer: Answer) -> UtilityLog | None:
         """Store utilities; once a task has all of its utilities, return its contribution."""
-        open_task = self._open[request.task]
         found = dict(zip(request.coalitions, answer, strict=False))
         self._known |= found
         # Tasks are folded in order: after an incomplete one, none can be.
         self._came_short |= len(found) < len(request.coalitions)
         self._ended |= self._came_short
-        open_task.waiting_for -= 1
-        if self._came_short or open_task.waiting_for:
+        self._n_waiting[request.task] -= 1
+        if self._came_short or self._n_waiting[request.task]:
             return None
-        del self._open[request.task]
-        known = [self._known[coalition] for coalition in open_task.coalitions]
+        del self._n_waiting[request.task]
+        task, coalitions, tally = self._open.pop(request.task)
+        known = [self._known[coalition] for coalition in coalitions]
         return UtilityLog(
-            [open_task.task],
+            [task],
             [np.array([each.utility for each in known])],
             1,
             self._estimate,
-            self._failures(open_task),
+            tally.merge(self._count_failures(coalitions)),
             [[each.deviations for each in known]],
         )
 
@@ -267,15 +264,15 @@ class UtilityPlanner:
             wanted = tuple(missing[start : start + self._per_request])
             yield UtilityRequest(number, wanted, self._deadline)
 
-    def _failures(self, done: _OpenTask) -> Tally:
-        """Return the tally of a task, with failures that no earlier task has reported."""
+    def _count_failures(self, coalitions: list[bytes]) -> Tally:
+        """Return the tally of failures that no earlier task has reported."""
         failed = []
-        for coalition in dict.fromkeys(done.coalitions):
+        for coalition in dict.fromkeys(coalitions):
             known = self._known[coalition]
             if known.message is not None:
                 failed.append(known.message)
                 self._known[coalition] = known._replace(message=None)
-        return done.tally.merge(Tally(failed=len(failed), messages=tuple(failed)))
+        return Tally(failed=len(failed), messages=tuple(failed))
 
 
 def coalition_bytes(rows: Mask, columns: Mask) -> bytes:
