@@ -59,7 +59,7 @@ def sum_by_row(
     lines, add_values = [], QueryRecorder.add_values
 
     def record(self, squared_weight: float, stratum: int) -> None:
-        lines.append(self._owned.sums(self.values))
+        lines.append(self._owned(self.values))
         add_values(self, squared_weight, stratum)
 
     runtime = Runtime(progress=False, executor=Serial())

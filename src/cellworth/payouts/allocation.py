@@ -230,9 +230,7 @@ def sum_owner_values(valuation: Valuation, holdings: Holdings) -> tuple[list[Fra
     sums = [(one << _HALF) + other for one, other in zip(high.tolist(), low.tolist(), strict=True)]
     scale = Fraction(2) ** unit
     n_claims = holdings.claims.sum(axis=1).tolist()
-    unassigned = sum(
-        (s * scale for s, n in zip(sums, n_claims, strict=True) if n == 0), Fraction(0)
-    )
+    unassigned = scale * sum(one for one, n in zip(sums, n_claims, strict=True) if n == 0)
     values = [
         sum((Fraction(sums[code], n_claims[code]) * scale for code in np.flatnonzero(mine)),
             Fraction(0))
