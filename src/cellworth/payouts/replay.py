@@ -136,7 +136,7 @@ def verify_bundle(
     data : mapping, default=None
         The arguments of ``fit``: ``{"X": X, "y": y, "X_val": X_val, "y_val": y_val}``, without y
         for a ShardedTable; X has the columns that the agreement uses as source or keys. Hashes are
-        compared, and facts are listed again.
+        compared, and facts are listed again. Data in shards need the valuer, which reads them.
     valuer : Valuer, default=None
         An unfitted valuer with the same settings. All values are recomputed from the data and
         compared; those of a ShardedTable some rows at a time.
