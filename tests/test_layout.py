@@ -19,7 +19,7 @@ MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2295,
     "data": 3051,
-    "findings": 3597,
+    "findings": 3592,
     "games": 992,
     "knn": 3972,
     "payouts": 1899,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1429,
     "valuers": 2120,
 }
-MAX_CODE_LINES_IN_ALL = 25_270
+MAX_CODE_LINES_IN_ALL = 25_265
 
 
 @cache

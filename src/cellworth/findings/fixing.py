@@ -211,7 +211,11 @@ def list_replacements(finding: Finding, cells: Sequence[Any]) -> list[Any]:
     if finding.action.kind != "replace":
         return [None] * len(cells)
     listed = [_look_up(cell, new) for cell in cells] if isinstance(new, Mapping) else list(new)
-    return [_write_like(cell, after) for cell, after in zip(cells, listed, strict=True)]
+    # Numbers may be stored as strings.
+    return [
+        write_plain(after) if isinstance(cell, str) else after
+        for cell, after in zip(cells, listed, strict=True)
+    ]
 
 
 def _look_up(content: Any, replacements: Mapping[Any, Any]) -> Any:
@@ -222,11 +226,6 @@ def _look_up(content: Any, replacements: Mapping[Any, Any]) -> Any:
         return replacements.get(float(content), content)
     except ValueError:
         return content
-
-
-def _write_like(cell: Any, after: Any) -> Any:
-    """Return a number as a string where its column stores strings."""
-    return write_plain(after) if isinstance(cell, str) else after
 
 
 def write_plain(cell: Any) -> str | None:

@@ -146,7 +146,7 @@ def find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
     for side in (left, right):
         outside = [level for level in sorted(side) if level not in used]
         if outside:
-            yield from _describe_outside(column, outside, bulk, far)
+            yield _describe_outside(column, outside, bulk, far)
 
 
 def _outside(levels: Floats, counts: Integers, far: Floats, sign: int) -> set[int]:
@@ -203,9 +203,7 @@ def _describe_code(column: ColumnLevels, level: int, doubt: float) -> Finding:
     )  # fmt: skip
 
 
-def _describe_outside(
-    column: ColumnLevels, outside: list[int], bulk: Bulk, far: Floats
-) -> Iterator[Finding]:
+def _describe_outside(column: ColumnLevels, outside: list[int], bulk: Bulk, far: Floats) -> Finding:
     inside = np.delete(column.levels, outside)
     rows = column.rows_of(outside)
     numbers = column.levels[outside]
@@ -214,21 +212,17 @@ def _describe_outside(
     factor = _find_factor(numbers, bulk)
     listed = list_first([format_number(number, column.kind) for number in numbers], 3)
     side = "at most" if edge == inside.max() else "at least"
-    count = format_count(len(rows), "cell")
     sentence = (
-        f"{listed} in {count} of {column.name}; all others are {side} "
+        f"{listed} in {format_count(len(rows), 'cell')} of {column.name}; all others are {side} "
         f"{format_number(edge, column.kind)}"
     )
     doubt = float(np.exp(-step) / (np.exp(-step) + 0.3))
     if factor is None:
         action = Action("set missing", dict.fromkeys(numbers.tolist()), "correct them")
-        yield Finding("outlier", (column.name,), rows, f"{sentence}.", action, doubt)
-        return
-    way, other = ("divide", f"{factor:g}") if factor > 1 else ("multiply", f"{1 / factor:g}")
-    action = Action("replace", {n: n / factor for n in numbers.tolist()}, f"{way} by {other}")
-    yield Finding(
-        "scale", (column.name,), rows, f"{sentence}; {way} by {other} to fit.", action, doubt
-    )
+        return Finding("outlier", (column.name,), rows, f"{sentence}.", action, doubt)
+    way = f"divide by {factor:g}" if factor > 1 else f"multiply by {1 / factor:g}"
+    action = Action("replace", {n: n / factor for n in numbers.tolist()}, way)
+    return Finding("scale", (column.name,), rows, f"{sentence}; {way} to fit.", action, doubt)
 
 
 def _find_factor(numbers: Floats, bulk: Bulk) -> float | None:
