@@ -24,7 +24,7 @@ from cellworth.valuation.storage import read_parquet
 from cellworth.valuation.valuation import Valuation
 
 FORMAT = "cellworth bundle"
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 PAYOUT = "payout.json"
 AGREEMENT = "agreement.toml"
