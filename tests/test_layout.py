@@ -22,7 +22,7 @@ MAX_CODE_LINES = {
     "findings": 3592,
     "games": 992,
     "knn": 3972,
-    "payouts": 1899,
+    "payouts": 1898,
     "plots": 926,
     "report": 955,
     "runtime": 2377,

@@ -67,6 +67,20 @@ def test_a_column_of_owners_that_is_missing_is_a_difference(table, tmp_path):
     assert "source" in done.err
 
 
+def test_an_owner_who_chose_ids_to_be_drawn_is_refused(table, tmp_path):
+    terms = TERMS.replace('drop = ["customer"]', 'id = "customer"')
+    deal = agree(tmp_path, terms.replace("folds = 3", 'share = 0.3\nseed = "any text"'))
+    draw = Agreement.from_toml(deal).validation
+    rows = pd.concat([pd.read_csv(table)] * 4).assign(customer=range(96), a=range(96))
+    chosen = (i for i in range(96, 9000) if draw.select([i])[0])
+    is_shop = rows["source"] == "shop"
+    rows.loc[is_shop, "customer"] = [next(chosen) for _ in range(is_shop.sum())]
+    rows.to_csv(tmp_path / "next.csv", index=False)
+    done = cellworth("value", tmp_path / "next.csv", "--agreement", deal, "-o", tmp_path / "v")
+    assert done.code == 2
+    assert "24 of 24 rows of 'shop' are drawn for validation, though a share of 0.3" in done.err
+
+
 def test_rows_that_came_later_need_an_owner(table, tmp_path):
     owners = tmp_path / "owners.toml"
     rule = "rows = {column = 'customer', from = 1000, to = 1023}"

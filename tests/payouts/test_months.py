@@ -200,6 +200,27 @@ def test_an_agreed_draw_is_kept_for_tables_that_come_later(tmp_path):
     assert any("but 'drawn' was agreed on" in one for one in differences)
 
 
+def test_rows_whose_ids_were_chosen_to_be_drawn_are_rejected():
+    """Of bo's rows nearly all are drawn; of those of others as many as agreed."""
+    X, y = delivered(200)
+    names = iter(f"bo{i}" for i in range(10_000))
+    drawn = (name for name in names if DRAW.select([name])[0])
+    X.index = [next(drawn) if i % 4 == 0 else f"p{i}" for i in range(200)]
+    X["source"] = ["bo" if i % 4 == 0 else "ann" for i in range(200)]
+    data = DRAW.split(X, y)
+    owners = Owners.from_column(data["X"].assign(source="ann"), "source")
+    whole = {**data, "X": owners.features(data["X"]), "X_val": owners.features(data["X_val"])}
+    agreement = Agreement.draft(VALUER, owners, POLICY, validation=DRAW, **whole)
+    (found,) = agreement.list_differences_of_table(data["X"], data["X_val"])
+    assert found.startswith("50 of 50 rows of 'bo' are drawn for validation, though a share of 0.3")
+    honest = X.assign(source=["bo" if i % 4 == 1 else "ann" for i in range(200)])
+    honest.index = [f"p{i}" for i in range(200)]
+    data = DRAW.split(honest, y)
+    assert agreement.list_differences_of_table(data["X"], data["X_val"]) == []
+    # From tables that do not say whose a row is, nothing follows.
+    assert DRAW.difference(data["X"], whole["X_val"], "source") is None
+
+
 def test_validation_rows_of_ones_own_choice_are_rejected(tmp_path):
     data = DRAW.split(*delivered(60))
     owners = Owners(data["X"]).assign("ann")

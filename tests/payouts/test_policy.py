@@ -13,7 +13,6 @@ from cellworth.payouts.allocation import simulate_quotas
 from cellworth.payouts.policy import (
     Policy,
     compute_quotas,
-    compute_weights,
     parse_money,
     round_to_units,
 )
@@ -28,7 +27,7 @@ hundreds = settings(max_examples=300, derandomize=True, deadline=None)
 
 
 def shared(worth, amount, unit=CENT, negative="floor"):
-    shares = compute_quotas(Fraction(amount), compute_weights(worth, negative))
+    shares = compute_quotas(Fraction(amount), worth, negative)
     return shares, round_to_units(shares, unit, range(len(worth)))
 
 
@@ -141,13 +140,13 @@ def test_nothing_cannot_be_shared_by(negative):
         with pytest.raises(
             ValueError, match=r"must be above 0 to split an amount; check the model"
         ):
-            compute_weights(worth, negative)
+            compute_quotas(Fraction(1), worth, negative)
 
 
 def test_a_sum_that_is_rounding_is_nothing():
     worth = [Fraction(1), Fraction(-1) + Fraction(1, 2**52)]
     with pytest.raises(ValueError, match="the total of the owners' values must be above 0"):
-        compute_weights(worth, "signed")
+        compute_quotas(Fraction(1), worth, "signed")
 
 
 @pytest.mark.parametrize(

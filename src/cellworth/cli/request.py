@@ -383,10 +383,9 @@ def _draw_validation(
             f"the agreement draws validation rows from a table in memory, but {reason}; leave it "
             "out, or amend the agreement."
         )
-    data = draw.split(table.X, table.y)
-    delivered = draw.split(table.delivered, table.y)["X"]
-    train = InputTable(data["X"], data["y"], delivered)
-    return train, InputTable(data["X_val"], data["y_val"], data["X_val"])
+    data, delivered = (draw.split(X, table.y) for X in (table.X, table.delivered))
+    train = InputTable(data["X"], data["y"], delivered["X"])
+    return train, InputTable(data["X_val"], data["y_val"], delivered["X_val"])
 
 
 def parse_agreement(text: str) -> Agreement:
@@ -425,7 +424,8 @@ def check_agreement(loaded: LoadedRequest, valuer: Any) -> None:
     if loaded.request.agreement is None:
         return
     agreed = parse_agreement(loaded.request.agreement)
-    differences = agreed.list_differences_of_table(loaded.train.delivered)
+    val = None if loaded.val is None else loaded.val.delivered
+    differences = agreed.list_differences_of_table(loaded.train.delivered, val)
     differences = differences or agreed.list_differences_of_data(valuer, **loaded.data())
     if differences:
         raise ValueError(f"the table differs from the agreement: {'; '.join(differences)}.")

@@ -260,14 +260,16 @@ class Agreement:
     def list_differences_of_table(
         self, X: TableLike | ShardedTable, X_val: TableLike | None = None
     ) -> list[str]:
-        """Return in what a delivered table differs: its columns, their types, its rows."""
+        """Return in what a delivered table differs: columns, types, rows, and who was drawn."""
         types, keys = _name_types(X), list_keys(self.rules, "the agreement")
         came = {name: kind for name, kind in types.items() if name not in keys}
         differences = list(compare_settings({"columns": came}, {"columns": self.terms["columns"]}))
         differences += [f"column {name!r} names owners, but is missing" for name in keys
                         if name not in types]  # fmt: skip
-        drawn = None if self.validation is None else self.validation.difference(X, X_val)
-        return differences if drawn is None else [*differences, drawn]
+        if self.validation is not None:
+            drawn = self.validation.difference(X, X_val, self.rules.get("source", ""))
+            differences += [drawn] if drawn else []
+        return differences
 
     def split(
         self,

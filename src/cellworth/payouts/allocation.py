@@ -17,7 +17,6 @@ from cellworth.data.owners import check_owners
 from cellworth.payouts.policy import (
     Policy,
     compute_quotas,
-    compute_weights,
     count_units,
     round_to_units,
     share_equally,
@@ -91,7 +90,7 @@ def allocate(
         value + Fraction(brought.get(name, 0.0)) for value, name in zip(exact, names, strict=True)
     ]
     values = np.array([float(value) for value in exact])
-    quotas = compute_quotas(Fraction(amount), compute_weights(exact, policy.negative))
+    quotas = compute_quotas(Fraction(amount), exact, policy.negative)
     ties = []
     if policy.undecided == "equal":
         ties = _find_ties(find_undecided(values, errors), exact)

@@ -131,7 +131,5 @@ def _find_empty_owners(owners: Owners) -> Iterator[Fact]:
     n_held = holdings.cells_of_claims(slice(None)) @ holdings.claims
     for name, n in zip(holdings.names, n_held.tolist(), strict=True):
         if n == 0:
-            sentence = (
-                f"{name} holds no cell and gets nothing; leave it out, or assign cells to it."
-            )
-            yield Fact("no cells", (name,), (), sentence)
+            advice = "leave it out, or assign cells to it."
+            yield Fact("no cells", (name,), (), f"{name} holds no cell and gets nothing; {advice}")

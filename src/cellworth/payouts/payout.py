@@ -275,12 +275,7 @@ class Payout(Allocation):
         amount, value = self.amounts[position], float(self.values[position])
         return Statement(owner, amount, value, totals, cells, self.valuation.backend)
 
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        time: datetime | None = None,
-    ) -> str:
+    def save(self, folder: str | os.PathLike[str], *, time: datetime | None = None) -> str:
         """Write a bundle that ``verify_bundle`` can replay, and return its digest.
 
         Parameters
@@ -295,18 +290,6 @@ class Payout(Allocation):
         str
             Hash of the whole bundle. Give it to all owners: it reveals any later change.
         """
-        agreed = self.agreement
-        plain = {
-            **serialize_allocation(self, self.valuation),
-            "amount": str(self.amount),
-            "policy": asdict(self.policy),
-            "brought": dict(self.brought),
-            "facts": [asdict(fact) for fact in self.facts],
-            "agreement_sha256": None if agreed is None else sha256(agreed.encode()).hexdigest(),
-            "previous": self.previous,
-            "time": (time or datetime.now(UTC).replace(microsecond=0)).isoformat(),
-        }
-        holdings = self.ownership.project(self.valuation.blocks)
         agreed, made = self.agreement, time or datetime.now(UTC).replace(microsecond=0)
         plain = {
             **serialize_allocation(self, self.valuation),

@@ -295,9 +295,8 @@ def _read_previous_digest(path: Path) -> Any:
 
 def _compare_months(before: _Month, month: _Month) -> None:
     """Check that a bundle continues the one before."""
-    check_equal(
-        before.payout["carried"], month.payout["brought"], f"what {month.name} brought forward"
-    )
+    carried, brought = before.payout["carried"], month.payout["brought"]
+    check_equal(carried, brought, f"what {month.name} brought forward")
     if before.agreement is None or month.agreement is None:
         if before.agreement is not month.agreement:
             raise DifferenceError(f"only one of {before.name} and {month.name} has an agreement.")
