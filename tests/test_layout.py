@@ -18,7 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2295,
-    "data": 3051,
+    "data": 3017,
     "findings": 3592,
     "games": 992,
     "knn": 3972,
@@ -27,7 +27,7 @@ MAX_CODE_LINES = {
     "report": 955,
     "runtime": 2377,
     "sampling": 1614,
-    "valuation": 1429,
+    "valuation": 1425,
     "valuers": 2120,
 }
 MAX_CODE_LINES_IN_ALL = 25_265

@@ -10,6 +10,7 @@ import pytest
 
 from cellworth import Owners, ShardedTable
 from cellworth.data.blocks import Blocks
+from owned_cells import assign_cells
 
 TABLE = pd.DataFrame(
     {"age": [20, 30, 40, 50], "pay": [1.0, 2.0, None, 4.0], "region": ["n", "s", "n", None]},
@@ -78,7 +79,7 @@ def test_a_file_selects_rows_by_position_content_or_id(rule, expected):
 
 def test_any_shape_can_be_held():
     cells = np.random.default_rng(0).random((4, 3)) < 0.5
-    owners = Owners(TABLE).assign("ann", cells=cells).assign("bob", cells=~cells)
+    owners = assign_cells(assign_cells(Owners(TABLE), "ann", cells), "bob", ~cells)
     assert np.array_equal(owners.cells_of("ann"), cells)
     assert owners.n_unassigned == 0
 
@@ -193,7 +194,7 @@ def test_a_hash_of_holdings_depends_on_these_alone():
 ROUND_TRIPS = {
     "rectangles": OWNERS,
     "ids": Owners(TABLE).assign("ann", rows=["r1", "r3"]).assign("bob", rows=["r2"]),
-    "shapes": Owners(TABLE).assign("ann", cells=np.eye(4, 3, dtype=bool)),
+    "shapes": assign_cells(Owners(TABLE), "ann", np.eye(4, 3, dtype=bool)),
     "labels": OWNERS.assign("eve", columns=["(label)"]),
     "equal": Owners(TABLE, overlaps="equal").assign("ann").assign("bob", columns="pay"),
     "one id twice": Owners(TABLE.set_axis(["a", "b", "a", "b"]))
@@ -269,15 +270,6 @@ WRONG = [
     (
         {"columns": [True, False, True]},
         "columns of owner 'eve' must be names of columns, got a mask",
-    ),
-    (
-        {"cells": np.ones((2, 2), bool)},
-        r"must be True or False for each cell, .* of shape \(2, 2\)",
-    ),
-    ({"cells": np.zeros((4, 3), bool)}, "must mark some cell, got none; leave the owner out"),
-    (
-        {"cells": np.ones((4, 3), bool), "rows": ["r1"]},
-        "must have either cells or rows and columns",
     ),
 ]
 

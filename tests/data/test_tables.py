@@ -4,7 +4,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from cellworth.data.tables import Table, entries_per_cell
+from cellworth.data.tables import Table
 
 COLUMNS = {
     "age": [31, 42, 53],
@@ -90,19 +90,3 @@ def test_columns_are_aligned_by_name():
 def test_a_table_that_was_read_is_not_read_again():
     table = Table.from_data([[1, 2]], called="X")
     assert Table.from_data(table, called="X") is table
-
-
-def test_entries_of_cells_are_taken_only_from_frames_that_are_labelled_alike():
-    table = Table.from_data(pd.DataFrame({"a": [1, 2], "b": [3, 4]}, index=["r", "s"]), called="X")
-    marks = pd.DataFrame({"a": [True, False], "b": [False, False]}, index=["r", "s"])
-    labels = table.names, table.row_ids
-    assert entries_per_cell(marks, *labels, called="marks").tolist() == [[True, False], [False] * 2]
-    assert entries_per_cell([[1, 2], [3, 4]], *labels, called="marks").tolist() == [[1, 2], [3, 4]]
-    with pytest.raises(
-        ValueError, match=r"the columns of the table .* in the same order, got 'b', 'a'"
-    ):
-        entries_per_cell(marks[["b", "a"]], *labels, called="marks")
-    with pytest.raises(
-        ValueError, match=r"the row ids of the table .* in the same order, got 's', 'r'"
-    ):
-        entries_per_cell(marks[::-1], *labels, called="marks")

@@ -15,6 +15,7 @@ from cellworth.payouts import Agreement, Policy, split_revenue, verify_bundle
 from cellworth.runtime import MaxTasks, Serial
 from cellworth.sampling import LeaveOneOut, PermutationSampler
 from fit_settings import split_settings
+from owned_cells import assign_cells
 
 X, y = load_wine(return_X_y=True, as_frame=True)
 ORDER = np.random.default_rng(0).permutation(len(X))[:90]
@@ -203,7 +204,7 @@ def test_holdings_of_every_shape_survive_the_file(tmp_path):
     ids = [f"r{i % 30}" for i in range(60)]
     table = X[:60].set_axis(ids).set_axis([3, 1, 4, 2], axis=1)
     cells = np.random.default_rng(0).random(table.shape) < 0.3
-    owners = Owners(table, overlaps="equal").assign("ann", cells=cells)
+    owners = assign_cells(Owners(table, overlaps="equal"), "ann", cells)
     owners = owners.assign("bob", columns=[1, "(label)"]).assign_rest(None)
     data = {"X": table, "y": y[:60].set_axis(ids), "value_labels": True}
     valuer = KNNValuer(3, random_state=0)

@@ -26,6 +26,7 @@ from cellworth.payouts import (
 )
 from cellworth.payouts.neighbor_scores import NeighborScorer, PartyScorer
 from cellworth.runtime import MaxTasks
+from owned_cells import assign_cells
 
 K = 3
 N_ROWS = 16
@@ -60,7 +61,7 @@ def make_masks(n_owners, *, free=0.1, shared=0.2, seed=0):
 def make_owners(table, masks, labels=()):
     owners = Owners(table, overlaps="equal")
     for number, cells in enumerate(masks):
-        owners = owners.assign(f"o{number}", cells=cells)
+        owners = assign_cells(owners, f"o{number}", cells)
     for name, rows in labels:
         owners = owners.assign(name, rows=rows, columns="(label)")
     return owners
@@ -484,9 +485,9 @@ def test_names_and_the_order_of_assignment_do_not_matter():
     names = ["zoe", "ann", "eve", "bob"]
     one, other = Owners(X, overlaps="equal"), Owners(X, overlaps="equal")
     for name, cells in zip(names, masks, strict=True):
-        one = one.assign(name, cells=cells)
+        one = assign_cells(one, name, cells)
     for name, cells in zip(names[::-1], masks[::-1], strict=True):
-        other = other.assign(name.upper(), cells=cells)
+        other = assign_cells(other, name.upper(), cells)
     paid = []
     for owners in (one, other):
         valuation = OwnerValuer(KNNValuer(K)).fit(X, Y, owners=owners, **data).valuation_

@@ -24,6 +24,7 @@ from cellworth.payouts.allocation import sum_owner_values
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import OwnerSums, Tally, append_margins, append_pairs
 from cellworth.valuation.provenance import Provenance, Session
+from owned_cells import assign_cells
 
 CENT = Decimal("0.01")
 thousand = settings(max_examples=1000, derandomize=True, deadline=None)
@@ -67,7 +68,8 @@ def owned(whose, shape, names=None, order=None):
     owners = Owners(np.random.default_rng(0).normal(size=shape))
     codes = [code for code in np.unique(whose) if code >= 0]
     for code in codes if order is None else [codes[position] for position in order]:
-        owners = owners.assign(names[code] if names else f"owner {code}", cells=whose == code)
+        name = names[code] if names else f"owner {code}"
+        owners = assign_cells(owners, name, whose == code)
     return owners
 
 

@@ -24,7 +24,6 @@ from cellworth.data.tables import (
     TableLike,
     VectorLike,
     check_row_ids,
-    entries_per_cell,
     find_labels,
     label_array,
 )
@@ -174,7 +173,6 @@ class Owners:
         *,
         rows: VectorLike | slice | date | Mapping[str, Any] | None = None,
         columns: VectorLike | None = None,
-        cells: TableLike | None = None,
     ) -> Owners:
         """Return new Owners with more cells assigned to an owner.
 
@@ -188,8 +186,6 @@ class Owners:
         columns : default=None
             One or several names of columns, or beginnings of names such as ``"bank_*"``;
             ``"(label)"`` for the labels; None means all columns of the table, without the labels.
-        cells : boolean array of shape (n_rows, n_columns), default=None
-            Any set of cells, instead of rows and columns.
 
         Examples
         --------
@@ -200,12 +196,6 @@ class Owners:
         [[0, 1], [0, 1], [0, 2]]
         """
         _check_name(name)
-        if cells is not None:
-            if rows is not None or columns is not None:
-                raise ValueError(
-                    f"owner {name!r} must have either cells or rows and columns, got both."
-                )
-            return self._change(_claims=(*self._claims, *self._read_cells(name, cells)))
         given: Any = [columns] if _is_single(columns) else columns
         listed = None if given is None else list(given)
         has_pattern = any(str(one).endswith("*") for one in listed or ())
@@ -480,23 +470,6 @@ class Owners:
                 f"name must be an owner, got {name!r}; owners are {preview(self.names)}."
             )
         return self.names.index(name)
-
-    def _read_cells(self, name: str, cells: Any) -> list[Claim]:
-        """Read a mask of cells as one claim for each column."""
-        called = f"cells of owner {name!r}"
-        marked = entries_per_cell(cells, self.table.names, self.table.row_ids, called=called)
-        if marked.dtype.kind != "b" or marked.shape != self.shape:
-            raise ValueError(
-                f"{called} must be True or False for each cell, shape {self.shape}, got "
-                f"{marked.dtype} of shape {marked.shape}."
-            )
-        if not marked.any():
-            raise ValueError(f"{called} must mark some cell, got none; leave the owner out.")
-        columns = np.eye(self.shape[1], self.shape[1] + 1, dtype=bool)
-        return [
-            Claim(name, self._read_rows(name, marked[:, j]), columns[j])
-            for j in np.flatnonzero(marked.any(axis=0))
-        ]
 
     def _read_rows(self, name: str, rows: Any) -> Ends:
         """Read rows in any form as stretches of positions."""

@@ -233,21 +233,6 @@ def array_as_given(cells: Any) -> NDArray[Any]:
     return np.asarray(cells, dtype=object) if mixed_up else array
 
 
-def entries_per_cell(given: Any, names: Labels, row_ids: Labels, *, called: str) -> NDArray[Any]:
-    """Return one entry per cell, from an array or a data frame with the table's labels."""
-    frame = nw.from_native(given, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
-        return np.asarray(given)
-    wanted = [str(name) for name in names.tolist()]
-    if [str(name) for name in frame.columns] != wanted:
-        raise ValueError(
-            f"{called} must have the columns of the table ({preview(wanted)}) in the same "
-            f"order, got {preview(frame.columns)}; or pass an array."
-        )
-    check_row_ids(given, row_ids, called)
-    return frame.to_numpy()
-
-
 def check_row_ids(given: Any, row_ids: Labels, called: str) -> None:
     """Check that data with row ids, of any kind, has those of a table in their order."""
     index = getattr(given, "index", None)

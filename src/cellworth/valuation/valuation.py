@@ -452,11 +452,7 @@ class Valuation:
             owned=owned,
         )
 
-    def save(
-        self,
-        folder: str | os.PathLike[str],
-        storage_options: Options | None = None,
-    ) -> None:
+    def save(self, folder: str | os.PathLike[str], storage_options: Options | None = None) -> None:
         """Write Parquet files and a manifest.json, for :func:`~cellworth.load`.
 
         An earlier result in the folder is replaced.
