@@ -45,7 +45,7 @@ def mixed_table(n_rows=60, seed=0, missing=True):
 def columns_and_features(table, y):
     columns = features.read_columns(features.Table.from_data(table, called="X"), None)
     label = features.read_labels(y, np.unique(y))
-    return columns, Features.of([*columns, label])
+    return columns, Features([*columns, label])
 
 
 # The twins: everything is computed anew without the row.
@@ -390,7 +390,7 @@ def test_tables_that_tell_next_to_nothing_are_read(X, y):
 def test_levels_beyond_the_most_are_left_out_by_their_number_of_rows(monkeypatch):
     monkeypatch.setattr(features, "MAX_LEVELS", 4)
     levels = np.repeat([0, 1, 2, 3, 4], [30, 20, 10, 8, 8])
-    made = Features.of(
+    made = Features(
         [FeatureColumn.from_levels(levels), FeatureColumn.from_levels(np.zeros(76, dtype=int))]
     )
     # Of five and one levels, the two of eight rows would be one too many.

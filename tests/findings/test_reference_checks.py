@@ -14,7 +14,6 @@ from cellworth.findings.differences import (
 from cellworth.findings.reference_checks import (
     BothTables,
     compute_counts_p_value,
-    compute_order_p_value,
 )
 
 N = 1500
@@ -264,7 +263,6 @@ def test_labels_that_became_words_are_compared():
 
 
 def test_equal_and_empty_columns_have_no_evidence():
-    assert compute_order_p_value(np.array([5, 0]), np.array([0, 0])) == 1.0
     assert compute_counts_p_value(np.array([50]), np.array([40])) == 1.0
     assert standardize(np.ones(9), np.arange(9) < 4) == 0.0
 

@@ -14,7 +14,7 @@ from cellworth.findings.trees import compute_log_ratios, encode, hash_contents
 
 def evidence(X, y):
     table = Table.from_data(X, called="X")
-    return Evidence.from_columns(read_columns(table, None), *read_target(y, table))
+    return Evidence(read_columns(table, None), *read_target(y, table))
 
 
 def exclusive_or(n_rows=400, n_wrong=12, seed=0):

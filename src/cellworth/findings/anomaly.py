@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +26,9 @@ from cellworth.findings.trees import compute_log_ratios
 from cellworth.knn.distances import quantile_scale
 
 Counts = NDArray[np.int32]
+# Which of several regressions each row uses, that of its own level, and its target in it; in the
+# others, its target is 0.
+Response = tuple[Levels, Floats]
 # Digits that do not depend on the order of summation.
 DIGITS = 9
 _MIN_SCORE = 1e-6
@@ -110,38 +112,33 @@ def anomaly_scores(
     """
     table = Table.from_data(X, called="X")
     columns = read_columns(table, column_types)
-    return Evidence.from_columns(columns, *read_target(y, table)).scores
+    return Evidence(columns, *read_target(y, table)).scores
 
 
-@dataclass(frozen=True, eq=False)
 class Evidence:
     """Evidence against each cell: how rare it is, how badly it fits, how far the others are."""
 
-    columns: list[FeatureColumn]
-    label: FeatureColumn
-    # Class of each row, or the group of rows with similar targets.
-    groups: Levels
-    # Features of all columns, then of the label.
-    features: Features
-    # Cells of the same column, itself included, that are at least as rare in rows with their label,
-    # and that fit the other cells of their row at least as badly; shape (n_rows, n_columns).
-    as_rare: Counts
-    as_misfit: Counts
-    # Distance to the nearest other number of the column, in scale units.
-    isolation: Floats
-
-    @classmethod
-    def from_columns(
-        cls, columns: list[FeatureColumn], target: NDArray[Any], classes: NDArray[Any] | None
-    ) -> Evidence:
-        """Compute the evidence for all cells of these columns."""
-        label = read_labels(target, classes)
-        groups = target_groups(target) if classes is None else label.levels
-        features = Features.of([*columns, label])
-        rare = _count_columns([compute_log_densities(column, groups) for column in columns])
-        misfit = _count_columns(_score_fits(features, columns))
-        apart: Floats = np.stack([measure_isolation(column) for column in columns], axis=1)
-        return cls(columns, label, groups, features, rare, misfit, apart)
+    def __init__(
+        self,
+        columns: list[FeatureColumn],
+        target: NDArray[Any] | None,
+        classes: NDArray[Any] | None,
+    ) -> None:
+        if target is None:
+            # All rows have the same label.
+            target, classes = np.zeros(len(columns[0].levels)), np.zeros(1)
+        self.columns, self.label = columns, read_labels(target, classes)
+        # Class of each row, or the group of rows with similar targets.
+        self.groups: Levels = target_groups(target) if classes is None else self.label.levels
+        # Features of all columns, then of the label.
+        self.features = Features([*columns, self.label])
+        # Cells of the same column, itself included, that are at least as rare in rows with their
+        # label, and that fit the other cells of their row at least as badly.
+        rare = [_count_at_most(compute_log_densities(each, self.groups)) for each in columns]
+        misfit = [_count_at_most(fit) for fit in _score_fits(self.features, columns)]
+        self.as_rare, self.as_misfit = np.stack(rare, axis=1), np.stack(misfit, axis=1)
+        # Distance to the nearest other number of the column, in scale units.
+        self.isolation: Floats = np.stack([measure_isolation(each) for each in columns], axis=1)
 
     @cached_property
     def log_ratios(self) -> Floats:
@@ -176,10 +173,6 @@ def _score_fits(features: Features, columns: list[FeatureColumn]) -> list[Floats
             fit[known] = np.maximum(fit[known], _MIN_SCORE) * tail
         fits.append(fit)
     return fits
-
-
-def _count_columns(scores: list[Floats]) -> Counts:
-    return np.stack([_count_at_most(score) for score in scores], axis=1)
 
 
 def _count_at_most(scores: Floats) -> Counts:
@@ -260,24 +253,12 @@ def _sum_below(ascending: Floats) -> Floats:
     return np.append(0.0, np.exp(logs[:-1] - ascending[1:]))
 
 
-@dataclass(frozen=True, eq=False)
-class Response:
-    """What a regression predicts for a column from all others."""
-
-    # The column, whose own features are left out.
-    position: int
-    # Which of several regressions each row uses: that of its own level.
-    levels: Levels
-    # Target of that regression for the row; the others have the target 0.
-    heights: Floats
-
-    @classmethod
-    def from_levels(cls, position: int, column: FeatureColumn) -> Response:
-        """Make one regression per level, with the target 1 for the rows of the level."""
-        # A level of a single row gets the score 0: all such levels share a regression on 0.
-        single = column.counts[column.levels] == 1
-        levels = np.unique(np.where(single, -1, column.levels), return_inverse=True)[1]
-        return cls(position, levels.reshape(-1), np.where(single, 0.0, 1.0))
+def ask_levels(column: FeatureColumn) -> Response:
+    """Ask for one regression per level, with the target 1 for the rows of the level."""
+    # A level of a single row gets the score 0: all such levels share a regression on 0.
+    single = column.counts[column.levels] == 1
+    levels = np.unique(np.where(single, -1, column.levels), return_inverse=True)[1]
+    return levels.reshape(-1), np.where(single, 0.0, 1.0)
 
 
 def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> dict[int, Floats]:
@@ -295,9 +276,9 @@ def compute_residuals(features: Features, columns: Sequence[FeatureColumn]) -> d
     for positions in sharing.values():
         known = columns[positions[0]].known
         one = np.zeros(len(known), dtype=np.intp)
-        asked = [Response(j, one, compute_uniform_scores(columns[j])) for j in positions]
-        for response, expected in zip(asked, predict_left_out(features, asked, known), strict=True):
-            found[response.position] = np.abs(response.heights - expected)
+        asked = {j: (one, compute_uniform_scores(columns[j])) for j in positions}
+        for position, expected in predict_left_out(features, asked, known).items():
+            found[position] = np.abs(asked[position][1] - expected)
     return found
 
 
@@ -306,39 +287,40 @@ def score_levels(features: Features, columns: Sequence[FeatureColumn]) -> dict[i
 
     Keys are positions of columns; numeric ones with missing values have two levels.
     """
-    asked = [
-        Response.from_levels(position, column)
+    asked = {
+        position: ask_levels(column)
         for position, column in enumerate(columns)
         if column.numbers is None or column.levels.any()
-    ]
-    scores = predict_left_out(features, asked) if asked else []
-    return {response.position: score for response, score in zip(asked, scores, strict=True)}
+    }
+    return predict_left_out(features, asked) if asked else {}
 
 
 def predict_left_out(
-    features: Features, asked: Sequence[Response], known: Mask | None = None
-) -> list[Floats]:
+    features: Features, asked: Mapping[int, Response], known: Mask | None = None
+) -> dict[int, Floats]:
     """Predict each known row by regressions that were fitted without it; NaN for other rows.
 
-    Heights of rows that are not known must be 0.
+    Keys are positions of columns, whose own features are left out. Heights of rows that are not
+    known must be 0.
     """
     n_rows, n_features = features.matrix.shape
     known = np.ones(n_rows, dtype=bool) if known is None else known
     inverse = _invert(_sum_known(features, known) + np.diag(make_penalties(n_features)))
-    fits = [_fit(inverse, features.own[r.position], _sum_heights(features, r)) for r in asked]
-    expected = [np.full(n_rows, np.nan) for _ in asked]
+    fits = {position: _fit(features, inverse, position, asked[position]) for position in asked}
+    expected = {position: np.full(n_rows, np.nan) for position in asked}
     for start in range(0, n_rows, _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         strip = features.matrix[rows].toarray()
         projected = strip @ inverse
         leverages = np.einsum("ij,ij->i", projected, strip)
-        for response, (own_inverse, coefficients), out in zip(asked, fits, expected, strict=True):
-            heights = np.einsum("ij,ij->i", strip, coefficients[response.levels[rows]])
-            own = projected[:, features.own[response.position]]
+        for position, (levels, heights) in asked.items():
+            own_inverse, coefficients = fits[position]
+            fitted = np.einsum("ij,ij->i", strip, coefficients[levels[rows]])
+            own = projected[:, features.own[position]]
             leverage = leverages - np.einsum("ij,ij->i", own @ own_inverse, own)
             # Leaving a row out of a ridge regression is a division: no second fit is needed.
-            without = (heights - leverage * response.heights[rows]) / (1.0 - leverage)
-            out[rows] = np.where(known[rows], without, np.nan)
+            without = (fitted - leverage * heights[rows]) / (1.0 - leverage)
+            expected[position][rows] = np.where(known[rows], without, np.nan)
     return expected
 
 
@@ -346,15 +328,20 @@ def _invert(matrix: Floats) -> Floats:
     return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
 
 
-def _fit(inverse: Floats, own: slice, sums: Floats) -> tuple[Floats, Floats]:
+def _fit(
+    features: Features, inverse: Floats, position: int, response: Response
+) -> tuple[Floats, Floats]:
     """Fit regressions without a column's own features, from the one inverse of all features.
 
     With P the inverse and o the own features, the inverse without them is
     P - P[:, o] P[o, o]^-1 P[o, :], which is 0 in their rows and columns. Returns P[o, o]^-1 and
     the coefficients, one line per level.
     """
+    own, (levels, heights) = features.own[position], response
+    entries = sparse.csr_array((heights, (levels, np.arange(len(levels)))))
+    # Sums of features times heights, by level.
+    projected = (entries @ features.matrix).toarray() @ inverse
     own_inverse = _invert(inverse[own, own])
-    projected = sums @ inverse
     return own_inverse, projected - projected[:, own] @ own_inverse @ inverse[own]
 
 
@@ -363,17 +350,6 @@ def _sum_known(features: Features, known: Mask) -> Floats:
     if 2 * known.sum() < len(known):
         return features.sum_products(known)
     return features.gram if known.all() else features.gram - features.sum_products(~known)
-
-
-def _sum_heights(features: Features, response: Response) -> Floats:
-    """Return sums of features times heights, by level; shape (n_levels, n_features)."""
-    n_rows, n_levels = len(response.levels), int(response.levels.max()) + 1
-    rows = np.arange(n_rows)
-    heights = sparse.csr_array(
-        (response.heights, (response.levels, rows)), shape=(n_levels, n_rows)
-    )
-    sums: Floats = (heights @ features.matrix).toarray()
-    return sums
 
 
 def make_penalties(n_features: int) -> Floats:
@@ -447,7 +423,11 @@ def _compute_tails(levels: Levels, groups: Levels) -> Floats:
 
 def _standardize(numbers: Floats, groups: Levels) -> Floats:
     """Return the distance of numbers from the mean of the others of their group."""
-    numbers = _clip_far(_center(scale_to_one(numbers)))
+    numbers = _center(scale_to_one(numbers))
+    # Numbers that are far off, at most 1% on each side, would spoil means.
+    reach = _FAR_OFF * (quantile_scale(numbers) or float(np.std(numbers)))
+    low, high = np.percentile(numbers, (1, 99)).tolist()
+    numbers = np.clip(numbers, min(-reach, low), max(reach, high))
     scale = float(np.std(numbers))
     if scale == 0:
         return np.zeros(len(numbers))
@@ -458,10 +438,3 @@ def _standardize(numbers: Floats, groups: Levels) -> Floats:
     variances = (squares + PRIOR_ROWS * (1.0 + overall**2)) / others - means**2
     away: Floats = np.abs(numbers - means) / np.sqrt(np.maximum(variances, _MIN_VARIANCE))
     return away
-
-
-def _clip_far(numbers: Floats) -> Floats:
-    """Clip centered numbers that are far off, at most 1% on each side: they spoil means."""
-    reach = _FAR_OFF * (quantile_scale(numbers) or float(np.std(numbers)))
-    low, high = np.percentile(numbers, (1, 99)).tolist()
-    return np.clip(numbers, min(-reach, low), max(reach, high))

@@ -74,16 +74,12 @@ class AuditInput:
 
     @cached_property
     def odd_cells(self) -> tuple[Floats, Features]:
-        """How little single cells fit their row and label; features of the columns and the label.
-
-        Without labels, all rows have the same one.
-        """
+        """How little cells fit their row and label, and features of the columns and the label."""
         left_out = [j for j, c in enumerate(self.columns) if is_name(c) or c.name in self.protected]
         found = mark_cells(self.found, self.table, most_doubt=_SURE)
-        target, classes = self.target, self.classes
-        if target is None:
-            target, classes = np.zeros(len(self.table.row_ids)), np.zeros(1)
-        return score_odd_cells(self.features, target, classes, found=found, left_out=left_out)
+        return score_odd_cells(
+            self.features, self.target, self.classes, found=found, left_out=left_out
+        )
 
 
 Asked: TypeAlias = Callable[[AuditInput], Iterable[Finding]]
@@ -109,11 +105,6 @@ def mark_cells(findings: Iterable[Finding], table: Table, *, most_doubt: float =
     return found
 
 
-def find_missing_marks(given: AuditInput) -> Iterator[Finding]:
-    """Find strings that stand for a missing value: "?", "N/A", "unknown"."""
-    yield from _merge_codes(f for c in given.columns for f in text_checks.find_missing_marks(c))
-
-
 def find_mixed_shapes(given: AuditInput) -> Iterator[Finding]:
     """Find strings whose digits, letters and signs are arranged as in few other cells."""
     for column in given.columns:
@@ -129,12 +120,6 @@ def find_misspellings(given: AuditInput) -> Iterator[Finding]:
         variants = given.find_earlier(column, "spelling variant")
         known = {text for finding in variants for text in finding.action.replacements}
         yield from text_checks.find_misspellings(column, known)
-
-
-def find_strange_numbers(given: AuditInput) -> Iterator[Finding]:
-    """Find codes for missing values, wrong units, and numbers far from all others."""
-    found = (f for c in given.columns for f in number_checks.find_gross_errors(c))
-    yield from _merge_codes(found)
 
 
 def find_copies(given: AuditInput) -> Iterator[Finding]:
@@ -176,18 +161,18 @@ def find_labels(given: AuditInput) -> Iterator[Finding]:
 
 def _ask_columns(find: Callable[[ColumnLevels], Iterator[Finding]]) -> Asked:
     """Return the check that asks every column by itself."""
-    return lambda given: chain.from_iterable(map(find, given.columns))
+    return lambda given: _merge_codes(chain.from_iterable(map(find, given.columns)))
 
 
 # Later checks look at what earlier ones have found.
 CHECKS: tuple[AuditCheck, ...] = (
-    AuditCheck("marks of missing values", find_missing_marks),
+    AuditCheck("marks of missing values", _ask_columns(text_checks.find_missing_marks)),
     AuditCheck("numbers and dates as text", _ask_columns(text_checks.find_stored_quantities)),
     AuditCheck("mixed formats", find_mixed_shapes),
     AuditCheck("wrong encodings", _ask_columns(text_checks.find_garbled)),
     AuditCheck("spelling variants", _ask_columns(text_checks.find_spelling_variants)),
     AuditCheck("misspellings", find_misspellings),
-    AuditCheck("codes, units and outliers", find_strange_numbers),
+    AuditCheck("codes, units and outliers", _ask_columns(number_checks.find_gross_errors)),
     AuditCheck("contents of other columns", lambda given: text_checks.find_swapped(given.columns)),
     AuditCheck("dependencies", lambda given: table_checks.find_violations(given.columns)),
     AuditCheck("useless columns", lambda given: table_checks.check_columns(given.columns)),

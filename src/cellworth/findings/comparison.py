@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.data.arguments import (
     Floats,
@@ -25,19 +24,15 @@ from cellworth.data.text import format_count
 from cellworth.data.views import heading, html_table, paragraph, table_lines, view
 from cellworth.findings.held_out import (
     HeldOutRows,
-    PredictionRecorder,
     check_held_out_rows,
     compute_half_width,
-    describe_cause,
     estimate_training_variance,
     find_strata,
     make_held_out_game,
-    make_held_out_rows,
-    name_scoring,
     split_in_halves,
 )
 from cellworth.games.game import one_line
-from cellworth.games.model import ModelGame, check_model, check_scorer
+from cellworth.games.model import ModelGame, check_model, check_scorer, scoring_name
 from cellworth.games.scoring import Recorded
 from cellworth.runtime.progress import ProgressReporter
 
@@ -257,11 +252,16 @@ def compare_models(
     n_repeats = check_count(n_repeats, "n_repeats")
     rng = np.random.default_rng(check_random_state(random_state))
     scorer = check_scorer(scoring, check_model(model))
-    kept = PredictionRecorder()
-    game = make_held_out_game(model, X, y, X_test, y_test, scoring=kept)
+    recorded: list[Recorded] = []
+
+    def record(fitted: Any, X: TableLike, y: VectorLike) -> float:
+        recorded.append(Recorded(fitted, X))
+        return 0.0
+
+    game = make_held_out_game(model, X, y, X_test, y_test, scoring=record)
     table, classes = game.problem.table, game.problem.classes
     target, labels = game.problem.target, game.problem.folds[0].target
-    training = _Training.read(game, X_repaired, y_repaired, kept)
+    training = _Training(game, X_repaired, y_repaired, recorded)
     given = X if X_repaired is None else X_repaired
     tables = {"X": (X, target), "X_repaired": (given, training.target)}
     check_held_out_rows(X_test, labels, tables)
@@ -274,7 +274,7 @@ def compare_models(
     with ProgressReporter("training", shown=progress, n_tasks=4 * n_repeats + 2) as reporter:
         with _name_failed_rows("the table"):
             on_table = training.pair(np.ones(len(target), dtype=bool), 0)
-            held_out = make_held_out_rows(scorer, labels, strata, on_table[0], rng)
+            held_out = HeldOutRows(scorer, labels, strata, on_table[0], rng)
             on_all_rows = held_out.score(on_table[0]), held_out.score(on_table[1])
         reporter.advance(2)
         sides = [[*split_in_halves(row_strata, rng)] for _ in range(n_repeats)]
@@ -290,7 +290,7 @@ def compare_models(
         after,
         (change - half, change + half),
         on_all_rows,
-        name_scoring(scoring, game),
+        scoring_name(scoring, classes is not None),
         len(labels),
         len(target),
         n_repeats,
@@ -300,40 +300,28 @@ def compare_models(
     )
 
 
-@dataclass(frozen=True, eq=False)
 class _Training:
     """A model to train before and after a change, with the same seeds.
 
     ``table`` and ``target`` are those after the change; rows that are not ``known`` are left out.
     """
 
-    game: ModelGame
-    table: Table
-    target: NDArray[Any]
-    known: Mask
-    kept: PredictionRecorder
-
-    @classmethod
-    def read(
-        cls,
-        game: ModelGame,
-        X_repaired: TableLike | None,
-        y_repaired: VectorLike | None,
-        kept: PredictionRecorder,
-    ) -> _Training:
-        """Check the arguments of compare_models."""
+    def __init__(
+        self, game: ModelGame, X_repaired: TableLike | None, y_repaired: VectorLike | None,
+        recorded: list[Recorded],
+    ) -> None:  # fmt: skip
         if X_repaired is None and y_repaired is None:
             raise ValueError(
                 "X_repaired and y_repaired must not both be None; pass the table or the labels "
                 "after the change."
             )
-        table, target = game.problem.table, game.problem.target
-        known = np.ones(table.shape[0], dtype=bool)
+        self.game, self.recorded = game, recorded
+        self.table, self.target = game.problem.table, game.problem.target
+        self.known: Mask = np.ones(self.table.shape[0], dtype=bool)
         if y_repaired is not None:
-            target, known = read_changed_labels(y_repaired, game.problem, "y_repaired")
+            self.target, self.known = read_changed_labels(y_repaired, game.problem, "y_repaired")
         if X_repaired is not None:
-            table = _read_repaired(X_repaired, table)
-        return cls(game, table, target, known, kept)
+            self.table = _read_repaired(X_repaired, self.table)
 
     def find_changes(self) -> Mask:
         """Mark the cells and, in the last column, the labels that differ; rows left out, once."""
@@ -351,9 +339,9 @@ class _Training:
         return self._train(game, rows), self._train(changed, rows & self.known)
 
     def _train(self, game: ModelGame, rows: Mask) -> Recorded:
-        self.kept.seen.clear()
+        self.recorded.clear()
         game.value(rows, np.ones(game.shape[1], dtype=bool))
-        return self.kept.seen.pop()
+        return self.recorded.pop()
 
 
 @contextmanager
@@ -362,7 +350,8 @@ def _name_failed_rows(rows: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        why = describe_cause(error) if isinstance(error, RuntimeError) else one_line(error)
+        own = error.__cause__ if isinstance(error, RuntimeError) else None
+        why = one_line(own if isinstance(own, Exception) else error)
         raise RuntimeError(
             f"the model failed on {rows} ({why}); pass a model that can be trained and scored on "
             "both tables and on half of their rows."

@@ -103,7 +103,8 @@ def compare_tables(both: BothTables) -> Iterator[Check]:
         drawn = both.draw()
         nothing = np.zeros(len(drawn.is_new), dtype=bool)
         features = [read_without(column, nothing) for column in drawn.columns]
-        scores = _score_cells(drawn, features)
+        # How little cells fit their row and label, on both tables together.
+        scores = Evidence(features, drawn.target, drawn.classes).quick_scores
         yield from _compare_cells(drawn, scores)
         yield _compare_rows(drawn, scores)
         n_classes = 0 if drawn.classes is None else len(drawn.classes)
@@ -154,14 +155,6 @@ def _two_sided(z: float) -> float:
     return float(np.clip(2.0 * ndtr(-abs(z)), MIN_P, 1.0))
 
 
-def _score_cells(drawn: BothTables, features: list[FeatureColumn]) -> Floats:
-    """Score how little cells fit their row and label, on both tables together."""
-    target, classes = drawn.target, drawn.classes
-    if target is None:
-        target, classes = np.zeros(len(drawn.is_new)), np.zeros(1)
-    return Evidence.from_columns(features, target, classes).quick_scores
-
-
 def _compare_cells(drawn: BothTables, scores: Floats) -> Iterator[Check]:
     """Compare how well cells fit their rows: in all columns together, and in each."""
     total, half = scores.sum(axis=1), _WEIGHTS["cells"] / 2
@@ -197,7 +190,9 @@ def _compare_rows(drawn: BothTables, scores: Floats) -> Check:
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.metrics import roc_auc_score
 
-    X, is_new = _make_features(drawn, scores), drawn.is_new
+    # The cells as numbers, the label, and how well cells fit their row.
+    cells, is_new = map(_as_numbers, drawn.every_column), drawn.is_new
+    X = np.column_stack([*cells, scores, scores.sum(axis=1)])
     ends = [round(share * len(X)) for share in _BLOCKS]
     sums, curves, models = [], [], []
     for first, last in pairwise(ends):
@@ -251,11 +246,6 @@ def _list_telling(drawn: BothTables, model: Any, X: Floats, first: int) -> list[
         lost[column.name] = area - roc_auc_score(is_new, model.predict_proba(permuted)[:, 1])
     ranked = sorted(lost, key=lambda name: -lost[name])
     return [name for name in ranked if lost[name] > max(_USED * (area - 0.5), 0.005)]
-
-
-def _make_features(drawn: BothTables, scores: Floats) -> Floats:
-    """Return the cells as numbers, the label, and how well cells fit their row."""
-    return np.column_stack([*map(_as_numbers, drawn.every_column), scores, scores.sum(axis=1)])
 
 
 def _as_numbers(column: ColumnLevels) -> Floats:

@@ -116,7 +116,11 @@ class Explanation:
         return view(heading(self._title()), _take_first(parts).to_html(bars=True), *notes)
 
     def _title(self) -> str:
-        return f"{self.side} {self.label!r} is worth {self.value:.4g}{self._error()}, of which"
+        both = math.hypot(self.sampling_se, self.validation_se or 0.0)
+        # Smaller ones are rounding.
+        is_error = both > _NEGLIGIBLE * max(_find_largest(self.parts), abs(self.value))
+        error = f" +- {both:.2g}" if is_error else ""
+        return f"{self.side} {self.label!r} is worth {self.value:.4g}{error}, of which"
 
     def _parts_to_print(self) -> ValueList:
         if self.cells is None:
@@ -124,17 +128,19 @@ class Explanation:
         return _add_cells(self.parts, tuple(map(format_cell, self.cells)))
 
     def _notes(self, parts: ValueList) -> Iterator[str]:
-        yield from _summarize_rest(parts)
+        rest, negligible = parts.values[_PARTS_PRINTED:], _NEGLIGIBLE * _find_largest(parts)
+        for side, signed in (
+            ("above", rest[rest > negligible]),
+            ("below", rest[rest < -negligible]),
+        ):
+            if len(signed):
+                yield f"{len(signed):,} more {side} 0: {signed.sum():.4g} together"
+        if unvisited := int(np.isnan(parts.values).sum()):
+            yield f"{unvisited:,} {'was' if unvisited == 1 else 'were'} never visited"
         if not self.adds_up:
             yield f"the parts do not add up: {self.residual:.2g} is missing"
         if self.reason:
             yield self.reason
-
-    def _error(self) -> str:
-        """Return both errors combined, or nothing if they are rounding."""
-        error = math.hypot(self.sampling_se, self.validation_se or 0.0)
-        largest = np.abs(self.parts.values[~np.isnan(self.parts.values)]).max(initial=0.0)
-        return f" +- {error:.2g}" if error > _NEGLIGIBLE * max(largest, abs(self.value)) else ""
 
 
 def explain_row(
@@ -187,7 +193,13 @@ def explain_row(
         raise ValueError("y needs X; pass both, or neither.")
     if X is None:
         return explained
-    table = _check_table(X, valuation)
+    table = Table.from_data(X, called="X")
+    if valuation.blocks.rows.grouped:
+        raise ValueError(
+            "X must be None for a valuation of row groups, which hold several cells; leave it out."
+        )
+    check_rows(valuation, table)
+    check_cells(valuation, table)
     explained = replace(explained, cells=_read_cells(table, position, explained.parts))
     if y is None:
         return explained
@@ -309,34 +321,10 @@ def _find_near(away: Floats, others: Mask) -> Mask:
     return equal if near[others].all() else near
 
 
-def _check_table(X: TableLike, valuation: Valuation) -> Table:
-    table = Table.from_data(X, called="X")
-    if valuation.blocks.rows.grouped:
-        raise ValueError(
-            "X must be None for a valuation of row groups, which hold several cells; leave it out."
-        )
-    check_rows(valuation, table)
-    check_cells(valuation, table)
-    return table
-
-
 def _take_first(parts: ValueList) -> ValueList:
     return parts.part(np.arange(min(len(parts), _PARTS_PRINTED)))
 
 
-def _summarize_rest(parts: ValueList) -> list[str]:
-    """Sum the parts that are not shown, by sign."""
-    largest = np.abs(parts.values[~np.isnan(parts.values)]).max(initial=0.0)
-    rest = parts.values[_PARTS_PRINTED:]
-    negligible = _NEGLIGIBLE * largest
-    lines = [
-        f"{len(signed):,} more {side} 0: {signed.sum():.4g} together"
-        for side, signed in (
-            ("above", rest[rest > negligible]),
-            ("below", rest[rest < -negligible]),
-        )
-        if len(signed)
-    ]
-    unvisited = int(np.isnan(parts.values).sum())
-    verb = "was" if unvisited == 1 else "were"
-    return lines + ([f"{unvisited:,} {verb} never visited"] if unvisited else [])
+def _find_largest(parts: ValueList) -> float:
+    """Return the size of the largest part that is known."""
+    return float(np.fmax.reduce(np.abs(parts.values), initial=0.0))

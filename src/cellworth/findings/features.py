@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -102,44 +103,18 @@ def find_ties(ascending: Floats) -> tuple[Positions, Positions]:
     return np.repeat(starts, sizes), np.repeat(starts + sizes, sizes)
 
 
-@dataclass(frozen=True, eq=False)
 class Features:
-    """Features of all columns for a regression.
+    """Features of all columns for a regression; the constant comes last."""
 
-    Numbers are their uniform scores (and, if ``squared``, their squares), with one more feature if
-    some are missing. Categories have one feature per frequent level. The constant comes last.
-    """
-
-    # Shape (n_rows, n_features). Sparse, because of all levels of a column a row has one.
-    matrix: sparse.csr_array
-    # Positions of each column's features.
-    own: list[slice]
-
-    @classmethod
-    def of(cls, columns: Sequence[FeatureColumn]) -> Features:
-        """Make features of columns."""
+    def __init__(self, columns: Sequence[FeatureColumn]) -> None:
         fewest = _compute_min_rows(columns)
-        n_rows, width = len(columns[0].levels), 0
-        cells: list[Floats] = []
-        features: list[Levels] = []
-        own = []
-        for column in columns:
-            start = width
-            for numbers in _list_numbers(column):
-                cells.append(numbers)
-                features.append(np.full(n_rows, width))
-                width += 1
-            marks, n_marks = _mark_levels(column, fewest)
-            cells.append((marks >= 0).astype(np.float64))
-            features.append(np.where(marks >= 0, width + marks, 0))
-            width += n_marks
-            own.append(slice(start, width))
-        cells.append(np.ones(n_rows))
-        features.append(np.full(n_rows, width))
-        # Every row has as many entries as any other; those without a level are 0.
-        ends = np.arange(0, n_rows * len(cells) + 1, len(cells))
-        entries = np.stack(cells, axis=1).ravel(), np.stack(features, axis=1).ravel()
-        return cls(sparse.csr_array((*entries, ends), shape=(n_rows, width + 1)), own)
+        parts = [_make_features(column, fewest) for column in columns]
+        ends = np.cumsum([part.shape[1] for part in parts]).tolist()
+        # Positions of each column's features.
+        self.own = [slice(start, end) for start, end in pairwise([0, *ends])]
+        constant = sparse.csr_array(np.ones((parts[0].shape[0], 1)))
+        # Shape (n_rows, n_features). Sparse, because of all levels of a column a row has one.
+        self.matrix: sparse.csr_array = sparse.hstack([*parts, constant], format="csr")
 
     @cached_property
     def gram(self) -> Floats:
@@ -153,22 +128,23 @@ class Features:
         return products
 
 
-def _list_numbers(column: FeatureColumn) -> list[Floats]:
-    if column.numbers is None:
-        return []
-    scores = compute_uniform_scores(column)
-    return [scores, scores**2 - 1.0] if column.squared else [scores]
+def _make_features(column: FeatureColumn, fewest: int) -> sparse.csr_array:
+    """Return the features of a column: levels with enough rows, or the uniform scores of numbers.
 
-
-def _mark_levels(column: FeatureColumn, fewest: int) -> tuple[Levels, int]:
-    """Return which feature each cell's level is, -1 for none, and how many there are.
-
-    Levels with fewer rows have none. Of numbers, a missing one is a level.
+    Numbers also have the squares of these, if ``squared``, and one feature more if some are
+    missing.
     """
-    if column.numbers is not None:
-        return column.levels - 1, int(column.levels.any())
-    frequent = column.counts >= fewest
-    return np.where(frequent, np.cumsum(frequent) - 1, -1)[column.levels], int(frequent.sum())
+    if column.numbers is None:
+        frequent = column.counts >= fewest
+        rows = np.flatnonzero(frequent[column.levels])
+        features = (np.cumsum(frequent) - 1)[column.levels[rows]]
+        shape = len(column.levels), int(frequent.sum())
+        return sparse.csr_array((np.ones(len(rows)), (rows, features)), shape=shape)
+    scores = compute_uniform_scores(column)
+    found = [scores, scores**2 - 1.0] if column.squared else [scores]
+    if column.levels.any():
+        found.append(column.levels.astype(np.float64))
+    return sparse.csr_array(np.stack(found, axis=1))
 
 
 def _read_column(table: Table, position: int, kind: ColumnType | None) -> FeatureColumn:

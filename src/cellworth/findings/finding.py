@@ -41,6 +41,8 @@ FindingKind = Literal[
     "dependence",
     "label drift",
 ]
+# Of findings about columns as a whole.
+NO_ROWS: Positions = np.zeros(0, dtype=np.intp)
 ActionKind = Literal["set missing", "replace", "convert", "drop rows", "drop columns", "check"]
 
 

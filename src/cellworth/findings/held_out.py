@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -14,8 +13,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask, Model, Positions, Scoring
 from cellworth.data.tables import Table, TableLike, VectorLike
-from cellworth.games.game import one_line
-from cellworth.games.model import ModelGame, scoring_name
+from cellworth.games.model import ModelGame
 from cellworth.games.scoring import Recorded, RowScores, row_scores
 from cellworth.sampling.moments import student_width
 
@@ -58,17 +56,6 @@ def make_held_out_game(
         raise type(error)(message) from error
 
 
-def describe_cause(error: RuntimeError) -> str:
-    """Return the message of the model's own error if there is one, else of this error."""
-    cause = error.__cause__
-    return one_line(cause if isinstance(cause, Exception) else error)
-
-
-def name_scoring(scoring: Scoring, game: ModelGame) -> str:
-    """Name a scoring for a caption."""
-    return scoring_name(scoring, game.problem.classes is not None)
-
-
 def check_held_out_rows(
     X_test: TableLike, test_labels: Any, tables: dict[str, tuple[TableLike, Any]]
 ) -> None:
@@ -100,18 +87,6 @@ def check_held_out_rows(
 def _iter_rows(table: Table, labels: Any) -> Iterator[tuple[Any, ...]]:
     columns = [table.read(position).objects for position in range(table.shape[1])]
     yield from zip(*columns, labels.tolist(), strict=True)
-
-
-class PredictionRecorder:
-    """A scorer that records the models it is asked to score."""
-
-    def __init__(self) -> None:
-        self.seen: list[Recorded] = []
-
-    def __call__(self, fitted: Any, X: TableLike, y: VectorLike) -> float:
-        """Record a fitted model with the rows to predict, and return 0."""
-        self.seen.append(Recorded(fitted, X))
-        return 0.0
 
 
 class VarianceComponent(NamedTuple):
@@ -171,11 +146,31 @@ def estimate_training_variance(differences: Floats) -> VarianceComponent:
     )
 
 
-class HeldOutRows(ABC):
-    """Held-out rows, with the variance of a mean score due to their choice."""
+class HeldOutRows:
+    """Held-out rows, with the variance of a mean score due to their choice.
 
-    def __init__(self, scorer: Any, target: NDArray[Any]) -> None:
-        self._scorer, self._target = scorer, target
+    A scorer that is the mean of one score per row has the variance of these; for any other, groups
+    of rows are left out in turn (jackknife). ``model`` tells whether it is such a mean.
+    """
+
+    def __init__(
+        self, scorer: Any, target: NDArray[Any], strata: list[Positions], model: Recorded,
+        rng: np.random.Generator,
+    ) -> None:  # fmt: skip
+        self._scorer, self._target, self._strata = scorer, target, strata
+        most = max(N_GROUPS // len(strata), MIN_GROUPS)
+        # The only row of a stratum is never left out.
+        self._groups = [
+            np.array_split(rng.permutation(own), min(len(own), most))
+            for own in strata
+            if len(own) > 1
+        ]
+        read = row_scores(scorer)
+        # Where it does not apply, its mean is NaN or another score.
+        applies = read is not None and np.isclose(
+            read(model, target).mean(), self.score(model), rtol=1e-6, atol=1e-9
+        )
+        self.read_rows: RowScores | None = read if applies else None
 
     def score(self, model: Recorded) -> float:
         """Return the score of a model on all rows."""
@@ -185,45 +180,22 @@ class HeldOutRows(ABC):
         some = model.on(rows, rows[:, None])
         return float(self._scorer(some, some.X, self._target[rows]))
 
-    @abstractmethod
     def compute_replicates(self, model: Recorded) -> Floats:
-        """Return scores of a model by row or group, of which differences are averaged."""
-
-    @abstractmethod
-    def estimate_variance(self, replicates: Floats) -> list[VarianceComponent]:
-        """Estimate the variance of a difference of scores from the difference of replicates."""
-
-
-def make_held_out_rows(
-    scorer: Any, target: NDArray[Any], strata: list[Positions], model: Recorded,
-    rng: np.random.Generator,
-) -> HeldOutRows:  # fmt: skip
-    """Use scores of single rows if the scorer is their mean, else jackknife groups."""
-    groups = JackknifeGroups(scorer, target, strata, rng)
-    read = row_scores(scorer)
-    # Where it does not apply, its mean is NaN or another score.
-    if read is None or not np.isclose(
-        read(model, target).mean(), groups.score(model), rtol=1e-6, atol=1e-9
-    ):
-        return groups
-    return RowwiseScores(scorer, read, target, strata)
-
-
-class RowwiseScores(HeldOutRows):
-    """Held-out rows for a scorer that is the mean of one score per row."""
-
-    def __init__(
-        self, scorer: Any, read: RowScores, target: NDArray[Any], strata: list[Positions]
-    ) -> None:
-        super().__init__(scorer, target)
-        self._read, self._strata = read, strata
-
-    def compute_replicates(self, model: Recorded) -> Floats:
-        """Return the score of each row."""
-        return self._read(model, self._target)
+        """Return the score of each row or without each group, of which differences are averaged."""
+        if self.read_rows is not None:
+            return self.read_rows(model, self._target)
+        everyone = np.arange(len(self._target))
+        without = [np.delete(everyone, group) for own in self._groups for group in own]
+        return np.array([self._score_rows(model, rows) for rows in without])
 
     def estimate_variance(self, replicates: Floats) -> list[VarianceComponent]:
-        """Estimate the variance of the mean over the rows of each stratum."""
+        """Estimate, stratum by stratum, the variance of a difference from that of replicates."""
+        if self.read_rows is None:
+            ends = np.cumsum([len(own) for own in self._groups])
+            return [
+                VarianceComponent(float(np.var(part)) * (len(part) - 1), len(part) - 1)
+                for part in np.split(replicates, ends)[:-1]
+            ]
         n_rows = len(replicates)
         parts = []
         for own in self._strata:
@@ -231,34 +203,3 @@ class RowwiseScores(HeldOutRows):
             variance = squares / (n_rows * max(n_rows - 1, 1))
             parts.append(VarianceComponent(variance, max(len(own) - 1, 1)))
         return parts
-
-
-class JackknifeGroups(HeldOutRows):
-    """Held-out rows in groups that are left out in turn (jackknife), for any scorer."""
-
-    def __init__(
-        self, scorer: Any, target: NDArray[Any], strata: list[Positions], rng: np.random.Generator
-    ) -> None:
-        super().__init__(scorer, target)
-        most = max(N_GROUPS // len(strata), MIN_GROUPS)
-        # The only row of a stratum is never left out.
-        self._groups = [
-            np.array_split(rng.permutation(own), min(len(own), most))
-            for own in strata
-            if len(own) > 1
-        ]
-
-    def compute_replicates(self, model: Recorded) -> Floats:
-        """Return the score without each group."""
-        everyone = np.arange(len(self._target))
-        without = [np.delete(everyone, group) for own in self._groups for group in own]
-        return np.array([self._score_rows(model, rows) for rows in without])
-
-    def estimate_variance(self, replicates: Floats) -> list[VarianceComponent]:
-        """Estimate the variance by the jackknife of each stratum."""
-        sizes = [len(own) for own in self._groups]
-        parts = np.split(replicates, np.cumsum(sizes)[:-1]) if sizes else []
-        return [
-            VarianceComponent(float(np.var(part)) * (len(part) - 1), len(part) - 1)
-            for part in parts
-        ]

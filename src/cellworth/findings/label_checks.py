@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Integers
 from cellworth.data.text import format_count
-from cellworth.findings.anomaly import Response, predict_left_out
+from cellworth.findings.anomaly import ask_levels, predict_left_out
 from cellworth.findings.features import FeatureColumn, Features
 from cellworth.findings.finding import Action, Finding
 
@@ -121,6 +121,6 @@ def _as_numbers(column: FeatureColumn) -> Floats:
 def _score_by_ridge(
     columns: Sequence[FeatureColumn], labels: Integers, features: Features | None
 ) -> Floats:
-    label = FeatureColumn.from_levels(labels)
-    asked = Response.from_levels(len(columns), label)
-    return predict_left_out(features or Features.of([*columns, label]), [asked])[0]
+    label, position = FeatureColumn.from_levels(labels), len(columns)
+    features = features or Features([*columns, label])
+    return predict_left_out(features, {position: ask_levels(label)})[position]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Floats, Integers, Positions
 from cellworth.data.equal_rows import mix_bits
-from cellworth.findings.finding import Action, Finding
+from cellworth.findings.finding import NO_ROWS, Action, Finding
 from cellworth.findings.levels import ColumnLevels, draw_rows
 
 # At most and at least this many rows decide whether a column alone predicts the target.
@@ -23,7 +23,6 @@ _MISSED_BY_NAME = 0.2
 _EXPLAINED = 0.995
 # Rows that are sorted by label change it at most so often.
 _CHANGES_PER_CLASS = 20
-_NOTHING: Positions = np.zeros(0, dtype=np.intp)
 
 
 def find_leaks(
@@ -62,7 +61,7 @@ def find_leaks(
             action = "drop it, or the target predicts itself"
         if is_named or is_leak:
             yield Finding(
-                "leak", (column.name,), _NOTHING, f"{column.name} {what}.",
+                "leak", (column.name,), NO_ROWS, f"{column.name} {what}.",
                 Action("drop columns", text=action), 0.2,
             )  # fmt: skip
 
@@ -76,32 +75,14 @@ def _draw_distinct_rows(columns: Sequence[ColumnLevels]) -> Positions:
     return rows[np.unique(hashes, return_index=True)[1]]
 
 
-def _group_cells(column: ColumnLevels, rows: Positions) -> tuple[Floats, Integers]:
-    """Return the distinct cells of some rows, a missing one last, and which of them rows have."""
-    codes = column.codes[rows]
-    own, groups = np.unique(
-        np.where(codes == MISSING, len(column.levels), codes), return_inverse=True
-    )
-    return own if column.kind == "text" else np.append(column.levels, np.nan)[own], groups
-
-
-def _find_nearest_values(values: Floats) -> Integers:
-    """Return the nearest other value of each value; a missing value is far from all."""
-    steps = np.nan_to_num(np.diff(values), nan=np.inf)
-    left, right = np.append(np.inf, steps), np.append(steps, np.inf)
-    nearest: Integers = np.arange(len(values)) + np.where(left <= right, -1, 1)
-    return nearest.clip(0, len(values) - 1)
-
-
-def _predict_from_others(column: ColumnLevels, rows: Positions, heights: Floats) -> Floats | None:
+def _predict_from_others(column: ColumnLevels, rows: Positions, heights: Floats) -> Floats:
     """Predict each row by the mean of other rows with the same cell, or else the nearest number.
 
     ``heights`` has shape (n_rows, n_heights). A category of a single row is predicted by all rows.
-    A constant column predicts nothing.
     """
-    values, groups = _group_cells(column, rows)
-    if len(values) == 1:
-        return None
+    codes, n_levels = column.codes[rows], len(column.levels)
+    # The distinct cells, a missing one last.
+    cells, groups = np.unique(np.where(codes == MISSING, n_levels, codes), return_inverse=True)
     sums = np.stack([np.bincount(groups, own) for own in heights.T], axis=1)
     sizes = np.bincount(groups)
     alone = sizes[groups] == 1
@@ -109,7 +90,11 @@ def _predict_from_others(column: ColumnLevels, rows: Positions, heights: Floats)
     if column.kind == "text":
         predicted[alone] = heights.mean(axis=0)
     else:
-        near = _find_nearest_values(values)[groups[alone]]
+        # A missing value is far from all.
+        steps = np.nan_to_num(np.diff(np.append(column.levels, np.nan)[cells]), nan=np.inf)
+        is_left = np.append(np.inf, steps) <= np.append(steps, np.inf)
+        nearest = (np.arange(len(cells)) + np.where(is_left, -1, 1)).clip(0, len(cells) - 1)
+        near = nearest[groups[alone]]
         predicted[alone] = sums[near] / sizes[near, None]
     return predicted
 
@@ -117,8 +102,6 @@ def _predict_from_others(column: ColumnLevels, rows: Positions, heights: Floats)
 def _measure_missed_labels(column: ColumnLevels, rows: Positions, codes: Integers) -> float:
     """Return the share of rows whose label is not the most frequent one of rows like it."""
     predicted = _predict_from_others(column, rows, np.eye(int(codes.max()) + 1)[codes])
-    if predicted is None:
-        return 1.0
     every = np.arange(len(rows))
     right = predicted[every, codes]
     predicted[every, codes] = -1.0
@@ -129,10 +112,8 @@ def _measure_missed_variance(column: ColumnLevels, rows: Positions, codes: Integ
     """Return the share of the variance of ranks that rows with like cells do not explain."""
     counts = np.bincount(codes)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[codes]
-    predicted = _predict_from_others(column, rows, ranks[:, None])
-    return (
-        1.0 if predicted is None else float(np.mean((predicted[:, 0] - ranks) ** 2) / np.var(ranks))
-    )
+    predicted = _predict_from_others(column, rows, ranks[:, None])[:, 0]
+    return float(np.mean((predicted - ranks) ** 2) / np.var(ranks))
 
 
 def _is_target(column: ColumnLevels, target: NDArray[Any], *, of_classes: bool) -> bool:
@@ -161,7 +142,7 @@ def find_sorted_rows(target: NDArray[Any]) -> Iterator[Finding]:
     if changes < min(0.2 * chance * len(labels), _CHANGES_PER_CLASS * n_classes):
         times = "once" if changes == 1 else f"{changes:,} times"
         yield Finding(
-            "sorted rows", (), _NOTHING,
+            "sorted rows", (), NO_ROWS,
             f"the rows are sorted by label: it changes {times} in {len(labels):,} rows.",
             Action("check", text="shuffle before you split, and keep no row number as a column"),
             0.05,

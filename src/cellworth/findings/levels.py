@@ -110,16 +110,11 @@ class ColumnLevels:
         """The levels of a column of text; none of others."""
         return list(self.levels.tolist()) if self.kind == "text" else []
 
-    def rows_of(self, levels: Iterable[int] | Mask) -> Positions:
+    def rows_of(self, levels: Iterable[int]) -> Positions:
         """Return the rows that have one of these levels, in ascending order."""
-        chosen = np.asarray(levels if isinstance(levels, np.ndarray) else list(levels))
-        if chosen.dtype == bool:
-            chosen = np.flatnonzero(chosen)
-        if len(chosen) == 0:
-            return np.zeros(0, dtype=np.intp)
         order, starts = self._rows
-        parts = [order[starts[level] : starts[level + 1]] for level in chosen.tolist()]
-        return np.sort(np.concatenate(parts))
+        parts = [order[starts[level] : starts[level + 1]] for level in levels]
+        return np.sort(np.concatenate([order[:0], *parts]))
 
     @cached_property
     def level_hashes(self) -> NDArray[np.uint64]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -76,52 +75,46 @@ def _find_code_among_few(column: ColumnLevels) -> Iterator[Finding]:
         yield _describe_code(column, len(others), 0.1)
 
 
-@dataclass(frozen=True, eq=False)
 class Bulk:
-    """The middle of a column of numbers, on the scale on which it is spread most evenly."""
+    """The middle of a column of numbers, on a scale: their own, or logarithms with a unit."""
 
-    middle: float
-    scale: float
-    low: float  # The middle 90% of the numbers themselves
-    high: float
-    unit: float  # Unit of the logarithm; 0 for the numbers themselves
-
-    @classmethod
-    def of(cls, levels: Floats, counts: Integers) -> Bulk | None:
-        """Measure the numbers; zeros are left out if most numbers are 0."""
-        if counts[levels == 0].sum() > 0.5 * counts.sum():
-            levels, counts = levels[levels != 0], counts[levels != 0]
-        if counts.sum() < _MIN_ROWS or len(levels) < _MIN_LEVELS:
-            return None
-        order = np.argsort(np.abs(levels), kind="stable")
-        unit = float(_quantiles(np.abs(levels[order]), counts[order], [0.5])[0])
-        found = [cls._on_scale(levels, counts, each) for each in (0.0, unit)]
-        usable = [(skew, bulk) for skew, bulk in found if bulk.scale > 0]
-        return min(usable, key=lambda pair: pair[0])[1] if usable else None
-
-    @classmethod
-    def _on_scale(cls, levels: Floats, counts: Integers, unit: float) -> tuple[float, Bulk]:
+    def __init__(self, levels: Floats, counts: Integers, unit: float) -> None:
+        self.unit = unit
+        # The middle 90% of the numbers themselves.
+        self.low, self.high = _quantiles(levels, counts, 0.05, 0.95)
         moved = _transform(levels, unit)
-        low, middle, high = _quantiles(moved, counts, [0.05, 0.5, 0.95])
-        ends = _quantiles(levels, counts, [0.05, 0.95])
-        scale = float(high - low) / (2 * _NORMAL_TAIL)
-        # How much farther the tails reach than those of a normal distribution.
-        reach = max(high - middle, middle - low) / max(min(high - middle, middle - low), 1e-300)
-        return float(reach), cls(float(middle), scale, float(ends[0]), float(ends[1]), unit)
+        low, self.middle, high = _quantiles(moved, counts, 0.05, 0.5, 0.95)
+        self.scale = (high - low) / (2 * _NORMAL_TAIL)
+        sides = high - self.middle, self.middle - low
+        # How much farther one tail reaches than the other.
+        self.skew = max(sides) / max(min(sides), 1e-300)
 
     def distances(self, numbers: Floats) -> Floats:
         """Return distances from the middle in standard deviations, with their sign."""
         return (_transform(numbers, self.unit) - self.middle) / self.scale
 
 
+def _measure_bulk(levels: Floats, counts: Integers) -> Bulk | None:
+    """Measure numbers on the scale on which they are most even; zeros left out if most are 0."""
+    if counts[levels == 0].sum() > 0.5 * counts.sum():
+        levels, counts = levels[levels != 0], counts[levels != 0]
+    if counts.sum() < _MIN_ROWS or len(levels) < _MIN_LEVELS:
+        return None
+    order = np.argsort(np.abs(levels), kind="stable")
+    (unit,) = _quantiles(np.abs(levels[order]), counts[order], 0.5)
+    usable = [bulk for bulk in (Bulk(levels, counts, each) for each in (0.0, unit)) if bulk.scale]
+    return min(usable, key=lambda bulk: bulk.skew, default=None)
+
+
 def _transform(numbers: Floats, unit: float) -> Floats:
     return numbers if unit == 0 else np.sign(numbers) * np.log1p(np.abs(numbers) / unit)
 
 
-def _quantiles(levels: Floats, counts: Integers, shares: list[float]) -> Floats:
+def _quantiles(levels: Floats, counts: Integers, *shares: float) -> list[float]:
     """Return quantiles of ascending numbers with counts."""
     ends = np.cumsum(counts)
-    return np.asarray(levels[np.searchsorted(ends, np.array(shares) * ends[-1])])
+    found: list[float] = levels[np.searchsorted(ends, np.array(shares) * ends[-1])].tolist()
+    return found
 
 
 def find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
@@ -131,7 +124,7 @@ def find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
         return
     if column.kind == "number" and 2 <= len(levels) < _MIN_LEVELS:
         yield from _find_code_among_few(column)
-    bulk = None if are_names(column) else Bulk.of(levels, counts)
+    bulk = None if are_names(column) else _measure_bulk(levels, counts)
     if bulk is None:
         return
     far = bulk.distances(levels)
@@ -152,17 +145,12 @@ def find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
 def _outside(levels: Floats, counts: Integers, far: Floats, sign: int) -> set[int]:
     """Return the levels beyond a wide step on one side."""
     order = np.arange(len(levels))[::-sign]
-    beyond: set[int] = set()
-    n_beyond, limit = 0, max(3, _MAX_OUTSIDE * counts.sum())
-    for position, level in enumerate(order[:-1].tolist()):
-        n_beyond += int(counts[level])
-        if n_beyond > limit or sign * far[level] < _MIN_DISTANCE:
-            break
-        following = order[position + 1]
-        step = sign * (far[level] - far[following])
-        if step >= max(_MIN_STEP, _RELATIVE_STEP * sign * far[following]):
-            beyond = set(order[: position + 1].tolist())
-    return beyond
+    away = sign * far[order]
+    few = np.cumsum(counts[order]) <= max(3, _MAX_OUTSIDE * counts.sum())
+    steps, following = away[:-1] - away[1:], away[1:]
+    is_wide = steps >= np.maximum(_MIN_STEP, _RELATIVE_STEP * following)
+    edges = np.flatnonzero(is_wide & (few & (away >= _MIN_DISTANCE))[:-1])
+    return set(order[: edges.max(initial=-1) + 1].tolist())
 
 
 def _doubt_code(column: ColumnLevels, level: int, outside: set[int]) -> float | None:

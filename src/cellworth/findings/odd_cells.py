@@ -16,7 +16,7 @@ from cellworth.findings.levels import ColumnLevels
 
 def score_odd_cells(
     columns: list[FeatureColumn],
-    target: NDArray[Any],
+    target: NDArray[Any] | None,
     classes: NDArray[Any] | None,
     *,
     found: Mask,
@@ -26,9 +26,9 @@ def score_odd_cells(
 
     Every table has cells with the highest scores: they are where to look, and no findings.
     """
-    evidence = Evidence.from_columns(columns, target, classes)
+    evidence = Evidence(columns, target, classes)
     tails = np.stack([_count_as_extreme(column) for column in columns], axis=1)
-    scores: Floats = evidence.scores + np.log(len(target) / tails)
+    scores: Floats = evidence.scores + np.log(len(tails) / tails)
     scores[found] = 0.0
     scores[:, list(left_out)] = 0.0
     return scores, evidence.features

@@ -22,7 +22,7 @@ from cellworth.data.equal_rows import find_first_equal
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import format_number, shorten
-from cellworth.findings.finding import Action, Finding, FindingKind
+from cellworth.findings.finding import NO_ROWS, Action, Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels, hash_rows
 from cellworth.findings.table_checks import is_id
 
@@ -37,7 +37,6 @@ MIN_P = 1e-300
 # Rows of a set are listed if it is at least this many times as frequent as in the reference.
 _CLEAR = 5.0
 _MAX_BINS = 10
-_NOTHING: Positions = np.zeros(0, dtype=np.intp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +181,7 @@ def _compare_kinds(here: Column, there: Column) -> Iterator[Finding]:
 
 
 def _make_certain(columns: tuple[str, ...], sentence: str, action: str) -> Finding:
-    return Finding("schema", columns, _NOTHING, sentence, Action("check", text=action), 0.0)
+    return Finding("schema", columns, NO_ROWS, sentence, Action("check", text=action), 0.0)
 
 
 # Single columns
@@ -192,8 +191,14 @@ def compare_column(both: BothTables, column: ColumnLevels, weight: float) -> Ite
     """Yield the checks of one column: missing values, its distribution, levels, tails."""
     missing = column.codes == MISSING
     new = np.bincount(column.codes[both.is_new & ~missing], minlength=len(column.levels))
+    here, there = both.shares(missing)
+    are_missing = make_finding(
+        "missing values", column,
+        f"{column.name} is missing in {here:.2%} of rows; in the reference, in {there:.2%}.",
+        _list_rows(both, missing), "find out why they are missing",
+    )  # fmt: skip
     found = [
-        (f"{column.name}: missing", both.test_set(missing), _describe_missing(both, column)),
+        (f"{column.name}: missing", both.test_set(missing), are_missing),
         (column.name, *_compare_distributions(column, new)),
         (column.name, *_compare_levels(both, column, new)),
         (column.name, *_compare_rare(both, column)),
@@ -205,7 +210,7 @@ def compare_column(both: BothTables, column: ColumnLevels, weight: float) -> Ite
 
 
 def make_finding(
-    kind: FindingKind, column: ColumnLevels | None, sentence: str, rows: Positions = _NOTHING,
+    kind: FindingKind, column: ColumnLevels | None, sentence: str, rows: Positions = NO_ROWS,
     action: str = "find out what changed, or take a new reference",
 ) -> Finding:  # fmt: skip
     """Return a finding about a column, or about the label."""
@@ -216,20 +221,10 @@ def make_finding(
     return Finding(kind, columns, rows, text, Action("check", text=action), 1.0)
 
 
-def _describe_missing(both: BothTables, column: ColumnLevels) -> Finding:
-    missing = column.codes == MISSING
-    here, there = both.shares(missing)
-    return make_finding(
-        "missing values", column,
-        f"{column.name} is missing in {here:.2%} of rows; in the reference, in {there:.2%}.",
-        _list_rows(both, missing), "find out why they are missing",
-    )  # fmt: skip
-
-
 def _list_rows(both: BothTables, mask: Mask) -> Positions:
     """Return the new rows of a set that the reference hardly has."""
     here, there = both.shares(mask)
-    return np.flatnonzero(mask & both.is_new) if here >= _CLEAR * there else _NOTHING
+    return np.flatnonzero(mask & both.is_new) if here >= _CLEAR * there else NO_ROWS
 
 
 def _compare_distributions(column: ColumnLevels, new: Integers) -> tuple[float, Finding]:
@@ -269,8 +264,6 @@ def compute_order_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:
     The limiting distribution for numbers without ties is an upper limit with ties.
     """
     n_new, n_old = new.sum(), old.sum()
-    if min(n_new, n_old) == 0:
-        return 1.0
     distance = np.abs(np.cumsum(new / n_new - old / n_old)).max()
     p_value = kolmogorov(distance * np.sqrt(n_new * n_old / (n_new + n_old)))
     return float(np.clip(p_value, MIN_P, 1.0))
@@ -345,7 +338,7 @@ def _compare_rare(both: BothTables, column: ColumnLevels) -> tuple[float, Findin
 
 def _compare_tails(both: BothTables, column: ColumnLevels) -> tuple[float, Finding]:
     """Compare the number of the smallest and of the largest numbers."""
-    best, finding, n_sets = 1.0, make_finding("drift", column, ""), 2 * len(_TAILS)
+    best, finding = 1.0, make_finding("drift", column, "")
     ends, known = np.cumsum(column.counts), column.codes != MISSING
     for share in _TAILS:
         low = int(np.searchsorted(ends, share * column.n_known, side="right"))
@@ -363,7 +356,7 @@ def _compare_tails(both: BothTables, column: ColumnLevels) -> tuple[float, Findi
                     f"{edge}; in the reference, {there:.2%}.",
                     _list_rows(both, mask), "check the unit, and correct them",
                 )  # fmt: skip
-    return min(1.0, best * n_sets), finding
+    return min(1.0, best * 2 * len(_TAILS)), finding
 
 
 # Copies, and a column with the label

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import MISSING, Integers, Mask, Positions
+from cellworth.data.arguments import MISSING, Mask, Positions
 from cellworth.data.equal_rows import find_first_equal, mix_bits
 from cellworth.data.text import format_count, format_number, list_first, preview
-from cellworth.findings.finding import Action, Finding, FindingKind
+from cellworth.findings.finding import NO_ROWS, Action, Finding, FindingKind
 from cellworth.findings.levels import ColumnLevels, draw_rows, hash_rows
 from cellworth.findings.number_checks import NAMES, are_names
 from cellworth.valuation.column_info import DATE_PATTERN
@@ -21,7 +20,6 @@ from cellworth.valuation.column_info import DATE_PATTERN
 _MIN_IDS, _NAMED = 20, 5
 _TEXTS_READ, _LONGEST_NAME = 200, 60
 _SHARE_OF_IDS = 0.99
-_NOTHING: Positions = np.zeros(0, dtype=np.intp)
 # Rows from which dependencies are guessed; they are then counted on all rows.
 _ROWS_TRIED = 20_000
 _PAIRS_TRIED, _MIN_PAIRS, _MIN_AGREEMENT = 500, 20, 0.75
@@ -73,7 +71,7 @@ def _describe_columns(
         listed = list_first(names, _NAMED)
         has, column = ("has", "the column") if len(names) == 1 else ("have", "the columns")
         action = Action("drop columns", text=f"drop {column} before you train a model")
-        yield Finding(kind, names, _NOTHING, f"{listed} {has} {what}.", action, doubt)
+        yield Finding(kind, names, NO_ROWS, f"{listed} {has} {what}.", action, doubt)
 
 
 def _holds_sentences(column: ColumnLevels) -> bool:
@@ -212,12 +210,12 @@ def find_violations(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
     for column, keys in zip(columns, candidates, strict=True):
         if len(column.levels) < _MIN_LEVELS or column.n_known < 0.3 * n_rows:
             continue
-        found = [Dependency.of(key, column, tried) for key in keys]
-        usable = [each for each in found if each is not None and each.is_strict]
+        found = [Dependency(key, column, tried) for key in keys]
+        usable = [each for each in found if each.is_strict]
         if usable:
             best = min(usable, key=lambda each: (round(each.violation_rate, 3), -each.n_covered))
-            exact = Dependency.of(best.key, column, np.arange(n_rows))
-            if exact is not None and exact.is_strict and len(exact.violations):
+            exact = Dependency(best.key, column, np.arange(n_rows))
+            if exact.is_strict and len(exact.violations):
                 strict.append(exact)
     for one in strict:
         if not any(_explains(other, one) for other in strict):
@@ -272,61 +270,43 @@ def _can_be_determined(column: ColumnLevels) -> bool:
     return column.kind == "text" or bool(np.all(column.levels == np.floor(column.levels)))
 
 
-@dataclass(frozen=True, eq=False)
 class Dependency:
-    """How far one column (the key) determines another one."""
+    """How far one column (the key) determines another one, counted on some rows."""
 
-    key: ColumnLevels
-    column: ColumnLevels
-    n_covered: int  # Cells in groups of several rows
-    violation_rate: float
-    base_rate: float  # Share of cells that the most frequent level misses
-    share_of_accidents: float
-    violations: Positions
-    expected: Integers  # Level that the group of each violation has
-
-    @classmethod
-    def of(cls, key: ColumnLevels, column: ColumnLevels, rows: Positions) -> Dependency | None:
-        """Count on some rows; None if too few rows have a group."""
-        groups, levels = key.codes[rows].astype(np.int64), column.codes[rows].astype(np.int64)
-        usable = (groups != MISSING) & (levels != MISSING)
+    def __init__(self, key: ColumnLevels, column: ColumnLevels, rows: Positions) -> None:
+        self.key, self.column = key, column
+        usable = rows[(key.codes[rows] != MISSING) & (column.codes[rows] != MISSING)]
+        group, level = key.codes[usable].astype(np.int64), column.codes[usable].astype(np.int64)
         n_levels = len(column.levels)
         pairs, pair_of_row, counts = np.unique(
-            groups[usable] * n_levels + levels[usable], return_inverse=True, return_counts=True
+            group * n_levels + level, return_inverse=True, return_counts=True
         )
-        if len(pairs) == 0:
-            return None
-        sizes = np.bincount(groups[usable], minlength=len(key.levels))
         own_group = pairs // n_levels
-        # The most frequent level of each group.
-        order = np.lexsort((pairs, -counts, own_group))
-        first = order[np.concatenate([[True], np.diff(own_group[order]) > 0])]
+        # The most frequent level of each group comes last, and stays.
+        order = np.lexsort((-pairs, counts, own_group))
         best, best_count = np.full((2, len(key.levels)), -1, dtype=np.int64)
-        best[own_group[first]] = pairs[first] % n_levels
-        best_count[own_group[first]] = counts[first]
-        group = groups[usable]
-        others = sizes[group] - 1
-        agrees = levels[usable] == best[group]
+        best[own_group[order]] = pairs[order] % n_levels
+        best_count[own_group[order]] = counts[order]
+        others = np.bincount(group, minlength=len(key.levels))[group] - 1
         covered = others >= _MIN_OTHERS
-        n_covered = int(covered.sum())
-        if n_covered < _MIN_COVERED * usable.sum() or n_covered < 20:
-            return None
-        differs: Mask = covered & ~agrees
+        differs: Mask = covered & (level != best[group])
         wrong = differs & (best_count[group] >= _AGREEMENT * others)
         # What is there more often is a second content, and no accident.
         accidents = wrong & (counts[pair_of_row.reshape(-1)] <= _MAX_REPEATED)
-        base = 1.0 - float(column.counts.max()) / column.n_known
-        where = rows[np.flatnonzero(usable)[accidents]]
-        n_differ = int(differs.sum())
-        return cls(
-            key, column, n_covered, n_differ / n_covered, base,
-            int(accidents.sum()) / max(n_differ, 1), where, best[group[accidents]],
-        )  # fmt: skip
+        # Cells in groups of several rows.
+        self.n_covered, n_differ = int(covered.sum()), int(differs.sum())
+        self.is_covered = self.n_covered >= _MIN_COVERED * len(usable)
+        self.violation_rate = n_differ / max(self.n_covered, 1)
+        # Share of cells that the most frequent level misses.
+        self.base_rate = 1.0 - float(column.counts.max()) / column.n_known
+        self.share_of_accidents = int(accidents.sum()) / max(n_differ, 1)
+        # Rows, and the level that the group of each has.
+        self.violations, self.expected = usable[accidents], best[group[accidents]]
 
     @property
     def is_strict(self) -> bool:
         """Whether violations are few, in themselves and beside the most frequent level."""
-        few = self.violation_rate <= _MAX_VIOLATIONS
+        few = self.is_covered and self.violation_rate <= _MAX_VIOLATIONS
         n_determined = (self.base_rate - self.violation_rate) * self.n_covered
         is_better = self.violation_rate * _MIN_LIFT <= self.base_rate
         return few and is_better and n_determined >= _MIN_DETERMINED
