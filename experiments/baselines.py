@@ -161,13 +161,10 @@ class FlattenedGame:
         return self._value(rows, columns, detailed=True)
 
     def _value(self, rows: Mask, columns: Mask, *, detailed: bool) -> float:
-        folds = range(len(self.problem.folds))
         if not columns.any():
             return self._model_game.no_utility(detailed=detailed)
         present = self._cells(rows)
-        return self._model_game.mean_utility(
-            [self._fold_score(fold, present, detailed) for fold in folds]
-        )
+        return self._model_game.mean_utility(lambda fold: self._fold_score(fold, present, detailed))
 
     def _cells(self, members: Mask) -> Mask:
         blocks = self.problem.blocks

@@ -150,9 +150,14 @@ def _adapt(estimator: Any, seen: Seen) -> bool:
     if _is_list_of_tuples(settings.get("transformers"), 3):
         return _adapt_column_transformer(estimator, settings, seen)
     if _is_list_of_tuples(settings.get("steps"), 2):
-        return _adapt_steps(settings["steps"], seen)
+        for _, step in settings["steps"]:
+            if is_estimator(step) and not _adapt(step, seen):
+                return False
+            seen = seen.behind(step)
+        return True
     if _is_list_of_tuples(settings.get("specific_transformers"), 2):
-        _adapt_table_vectorizer(estimator, settings, seen)
+        pairs = ((part, seen.left(own)) for part, own in settings["specific_transformers"])
+        estimator.set_params(specific_transformers=[pair for pair in pairs if len(pair[1])])
         return bool(seen.kept.any())
     return _adapt_parts(estimator, settings, seen)
 
@@ -166,23 +171,14 @@ def _adapt_parts(estimator: Any, settings: Mapping[str, Any], seen: Seen) -> boo
         if is_estimator(setting):
             sees.append(_adapt(setting, seen))
         elif _is_list_of_tuples(setting, 2) and any(is_estimator(part) for _, part in setting):
-            seeing = [(key, _or_drop(part, seen)) for key, part in setting]
+            seeing = [
+                (key, "drop" if is_estimator(part) and not _adapt(part, seen) else part)
+                for key, part in setting
+            ]
             sees.append(any(part != "drop" for _, part in seeing))
             if any(part == "drop" for _, part in seeing):
                 estimator.set_params(**{name: seeing})
     return any(sees) if sees else bool(seen.kept.any())
-
-
-def _or_drop(part: Any, seen: Seen) -> Any:
-    return "drop" if is_estimator(part) and not _adapt(part, seen) else part
-
-
-def _adapt_steps(steps: list[tuple[str, Any]], seen: Seen) -> bool:
-    for _, step in steps:
-        if is_estimator(step) and not _adapt(step, seen):
-            return False
-        seen = seen.behind(step)
-    return True
 
 
 def _adapt_column_transformer(estimator: Any, settings: Mapping[str, Any], seen: Seen) -> bool:
@@ -233,15 +229,6 @@ def _chosen_by(function: Any, seen: Seen) -> Positions | None:
     now = np.flatnonzero(seen.kept)
     positions = Seen(seen.names[now], seen.kept[now]).positions(chosen)
     return None if positions is None else now[positions]
-
-
-def _adapt_table_vectorizer(estimator: Any, settings: Mapping[str, Any], seen: Seen) -> None:
-    pairs = []
-    for transformer, selection in settings["specific_transformers"]:
-        left = seen.left(selection)
-        if len(left):
-            pairs.append((transformer, left))
-    estimator.set_params(specific_transformers=pairs)
 
 
 def _cut_setting(name: str, setting: Any, seen: Seen) -> Any:
@@ -340,7 +327,12 @@ def set_seeds(model: Any, repeat: int) -> Any:
     copy.set_params(**seeds)
     if repeat:
         for estimator in estimators_of(copy):
-            _set_hidden_seed(estimator, repeat)
+            # Some do not list unset parameters, such as CatBoost.
+            known = estimator.get_params(deep=False)
+            possible = signature(type(estimator)).parameters
+            hidden = [name for name in _SEED_NAMES if name in possible]
+            if hidden and not any(name in known for name in _SEED_NAMES):
+                estimator.set_params(**{hidden[0]: repeat})
     return copy
 
 
@@ -352,15 +344,6 @@ def _seed(setting: Any, repeat: int) -> Any:
     if repeat and isinstance(setting, np.random.RandomState):
         return int(deepcopy(setting).randint(2**31 - 1)) + repeat
     return setting
-
-
-def _set_hidden_seed(estimator: Any, repeat: int) -> None:
-    """Seed an estimator that does not list unset parameters, such as CatBoost."""
-    known = estimator.get_params(deep=False)
-    possible = signature(type(estimator)).parameters
-    hidden = [name for name in _SEED_NAMES if name in possible]
-    if hidden and not any(name in known for name in _SEED_NAMES):
-        estimator.set_params(**{hidden[0]: repeat})
 
 
 def draws_from_torch(model: Any) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, cast, get_args
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,7 +153,12 @@ class ModelGame:
         )  # fmt: skip
         self.blocks: Blocks = self.problem.blocks
         self.empty = check_empty_policy(empty)
-        self.error = _check_error_policy(error)
+        if error not in get_args(ErrorPolicy):
+            raise ValueError(
+                "error must be 'fallback' (a failed fit is replaced by a constant predictor) or "
+                f"'raise', got {error!r}."
+            )
+        self.error = error
         self._models = (set_seeds(model, 0),)
         self._first_repeat = 0
         self._draws_from_torch = draws_from_torch(model)
@@ -163,7 +169,13 @@ class ModelGame:
         self._weights: NDArray[np.float64] | None = None
         if sample_weight is not None:
             self._weights = check_weights(sample_weight, self.problem.table)
-            self._weight_name = _find_weight_name(model)
+            name = weight_name(model)
+            if name is None:
+                raise ValueError(
+                    f"sample_weight was given, but {type(model).__name__}.fit does not take it "
+                    "(nor does the model inside); leave it out or use a model that weights rows."
+                )
+            self._weight_name = name
         self._views = _Views(_n_views(self.problem))
         self._validation = ValidationScorer(self._scorer, self.problem.folds)
 
@@ -195,15 +207,12 @@ class ModelGame:
 
     def value(self, rows: Mask, columns: Mask) -> float:
         """Return the score of the model trained on these rows and columns, mean over the folds."""
-        folds = range(len(self.problem.folds))
-        return self.mean_utility([self.fold_score(fold, rows, columns) for fold in folds])
+        return self.mean_utility(partial(self.fold_score, rows=rows, columns=columns))
 
     def detailed_value(self, rows: Mask, columns: Mask) -> float:
         """Return the same score with its deviations over validation rows."""
-        folds = range(len(self.problem.folds))
-        return self.mean_utility(
-            [self.fold_score(fold, rows, columns, detailed=True) for fold in folds]
-        )
+        score = partial(self.fold_score, rows=rows, columns=columns, detailed=True)
+        return self.mean_utility(score)
 
     def fold_score(
         self, number: int, rows: Mask, columns: Mask, *, detailed: bool = False
@@ -216,8 +225,9 @@ class ModelGame:
         positions = self.blocks.columns.positions(columns)
         return self._score(number, np.flatnonzero(may_train), positions, detailed)
 
-    def mean_utility(self, parts: Sequence[FoldScore]) -> float:
-        """Return the mean over the folds; it is a FailedUtility if a fold failed."""
+    def mean_utility(self, score: Callable[[int], FoldScore]) -> float:
+        """Return the mean score over the folds; it is a FailedUtility if a fold failed."""
+        parts = [score(fold) for fold in range(len(self.problem.folds))]
         mean = sum(part.score for part in parts) / len(parts)
         message = next((part.message for part in parts if part.message is not None), None)
         samples_by_fold = [part.samples for part in parts if part.samples is not None]
@@ -230,8 +240,7 @@ class ModelGame:
 
     def no_utility(self, *, detailed: bool) -> float:
         """Return a utility of 0 with zero deviations."""
-        folds = range(len(self.problem.folds))
-        return self.mean_utility([self._no_score(fold, detailed) for fold in folds])
+        return self.mean_utility(partial(self._no_score, detailed=detailed))
 
     def _no_score(self, number: int, detailed: bool) -> FoldScore:
         return FoldScore(0.0, self._validation.zero_samples(number) if detailed else None)
@@ -271,11 +280,10 @@ class ModelGame:
         view = None
         if len(train) and len(positions):
             view = self._views.get(positions.tobytes(), lambda: self._new_view(positions))
-        if view is None or not view[0]:
-            if self.empty == "zero":
-                return self._no_score(number, detailed)
-            return self._constant_score(number, train, detailed)
-        if self._n_classes(train) == 1:
+        is_empty = view is None or not view[0]
+        if is_empty and self.empty == "zero":
+            return self._no_score(number, detailed)
+        if view is None or is_empty or self._n_classes(train) == 1:
             return self._constant_score(number, train, detailed)
         try:
             found, failure = self._score_trained(number, train, positions, view, detailed), None
@@ -286,7 +294,12 @@ class ModelGame:
         if math.isfinite(found.score):
             return found
         if self.error == "raise":
-            raise RuntimeError(self._explain_failure(message, train, positions)) from failure
+            rows, columns = self.problem.table.row_ids[train], self.problem.table.names[positions]
+            raise RuntimeError(
+                f"the model failed on {len(rows)} rows ({preview(rows)}) and {len(columns)} "
+                f"columns ({preview(columns)}): {message}. Fix it, or pass error='fallback' to use "
+                "a constant predictor instead."
+            ) from failure
         return self._constant_score(number, train, detailed)._replace(message=message)
 
     def _score_model(self, fitted: Any, X: Any, number: int, detailed: bool) -> FoldScore:
@@ -354,14 +367,6 @@ class ModelGame:
     def _n_classes(self, train: Positions) -> int:
         return 0 if self._codes is None else len(np.unique(self._codes[train]))
 
-    def _explain_failure(self, message: str, train: Positions, positions: Positions) -> str:
-        rows, columns = self.problem.table.row_ids[train], self.problem.table.names[positions]
-        return (
-            f"the model failed on {len(rows)} rows ({preview(rows)}) and {len(columns)} columns "
-            f"({preview(columns)}): {message}. Fix it, or pass error='fallback' to use a constant "
-            "predictor instead."
-        )
-
     def _constant_score(self, number: int, train: Positions, detailed: bool) -> FoldScore:
         fold = self.problem.folds[number]
         try:
@@ -389,11 +394,10 @@ class ModelGame:
         The mean score over tied classes does not depend on the names of the classes.
         """
         classes, target = self.problem.classes, self.problem.target
+        known = train if len(train) or classes is not None else np.arange(len(target))
+        weights = None if self._weights is None else self._weights[known]
         if classes is None or self._codes is None:
-            known = train if len(train) else np.arange(len(target))
-            weights = None if self._weights is None else self._weights[known]
             return [ConstantRegressor(float(np.average(target[known], weights=weights)))]
-        weights = None if self._weights is None else self._weights[train]
         counts = np.bincount(self._codes[train], weights, minlength=len(classes))
         shares = counts / counts.sum() if len(train) else np.full(len(classes), 1 / len(classes))
         best = classes[shares == shares.max()]
@@ -470,12 +474,10 @@ def check_model(model: Any) -> bool:
 
 def check_scorer(scoring: Any, classification: bool) -> Any:
     """Return a scikit-learn scorer by name; None means accuracy or R squared."""
-    if scoring is None:
-        return get_scorer("accuracy" if classification else "r2")
     if callable(scoring):
         return scoring
     try:
-        return get_scorer(scoring)
+        return get_scorer(scoring_name(scoring, classification))
     except (ValueError, TypeError) as error:
         raise ValueError(
             "scoring must be a scorer or a name from sklearn.metrics.get_scorer_names(), got "
@@ -491,22 +493,3 @@ def scoring_name(scoring: Any, classification: bool) -> str:
         return scoring
     function = getattr(scoring, "_score_func", scoring)
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _check_error_policy(error: Any) -> ErrorPolicy:
-    if error not in get_args(ErrorPolicy):
-        raise ValueError(
-            "error must be 'fallback' (a failed fit is replaced by a constant predictor) or "
-            f"'raise', got {error!r}."
-        )
-    return cast(ErrorPolicy, error)
-
-
-def _find_weight_name(model: Any) -> str:
-    name = weight_name(model)
-    if name is None:
-        raise ValueError(
-            f"sample_weight was given, but {type(model).__name__}.fit does not take it (nor does "
-            "the model inside); leave it out or use a model that weights rows."
-        )
-    return name

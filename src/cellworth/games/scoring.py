@@ -190,20 +190,20 @@ class ValidationScorer:
             np.arange(len(fold.target)) if fold.rows is None else fold.rows for fold in folds
         ]
         self._row_scores = row_scores(scorer)
-        self._n_rows = len(np.unique(np.concatenate(self._rows)))
+        # Distinct validation rows, and the position among them of each row, fold after fold.
+        self._distinct, self._positions = np.unique(np.concatenate(self._rows), return_inverse=True)
         sizes = [len(rows) for rows in self._rows]
         self._weights = np.concatenate([np.full(n, 1 / (n * len(sizes))) for n in sizes])
 
     @cached_property
     def _groups(self) -> Positions:
         """Group of each validation row, fold after fold; a row has the same in all folds."""
-        distinct, positions = np.unique(np.concatenate(self._rows), return_inverse=True)
-        groups = np.random.default_rng(0).permutation(len(distinct)) % MAX_GROUPS
-        return np.asarray(groups[positions])
+        groups = np.random.default_rng(0).permutation(len(self._distinct)) % MAX_GROUPS
+        return np.asarray(groups[self._positions])
 
     @property
     def _n_groups(self) -> int:
-        return min(self._n_rows, MAX_GROUPS)
+        return min(len(self._distinct), MAX_GROUPS)
 
     @cached_property
     def _scale(self) -> float:
@@ -217,14 +217,13 @@ class ValidationScorer:
     @cached_property
     def _resamples(self) -> list[list[Positions]]:
         """Bootstrap resamples of the rows of each fold, which keep all its classes."""
-        rng, distinct = np.random.default_rng(0), np.unique(np.concatenate(self._rows))
-        n_rows = len(distinct)
+        rng, n_rows = np.random.default_rng(0), len(self._distinct)
         drawn: list[list[Positions]] = [[] for _ in self._rows]
         for _ in range(N_RESAMPLES):
             for _ in range(_TRIES):
                 counts = np.bincount(rng.integers(n_rows, size=n_rows), minlength=n_rows)
                 parts = [
-                    np.repeat(np.arange(len(own)), counts[np.searchsorted(distinct, own)])
+                    np.repeat(np.arange(len(own)), counts[np.searchsorted(self._distinct, own)])
                     for own in self._rows
                 ]
                 if all(map(_keeps_classes, self._targets, parts)):
@@ -305,9 +304,7 @@ def row_scores(scorer: Any) -> RowScores | None:
     if sign not in (1, -1) or settings is None or not is_known:
         return None
     read = _find_closed_form(str(getattr(function, "__name__", "")), settings, scorer)
-    if read is None:
-        return None
-    return partial(_apply_sign, read, float(sign))
+    return None if read is None else partial(_apply_sign, read, float(sign))
 
 
 def _apply_sign(read: RowScores, sign: float, model: Recorded, y: NDArray[Any]) -> Floats:
@@ -364,18 +361,11 @@ def _share_below(ranks: Floats, others: Floats) -> Floats:
 def _ratio(name: str, average: str, positive: Any, model: Recorded, y: NDArray[Any]) -> Floats:
     """Return row scores of precision, recall, F1 or Jaccard: ratios of means over rows."""
     predicted = _classes(model)
-    counted = _RATIOS[name]
-    if average == "micro":
-        hits, cases = (np.zeros(len(y)) for _ in range(2))
-        for label in np.union1d(y, predicted):
-            more_hits, more_cases = counted(y == label, predicted == label)
-            hits += more_hits
-            cases += more_cases
-        return _ratio_of_means(hits, cases)
     labels = [positive] if average == "binary" else np.union1d(y, predicted).tolist()
-    by_class = [_ratio_of_means(*counted(y == label, predicted == label)) for label in labels]
-    mean: Floats = np.mean(by_class, axis=0)
-    return mean
+    counts = np.array([_RATIOS[name](y == label, predicted == label) for label in labels], float)
+    if average == "micro":
+        return _ratio_of_means(*counts.sum(axis=0))
+    return np.asarray(np.mean([_ratio_of_means(*own) for own in counts], axis=0))
 
 
 def _ratio_of_means(hits: Floats, cases: Floats) -> Floats:

@@ -212,8 +212,7 @@ class _ModelScorer:
         self._game = game
 
     def __call__(self, cells: Mask, rows: Mask) -> float:
-        folds = range(len(self._game.problem.folds))
-        return self._game.mean_utility([self._score(fold, cells, rows) for fold in folds])
+        return self._game.mean_utility(lambda fold: self._score(fold, cells, rows))
 
     @property
     def nothing(self) -> float:
