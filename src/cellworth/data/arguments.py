@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -24,6 +25,11 @@ Scale = Literal["robust", "std"] | None
 # Mapping is invariant in its keys: only Any takes dictionaries of names of every type.
 ColumnTypes: TypeAlias = Mapping[Any, ColumnType]
 RandomState = int | np.integer[Any] | np.random.Generator | np.random.RandomState | None
+
+
+@dataclass(frozen=True)
+class WithoutParameters:
+    """Base of settings without parameters: all objects of a class are equal."""
 
 
 class Model(Protocol):

@@ -44,7 +44,7 @@ import cloudpickle
 from joblib.externals.loky import ProcessPoolExecutor
 from joblib.externals.loky.process_executor import ShutdownExecutorError
 
-from cellworth.data.arguments import check_count
+from cellworth.data.arguments import WithoutParameters, check_count
 from cellworth.runtime.workers import (
     Failure,
     FuturePool,
@@ -80,8 +80,7 @@ class Executor(Protocol):
         """
 
 
-@dataclass(frozen=True)
-class Serial:
+class Serial(WithoutParameters):
     """One task after another, in this thread.
 
     See Also
@@ -108,7 +107,16 @@ class Serial:
 
 
 @dataclass(frozen=True)
-class Threads:
+class _Workers:
+    """Base of executors with a number of workers."""
+
+    n_workers: int
+
+    def __post_init__(self) -> None:
+        check_count(self.n_workers, f"n_workers of {type(self).__name__}")
+
+
+class Threads(_Workers):
     """Several threads of this process; for games that release the GIL.
 
     Parameters
@@ -132,11 +140,6 @@ class Threads:
     >>> bool((one == two).all())
     True
     """
-
-    n_workers: int
-
-    def __post_init__(self) -> None:
-        check_count(self.n_workers, "n_workers of Threads")
 
     @contextmanager
     def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:
@@ -164,8 +167,7 @@ def _begin_thread(cancelled: threading.Event) -> None:
     limit_threads("openmp")
 
 
-@dataclass(frozen=True)
-class Processes:
+class Processes(_Workers):
     """Several processes (joblib's loky); for models in Python.
 
     Workers stay alive for a minute, for the next run. If a run stops before its tasks are used up,
@@ -190,11 +192,6 @@ class Processes:
     >>> ModelValuer(model, stop=budget, runtime=Runtime(Processes(2))).runtime.executor
     Processes(n_workers=2)
     """
-
-    n_workers: int
-
-    def __post_init__(self) -> None:
-        check_count(self.n_workers, "n_workers of Processes")
 
     @contextmanager
     def start(self, work: Callable[..., Any], title: str) -> Iterator[WorkerPool]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from scipy.special import comb
 
-from cellworth.data.arguments import Floats, Integers, Mask, check_count
+from cellworth.data.arguments import Floats, Integers, Mask, WithoutParameters, check_count
 from cellworth.sampling.samplers import coalition_masks
 from cellworth.sampling.semivalues import Semivalue, Shapley, membership_weights, size_probabilities
 
@@ -67,8 +67,7 @@ class ColumnSampler(Protocol):
         """Draw coalitions; the distribution is symmetric in the players."""
 
 
-@dataclass(frozen=True)
-class ExhaustiveSampler:
+class ExhaustiveSampler(WithoutParameters):
     """Evaluate every column coalition with a non-zero weight: no sampling error.
 
     For most semivalues these are all coalitions, and the work doubles with each column.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
 
-from cellworth.data.arguments import Floats
+from cellworth.data.arguments import Floats, WithoutParameters
 from cellworth.sampling.gaussian_process import Side, find_interactions, process_moments
 from cellworth.sampling.moments import (
     Estimate,
@@ -41,8 +41,7 @@ _MAX_UTILITIES_OF_A_PROCESS = 4_000
 _SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 
 
-@dataclass(frozen=True)
-class Estimator(ABC):
+class Estimator(WithoutParameters, ABC):
     """Base class of estimators: a sampler of tasks, and a function from utilities to values.
 
     See Also

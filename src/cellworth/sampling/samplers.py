@@ -29,14 +29,6 @@ class TaskSampler(Protocol):
         """Return task number t; a pure function of the sampler and t."""
 
 
-class FiniteSampler(TaskSampler, Protocol):
-    """A sampler with a finite number of tasks."""
-
-    @property
-    def n_tasks(self) -> int:
-        """Number of tasks."""
-
-
 def n_utilities(shape: tuple[int, int]) -> int:
     """Return the number of pairs of non-empty row and column coalitions."""
     return math.prod((1 << n_players) - 1 for n_players in shape)
@@ -49,12 +41,23 @@ def generator(seed: int, *position: int) -> np.random.Generator:
 
 
 @dataclass(frozen=True, eq=False)
-class OrderPairs:
-    """Pairs of an order of the rows and one of the columns, drawn together: one observation."""
+class CoalitionPairs:
+    """Pairs of a row coalition and a column coalition."""
 
-    # (n_pairs, n_rows) and (n_pairs, n_columns): the players of each order.
-    rows: Positions
-    columns: Positions
+    # (n_pairs, n_rows) and (n_pairs, n_columns): true where the player belongs to the
+    # coalition.
+    rows: NDArray[Any]
+    columns: NDArray[Any]
+
+    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
+        return zip(self.rows, self.columns, strict=True)
+
+
+class OrderPairs(CoalitionPairs):
+    """Pairs of an order of the rows and one of the columns, drawn together: one observation.
+
+    ``rows`` and ``columns`` are the players of each order.
+    """
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
         """Yield all pairs of prefixes of each pair, row prefixes in the outer loop."""
@@ -85,12 +88,8 @@ class PermutationTasks:
         return OrderPairs(*(np.array([order, order[::-1]]) for order in orders))
 
 
-@dataclass(frozen=True, eq=False)
-class MarginalTask:
-    """A row coalition and a column coalition, which every player outside joins in turn."""
-
-    rows: Mask
-    columns: Mask
+class MarginalTask(CoalitionPairs):
+    """A single row coalition and column coalition, which every player outside joins in turn."""
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
         """Yield pairs of coalitions: with at most one more row and at most one more column."""
@@ -113,11 +112,10 @@ class MarginalTasks:
     @property
     def utilities_per_task(self) -> float:
         """Mean of (outside rows + 1) x (outside columns + 1)."""
-        outside = [
-            float(chances @ (len(chances) - np.arange(len(chances))))
+        return math.prod(
+            float(chances @ (len(chances) - np.arange(len(chances)))) + 1
             for chances in map(_size_chances, self.semivalues, self.shape)
-        ]
-        return (outside[0] + 1) * (outside[1] + 1)
+        )
 
     def __call__(self, task: int) -> MarginalTask:
         """Draw the row coalition and the column coalition of a task."""
@@ -127,19 +125,6 @@ class MarginalTasks:
             for chances in map(_size_chances, self.semivalues, self.shape)
         )
         return MarginalTask(rows, columns)
-
-
-@dataclass(frozen=True, eq=False)
-class CoalitionPairs:
-    """Pairs of a row coalition and a column coalition."""
-
-    # (n_pairs, n_rows) and (n_pairs, n_columns): true where the player belongs to the
-    # coalition.
-    rows: Mask
-    columns: Mask
-
-    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        return zip(self.rows, self.columns, strict=True)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaln, gammaln
 
-from cellworth.data.arguments import Floats
+from cellworth.data.arguments import Floats, WithoutParameters
 
 Counts = NDArray[np.int64]
 
@@ -35,8 +35,7 @@ class Semivalue(Protocol):
         """Return the probability that a player joins a coalition of size 0..n_players - 1."""
 
 
-@dataclass(frozen=True)
-class Shapley:
+class Shapley(WithoutParameters):
     """Give every size the same probability; the only semivalue whose values add up to the total.
 
     See Also
@@ -59,8 +58,7 @@ class Shapley:
         return np.full(n_players, 1.0 / n_players)
 
 
-@dataclass(frozen=True)
-class Banzhaf:
+class Banzhaf(WithoutParameters):
     """Give every coalition the same probability, so most are of medium size.
 
     See Also
@@ -130,8 +128,7 @@ class Beta:
         return np.asarray(np.exp(log_choose(n_players - 1, sizes) + log_beta))
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
+class LeaveOneOut(WithoutParameters):
     """Compare the coalition of all players with the one that lacks a single player.
 
     See Also
@@ -217,18 +214,13 @@ def inside_chances(
         case LeaveOneOut():
             chances = (outside == 0).astype(np.float64)
         case _:
-            return _hypergeometric(size_probabilities(semivalue, n_players), given, inside)
+            from scipy.stats import hypergeom
+
+            # Any semivalue: coalitions of one size are equally likely.
+            sizes, chances = size_probabilities(semivalue, n_players), np.zeros(given.shape)
+            for size in np.flatnonzero(sizes):
+                chances += sizes[size] * hypergeom.pmf(inside, n_players - 1, given, size)
     return np.where(possible, chances, 0.0)
-
-
-def _hypergeometric(sizes: Floats, given: Counts, inside: Counts) -> Floats:
-    """Return the same probability for any semivalue: coalitions of one size are equally likely."""
-    from scipy.stats import hypergeom
-
-    chances = np.zeros(given.shape)
-    for size in np.flatnonzero(sizes):
-        chances += sizes[size] * hypergeom.pmf(inside, len(sizes) - 1, given, size)
-    return chances
 
 
 def _log_ways(inside: Counts, outside: Counts) -> Floats:
