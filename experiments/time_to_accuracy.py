@@ -23,7 +23,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cellworth import KNNValuer, Runtime
-from cellworth.knn.tasks import TaskSchedule
+from cellworth.knn.tasks import TaskSchedule, count_queries
 from cellworth.runtime import Serial
 from cellworth.sampling import ExhaustiveSampler, PermutationSampler, QuadratureSampler
 from experiments import paper, tables
@@ -91,7 +91,7 @@ def same_names_for_all() -> Iterator[None]:
     """Let all queries see the columns in the same order."""
 
     def orders(self: Any, task: Any) -> Any:
-        return iter([np.arange(self.n_results)] * (task.part.n_queries * task.n_draws))
+        return iter([np.arange(self.n_results)] * (count_queries(task.part) * task.n_draws))
 
     with patch.object(TaskSchedule, "orders", orders):
         yield

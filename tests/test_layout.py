@@ -18,19 +18,19 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2295,
-    "data": 3017,
+    "data": 3016,
     "findings": 3447,
-    "games": 992,
-    "knn": 3972,
-    "payouts": 1898,
+    "games": 959,
+    "knn": 3967,
+    "payouts": 1897,
     "plots": 926,
     "report": 955,
-    "runtime": 2377,
-    "sampling": 1614,
+    "runtime": 2369,
+    "sampling": 1563,
     "valuation": 1425,
-    "valuers": 2120,
+    "valuers": 2115,
 }
-MAX_CODE_LINES_IN_ALL = 25_081
+MAX_CODE_LINES_IN_ALL = 24_977
 
 
 @cache

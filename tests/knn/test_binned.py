@@ -181,7 +181,7 @@ def make_round(given, bins):
     )  # fmt: skip
     ranker, shard = QueryTasks(game, schedule, Shapley(), bins)._ranker(0)
     task = schedule(0)
-    (piece,) = task.part.pieces
+    (piece,) = task.part
     prepared = schedule.prepare(piece, task, schedule.orders(task), ranker)
     return game, ranker, shard, prepared
 

@@ -1,4 +1,5 @@
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from cellworth.sampling import (
 )
 from cellworth.sampling.estimators import average_differences
 from cellworth.sampling.samplers import PermutationTasks
-from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
+from cellworth.valuers.utilities import Known, UtilityPlanner, coalition_bytes, look_up
 from experiments.baselines import PlainPermutations
 from matrices import rarely
 
@@ -172,8 +173,8 @@ def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_lat
     sampler = PermutationTasks((8, 6), 0)
     nothing_known = {coalition_bytes(np.ones(8, dtype=bool), np.ones(6, dtype=bool)): Known(0.0)}
     book = UtilityPlanner(sampler, average_differences, MaxSeconds(0.3), known=nothing_known)
-    look = Lookup(GAME, (8, 6), most_deviations=256)
-    answers = [(request, look(request)) for request in book.make_requests(0)]
+    look = partial(look_up, GAME, (8, 6), 256, book.deadline)
+    answers = [(request, look(request)) for request, _ in book.make_requests(0)]
     late = book.make_requests(1)
     time.sleep(0.35)
     assert list(late) == []

@@ -56,11 +56,6 @@ class GroupedFolds:
     cv: CrossValidation
     groups: VectorLike
 
-    @classmethod
-    def of(cls, cv: CrossValidation, groups: VectorLike | None) -> CrossValidation | GroupedFolds:
-        """Return the splitter with groups if there are any, else alone."""
-        return cv if groups is None else cls(cv, groups)
-
 
 @dataclass(frozen=True, eq=False)
 class Problem:

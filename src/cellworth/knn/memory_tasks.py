@@ -39,6 +39,7 @@ from cellworth.knn.tasks import (
     Orders,
     Task,
     TaskSchedule,
+    count_queries,
     get_or_make,
     sum_queries,
 )
@@ -87,7 +88,7 @@ class QueryTasks:
         sums = np.zeros((task.n_draws, self.game.shape[0], schedule.n_results), dtype=dtype)
         owned_sums, added = np.zeros((task.n_draws, n_owners)), []
         orders = schedule.orders(task)
-        for piece in task.part.pieces:
+        for piece in task.part:
             by_draw, of_piece = self._value_queries(piece, task, orders, recorder)
             players = self._row_players(piece[0])
             for draw, cells in enumerate(by_draw):
@@ -106,7 +107,7 @@ class QueryTasks:
         seen = PassSums(
             parts_per_pass=len(schedule.parts),
             parts=1,
-            n_queries=task.part.n_queries,
+            n_queries=count_queries(task.part),
             sums=with_margins.sum(axis=0),
             totals=reduce(QueryTotals.merge, added),
             draws=schedule.draw_variance(task, as_floats(difference, self._units)),
@@ -131,7 +132,7 @@ class QueryTasks:
     def never_valued(self, n_tasks: int) -> Mask:
         """Return the row players that only queries of later tasks can value."""
         done = self.schedule.parts[:n_tasks]
-        folds_done = {fold for part in done for fold, _ in part.pieces}
+        folds_done = {fold for part in done for fold, _ in part}
         valued, later = np.zeros((2, self.game.shape[0]), dtype=bool)
         for fold in range(len(self.game.problem.folds)):
             found = valued if fold in folds_done else later

@@ -29,6 +29,7 @@ from cellworth.knn.shard_data import PreparedShards
 from cellworth.knn.tasks import (
     Task,
     TaskSchedule,
+    count_queries,
     sum_queries,
 )
 from cellworth.runtime.checkpoint import ShardState
@@ -87,7 +88,7 @@ class KNNShardAlgorithm:
         """Return the queries of a round and the edges of the bins."""
         task = self.schedule(number)
         # Validation rows are one fold.
-        (piece,) = task.part.pieces
+        (piece,) = task.part
         orders = self.schedule.orders(task)
         return self.schedule.prepare(piece, task, orders, self.ranker)
 
@@ -190,7 +191,7 @@ class KNNShardAlgorithm:
     def _record(self, rows: NumberedShard, task: Task, state: ShardState) -> QueryRecord:
         """Return what is to be recorded of the queries of a task; add its arrays to the state."""
         schedule, shard = self.schedule, rows.shard
-        ((fold, queries),) = task.part.pieces
+        ((fold, queries),) = task.part
         record = QueryRecord.by_draw(len(queries), task.n_draws)
         if not task.records:
             return record
@@ -212,7 +213,7 @@ class KNNShardAlgorithm:
     @property
     def observes_codes(self) -> bool:
         """Whether sums by code and query are kept; they would be too large for many codes."""
-        n_queries = sum(part.n_queries for part in self.schedule.parts if part.observed)
+        n_queries = sum(map(count_queries, self.schedule.parts[: self.schedule.n_observed_parts]))
         return self.codes is not None and len(self.codes.names) * n_queries <= _MAX_QUERY_SUMS
 
     def write(
@@ -264,7 +265,7 @@ class KNNShardAlgorithm:
         return Passes(
             n_passes=n_passes,
             n_parts=drawn.n_parts,
-            n_queries=sum(part.n_queries for part in self.schedule.parts[:n_rounds]),
+            n_queries=sum(map(count_queries, self.schedule.parts[:n_rounds])),
             values=state["values"][..., some],
             variance=state["variance"][..., some],
             of_draw=drawn.of_draw,
@@ -495,7 +496,7 @@ def fold_by_code(
     for part in schedule.parts:
         if n_left > 0:
             parts.append(part)
-            n_left -= part.n_queries
+            n_left -= count_queries(part)
     variance = schedule.variance(parts, queries) if parts else None
     return fold_rounds(
         schedule,

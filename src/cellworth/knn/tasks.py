@@ -49,17 +49,8 @@ _KEPT = 16
 _FOLDS_PER_PART = 10
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Part of a pass: queries by fold, and whether validation errors use their single values."""
-
-    pieces: list[FoldQueries]
-    observed: bool
-
-    @property
-    def n_queries(self) -> int:
-        """Number of queries in all folds."""
-        return sum(len(queries) for _, queries in self.pieces)
+# Part of a pass: queries by fold.
+Part = list[FoldQueries]
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,11 +150,9 @@ class TaskSchedule:
     def __call__(self, number: int) -> Task:
         """Return task number t."""
         pass_number, position = divmod(number, len(self.parts))
-        part = self.parts[position]
         n_draws = 2 if self.draws and position < self._n_drawn_twice else 1
-        return Task(
-            number, pass_number, part, n_draws, part.observed and pass_number <= self.n_quick_passes
-        )
+        records = position < self.n_observed_parts and pass_number <= self.n_quick_passes
+        return Task(number, pass_number, self.parts[position], n_draws, records)
 
     @property
     def draws(self) -> bool:
@@ -186,15 +175,19 @@ class TaskSchedule:
         n_parts, n_queries = len(self.parts), self.queries.n_queries
         if not self.draws or n_parts < _MIN_PARTS:
             return ()
-        n_done = np.cumsum([part.n_queries for part in self.parts])
+        n_done = np.cumsum(list(map(count_queries, self.parts)))
         found = np.searchsorted(4 * n_done, n_queries * np.array([1, 2, 3])) + 1
         return tuple(int(each) for each in found if each < n_parts)
 
     @cached_property
     def _n_drawn_twice(self) -> int:
         """Number of first parts of a pass whose queries are drawn twice."""
-        before = accumulate((part.n_queries for part in self.parts), initial=0)
-        return sum(n < DRAWN_TWICE for n in islice(before, len(self.parts)))
+        return self._count_parts_before(DRAWN_TWICE)
+
+    def _count_parts_before(self, most: int) -> int:
+        """Return how many parts begin before a pass has had so many queries."""
+        before = accumulate(map(count_queries, self.parts), initial=0)
+        return sum(n < most for n in islice(before, len(self.parts)))
 
     def draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
         """Return the draws of a pass: coalitions and their weights.
@@ -224,7 +217,7 @@ class TaskSchedule:
 
     def _mean_over_queries(self, sampler: ColumnSampler) -> int:
         n_queries = self.queries.n_queries
-        n_twice = sum(part.n_queries for part in self.parts[: self._n_drawn_twice])
+        n_twice = sum(map(count_queries, self.parts[: self._n_drawn_twice]))
         n_draws = n_queries + n_twice * self.draws
         n_coalitions = sampler.n_coalitions(self.n_results, self.column_semivalue)
         return -(-n_draws * n_coalitions // n_queries)
@@ -234,7 +227,7 @@ class TaskSchedule:
         number = task.number - self.n_quick_passes * len(self.parts)
         rng = generator(self.seed or 0, *((number,) if number >= 0 else (0, 0, task.number)))
         order = np.arange(self.n_results)
-        for _ in range(task.part.n_queries * task.n_draws):
+        for _ in range(count_queries(task.part) * task.n_draws):
             if self.draws:
                 order[: self.shape[1]] = rng.permutation(self.shape[1])
             yield order
@@ -266,14 +259,14 @@ class TaskSchedule:
         drawn = self.draw(task.pass_number)
         return task.n_draws * sum(
             len(drawn[position % len(drawn)][0].members)
-            for _, queries in task.part.pieces
+            for _, queries in task.part
             for position in queries.tolist()
         )
 
-    @property
+    @cached_property
     def n_observed_parts(self) -> int:
-        """Number of parts of the first pass that validation errors use; they come first."""
-        return sum(part.observed for part in self.parts)
+        """Number of first parts of the first pass whose single values validation errors use."""
+        return self._count_parts_before(_MAX_OBSERVED)
 
     @property
     def n_kept_strata(self) -> int:
@@ -283,7 +276,7 @@ class TaskSchedule:
 
     def weights(self, part: Part) -> Floats:
         """Return the weights of the queries of a part."""
-        return np.concatenate([self.queries.weights[fold][asked] for fold, asked in part.pieces])
+        return np.concatenate([self.queries.weights[fold][asked] for fold, asked in part])
 
     def square_weights(self, piece: FoldQueries) -> Floats:
         """Return the squared weights of queries, whose mean weight is 1."""
@@ -295,7 +288,7 @@ class TaskSchedule:
         """Return the numbers and summed squared weights of observed queries, by stratum."""
         n_queries, counts = (np.zeros(self.queries.n_strata, dtype=t) for t in (np.int64, float))
         for part in self.parts[: min(n_tasks, self.n_observed_parts)]:
-            for fold, queries in part.pieces:
+            for fold, queries in part:
                 strata = self.queries.strata[fold][queries]
                 np.add.at(n_queries, strata, 1)
                 np.add.at(counts, strata, self.square_weights((fold, queries)))
@@ -303,7 +296,7 @@ class TaskSchedule:
 
     def variance(self, parts: Iterable[Part], values: Floats) -> QueryVariance:
         """Return sums of the values of single queries by stratum; values have a line per query."""
-        pieces = [piece for part in parts for piece in part.pieces]
+        pieces = [piece for part in parts for piece in part]
         strata = np.concatenate([self.queries.strata[fold][asked] for fold, asked in pieces])
         # One line per stratum, with the squared weights of its queries.
         member = (np.arange(self.queries.n_strata)[:, np.newaxis] == strata).astype(np.float64)
@@ -349,8 +342,7 @@ class TaskSchedule:
         parts = []
         for start, end in pairwise(starts):
             asked, own = positions[start:end], folds[start:end]
-            pieces = [(fold, np.sort(asked[own == fold])) for fold in np.unique(own).tolist()]
-            parts.append(Part(pieces, bool(start < _MAX_OBSERVED)))
+            parts.append([(fold, np.sort(asked[own == fold])) for fold in np.unique(own).tolist()])
         return parts
 
     def _draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
@@ -370,6 +362,11 @@ class TaskSchedule:
             last = coalitions.weights.sum(axis=0) if self.empty == "zero" else coalitions.nothing
             drawn.append((coalitions, np.vstack([coalitions.weights, last])))
         return drawn
+
+
+def count_queries(part: Part) -> int:
+    """Return the number of queries of a part in all folds."""
+    return sum(len(queries) for _, queries in part)
 
 
 def order_fairly(strata: list[Positions]) -> tuple[Positions, Positions]:

@@ -49,14 +49,6 @@ _SECONDS_TO_FLUSH = 1.0
 _ENDLESS = 2**62
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A request whose answer is known, or a LazyAnswer: no worker is needed."""
-
-    request: Any
-    answer: Any
-
-
 def load_later(load: Loader, unpack_answer: Callable[[Plain], Any]) -> LazyAnswer:
     """Return a LazyAnswer that is read from a checkpoint; lost if it is no longer readable."""
 
@@ -80,8 +72,11 @@ class Planner(Protocol):
     def resume(self, state: Plain | None, answers: Iterable[tuple[int, Loader]]) -> Addition | None:
         """Load the results of earlier sessions: folded tasks, and answers to other tasks."""
 
-    def make_requests(self, task: int) -> Iterable[Any] | None:
-        """Return the requests of a task; None ends the run before it."""
+    def make_requests(self, task: int) -> Iterable[tuple[Any, Any]] | None:
+        """Return the requests of a task; None ends the run before it.
+
+        Each comes with its answer, which may be a LazyAnswer, or None if a worker is needed.
+        """
 
     def add_answer(self, request: Any, answer: Any) -> Addition | None:
         """Add an answer; return the contribution of the task that it completes, or None."""
@@ -96,16 +91,9 @@ class Planner(Protocol):
         """Convert plain data of a checkpoint back to an answer."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """The task function: compute the contribution of a task; it is sent to workers."""
-
-    task: Callable[[int], Any]
-    contribution: Callable[[Any], Any]
-
-    def __call__(self, number: int) -> Any:
-        """Run the task of this number."""
-        return self.contribution(self.task(number))
+def answer_task(draw: Callable[[int], Any], answer: Callable[[Any], Any], number: int) -> Any:
+    """Draw the task of this number and answer it; partial(answer_task, draw, answer) is work."""
+    return answer(draw(number))
 
 
 class TaskPlanner:
@@ -133,10 +121,10 @@ class TaskPlanner:
         self._stored = dict(answers)
         return None if state is None else unpack(self._contribution_type, state)
 
-    def make_requests(self, task: int) -> Iterable[Any]:
+    def make_requests(self, task: int) -> Iterable[tuple[int, Any]]:
         """Request a task, unless its answer is stored."""
         load = self._stored.pop(task, None)
-        return [task] if load is None else [Ready(task, load_later(load, self.unpack_answer))]
+        return [(task, None if load is None else load_later(load, self.unpack_answer))]
 
     def add_answer(self, request: int, answer: Any) -> Any:
         """Return the contribution of a task."""
@@ -233,7 +221,7 @@ class TaskQueue:
     def __init__(
         self,
         pool: WorkerPool,
-        requests: Iterable[Any],
+        requests: Iterable[tuple[Any, Any]],
         writer: CheckpointWriter,
         interrupts: Interrupts,
     ) -> None:
@@ -272,13 +260,13 @@ class TaskQueue:
         capacity = self._pool.capacity
         most = capacity // REQUESTS_PER_WORKER + 1 if self._heavy else _UNFOLDED * capacity
         while len(self._in_flight) < capacity and len(self._open) < most:
-            index, request = next(self._pending, (None, None))
+            index, (request, answer) = next(self._pending, (None, (None, None)))
             if index is None:
                 break
-            if isinstance(request, Ready):
-                self._open[index], self._answers[index] = request.request, request.answer
-            else:
+            if answer is None:
                 self._send(index, request)
+            else:
+                self._open[index], self._answers[index] = request, answer
         return bool(self._open)
 
     def _send(self, index: int, request: Any) -> None:
@@ -434,7 +422,7 @@ def _fold_tasks(
                 return
 
 
-def _iter_requests(planner: Planner, tasks: Iterable[int]) -> Iterator[Any]:
+def _iter_requests(planner: Planner, tasks: Iterable[int]) -> Iterator[tuple[Any, Any]]:
     for task in tasks:
         requests = planner.make_requests(task)
         if requests is None:

@@ -244,7 +244,9 @@ class _RoundLoop:
         """
         context, preparing, next_prepared = self.context, None, None
         merging = _Merging(context.algorithm, self.pool)
-        requests = deque(self._make_visits(before, number, prepared))
+        # Shards that have yet to accumulate the round before.
+        pending = set() if before is None else set(context.checkpoint.find_pending(before[0]))
+        requests = deque(self._make_visits(before, pending, number, prepared))
         if number is not None and context.may_need_round(number + 1):
             # Work for those who would otherwise wait for the last shards.
             preparing = self._request(partial(_prepare, number + 1), number + 1)
@@ -253,13 +255,13 @@ class _RoundLoop:
             if request is preparing:
                 next_prepared = as_lazy(answer)
                 continue
-            visit = request.content if isinstance(request.content, _Visit) else None
-            if visit is not None and visit.accumulates is not None:
-                context.checkpoint.record_accumulated(visit.shard, visit.accumulates)
+            is_visit = request.content is not _merge
+            if is_visit and before is not None and request.locality in pending:
+                context.checkpoint.record_accumulated(request.locality, before[0])
                 context.reporter.advance()
             if number is not None:
                 merging.add(request.locality, answer)
-                if visit is not None:
+                if is_visit:
                     context.reporter.advance()
                 # Merge first, so that few summaries are held at a time.
                 requests.extendleft(merging.take_full_groups())
@@ -268,11 +270,14 @@ class _RoundLoop:
         return merging, next_prepared
 
     def _make_visits(
-        self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
+        self,
+        before: _FinalizedRound | None,
+        pending: set[int],
+        number: int | None,
+        prepared: LazyAnswer | None,
     ) -> Iterator[Request]:
         context = self.context
         finalized, shared, portions = before or (None, None, {})
-        pending = set() if finalized is None else set(context.checkpoint.find_pending(finalized))
         n_shards = context.algorithm.n_shards
         # In reverse every other time: the last shards of one pass are open in the next.
         order = range(n_shards)[:: -1 if (number is None or number % 2) else 1]
@@ -283,7 +288,7 @@ class _RoundLoop:
             inputs: tuple[LazyAnswer, ...] = () if prepared is None else (prepared,)
             if shared is not None and accumulates is not None:
                 inputs += (shared, portions[shard])
-            visit = _Visit(shard, number, accumulates, context.checkpoint.complete)
+            visit = partial(_visit, shard, number, accumulates, context.checkpoint.complete)
             yield Request(visit, inputs, shard, keep=number is not None)
 
     def _merge_rest(self, merging: _Merging) -> tuple[int, list[LazyAnswer]]:
@@ -375,28 +380,28 @@ class _Merging:
 # What workers do: functions of a cache in their process, and of inputs.
 
 
-@dataclass(frozen=True)
-class _Visit:
-    """Accumulate one round and count another in a shard; either may be None."""
+def _visit(
+    shard: int,
+    counts: int | None,
+    accumulates: int | None,
+    complete: int,
+    cache: ShardCache,
+    *inputs: Any,
+) -> Any:
+    """Accumulate one round and count another in a shard; either may be None.
 
-    shard: int
-    counts: int | None
-    accumulates: int | None
-    # Rounds that all shards have accumulated.
-    complete: int
-
-    def __call__(self, cache: ShardCache, *inputs: Any) -> Any:
-        check_folder(cache.states.folder)
-        with cache.hold(self.shard) as held:
-            if self.accumulates is not None:
-                shared, portion = inputs[-2:]
-                own = portion.get(self.shard)
-                cache.accumulate(self.shard, self.accumulates, shared, own, self.complete)
-            if self.counts is None:
-                return None
-            prepared = inputs[0]
-            cache.keep_prepared(self.counts, prepared)
-            return cache.algorithm.count(held.rows, prepared)
+    All shards have accumulated ``complete`` rounds.
+    """
+    check_folder(cache.states.folder)
+    with cache.hold(shard) as held:
+        if accumulates is not None:
+            shared, portion = inputs[-2:]
+            cache.accumulate(shard, accumulates, shared, portion.get(shard), complete)
+        if counts is None:
+            return None
+        prepared = inputs[0]
+        cache.keep_prepared(counts, prepared)
+        return cache.algorithm.count(held.rows, prepared)
 
 
 def _prepare(number: int, cache: ShardCache) -> Any:

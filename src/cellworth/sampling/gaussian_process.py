@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
-from cellworth.sampling.moments import Moments, pool_deviations
+from cellworth.sampling.moments import Moments, append_margins, pool_deviations
 from cellworth.sampling.samplers import CoalitionPairs
 from cellworth.sampling.semivalues import (
     Semivalue,
@@ -110,10 +110,6 @@ class Side:
         """Number of players."""
         return len(self.members[0])
 
-    def first(self, n: int) -> Side:
-        """Keep the first n coalitions."""
-        return Side(self.members[:n], self.semivalue)
-
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Size of each coalition."""
@@ -137,8 +133,7 @@ class Side:
 
     def kernel(self, parameters: Floats) -> Floats:
         """Return the kernel of all pairs of coalitions."""
-        angle, linear, level, size = self._terms(parameters)
-        return angle + linear + level + size
+        return np.asarray(sum(self._terms(parameters)))
 
     def kernel_slopes(self, parameters: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Return the derivatives of the kernel by the logarithms of its parameters."""
@@ -225,10 +220,11 @@ def fit_process(rows: Side, columns: Side, amounts: Floats) -> Floats:
     from scipy.optimize import minimize
 
     n = _UTILITIES_TO_FIT
+    first = (Side(side.members[:n], side.semivalue) for side in (rows, columns))
     found = minimize(
         _misfit,
         _USUAL,
-        args=(rows.first(n), columns.first(n), amounts[:n]),
+        args=(*first, amounts[:n]),
         jac=True,
         method="L-BFGS-B",
         bounds=_BOUNDS,
@@ -285,7 +281,7 @@ def posterior(
         membership_weights(side.semivalue, side.members) for side in (rows, columns)
     )
     links += rough * rough_rows[:, :, None] * rough_columns[:, None, :]
-    links = _with_sums(links)
+    links = append_margins(links, axis=1)
     n_seen = len(links)
     values = np.tensordot(links, weights, axes=(0, 0))
     known = solve_triangular(factor, links.reshape(n_seen, -1), lower=True).reshape(links.shape)
@@ -316,11 +312,6 @@ def _scale(amounts: Floats, weights: Floats) -> Floats:
     # A game that is 0 everywhere has values of 0 without errors.
     mean = (amounts * weights).sum(axis=0) / len(amounts)
     return np.asarray(np.maximum(mean, np.finfo(np.float64).tiny))
-
-
-def _with_sums(links: Floats) -> Floats:
-    with_row_sums = np.concatenate([links, links.sum(axis=2, keepdims=True)], axis=2)
-    return np.concatenate([with_row_sums, with_row_sums.sum(axis=1, keepdims=True)], axis=1)
 
 
 def _prior(parameters: Floats, rows: Side, columns: Side) -> tuple[Floats, Floats]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -120,14 +120,17 @@ _NUMBERS_AT_ONCE = 2**22
 _TASKS_BETWEEN_ERRORS = 4
 
 
-def append_margins(blocks: Floats) -> Floats:
+def append_margins(blocks: Floats, axis: int = 0) -> Floats:
     """Append the row sums, the column sums and the total of an (n, m) or (n, m, k) array.
+
+    Rows are along ``axis``, and columns along the next one.
 
     Tasks observe sums of blocks, too: blocks are correlated, so the error of a sum does not follow
     from the errors of its blocks.
     """
-    with_row_sums = np.concatenate([blocks, blocks.sum(axis=1, keepdims=True)], axis=1)
-    return np.concatenate([with_row_sums, with_row_sums.sum(axis=0, keepdims=True)])
+    for summed in (axis + 1, axis):
+        blocks = np.concatenate([blocks, blocks.sum(axis=summed, keepdims=True)], axis=summed)
+    return blocks
 
 
 def append_unknown_margins(blocks: Floats) -> Floats:
@@ -176,8 +179,17 @@ class DetailedUtility(float):
         return float(self), self.deviations
 
 
+class AdditiveSums:
+    """Base of dataclasses whose fields are sums."""
+
+    def merge(self, other: Self) -> Self:
+        """Return the sums over both."""
+        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+
+
 @dataclass(frozen=True)
-class Tally:
+class Tally(AdditiveSums):
     """Counts of utilities: used, failed, new and reused.
 
     Parameters
@@ -200,16 +212,10 @@ class Tally:
     new: int = 0
     reused: int = 0
 
-    def merge(self, other: Tally) -> Tally:
+    def merge(self, other: Self) -> Self:
         """Add up both; keep the first few distinct messages."""
-        messages = tuple(dict.fromkeys(self.messages + other.messages))
-        return Tally(
-            self.utilities + other.utilities,
-            self.failed + other.failed,
-            messages[:_MESSAGES_KEPT],
-            self.new + other.new,
-            self.reused + other.reused,
-        )
+        both = super().merge(other)
+        return replace(both, messages=tuple(dict.fromkeys(both.messages))[:_MESSAGES_KEPT])
 
 
 # Values of blocks after some of the tasks, the mean of their squared validation errors (NaN if not
@@ -420,13 +426,11 @@ class OwnerSums:
 
     def to_plain(self) -> dict[str, Any]:
         """Return lists and numbers for a manifest."""
+        figures = {**vars(self.moments), "validation": self.validation}
         return {
             "names": list(self.names),
             "keys": list(self.keys),
-            "count": self.moments.count.tolist(),
-            "mean": self.moments.mean.tolist(),
-            "sum_sq": self.moments.sum_sq.tolist(),
-            "validation": None if self.validation is None else self.validation.tolist(),
+            **{name: each if each is None else each.tolist() for name, each in figures.items()},
         }
 
     @classmethod
@@ -446,42 +450,41 @@ class OwnerSums:
 class UtilityLog:
     """Tasks with their utilities, for estimates that need all utilities at once."""
 
-    tasks: list[Any]  # Tasks in order. The list may grow beyond ``n_tasks`` when others are merged.
-    utilities: list[Floats]  # Utilities of each task's pairs of coalitions
+    # Tasks in order, the utilities of their pairs of coalitions, and the deviations of each utility
+    # (see :class:`DetailedUtility`; None if the game has none). The list may grow beyond
+    # ``n_tasks`` when others are merged.
+    entries: list[tuple[Any, Floats, list[Deviations | None]]]
     n_tasks: int  # Number of tasks that belong to this log
     estimate: Estimate  # Function from tasks and utilities to Moments
     tally: Tally
-    # Deviations of each utility (see :class:`DetailedUtility`); None if the game has none.
-    deviations: list[list[Deviations | None]]
     # Both errors by their number of tasks, shared by the logs that share the lists.
     latest: dict[int, tuple[Moments, float]] = field(default_factory=dict)
 
     def merge(self, other: UtilityLog) -> UtilityLog:
         """Return the log of both."""
-        lists, latest = (self.tasks, self.utilities, self.deviations), self.latest
-        if len(self.tasks) != self.n_tasks:
-            # Another merge has extended these lists.
-            lists = tuple(own[: self.n_tasks] for own in lists)  # type: ignore[assignment]
-            latest = {}
-        tasks, utilities, deviations = lists
-        # Lists grow in place, so that a merge does not copy all earlier tasks.
-        tasks.extend(other.tasks[: other.n_tasks])
-        utilities.extend(other.utilities[: other.n_tasks])
-        deviations.extend(other.deviations[: other.n_tasks])
-        return UtilityLog(
-            tasks,
-            utilities,
-            self.n_tasks + other.n_tasks,
-            self.estimate,
-            self.tally.merge(other.tally),
-            deviations,
-            latest,
-        )
+        entries, latest = self.entries, self.latest
+        if len(entries) != self.n_tasks:
+            # Another merge has extended the list.
+            entries, latest = entries[: self.n_tasks], {}
+        # The list grows in place, so that a merge does not copy all earlier tasks.
+        entries.extend(other.entries[: other.n_tasks])
+        n_tasks, tally = self.n_tasks + other.n_tasks, self.tally.merge(other.tally)
+        return UtilityLog(entries, n_tasks, self.estimate, tally, latest)
 
     @cached_property
     def moments(self) -> Moments:
         """Moments of all blocks and sums."""
-        return self._estimate(self.utilities[: self.n_tasks])
+        return self._estimate(self.utilities)
+
+    @property
+    def utilities(self) -> list[Floats]:
+        """Utilities of each task's pairs of coalitions."""
+        return [utilities for _, utilities, _ in self.entries[: self.n_tasks]]
+
+    @property
+    def deviations(self) -> list[list[Deviations | None]]:
+        """Deviations of the utilities of each task."""
+        return [deviations for _, _, deviations in self.entries[: self.n_tasks]]
 
     def latest_errors(self) -> LatestErrors:
         """Return both errors of the first tasks, after the last number that computes them."""
@@ -507,7 +510,7 @@ class UtilityLog:
 
     def moments_of(self, sums: Sums) -> Moments:
         """Return the Moments of sums of blocks, for estimators whose tasks observe all blocks."""
-        return self._estimate(self.utilities[: self.n_tasks], sums=sums)
+        return self._estimate(self.utilities, sums=sums)
 
     def deviation_moments(self, most: float = math.inf) -> Iterator[Moments]:
         """Yield Moments with a last axis: the value, then some of its deviations.
@@ -515,7 +518,7 @@ class UtilityLog:
         Deviations are pooled until at most ``most`` are left. Nothing is yielded if a deviation is
         not known.
         """
-        deviations = self.deviations[: self.n_tasks]
+        deviations = self.deviations
         lengths = {0 if each is None else len(each) for task in deviations for each in task}
         if 0 in lengths:
             return
@@ -527,14 +530,15 @@ class UtilityLog:
             yield self._estimate(
                 [
                     np.column_stack([utilities, _stack(task, n_deviations, some)])
-                    for utilities, task in zip(self.utilities, deviations, strict=False)
+                    for utilities, task in zip(self.utilities, deviations, strict=True)
                 ]
             )
 
     def _estimate(self, utilities: list[Floats], **sums: Sums) -> Moments:
         # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
         with limit_threads():
-            return self.estimate(self.tasks[: self.n_tasks], utilities, **sums)
+            tasks = [task for task, _, _ in self.entries[: self.n_tasks]]
+            return self.estimate(tasks, utilities, **sums)
 
 
 def limit_threads(user_api: str | None = None) -> Any:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
-from typing import Any, Self
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats
-from cellworth.sampling.moments import LatestErrors, Moments, Tally, widening
+from cellworth.sampling.moments import AdditiveSums, LatestErrors, Moments, Tally, widening
 
 # Sums of values are small: 64 bits hold up to 8 in these units. Overflow of intermediate sums
 # wraps around and does no harm. For a numeric target, the units depend on its range.
@@ -19,15 +19,6 @@ UNITS = 2.0**60
 LARGEST = 2.0**63 / UNITS
 # Bits of a numeric target that is summed in fixed point.
 TARGET_BITS = 31
-
-
-class AdditiveSums:
-    """Base of dataclasses whose fields are sums."""
-
-    def merge(self, other: Self) -> Self:
-        """Return the sums over both."""
-        names = [field.name for field in fields(self)]  # type: ignore[arg-type]
-        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
 
 
 @dataclass(frozen=True)
@@ -253,6 +244,7 @@ class PassSums:
     def merge(self, other: PassSums) -> PassSums:
         """Add the next task; tasks must come in order."""
         ended = self.close_pass()
+        known = [part.query_variance for part in (ended, other) if part.query_variance is not None]
         return (
             replace(
                 ended,
@@ -261,7 +253,7 @@ class PassSums:
                 sums=ended.sums + other.sums,
                 totals=ended.totals.merge(other.totals),
                 draws=ended.draws.merge(other.draws),
-                query_variance=_merge_known(ended.query_variance, other.query_variance),
+                query_variance=reduce(QueryVariance.merge, known) if known else None,
                 tally=ended.tally.merge(other.tally),
                 owned=ended.owned and other.owned and ended.owned.merge(other.owned),
             )
@@ -346,13 +338,6 @@ class PassSums:
             query_variance=self.query_variance,
             is_quick=self.quick and self.finished is None,
         )
-
-
-def _merge_known(one: QueryVariance | None, other: QueryVariance | None) -> QueryVariance | None:
-    """Merge what is known of one or both."""
-    if one is None or other is None:
-        return one or other
-    return one.merge(other)
 
 
 def as_floats(sums: NDArray[Any], units: float) -> NDArray[np.float64]:

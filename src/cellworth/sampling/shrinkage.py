@@ -50,15 +50,14 @@ def compute_share_errors(moments: Moments, total: float, shares: Floats) -> Floa
     return np.asarray(np.sqrt(sampling + np.maximum(usual, lost**2)))
 
 
-def _find_kept(moments: Moments, total: float) -> tuple[float, float, float]:
+def _find_kept(moments: Moments, total: float) -> tuple[float, ...]:
     """Return the shares of row effects, column effects and the rest that shrinkage keeps."""
     if int(moments.count.min()) < 2:
         return 0.0, 0.0, 0.0
-    rows, columns, rest = (kept for _, _, kept, _ in _components(moments, total))
-    return rows, columns, rest
+    return tuple(kept for _, _, kept, _ in _components(moments, total))
 
 
-def _shrink_deviations(blocks: Floats, kept: tuple[float, float, float]) -> Floats:
+def _shrink_deviations(blocks: Floats, kept: tuple[float, ...]) -> Floats:
     """Shrink deviations of shape (n_rows, n_columns, k) like the values; append sums."""
     equal = blocks.mean(axis=(0, 1), keepdims=True)
     rows = blocks.mean(axis=1, keepdims=True) - equal
@@ -67,17 +66,17 @@ def _shrink_deviations(blocks: Floats, kept: tuple[float, float, float]) -> Floa
     return append_margins(equal + kept[0] * rows + kept[1] * columns + kept[2] * rest)
 
 
-def _shrink_variances(variances: Floats, kept: tuple[float, float, float]) -> Floats:
-    """Shrink sampling variances of blocks and sums, shape (n_rows + 1, n_columns + 1)."""
-    rows, columns, rest = (
-        share**2 * own for share, own in zip(kept, _split_variances(variances), strict=True)
-    )
-    n_rows, n_columns = variances.shape[0] - 1, variances.shape[1] - 1
-    shrunk = np.zeros(variances.shape)
-    shrunk[:-1, :-1] = rows + columns + rest
-    shrunk[:-1, -1:] = rows * n_columns**2
-    shrunk[-1:, :-1] = columns * n_rows**2
-    return shrunk
+def _add_up(rows: Floats, columns: Floats, rest: Floats) -> Floats:
+    """Return the variances of blocks and sums from those of row effects, column effects and rest.
+
+    The variance of the total is 0.
+    """
+    n_rows, n_columns = rest.shape
+    variances = np.zeros((n_rows + 1, n_columns + 1))
+    variances[:-1, :-1] = rows + columns + rest
+    variances[:-1, -1:] = rows * n_columns**2
+    variances[-1:, :-1] = columns * n_rows**2
+    return variances
 
 
 def shrink_values(moments: Moments, total: float) -> tuple[Floats, Floats]:
@@ -99,12 +98,8 @@ def shrink_values(moments: Moments, total: float) -> tuple[Floats, Floats]:
         return append_margins(equal), np.full(moments.mean.shape, np.nan)
     components = _components(moments, total)
     values = append_margins(equal + sum(kept * effects for effects, _, kept, _ in components))
-    rows, columns, rest = (_expect_squares(each, float(widening(n_seen))) for each in components)
-    squares = np.zeros(moments.mean.shape)
-    squares[:-1, :-1] = rows + columns + rest
-    squares[:-1, -1] = rows[:, 0] * n_columns**2
-    squares[-1, :-1] = columns[0] * n_rows**2
-    return values, np.sqrt(squares)
+    wider = float(widening(n_seen))
+    return values, np.sqrt(_add_up(*(_expect_squares(each, wider) for each in components)))
 
 
 def _components(moments: Moments, total: float) -> tuple[_Component, _Component, _Component]:
@@ -207,7 +202,9 @@ def estimate_with_errors(
         return added.moments, None, None
     if samples:
         noise = np.nan_to_num(noise)
-        noise = noise if kept is None else _shrink_variances(noise, kept)
+        if kept is not None:
+            parts = zip(kept, _split_variances(noise), strict=True)
+            noise = _add_up(*(share**2 * own for share, own in parts))
         squares = np.maximum(squares - noise, _MIN_LEFT * squares)
     if np.isnan(squares[moments.count > 0]).any():
         return moments, None, None

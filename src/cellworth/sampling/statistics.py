@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Integers
 
-# Number of low bits dropped, sorted distinct keys, and how often each occurs.
-_Counted = tuple[int, Integers, Integers]
 # Most distinct keys; beyond it, low bits are dropped until there are fewer.
 MAX_KEYS = 2**16
 # Numbers sorted together: a larger batch joins counts less often.
@@ -57,9 +55,10 @@ class NumberSummary:
     def merge(self, other: NumberSummary) -> NumberSummary:
         """Return the summary of the numbers of both."""
         known = [part for part in (self, other) if part.count]
-        shift, keys, counts = _join_counts(
-            (self.shift, self.keys, self.counts), (other.shift, other.keys, other.counts)
-        )
+        shift = max(self.shift, other.shift)
+        keys = np.concatenate([part.keys >> (shift - part.shift) for part in (self, other)])
+        counts, order = np.concatenate([self.counts, other.counts]), np.argsort(keys, kind="stable")
+        shift, keys, counts = _drop_low_bits(shift, keys[order], counts[order])
         return NumberSummary(
             self.integral,
             self.count + other.count,
@@ -250,16 +249,11 @@ def _find_starts(ordered: Integers) -> Integers:
     return np.flatnonzero(np.concatenate([ordered[:1] == ordered[:1], changes]))
 
 
-def _join_counts(one: _Counted, other: _Counted) -> _Counted:
-    shift = max(one[0], other[0])
-    keys = np.concatenate([keys >> (shift - own) for own, keys, _ in (one, other)])
-    counts = np.concatenate([one[2], other[2]])
-    order = np.argsort(keys, kind="stable")
-    return _drop_low_bits(shift, keys[order], counts[order])
+def _drop_low_bits(shift: int, keys: Integers, counts: Integers) -> tuple[int, Integers, Integers]:
+    """Count sorted keys after dropping the fewest low bits that leave at most MAX_KEYS.
 
-
-def _drop_low_bits(shift: int, keys: Integers, counts: Integers) -> _Counted:
-    """Count sorted keys after dropping the fewest low bits that leave at most MAX_KEYS."""
+    The result is the number of low bits dropped, sorted distinct keys, and how often each occurs.
+    """
     drop = 0
     if len(keys) > MAX_KEYS:
         # Where two neighbors differ in a bit that is kept, a new key begins.

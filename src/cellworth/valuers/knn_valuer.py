@@ -32,8 +32,8 @@ from cellworth.games.game import EmptyPolicy
 from cellworth.knn.binned import BinnedRanks
 from cellworth.knn.knn_game import KNNGame, KNNScoring, NeighborAgreement
 from cellworth.knn.memory_tasks import QueryTasks
-from cellworth.knn.tasks import DRAWN_TWICE, TaskSchedule, WeightedQueries
-from cellworth.runtime.engine import TaskPlanner, Work, run
+from cellworth.knn.tasks import DRAWN_TWICE, TaskSchedule, WeightedQueries, count_queries
+from cellworth.runtime.engine import TaskPlanner, answer_task, run
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import Progress
@@ -308,7 +308,7 @@ class KNNValuer(NeighborValuer):
     ) -> KNNGame:
         return KNNGame(
             X, y, n_neighbors=self.n_neighbors, scoring=self.scoring, scale=self.scale,
-            empty=self.empty, cv=GroupedFolds.of(cv, groups), **data,
+            empty=self.empty, cv=cv if groups is None else GroupedFolds(cv, groups), **data,
         )  # fmt: skip
 
     def _prepare(
@@ -487,7 +487,7 @@ class MemoryRun(NeighborRun):
         forecast = effort.forecast(schedule, self.game.shape, self.settings.threads)
         runtime.announce(forecast)
         outcome = run(
-            Work(tasks, tasks.contribution),
+            partial(answer_task, tasks, tasks.contribution),
             planner=TaskPlanner(PassSums),
             stop=effort.make_stop(len(schedule.parts)),
             executor=self.settings.threads,
@@ -759,7 +759,7 @@ def _warn_if_interrupted(n_done: int, schedule: TaskSchedule, *, interrupted: bo
     """Warn if a run ended early, and say how far it came."""
     n_parts = len(schedule.parts)
     if n_done < n_parts:
-        n_asked = sum(part.n_queries for part in schedule.parts[:n_done])
+        n_asked = sum(map(count_queries, schedule.parts[:n_done]))
         warnings.warn(
             f"the run was interrupted after {n_asked} of {schedule.queries.n_queries} validation "
             "rows; values and their total are for these alone.",

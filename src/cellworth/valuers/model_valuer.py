@@ -254,7 +254,7 @@ class ModelValuer(Valuer):
         # ModelGame says what is wrong without a model.
         return ModelGame(
             cast(Model, self.model), X, y, scoring=self.scoring, empty=self.empty,
-            error=self.error, cv=GroupedFolds.of(cv, groups), **data,
+            error=self.error, cv=cv if groups is None else GroupedFolds(cv, groups), **data,
         ).with_repeats(self.n_repeats)  # fmt: skip
 
 

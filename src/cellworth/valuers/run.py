@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ from cellworth.data.problem import Problem
 from cellworth.games.game import EmptyPolicy, Game, compute_detailed_utilities
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights
 from cellworth.knn.tasks import TaskSchedule
-from cellworth.runtime.engine import Outcome, Planner, Work, run
+from cellworth.runtime.engine import Outcome, Planner, answer_task, run
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import Progress, count_tasks
@@ -39,7 +40,7 @@ from cellworth.sampling.moments import (
     widening,
 )
 from cellworth.sampling.passes import PassSums
-from cellworth.sampling.samplers import FiniteSampler, TaskSampler, n_utilities
+from cellworth.sampling.samplers import ExhaustiveTasks, TaskSampler, n_utilities
 from cellworth.sampling.shrinkage import compute_share_errors, estimate_with_errors
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import (
@@ -50,8 +51,9 @@ from cellworth.valuation.provenance import (
     environment,
 )
 from cellworth.valuation.valuation import Valuation
+from cellworth.valuers.exact_values import LeavingOneOut
 from cellworth.valuers.settings import Settings
-from cellworth.valuers.utilities import Known, Lookup, UtilityPlanner, coalition_bytes
+from cellworth.valuers.utilities import Known, UtilityPlanner, coalition_bytes, look_up
 
 # Memory for the deviations of all utilities; beyond it, validation rows are grouped.
 MAX_BYTES_OF_DEVIATIONS = 2**28
@@ -97,7 +99,10 @@ class Method:
 
     @classmethod
     def of_all_tasks(
-        cls, name: str, sampler: FiniteSampler, make_estimate: Callable[[Corners], Estimate]
+        cls,
+        name: str,
+        sampler: ExhaustiveTasks | LeavingOneOut,
+        make_estimate: Callable[[Corners], Estimate],
     ) -> Method:
         """Return the method that runs all tasks of a sampler; nothing is drawn."""
         n_tasks = sampler.n_tasks
@@ -219,7 +224,8 @@ def value_blocks(
     )
     added = outcome.contribution or _nothing(blocks.shape)
     exact = outcome.tasks >= method.exact_after
-    shares = None if holdings is None else shares_of(holdings)
+    # Share of each owner in each block, shape (n_owners, n_rows, n_columns).
+    shares = None if holdings is None else np.moveaxis(holdings.shares[holdings.codes()], -1, 0)
     moments, errors, owner_errors = estimate_with_errors(
         added,
         samples=method.has_errors and not exact,
@@ -259,13 +265,6 @@ def value_blocks(
         return valuation
     owned = _sum_by_owner(valuation, added, method, owner_errors, holdings, shares=shares)
     return replace(valuation, owned=owned)
-
-
-def shares_of(holdings: Holdings) -> Floats:
-    """Return the share of each owner in each block, shape (n_owners, n_rows, n_columns)."""
-    claims = holdings.claims
-    shares = claims / np.maximum(claims.sum(axis=1, keepdims=True), 1)
-    return np.moveaxis(shares[holdings.codes()], -1, 0)
 
 
 def _sum_by_owner(
@@ -325,7 +324,7 @@ def _make_planner(
     if method.make_estimate is None:
         if method.answer is None or method.planner is None:
             raise ValueError(f"the method {method.name!r} has no estimate and no planner.")
-        return method.planner, Work(method.sampler, method.answer)
+        return method.planner, partial(answer_task, method.sampler, method.answer)
     # Deviations of each utility that fit into memory.
     n_kept = min(_most_utilities(method), _UTILITIES_WITHOUT_END)
     most_deviations = int(max(MAX_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * n_kept), 1))
@@ -336,7 +335,7 @@ def _make_planner(
         seconds=ends.seconds,
         known=ends.known,
     )
-    return planner, Lookup(game, ends.shape, most_deviations)
+    return planner, partial(look_up, game, ends.shape, most_deviations, planner.deadline)
 
 
 def _most_utilities(method: Method) -> float:
@@ -437,7 +436,7 @@ def scores_of_queries(
     ``n_tasks`` finished tasks.
     """
     all_queries = schedule.queries
-    asked = [piece for part in schedule.parts[:n_tasks] for piece in part.pieces]
+    asked = [piece for part in schedule.parts[:n_tasks] for piece in part]
     labels = [targets[fold][queries] for fold, queries in asked]
     figures = {"accuracy": seen.latest.right}
     if class_counts is None:

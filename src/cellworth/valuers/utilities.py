@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +14,6 @@ from cellworth.data.arguments import Mask
 from cellworth.data.io import Plain, add_prefix, pack, remove_prefix, unpack
 from cellworth.games.game import FailedUtility, Game, compute_utility
 from cellworth.runtime.checkpoint import Loader
-from cellworth.runtime.engine import Ready
 from cellworth.runtime.stopping import LOOKUPS_PER_UTILITY, StoppingRule
 from cellworth.runtime.workers import leave_if_cancelled
 from cellworth.sampling.moments import (
@@ -54,38 +52,30 @@ class Known(NamedTuple):
 Answer = tuple[Known, ...]
 
 
-@dataclass(frozen=True)
-class UtilityRequest:
-    """Pairs of coalitions of a task whose utilities are not yet known."""
-
-    task: int
-    coalitions: tuple[bytes, ...]
-    deadline: float
+# A task, and pairs of coalitions of it whose utilities are not yet known.
+UtilityRequest = tuple[int, tuple[bytes, ...]]
 
 
-@dataclass(frozen=True, eq=False)
-class Lookup:
-    """The task function: compute the utilities of a request."""
-
-    game: Game
-    shape: tuple[int, int]
-    most_deviations: int
-
-    def __call__(self, request: UtilityRequest) -> Answer:
-        """Compute one utility after the other until the deadline."""
-        found = []
-        for coalition in request.coalitions:
-            if time.time() >= request.deadline:
-                break
-            leave_if_cancelled()
-            utility = compute_utility(self.game, *_members(coalition, self.shape))
-            found.append(self._with_fewer_deviations(Known.of(utility)))
-        return tuple(found)
-
-    def _with_fewer_deviations(self, known: Known) -> Known:
-        if known.deviations is None:
-            return known
-        return known._replace(deviations=pool_deviations(known.deviations, self.most_deviations))
+def look_up(
+    game: Game,
+    shape: tuple[int, int],
+    most_deviations: int,
+    deadline: float,
+    request: UtilityRequest,
+) -> Answer:
+    """Compute one utility of a request after the other until the deadline."""
+    found = []
+    _, coalitions = request
+    for coalition in coalitions:
+        if time.time() >= deadline:
+            break
+        leave_if_cancelled()
+        known = Known.of(compute_utility(game, *_members(coalition, shape)))
+        if known.deviations is not None:
+            pooled = pool_deviations(known.deviations, most_deviations)
+            known = known._replace(deviations=pooled)
+        found.append(known)
+    return tuple(found)
 
 
 class UtilityPlanner:
@@ -112,7 +102,7 @@ class UtilityPlanner:
         self._sampler = sampler
         self._estimate = estimate
         self._most_utilities = stop.most_utilities
-        self._deadline = time.time() + stop.most_seconds
+        self.deadline: float = time.time() + stop.most_seconds
         self._known = dict(known)
         self._met = set(self._known)
         self._kept: dict[bytes, Known] = {}
@@ -137,16 +127,17 @@ class UtilityPlanner:
         if state is None:
             return None
         log = self._restore_log(state)
-        for position, task in enumerate(log.tasks):
+        for task, utilities, deviations in log.entries:
             coalitions = _coalitions(task)
             self._met.update(coalitions)
-            found = zip(log.utilities[position].tolist(), log.deviations[position], strict=True)
-            for coalition, (utility, deviations) in zip(coalitions, found, strict=True):
-                self._known[coalition] = Known(utility, None, deviations)
+            for coalition, utility, own in zip(
+                coalitions, utilities.tolist(), deviations, strict=True
+            ):
+                self._known[coalition] = Known(utility, None, own)
         self._tally = Tally(new=1).merge(log.tally)
         return log
 
-    def make_requests(self, number: int) -> Iterator[UtilityRequest | Ready] | None:
+    def make_requests(self, number: int) -> Iterable[tuple[UtilityRequest, Any]] | None:
         """Return requests for the unknown utilities of a task; None if the budget is spent."""
         met = self._meet(number)
         if met is None:
@@ -156,35 +147,32 @@ class UtilityPlanner:
         self._open[number] = task, coalitions, tally
         self._n_waiting[number] = max(n_requests, 1)
         if not missing:
-            return iter([Ready(UtilityRequest(number, (), self._deadline), ())])
+            return [((number, ()), ())]
         return self._requests(number, missing)
 
     def add_answer(self, request: UtilityRequest, answer: Answer) -> UtilityLog | None:
         """Store utilities; once a task has all of its utilities, return its contribution."""
-        found = dict(zip(request.coalitions, answer, strict=False))
+        number, wanted = request
+        found = dict(zip(wanted, answer, strict=False))
         self._known |= found
         # Tasks are folded in order: after an incomplete one, none can be.
-        self._came_short |= len(found) < len(request.coalitions)
+        self._came_short |= len(found) < len(wanted)
         self._ended |= self._came_short
-        self._n_waiting[request.task] -= 1
-        if self._came_short or self._n_waiting[request.task]:
+        self._n_waiting[number] -= 1
+        if self._came_short or self._n_waiting[number]:
             return None
-        del self._n_waiting[request.task]
-        task, coalitions, tally = self._open.pop(request.task)
+        del self._n_waiting[number]
+        task, coalitions, tally = self._open.pop(number)
         known = [self._known[coalition] for coalition in coalitions]
-        return UtilityLog(
-            [task],
-            [np.array([each.utility for each in known])],
-            1,
-            self._estimate,
-            tally.merge(self._count_failures(coalitions)),
-            [[each.deviations for each in known]],
-        )
+        utilities = np.array([each.utility for each in known])
+        tally = tally.merge(self._count_failures(coalitions))
+        entry = task, utilities, [each.deviations for each in known]
+        return UtilityLog([entry], 1, self._estimate, tally)
 
     def pack_state(self, log: UtilityLog) -> Plain:
         """Return the utilities of all tasks in order; the sampler knows their coalitions."""
-        utilities = log.utilities[: log.n_tasks]
-        deviations, positions = _distinct(log.deviations[: log.n_tasks])
+        utilities = log.utilities
+        deviations, positions = _distinct(log.deviations)
         return {
             "utilities": np.concatenate(utilities),
             "lengths": np.array([len(some) for some in utilities]),
@@ -195,12 +183,12 @@ class UtilityPlanner:
 
     def pack_answer(self, request: UtilityRequest, answer: Answer) -> tuple[int, Plain]:
         """Return coalitions as rows of bytes, their utilities, and messages of failures."""
+        task, wanted = request
         # The deadline may have come before all utilities were computed.
-        width = len(request.coalitions[0])
-        coalitions = b"".join(request.coalitions[: len(answer)])
+        coalitions = b"".join(wanted[: len(answer)])
         messages = {str(position): known.message for position, known in enumerate(answer)}
-        return request.task, {
-            "coalitions": np.frombuffer(coalitions, np.uint8).reshape(len(answer), width),
+        return task, {
+            "coalitions": np.frombuffer(coalitions, np.uint8).reshape(len(answer), len(wanted[0])),
             "utilities": np.array([known.utility for known in answer]),
             "deviations": _stack([known.deviations for known in answer]),
             "messages": {position: text for position, text in messages.items() if text is not None},
@@ -225,7 +213,8 @@ class UtilityPlanner:
             [distinct[position] if distinct else None for position in some.tolist()]
             for some in np.split(state["places"], np.cumsum(lengths)[:-1])
         ]
-        return UtilityLog(tasks, utilities, len(tasks), self._estimate, tally, deviations)
+        entries = list(zip(tasks, utilities, deviations, strict=True))
+        return UtilityLog(entries, len(entries), self._estimate, tally)
 
     def _meet(self, number: int) -> tuple[Any, list[bytes], Tally, list[bytes]] | None:
         """Return a task, its coalitions, its tally, and the coalitions to be requested."""
@@ -239,7 +228,7 @@ class UtilityPlanner:
         tally = self._count_utilities(pairs, coalitions, n_missing=len(missing))
         self._tally = self._tally.merge(tally)
         spent = max(self._tally.new, self._tally.utilities / LOOKUPS_PER_UTILITY)
-        if self._ended or spent > self._most_utilities or time.time() >= self._deadline:
+        if self._ended or spent > self._most_utilities or time.time() >= self.deadline:
             return None
         self._met.update(coalitions)
         kept = {
@@ -256,13 +245,13 @@ class UtilityPlanner:
         }
         return Tally(len(pairs), new=len(new), reused=len(pairs) - n_missing)
 
-    def _requests(self, number: int, missing: list[bytes]) -> Iterator[UtilityRequest]:
+    def _requests(self, number: int, missing: list[bytes]) -> Iterator[tuple[UtilityRequest, Any]]:
         for start in range(0, len(missing), self._per_request):
-            if self._ended or time.time() >= self._deadline:
+            if self._ended or time.time() >= self.deadline:
                 self._ended = True
                 return
             wanted = tuple(missing[start : start + self._per_request])
-            yield UtilityRequest(number, wanted, self._deadline)
+            yield (number, wanted), None
 
     def _count_failures(self, coalitions: list[bytes]) -> Tally:
         """Return the tally of failures that no earlier task has reported."""
