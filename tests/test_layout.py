@@ -19,7 +19,7 @@ MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2295,
     "data": 3016,
-    "findings": 3447,
+    "findings": 3399,
     "games": 959,
     "knn": 3967,
     "payouts": 1897,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1425,
     "valuers": 2115,
 }
-MAX_CODE_LINES_IN_ALL = 24_977
+MAX_CODE_LINES_IN_ALL = 24_929
 
 
 @cache

@@ -43,6 +43,13 @@ def test_labels_without_a_pattern_are_not_called_wrong():
     assert "wrong label" not in {finding.kind for finding in (*found, *found.unusual)}
 
 
+def test_labels_that_name_rows_are_not_predicted():
+    # scikit-learn would warn that they are no classes, and warnings are errors here.
+    X = pd.DataFrame(np.random.default_rng(4).normal(size=(60, 3)))
+    found = audit(X, [f"case {i % 40}" for i in range(60)])
+    assert "wrong label" not in {finding.kind for finding in (*found, *found.unusual)}
+
+
 def test_probabilities_do_not_use_the_row_itself():
     # Labels are noise: a model that has seen the row would find its label likely.
     rng = np.random.default_rng(2)

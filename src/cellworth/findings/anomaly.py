@@ -29,7 +29,7 @@ Counts = NDArray[np.int32]
 # Which of several regressions each row uses, that of its own level, and its target in it; in the
 # others, its target is 0.
 Response = tuple[Levels, Floats]
-# Digits that do not depend on the order of summation.
+# Digits that depend neither on the order of summation nor on the unit of distances.
 DIGITS = 9
 _MIN_SCORE = 1e-6
 # Weight of the whole column beside the rows of the same label, in rows.
@@ -58,8 +58,6 @@ WEIGHT_OF_RATIO, MAX_INFORMATION = 2.0, 1.0
 _FAR_OFF = 8.0
 # Of a group, as a share of the variance of its column.
 _MIN_VARIANCE = 0.03**2
-# Digits that do not depend on the unit of distances.
-_DIGITS = 9
 
 
 def anomaly_scores(
@@ -367,7 +365,7 @@ def measure_isolation(column: FeatureColumn) -> Floats:
     if scale > 0:
         steps = np.diff(ascending)
         nearest = np.minimum(np.append(np.inf, steps), np.append(steps, np.inf))
-        away[column.order] = np.round(np.minimum(nearest, FARTHEST * scale) / scale, _DIGITS)
+        away[column.order] = np.round(np.minimum(nearest, FARTHEST * scale) / scale, DIGITS)
     return away
 
 
@@ -398,7 +396,7 @@ def measure_distances(column: FeatureColumn, groups: Levels) -> Floats:
         known = column.known
         of_numbers = _standardize(column.numbers[known], groups[known])
         away[known] = np.maximum(away[known], of_numbers)
-    return np.asarray(np.round(np.minimum(away, _FAR_OFF), _DIGITS), dtype=np.float64)
+    return np.asarray(np.round(np.minimum(away, _FAR_OFF), DIGITS), dtype=np.float64)
 
 
 def _compute_tails(levels: Levels, groups: Levels) -> Floats:

@@ -25,19 +25,21 @@ def copy_native(table: Table) -> Any:
 
 def clear_cells(table: Table, mask: Mask) -> Table:
     """Make these cells missing; a column changes its type if it cannot hold missing values."""
-    if isinstance(table.data, np.ndarray):
-        array = _make_nullable(table.data) if mask.any() else table.data.copy()
-        if mask.any():
-            # NumPy turns None into NaN among numbers and into NaT among dates.
-            array[mask] = None
-        return replace(table, data=array)
     data = table.data
+    if not mask.any():
+        return table
+    if isinstance(data, np.ndarray):
+        wider = {"i": np.float64, "u": np.float64, "b": np.float64, "U": object, "S": object}
+        array = data.astype(wider.get(data.dtype.kind, data.dtype))
+        # NumPy turns None into NaN among numbers and into NaT among dates.
+        array[mask] = None
+        return replace(table, data=array)
     flags = partial(nw.new_series, "kept", dtype=nw.Boolean(), backend=data.implementation)
     series = [
         data.select(nw.when(flags(~mask[:, position])).then(data[:, position]))[:, 0]
         for position in np.flatnonzero(mask.any(axis=0)).tolist()
     ]
-    return replace(table, data=data.with_columns(*series) if series else data)
+    return replace(table, data=data.with_columns(*series))
 
 
 def set_cells(table: Table, rows: Positions, columns: Positions, values: Sequence[Any]) -> Table:
@@ -55,12 +57,6 @@ def set_cells(table: Table, rows: Positions, columns: Positions, values: Sequenc
         else:
             data = data.with_columns(_set_in_series(data[:, position], rows[which], offered))
     return replace(table, data=data)
-
-
-def _make_nullable(array: NDArray[Any]) -> NDArray[Any]:
-    if array.dtype.kind in "iub":
-        return array.astype(np.float64)
-    return array.astype(object) if array.dtype.kind in "US" else array.copy()
 
 
 def _set_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:

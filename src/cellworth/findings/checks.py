@@ -16,11 +16,16 @@ from cellworth.data.column import Column
 from cellworth.data.tables import Table
 from cellworth.data.text import format_number, list_first
 from cellworth.findings import leaks, number_checks, table_checks, text_checks
-from cellworth.findings.features import FeatureColumn, Features
+from cellworth.findings.anomaly import Evidence
+from cellworth.findings.features import (
+    FeatureColumn,
+    Features,
+    count_as_extreme,
+    read_without,
+)
 from cellworth.findings.finding import Action, Finding
 from cellworth.findings.label_checks import find_wrong_labels
 from cellworth.findings.levels import ColumnLevels
-from cellworth.findings.odd_cells import read_without, score_odd_cells
 from cellworth.findings.table_checks import is_name
 
 # Cells of findings at least this certain are not compared with others.
@@ -75,11 +80,14 @@ class AuditInput:
     @cached_property
     def odd_cells(self) -> tuple[Floats, Features]:
         """How little cells fit their row and label, and features of the columns and the label."""
+        evidence = Evidence(self.features, self.target, self.classes)
+        tails = np.stack([count_as_extreme(column) for column in self.features], axis=1)
+        # Every table has cells with the highest scores: they are where to look, and no findings.
+        scores: Floats = evidence.scores + np.log(len(tails) / tails)
         left_out = [j for j, c in enumerate(self.columns) if is_name(c) or c.name in self.protected]
-        found = mark_cells(self.found, self.table, most_doubt=_SURE)
-        return score_odd_cells(
-            self.features, self.target, self.classes, found=found, left_out=left_out
-        )
+        scores[mark_cells(self.found, self.table, most_doubt=_SURE)] = 0.0
+        scores[:, left_out] = 0.0
+        return scores, evidence.features
 
 
 Asked: TypeAlias = Callable[[AuditInput], Iterable[Finding]]
@@ -146,11 +154,8 @@ def find_leaks(given: AuditInput) -> Iterator[Finding]:
 
 def find_labels(given: AuditInput) -> Iterator[Finding]:
     """Find labels that the cells of their row contradict, where no column is the label."""
-    columns = [
-        feature
-        for feature, column in zip(given.features, given.columns, strict=True)
-        if not is_name(column)
-    ]
+    asked = [j for j, column in enumerate(given.columns) if not is_name(column)]
+    columns = [given.features[j] for j in asked]
     has_leak = any(finding.kind == "leak" for finding in given.found)
     if has_leak or not columns:
         return

@@ -116,18 +116,17 @@ class Comparison:
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one row."""
-        figures = {
-            "before": self.before,
-            "after": self.after,
-            "change": self.change,
-            "low": self.interval[0],
-            "high": self.interval[1],
-            "within_noise": self.within_noise,
-            "verdict": self.verdict,
-            "before_on_all_rows": self.on_all_rows[0],
-            "after_on_all_rows": self.on_all_rows[1],
+        columns = {
+            "before": [self.before],
+            "after": [self.after],
+            "change": [self.change],
+            "low": [self.interval[0]],
+            "high": [self.interval[1]],
+            "within_noise": [self.within_noise],
+            "verdict": [self.verdict],
+            "before_on_all_rows": [self.on_all_rows[0]],
+            "after_on_all_rows": [self.on_all_rows[1]],
         }
-        columns = {name: [figure] for name, figure in figures.items()}
         return frame(columns, backend or self.backend)
 
     def __repr__(self) -> str:

@@ -114,12 +114,9 @@ def audit(
             list(_add_values(e, table, values)) for e in (differences, probable, unusual)
         )
     findings = (*differences, *probable)
-    checked = (*(check.name for check in asked), *(_name_of(own_check) for own_check in checks))
+    names = [str(getattr(own_check, "__name__", type(own_check).__name__)) for own_check in checks]
+    checked = (*(check.name for check in asked), *(name.replace("_", " ") for name in names))
     return Audit(table, findings, tuple(unusual), scores, len(differences), values, checked=checked)
-
-
-def _name_of(check: OwnCheck) -> str:
-    return str(getattr(check, "__name__", type(check).__name__)).replace("_", " ")
 
 
 def _read_input(
@@ -130,7 +127,12 @@ def _read_input(
     protected: Sequence[str],
 ) -> AuditInput:
     """Check the arguments of an audit, and read the columns and labels."""
-    shielded = _check_protected(protected, table)
+    names = [str(name) for name in table.names.tolist()]
+    if isinstance(protected, str) or not all(str(name) in names for name in protected):
+        raise ValueError(
+            f"protected must be a list of columns of X, got {protected!r}; the columns of X are "
+            f"{preview(names)}."
+        )
     target, classes = (None, None) if y is None else read_target(y, table)
     validation, validation_target = None, None
     if X_val is not None:
@@ -139,20 +141,10 @@ def _read_input(
         validation_target = None if y_val is None else read_target(y_val, held_out)[0]
     elif y_val is not None:
         raise ValueError("y_val needs X_val; pass both, or neither.")
-    name = getattr(y, "name", None)
+    shielded, name = frozenset(map(str, protected)), getattr(y, "name", None)
     return AuditInput(
         table, read_levels(table), target, classes, name, validation, validation_target, shielded
     )
-
-
-def _check_protected(protected: Sequence[str], table: Table) -> frozenset[str]:
-    names = [str(name) for name in table.names.tolist()]
-    if isinstance(protected, str) or not all(str(name) in names for name in protected):
-        raise ValueError(
-            f"protected must be a list of columns of X, got {protected!r}; the columns of X are "
-            f"{preview(names)}."
-        )
-    return frozenset(map(str, protected))
 
 
 def _check_own(finding: Any, table: Table) -> Finding:

@@ -22,11 +22,10 @@ from cellworth.data.problem import target_groups
 from cellworth.data.tables import Table, VectorLike
 from cellworth.data.text import list_first
 from cellworth.findings.anomaly import Evidence
-from cellworth.findings.features import FeatureColumn
+from cellworth.findings.features import FeatureColumn, read_without
 from cellworth.findings.finding import Finding, FindingKind
 from cellworth.findings.label_checks import predict_by_trees
 from cellworth.findings.levels import ColumnLevels
-from cellworth.findings.odd_cells import read_without
 from cellworth.findings.reference_checks import (
     MIN_P,
     BothTables,

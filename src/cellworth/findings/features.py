@@ -14,13 +14,13 @@ from scipy import sparse
 
 from cellworth.data.arguments import (
     MISSING,
-    ColumnType,
     ColumnTypes,
     Floats,
     Mask,
     Positions,
 )
 from cellworth.data.tables import Table
+from cellworth.findings.levels import ColumnLevels
 from cellworth.knn.distances import check_column_types, read_column
 
 Levels = NDArray[np.intp]
@@ -73,10 +73,23 @@ class FeatureColumn:
 def read_columns(table: Table, column_types: ColumnTypes | None) -> list[FeatureColumn]:
     """Read all columns of a table."""
     named = check_column_types(column_types, table.names)
-    return [
-        _read_column(table, position, named.get(name))
-        for position, name in enumerate(table.names.tolist())
-    ]
+    columns = []
+    for position, name in enumerate(table.names.tolist()):
+        measured = read_column(position, [table], named.get(name), "robust")
+        if measured.kind == "numbers":
+            columns.append(FeatureColumn.from_numbers(measured.cells[0]))
+            continue
+        codes, names = table.read(position, "categorical").levels
+        # Missing comes last.
+        columns.append(FeatureColumn.from_levels(np.where(codes == MISSING, len(names), codes)))
+    return columns
+
+
+def read_without(column: ColumnLevels, found: Mask) -> FeatureColumn:
+    """Return a column in which the cells that other checks have found are missing."""
+    if column.kind == "text":
+        return FeatureColumn.from_levels(np.where(found, -1, column.codes))
+    return FeatureColumn.from_numbers(np.where(found, np.nan, column.numbers))
 
 
 def read_labels(target: NDArray[Any], classes: NDArray[Any] | None) -> FeatureColumn:
@@ -103,11 +116,23 @@ def find_ties(ascending: Floats) -> tuple[Positions, Positions]:
     return np.repeat(starts, sizes), np.repeat(starts + sizes, sizes)
 
 
+def count_as_extreme(column: FeatureColumn) -> Floats:
+    """Count the cells of a column that are as extreme: as large, as small, or as rare a level."""
+    counts = column.counts[column.levels].astype(np.float64)
+    if column.numbers is not None:
+        first, end = find_ties(column.numbers[column.order])
+        counts[column.order] = np.minimum(end, len(end) - first)
+    return counts
+
+
 class Features:
     """Features of all columns for a regression; the constant comes last."""
 
     def __init__(self, columns: Sequence[FeatureColumn]) -> None:
-        fewest = _compute_min_rows(columns)
+        # How many rows a level needs to be a feature, so that there are not too many.
+        counts = np.concatenate([[0], *(c.counts for c in columns if c.numbers is None)])
+        left_out = np.sort(counts)[::-1][MAX_LEVELS:].max(initial=0)
+        fewest = max(MIN_ROWS_OF_A_LEVEL, int(left_out) + 1)
         parts = [_make_features(column, fewest) for column in columns]
         ends = np.cumsum([part.shape[1] for part in parts]).tolist()
         # Positions of each column's features.
@@ -145,20 +170,3 @@ def _make_features(column: FeatureColumn, fewest: int) -> sparse.csr_array:
     if column.levels.any():
         found.append(column.levels.astype(np.float64))
     return sparse.csr_array(np.stack(found, axis=1))
-
-
-def _read_column(table: Table, position: int, kind: ColumnType | None) -> FeatureColumn:
-    measured = read_column(position, [table], kind, "robust")
-    if measured.kind == "numbers":
-        return FeatureColumn.from_numbers(measured.cells[0])
-    codes, names = table.read(position, "categorical").levels
-    # Missing comes last.
-    return FeatureColumn.from_levels(np.where(codes == MISSING, len(names), codes))
-
-
-def _compute_min_rows(columns: Sequence[FeatureColumn]) -> int:
-    """Return how many rows a level needs to be a feature, so that there are not too many."""
-    counts = np.concatenate([[0], *(c.counts for c in columns if c.numbers is None)])
-    descending = np.sort(counts)[::-1]
-    left_out = int(descending[MAX_LEVELS]) if len(descending) > MAX_LEVELS else 0
-    return max(MIN_ROWS_OF_A_LEVEL, left_out + 1)

@@ -58,21 +58,16 @@ class PairInteractions:
 
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one row per pair, the strongest first; intervals are 95%."""
-        pairs = self._sort_pairs()
-        first, second = ([self.names[pair[side]] for pair in pairs] for side in (0, 1))
-        values, errors = (
-            np.array([each[pair] for pair in pairs]) for each in (self.values, self.errors)
-        )
-        return frame(
-            {
-                "first": first,
-                "second": second,
-                "interaction": values.tolist(),
-                "low": (values - WIDTH_95 * errors).tolist(),
-                "high": (values + WIDTH_95 * errors).tolist(),
-            },
-            backend,
-        )
+        first, second = np.array(self._sort_pairs()).T
+        values, half = self.values[first, second], WIDTH_95 * self.errors[first, second]
+        columns = {
+            "first": [self.names[player] for player in first.tolist()],
+            "second": [self.names[player] for player in second.tolist()],
+            "interaction": values.tolist(),
+            "low": (values - half).tolist(),
+            "high": (values + half).tolist(),
+        }
+        return frame(columns, backend)
 
     def __repr__(self) -> str:
         return self._view().text()

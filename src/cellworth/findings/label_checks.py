@@ -39,7 +39,10 @@ class LabelScores:
         self.chances: Floats = predict_by_trees(columns, labels)
         of_own = self.chances[np.arange(len(labels)), labels]
         own = np.log(np.maximum(of_own, _MIN_CHANCE))
-        linear = np.log(np.clip(_score_by_ridge(columns, labels, features), _MIN_CHANCE, 1.0))
+        label, position = FeatureColumn.from_levels(labels), len(columns)
+        features = features or Features([*columns, label])
+        by_ridge = predict_left_out(features, {position: ask_levels(label)})[position]
+        linear = np.log(np.clip(by_ridge, _MIN_CHANCE, 1.0))
         # High where both models find the label unlikely.
         self.scores: Floats = -(own + linear) / 2
 
@@ -54,7 +57,8 @@ def find_wrong_labels(
 
     ``features`` are those of the columns and the label, if they are known.
     """
-    if len(labels) < _MIN_ROWS or len(classes) < 2:
+    # Labels of which most rows have one of their own are names of rows, and cannot be predicted.
+    if len(labels) < _MIN_ROWS or not 2 <= len(classes) <= len(labels) / 2:
         return
     found = LabelScores(columns, labels, features)
     others = found.chances.copy()
@@ -116,11 +120,3 @@ def _as_numbers(column: FeatureColumn) -> Floats:
         return np.asarray(column.counts[column.levels], dtype=np.float64)
     lowest = np.min(column.numbers[column.known], initial=0.0)
     return np.where(column.known, column.numbers, lowest - 1.0)
-
-
-def _score_by_ridge(
-    columns: Sequence[FeatureColumn], labels: Integers, features: Features | None
-) -> Floats:
-    label, position = FeatureColumn.from_levels(labels), len(columns)
-    features = features or Features([*columns, label])
-    return predict_left_out(features, {position: ask_levels(label)})[position]

@@ -234,28 +234,28 @@ def _compare_distributions(column: ColumnLevels, new: Integers) -> tuple[float, 
         return 1.0, make_finding("drift", column, "")
     is_text, here, there = column.kind == "text", new / new.sum(), old / old.sum()
     p_value = compute_counts_p_value(new, old) if is_text else compute_order_p_value(new, old)
-    level = int(new.argmax())
-    if here[level] == 1 and (old > 0).sum() > 1:
+    most, level = int(new.argmax()), int(np.abs(here - there).argmax())
+    is_constant = here[most] == 1 and (old > 0).sum() > 1
+    if is_constant:
         sentence = (
-            f"{column.name} is {_show(column, level)} in every row; in the reference, in "
-            f"{there[level]:.1%}."
+            f"{column.name} is {_show(column, most)} in every row; in the reference, in "
+            f"{there[most]:.1%}."
         )
-        return p_value, make_finding("constant column", column, sentence)
-    if is_text:
-        level = int(np.abs(here - there).argmax())
+    elif is_text:
         sentence = (
             f"{_show(column, level)} is {here[level]:.1%} of {column.name}; in the reference, "
             f"{there[level]:.1%}."
         )
-        return p_value, make_finding("drift", column, sentence)
-    middles = [np.searchsorted(np.cumsum(side), 0.5 * side.sum()) for side in (new, old)]
-    shown = [_show(column, int(level)) for level in middles]
-    away = float(np.abs(np.cumsum(here - there)).max())
-    sentence = (
-        f"{column.name} has another distribution: median {shown[0]}, in the reference {shown[1]}; "
-        f"the shares below a number differ by up to {away:.1%}."
-    )
-    return p_value, make_finding("drift", column, sentence)
+    else:
+        middles = [np.searchsorted(np.cumsum(side), 0.5 * side.sum()) for side in (new, old)]
+        shown = [_show(column, int(level)) for level in middles]
+        away = float(np.abs(np.cumsum(here - there)).max())
+        sentence = (
+            f"{column.name} has another distribution: median {shown[0]}, in the reference "
+            f"{shown[1]}; the shares below a number differ by up to {away:.1%}."
+        )
+    kind: FindingKind = "constant column" if is_constant else "drift"
+    return p_value, make_finding(kind, column, sentence)
 
 
 def compute_order_p_value(new: NDArray[Any], old: NDArray[Any]) -> float:

@@ -176,29 +176,21 @@ def find_shared_rows(
     names = tuple(column.name for column in own)
     if len(shared):
         expected = _expect_copies(own) * 2 * len(theirs) / max(len(ours), 1)
-        but = (
-            "" if labels is None else _describe_contradictions(ours, theirs[shared], labels, shared)
-        )
+        but = ""
+        if labels is not None:
+            own_labels = np.concatenate([labels[0], labels[1][shared]])
+            names_of_labels, codes = np.unique(own_labels, return_inverse=True)
+            cells = np.concatenate([ours, theirs[shared]])
+            both = cells * np.uint64(len(names_of_labels)) + codes.astype(np.uint64)
+            # Their label is that of no equal row of X.
+            n_other = int((~np.isin(both[len(ours) :], both[: len(ours)])).sum())
+            but = f", {n_other:,} of them with another label" if n_other else ""
         yield Finding(
             "validation rows in X", names, rows,
             f"{len(shared):,} of {len(theirs):,} validation rows are also in X{but}.",
             Action("drop rows", text="drop them from X, or the scores are too good"),
             expected / (expected + 0.2 * len(shared)),
         )  # fmt: skip
-
-
-def _describe_contradictions(
-    ours: NDArray[np.uint64],
-    theirs: NDArray[np.uint64],
-    labels: tuple[NDArray[Any], NDArray[Any]],
-    shared: Positions,
-) -> str:
-    """Say how many shared validation rows have a label that no equal row of X has."""
-    values, codes = np.unique(np.concatenate([labels[0], labels[1][shared]]), return_inverse=True)
-    cells = np.concatenate([ours, theirs])
-    both = cells * np.uint64(len(values)) + codes.astype(np.uint64)
-    n_other = int((~np.isin(both[len(ours) :], both[: len(ours)])).sum())
-    return f", {n_other:,} of them with another label" if n_other else ""
 
 
 def find_violations(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
@@ -243,7 +235,9 @@ def _find_candidates(columns: Sequence[ColumnLevels], rows: Positions) -> list[l
         agree = ((one == other) & known).sum(axis=0) >= _MIN_AGREEMENT * known.sum(axis=0)
         agree[position] = False
         for column in np.flatnonzero(agree).tolist():
-            if _can_be_determined(columns[column]):
+            levels = columns[column].levels
+            # Names or integers: measurements only happen to be equal.
+            if columns[column].kind == "text" or np.all(levels == np.floor(levels)):
                 found[column].append(key)
     return found
 
@@ -263,11 +257,6 @@ def _can_determine(column: ColumnLevels) -> bool:
     covered = counts[counts > _MIN_OTHERS].sum()
     is_name = column.kind == "text" or are_names(column) or NAMES.search(column.name) is not None
     return bool(is_name and len(counts) >= _MIN_LEVELS and covered >= _MIN_COVERED * column.n_rows)
-
-
-def _can_be_determined(column: ColumnLevels) -> bool:
-    """Return whether contents are names or integers: measurements only happen to be equal."""
-    return column.kind == "text" or bool(np.all(column.levels == np.floor(column.levels)))
 
 
 class Dependency:

@@ -255,7 +255,11 @@ def find_spelling_variants(column: ColumnLevels) -> Iterator[Finding]:
     groups: dict[str, list[int]] = defaultdict(list)
     for level, text in enumerate(column.strings):
         groups[simplify_text(text)].append(level)
-    usual = _find_usual_case(column)
+    # The case in which most cells are written.
+    cases: Counter[str] = Counter()
+    for text, count in zip(column.strings, column.counts.tolist(), strict=True):
+        cases[name_case(text)] += count
+    usual = max(cases, key=cases.__getitem__, default="mixed")
     pairs: dict[str, str] = {}
     for own in groups.values():
         if len(own) > 1:
@@ -282,14 +286,6 @@ def _choose_spelling(column: ColumnLevels, levels: Sequence[int], usual: str) ->
         levels = [level for level in levels if cases[level] == usual] or levels
     best = max(levels, key=lambda level: (column.counts[level], -level))
     return " ".join(column.strings[best].split())
-
-
-def _find_usual_case(column: ColumnLevels) -> str:
-    """Return the case in which most cells are written."""
-    cases: Counter[str] = Counter()
-    for text, count in zip(column.strings, column.counts.tolist(), strict=True):
-        cases[name_case(text)] += count
-    return max(cases, key=cases.__getitem__, default="mixed")
 
 
 def name_case(text: str) -> str:
@@ -329,24 +325,22 @@ def find_misspellings(column: ColumnLevels, known: Collection[str] = ()) -> Iter
     near = (distances <= limits[:, None]) & (distances > 0)
     near_frequent = near[: len(frequent)]
     n_near = near_frequent.sum(axis=1)
-    position_of = {level: position for position, level in enumerate(frequent.tolist())}
+    is_rarer = column.counts[frequent] >= 8 * column.counts[order][:, None]
     found: dict[bool, list[tuple[float, int, int]]] = {True: [], False: []}
     for line, level in enumerate(order.tolist()):
         text = column.strings[level]
         candidates = [
             other
-            for other in frequent[near[line]].tolist()
-            if column.counts[other] >= 8 * column.counts[level]
-            and _differs_by_letters(text, column.strings[other])
+            for other in np.flatnonzero(near[line] & is_rarer[line]).tolist()
+            if _differs_by_letters(text, column.strings[frequent[other]])
         ]
         if not candidates or text in known:
             continue
-        best = min(
-            candidates,
-            key=lambda other: (distances[line, position_of[other]], -column.counts[other]),
-        )
-        own = position_of.get(level)
-        others = n_near if own is None else np.delete(n_near - near_frequent[:, own], own)
+        # The more frequent ones come first.
+        best = int(frequent[min(candidates, key=distances[line].__getitem__)])
+        others = n_near
+        if line < len(frequent):
+            others = np.delete(n_near - near_frequent[:, line], line)
         by_chance = _estimate_chance(others, len(text))
         doubt = by_chance / (by_chance + 0.3 * _measure_closed(column) ** 2)
         # Words that are more probably another word are listed apart.
