@@ -262,6 +262,15 @@ def test_labels_that_became_words_are_compared():
     assert (found[0].kind, found[0].columns) == ("label drift", ())
 
 
+@pytest.mark.parametrize("n_known", [0, 3])
+def test_columns_without_numbers_are_compared(n_known):
+    new, old = (
+        people(seed, 300)[0].assign(note=np.where(np.arange(300) < 300 - n_known, np.nan, 1.0))
+        for seed in (1, 2)
+    )
+    assert differ((new, None), old) == []
+
+
 def test_equal_and_empty_columns_have_no_evidence():
     assert compute_counts_p_value(np.array([50]), np.array([40])) == 1.0
     assert standardize(np.ones(9), np.arange(9) < 4) == 0.0

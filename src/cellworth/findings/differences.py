@@ -201,9 +201,12 @@ def _compare_rows(drawn: BothTables, scores: Floats) -> Check:
         model = HistGradientBoostingClassifier(
             max_iter=60, max_leaf_nodes=15, early_stopping=False, random_state=0
         )
+        # Newer scikit-learn refuses a column in which no row that it is trained on has a number.
+        usable = np.where(np.isnan(X[:first]).all(axis=0), 0.0, X[:last])
         # Several threads wait for each other, if other programs run.
         with limit_threads():
-            chances = model.fit(X[:first], is_new[:first]).predict_proba(X[first:last])[:, 1]
+            model.fit(usable[:first], is_new[:first])
+            chances = model.predict_proba(usable[first:])[:, 1]
         sums.append(standardize(chances, block))
         curves.append(roc_auc_score(block, chances))
         models.append(model)
@@ -213,10 +216,8 @@ def _compare_rows(drawn: BothTables, scores: Floats) -> Check:
     # A few odd rows, or rows that both tables share, leave the area at a half.
     sentence = "A classifier finds rows that are unlike those of the reference."
     if area > 0.51:
-        named = ""
-        if p_value < _ALARMING:
-            used = _list_telling(drawn, models[-1], X, ends[-2])
-            named = f", mostly by {list_first(used, 3)}," if used else ""
+        used = _list_telling(drawn, models[-1], X, ends[-2]) if p_value < _ALARMING else []
+        named = f", mostly by {list_first(used, 3)}," if used else ""
         sentence = (
             f"A classifier tells new rows from reference rows{named} with AUC {area:.3f} on "
             "held-out rows; if they were alike, 0.500."
