@@ -22,7 +22,7 @@ MAX_CODE_LINES = {
     "findings": 3399,
     "games": 959,
     "knn": 3967,
-    "payouts": 1897,
+    "payouts": 1896,
     "plots": 926,
     "report": 955,
     "runtime": 2369,

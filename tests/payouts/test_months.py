@@ -200,25 +200,36 @@ def test_an_agreed_draw_is_kept_for_tables_that_come_later(tmp_path):
     assert any("but 'drawn' was agreed on" in one for one in differences)
 
 
-def test_rows_whose_ids_were_chosen_to_be_drawn_are_rejected():
-    """Of bo's rows nearly all are drawn; of those of others as many as agreed."""
-    X, y = delivered(200)
-    names = iter(f"bo{i}" for i in range(10_000))
-    drawn = (name for name in names if DRAW.select([name])[0])
-    X.index = [next(drawn) if i % 4 == 0 else f"p{i}" for i in range(200)]
-    X["source"] = ["bo" if i % 4 == 0 else "ann" for i in range(200)]
-    data = DRAW.split(X, y)
-    owners = Owners.from_column(data["X"].assign(source="ann"), "source")
-    whole = {**data, "X": owners.features(data["X"]), "X_val": owners.features(data["X_val"])}
-    agreement = Agreement.draft(VALUER, owners, POLICY, validation=DRAW, **whole)
-    (found,) = agreement.list_differences_of_table(data["X"], data["X_val"])
-    assert found.startswith("50 of 50 rows of 'bo' are drawn for validation, though a share of 0.3")
-    honest = X.assign(source=["bo" if i % 4 == 1 else "ann" for i in range(200)])
-    honest.index = [f"p{i}" for i in range(200)]
-    data = DRAW.split(honest, y)
-    assert agreement.list_differences_of_table(data["X"], data["X_val"]) == []
-    # From tables that do not say whose a row is, nothing follows.
-    assert DRAW.difference(data["X"], whole["X_val"], "source") is None
+def of_parties(X, names):
+    """Each row of the table is of a party; so are the copies that one of them adds."""
+    return X.assign(source=[names[i % len(names)] for i in range(len(X))])
+
+
+def test_who_pads_a_table_or_takes_new_names_differs_from_the_agreement():
+    X, y = delivered(160)
+    X = of_parties(X, ["ann", "ann", "bo", "cy"])
+    data = DRAW.split(X[:80], y[:80])
+    owners = Owners.from_column(data["X"], "source")
+    data |= {name: owners.features(data[name]) for name in ("X", "X_val")}
+    agreement = Agreement.draft(VALUER, owners, POLICY, validation=DRAW, **data)
+    assert set(agreement.parties) == {"ann", "bo", "cy"}
+
+    def differences(table):
+        data = DRAW.split(table, [0] * len(table))
+        return agreement.list_differences_of_table(data["X"], data["X_val"])
+
+    assert differences(X[:80]) == differences(X) == []
+    padding = [X[X["source"] == "bo"].rename(lambda name, k=k: f"{name} {k}") for k in range(9)]
+    (found,) = differences(pd.concat([X, *padding]))
+    assert "'bo' has " in found
+    assert "validation rows, but agreed on 2" in found
+    (found,) = differences(of_parties(X, ["ann", "bo", "bo 2", "bo 3"]))
+    assert found == "source names 'bo 2', 'bo 3', which is no party of the agreement"
+    # Ids that were chosen so that all rows are drawn.
+    names = (f"bo{i}" for i in range(10_000))
+    chosen = (name for name in names if DRAW.select([name])[0])
+    ids = [next(chosen) if X["source"].iloc[i] == "bo" else f"p{i}" for i in range(160)]
+    assert len(differences(X.set_axis(ids))) == 1
 
 
 def test_validation_rows_of_ones_own_choice_are_rejected(tmp_path):

@@ -214,10 +214,9 @@ class Owners:
         """Return new Owners in which the column of sources does not claim an owner's columns."""
         if self._source is None or not self._has_all_rows(claim):
             return self
-        left = ~claim.columns
         return self._change(
             _claims=tuple(
-                replace(one, columns=one.columns & left) if one.by_source else one
+                replace(one, columns=one.columns & ~claim.columns) if one.by_source else one
                 for one in self._claims
             )
         )
@@ -255,6 +254,11 @@ class Owners:
             )
         rest = table.select(np.array(kept))
         return rest if isinstance(X, Table) or rest.backend is None else rest.native
+
+    def count_rows_by_source(self) -> dict[str, int]:
+        """Return the number of rows of each owner that the column of sources names."""
+        sources = [claim for claim in self._claims if claim.by_source]
+        return {claim.owner: int(np.diff(claim.rows).sum()) for claim in sources}
 
     def check_covered(self, called: str) -> Owners:
         """Check that no cell lacks an owner in a column that others own; return these owners.
@@ -424,9 +428,8 @@ class Owners:
 
     def _assign_source(self, column: str) -> Owners:
         """Return new Owners with one claim of whole rows for each name in a column."""
-        cells, _ = self._read_cells_of(column)
         rows: dict[str, list[int]] = {}
-        for position, cell in enumerate(cells):
+        for position, cell in enumerate(self._read_cells_of(column)[0]):
             if cell is not None:
                 # Numbers may name owners, too.
                 rows.setdefault(str(cell).strip(), []).append(position)
@@ -601,10 +604,9 @@ class Owners:
         numbered = isinstance(rows, NumberedAxis) and isinstance(table, ShardedTable)
         same = len(rows) == table.shape[0] if numbered else np.array_equal(rows.ids, table.row_ids)
         if not same:
-            mine, others = table.row_ids, blocks.rows.ids
+            mine, these = table.row_ids, blocks.rows.ids
             raise ValueError(
-                f"owners must have the {len(others)} rows of the valuation "
-                f"({preview(others[:4])}), "
+                f"owners must have the {len(these)} rows of the valuation ({preview(these[:4])}), "
                 f"got {len(mine)} ({preview(mine[:4])}); give Owners the table that was valued."
             )
 

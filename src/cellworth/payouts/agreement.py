@@ -12,12 +12,14 @@ from decimal import Decimal
 from importlib.metadata import version
 from typing import Any
 
+from scipy.special import bdtrc
+
 from cellworth.data.arguments import is_integer
 from cellworth.data.io import local_path, write_atomically
 from cellworth.data.owners import Owners, check_entries, list_keys, read_toml
-from cellworth.data.sharded_table import ShardedTable
+from cellworth.data.sharded_table import ShardedTable, as_table
 from cellworth.data.tables import Table, TableLike
-from cellworth.data.text import shorten
+from cellworth.data.text import preview, shorten
 from cellworth.payouts.allocation import check_any_owner
 from cellworth.payouts.payout import Payout, split_revenue
 from cellworth.payouts.policy import Policy, ValidationDraw, check_policy, describe_shared
@@ -26,11 +28,14 @@ from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.valuer import Valuer
 
 FORMAT = "cellworth agreement"
-VERSION = 1
+VERSION = 2
 # In place of a hash, if a rule draws validation rows.
 _DRAWN = "drawn"
 # Hashes of data that is delivered after the agreement.
 _LATER = ("data_sha256", "distances_sha256", "sample_weight_sha256", "validation", "holdings")
+# Validation rows of a party are too many if its agreed share gives as many less often than this
+# in a delivery with honest parties.
+_MIN_CHANCE = 1e-4
 # Fields of a file of owners beside the list of them.
 _RULES = ("overlaps", "source", "keys", "rest")
 
@@ -59,6 +64,10 @@ class Agreement:
         What to do with a cell that two owners claim (``overlaps``), the column with the owner of
         each row (``source``), further columns that only rules use (``keys``), and who gets the
         cells that no owner claims (``rest``); see :meth:`~cellworth.Owners.from_toml`.
+    parties : mapping of str to int
+        Owners that the column ``source`` may name, with the number of rows of each when the
+        agreement was drafted. A delivered table differs from the agreement if others appear in it,
+        or if the share of a party among its validation rows is far above that among these rows.
     validation : ValidationDraw or None
         Rule that draws the validation rows; None if they were fixed by their hash.
     request : mapping
@@ -103,6 +112,7 @@ class Agreement:
     created: datetime | None = None
     previous: str | None = None
     rules: Mapping[str, Any] = field(default_factory=dict)
+    parties: Mapping[str, int] = field(default_factory=dict)
     validation: ValidationDraw | None = None
     request: Mapping[str, Any] = field(default_factory=dict)
 
@@ -165,6 +175,7 @@ class Agreement:
             "valuation": terms,
             "policy": asdict(check_policy(policy)),
             "owners": held["owners"],
+            "parties": owners.count_rows_by_source() or None,
         }
         plain = {name: setting for name, setting in plain.items() if setting is not None}
         text = tomli_w.dumps(plain)
@@ -204,6 +215,7 @@ class Agreement:
             text,
             **{name: plain.get(name) for name in ("contract", "created", "previous")},
             rules={name: plain[name] for name in _RULES if name in plain},
+            parties=plain.get("parties", {}),
             validation=None
             if drawn is None
             else _read_section(ValidationDraw, drawn, "validation", called),
@@ -267,9 +279,26 @@ class Agreement:
         differences += [f"column {name!r} names owners, but is missing" for name in keys
                         if name not in types]  # fmt: skip
         if self.validation is not None:
-            drawn = self.validation.difference(X, X_val, self.rules.get("source", ""))
+            drawn = self.validation.difference(X, X_val)
             differences += [drawn] if drawn else []
-        return differences
+        return [*differences, *self._compare_parties(X, X_val)]
+
+    def _compare_parties(self, X: Any, X_val: Any) -> Iterator[str]:
+        """Yield who is no party, and who supplies more validation rows than its agreed share."""
+        source, n_agreed = self.rules.get("source", ""), sum(self.parties.values())
+        # Without a draw, validation rows are fixed by their hash.
+        for side in (X, None if self.validation is None else X_val):
+            if side is None or source not in as_table(side).names.tolist():
+                return
+            counts = Owners.from_column(side, source).count_rows_by_source()
+            if others := [name for name in counts if name not in self.parties]:
+                yield f"source names {preview(others)}, which is no party of the agreement"
+                return
+        n_rows = sum(counts.values())
+        for name, n in counts.items():
+            agreed = self.parties[name] / n_agreed
+            if bdtrc(n - 1, n_rows, agreed) < _MIN_CHANCE / len(counts):
+                yield f"{name!r} has {n} of {n_rows} validation rows, but agreed on {agreed:.1%}"
 
     def split(
         self,

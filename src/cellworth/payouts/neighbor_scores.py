@@ -215,7 +215,13 @@ class NeighborScorer:
 
     @cached_property
     def _blank(self) -> Distances:
-        return _make_blank(self._game.distances)
+        """Distances to a single row whose cells are all missing."""
+        rows = self._game.distances.rows
+        blank = rows._replace(
+            numbers=np.full((len(rows.numbers), 1), np.nan),
+            categories=np.full((len(rows.categories), 1), MISSING, dtype=rows.categories.dtype),
+        )
+        return replace(self._game.distances, rows=blank)
 
 
 class PartyScorer(NeighborScorer):
@@ -303,13 +309,3 @@ def _add_columns(relative: Integers, present: Mask) -> Integers:
         if cells.any():
             distances += column * cells
     return distances
-
-
-def _make_blank(distances: Distances) -> Distances:
-    """Return distances to a single row whose cells are all missing."""
-    rows = distances.rows
-    blank = rows._replace(
-        numbers=np.full((len(rows.numbers), 1), np.nan),
-        categories=np.full((len(rows.categories), 1), MISSING, dtype=rows.categories.dtype),
-    )
-    return replace(distances, rows=blank)

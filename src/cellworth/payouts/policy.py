@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
@@ -12,7 +11,6 @@ from typing import Any, Literal, get_args
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from scipy.special import bdtrc
 
 from cellworth.data.arguments import Mask, Positions
 from cellworth.data.blocks import LABEL
@@ -30,8 +28,6 @@ _MAX_DIGITS = 24
 _HASH_BITS = 64
 # Products of integers and units are exact in it, for any precision that the caller has set.
 _EXACT = Context(prec=200)
-# A draw of validation rows that chance makes less often than this is not one of chance.
-_MIN_CHANCE = 1e-6
 # A sum below this share of its terms is rounding; it cannot be divided by.
 _NOTHING = Fraction(1, 10**12)
 
@@ -145,29 +141,12 @@ class ValidationDraw:
             [int.from_bytes(one[: _HASH_BITS // 8]) < below for one in hashes], dtype=bool
         )
 
-    def difference(
-        self, X: TableLike | ShardedTable, X_val: TableLike | None, source: str = ""
-    ) -> str | None:
-        """Return how training and validation rows differ from this rule; None if they do not.
-
-        If ``source``, the column that says who handed in a row, is in both tables, the share of
-        the rows drawn from each must be one that chance explains.
-        """
-        train, val = as_table(X), None if X_val is None else as_table(X_val)
-        if self.select(train.row_ids).any():
+    def difference(self, X: TableLike | ShardedTable, X_val: TableLike | None) -> str | None:
+        """Return how training and validation rows differ from this rule; None if they do not."""
+        if self.select(as_table(X).row_ids).any():
             return "X has rows that the agreed rule draws for validation"
-        if val is not None and not self.select(val.row_ids).all():
+        if X_val is not None and not self.select(as_table(X_val).row_ids).all():
             return "X_val has rows that the agreed rule does not draw"
-        if val is None or source not in train.names.tolist() or source not in val.names.tolist():
-            return None
-        left, drawn = _count_rows(train, source), _count_rows(val, source)
-        for name, n in drawn.items():
-            n_all = n + left[name]
-            if bdtrc(n - 1, n_all, self.share) < _MIN_CHANCE:
-                return (
-                    f"{n} of {n_all} rows of {name!r} are drawn for validation, though a share of "
-                    f"{self.share:g} was agreed on; amend it by a seed published after delivery"
-                )
         return None
 
     def split(self, X: TableLike, y: VectorLike) -> dict[str, Any]:
@@ -185,12 +164,6 @@ class ValidationDraw:
         # Only pandas keeps the ids of rows.
         X, X_val = (side.native if table.backend == "pandas" else side for side in sides)
         return {"X": X, "y": take_labels(y, train), "X_val": X_val, "y_val": take_labels(y, val)}
-
-
-def _count_rows(table: Any, source: str) -> Counter[str]:
-    """Count the rows of each source."""
-    column = source if isinstance(table, ShardedTable) else table.names.tolist().index(source)
-    return Counter(str(cell).strip() for cell in table.column(column))
 
 
 def take_labels(y: Any, rows: Positions) -> Any:
