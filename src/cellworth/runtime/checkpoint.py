@@ -236,7 +236,17 @@ class DirectoryCheckpoint:
         It has the number of finished tasks, the seconds spent on them in all sessions, and their
         contributions, folded in order.
         """
-        return _read_state(self.files)
+        files = self.files
+        try:
+            head, content = files.get(_STATE, _CONTENT)
+        except FileNotFoundError:
+            return None
+        except (DamagedFileError, ValueError) as error:
+            raise ValueError(
+                f"{files.folder / _STATE} is damaged or belongs to another run ({error}); restore "
+                "it from a copy, or delete it to compute its tasks again."
+            ) from error
+        return int(head["tasks"]), float(head["seconds"]), content
 
     def write_state(self, n_tasks: int, seconds: float, content: Plain) -> None:
         """Replace the state, and delete the answers that it contains."""
@@ -323,19 +333,6 @@ class DirectoryCheckpoint:
 
     def __repr__(self) -> str:
         return f"DirectoryCheckpoint({str(self.folder)!r})"
-
-
-def _read_state(files: RunFiles) -> tuple[int, float, Plain] | None:
-    try:
-        head, content = files.get(_STATE, _CONTENT)
-    except FileNotFoundError:
-        return None
-    except (DamagedFileError, ValueError) as error:
-        raise ValueError(
-            f"{files.folder / _STATE} is damaged or belongs to another run ({error}); restore it "
-            "from a copy, or delete it to compute its tasks again."
-        ) from error
-    return int(head["tasks"]), float(head["seconds"]), content
 
 
 def _read_identity(folder: AnyPath) -> dict[str, Any] | None:

@@ -5,12 +5,11 @@ A round is a fixed number of tasks; stopping rules are checked, and states writt
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from cellworth.data.io import Plain, n_bytes, pack, unpack
@@ -284,7 +283,9 @@ class TaskQueue:
             self._writer.flush()
         for index, answer in done:
             self._in_flight.discard(index)
-            self._heavy = self._heavy or _is_heavy(answer)
+            # Is it too large for many of its kind to wait in memory?
+            if not self._heavy and is_dataclass(answer):
+                self._heavy = n_bytes(pack(answer)) >= _HEAVY_BYTES
             if self._writer.writes_answers:
                 self._answers[index] = self._writer.write_answer(
                     self._open[index], self._load(answer)
@@ -298,11 +299,6 @@ class TaskQueue:
         # Fetching it from a cluster may take long.
         with self._interrupts.allow():
             return answer.load()
-
-
-def _is_heavy(answer: Any) -> bool:
-    """Return whether an answer is too large for many of its kind to wait in memory."""
-    return dataclasses.is_dataclass(answer) and n_bytes(pack(answer)) >= _HEAVY_BYTES
 
 
 @dataclass(frozen=True)

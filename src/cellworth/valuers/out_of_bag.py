@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -31,7 +31,7 @@ from cellworth.games.fitting import for_columns, set_seeds
 from cellworth.games.game import describe_model, one_line
 from cellworth.games.model import check_model
 from cellworth.knn.distances import ScaledColumn, read_column
-from cellworth.runtime.engine import TaskPlanner
+from cellworth.runtime.engine import TaskPlanner, answer_task
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import MaxTasks
 from cellworth.runtime.workers import leave_if_cancelled
@@ -412,9 +412,11 @@ class OutOfBagValuer(Valuer):
         method = Method(
             name="out-of-bag trees",
             sampler=bags,
-            answer=game.score_bags,
             # The driver computes moments of whole tables, workers only scores.
-            planner=TaskPlanner(Contribution, TreeScores, TreeScores.contribution),
+            planned=(
+                TaskPlanner(Contribution, TreeScores, TreeScores.contribution),
+                partial(answer_task, bags, game.score_bags),
+            ),
             stop=MaxTasks(bags.n_tasks),
             seed=seed,
             tasks_per_round=_TASKS_PER_ROUND,

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from cellworth.data.problem import Problem
 from cellworth.games.game import EmptyPolicy, Game, compute_detailed_utilities
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights
 from cellworth.knn.tasks import TaskSchedule
-from cellworth.runtime.engine import Outcome, Planner, answer_task, run
+from cellworth.runtime.engine import Outcome, Planner, run
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.forecast import Forecast
 from cellworth.runtime.progress import Progress, count_tasks
@@ -76,11 +76,9 @@ class Method:
     seed: int | None
     tasks_per_round: int
     # If tasks are pairs of coalitions: returns the function from the utilities of all tasks to
-    # moments. Otherwise workers compute ``answer`` for each task, a pure function, and the planner
-    # adds up answers.
+    # moments. Otherwise there are a planner, and the pure function of a request for workers.
     make_estimate: Callable[[Corners], Estimate] | None = None
-    answer: Callable[[Any], Any] | None = None
-    planner: Planner | None = None
+    planned: tuple[Planner, Callable[[Any], Any]] | None = None
     # Returns the text behind the progress bar.
     describe: Callable[[Progress], str] = count_tasks
     # Whether the variance between tasks gives standard errors.
@@ -322,9 +320,7 @@ def _make_planner(
 ) -> tuple[Planner, Callable[[Any], Any]]:
     """Return the planner of a run and the task function of its workers."""
     if method.make_estimate is None:
-        if method.answer is None or method.planner is None:
-            raise ValueError(f"the method {method.name!r} has no estimate and no planner.")
-        return method.planner, partial(answer_task, method.sampler, method.answer)
+        return cast(tuple[Planner, Callable[[Any], Any]], method.planned)
     # Deviations of each utility that fit into memory.
     n_kept = min(_most_utilities(method), _UTILITIES_WITHOUT_END)
     most_deviations = int(max(MAX_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * n_kept), 1))
