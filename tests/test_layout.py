@@ -18,19 +18,19 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2295,
-    "data": 3016,
+    "data": 2999,
     "findings": 3399,
     "games": 959,
     "knn": 3967,
     "payouts": 1896,
-    "plots": 926,
-    "report": 955,
-    "runtime": 2367,
+    "plots": 924,
+    "report": 953,
+    "runtime": 2362,
     "sampling": 1563,
     "valuation": 1425,
-    "valuers": 2114,
+    "valuers": 2102,
 }
-MAX_CODE_LINES_IN_ALL = 24_925
+MAX_CODE_LINES_IN_ALL = 24_887
 
 
 @cache

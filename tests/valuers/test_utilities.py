@@ -20,7 +20,7 @@ from cellworth.sampling import (
 )
 from cellworth.sampling.estimators import average_differences
 from cellworth.sampling.samplers import PermutationTasks
-from cellworth.valuers.utilities import Known, UtilityPlanner, coalition_bytes, look_up
+from cellworth.valuers.utilities import Known, UtilityPlanner, look_up, pack_coalitions
 from experiments.baselines import PlainPermutations
 from matrices import rarely
 
@@ -171,7 +171,8 @@ def test_what_was_computed_before_a_deadline_is_kept(tmp_path):
 
 def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_late():
     sampler = PermutationTasks((8, 6), 0)
-    nothing_known = {coalition_bytes(np.ones(8, dtype=bool), np.ones(6, dtype=bool)): Known(0.0)}
+    (everything,) = pack_coalitions([(np.ones(8, dtype=bool), np.ones(6, dtype=bool))])
+    nothing_known = {everything: Known(0.0)}
     book = UtilityPlanner(sampler, average_differences, MaxSeconds(0.3), known=nothing_known)
     look = partial(look_up, GAME, (8, 6), 256, book.deadline)
     answers = [(request, look(request)) for request, _ in book.make_requests(0)]

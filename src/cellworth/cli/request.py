@@ -148,11 +148,11 @@ class RunRequest:
 
     def list_differences(self, agreed: RunRequest) -> list[str]:
         """Return the settings that are not as agreed, with both."""
-        pairs = {name: (getattr(self, name), getattr(agreed, name)) for name in AGREED}
+        one, other = vars(self), vars(agreed)
         return [
-            f"{name} is {one!r}, but {other!r} was agreed on"
-            for name, (one, other) in pairs.items()
-            if one != other
+            f"{name} is {one[name]!r}, but {other[name]!r} was agreed on"
+            for name in AGREED
+            if one[name] != other[name]
         ]
 
     @property
@@ -249,7 +249,7 @@ class RunRequest:
         """Write the request into a folder, with paths relative to it."""
         plain = asdict(self)
         for name in _PATHS:
-            if plain[name] is not None and not is_address(plain[name]):
+            if plain[name] is not None:
                 plain[name] = _relative_to(folder, plain[name])
         folder.mkdir(parents=True, exist_ok=True)
         write_hashed(folder / FILE, FORMAT, VERSION, plain)

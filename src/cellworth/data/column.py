@@ -222,18 +222,12 @@ class Column:
         return np.asarray(_to_microseconds(times).view(np.int64))
 
     def _read_plain_numbers(self) -> NDArray[Any]:
-        from pyarrow import types
-
         cells = self.cells
         if not cells.null_count:
             return np.asarray(cells.to_numpy(zero_copy_only=False))
-        missing = cells.is_null().to_numpy(zero_copy_only=False)
-        known = cells.fill_null(False if types.is_boolean(cells.type) else 0)
-        known = known.to_numpy(zero_copy_only=False)
-        self._check_size(known)
-        floats: Floats = known.astype(np.float64)
-        floats[missing] = np.nan
-        return floats
+        self._check_size(cells.drop_null().to_numpy(zero_copy_only=False))
+        # NumPy reads None as NaN.
+        return np.asarray(cells.to_numpy(zero_copy_only=False), dtype=np.float64)
 
     @property
     def floats(self) -> Floats:
@@ -382,7 +376,15 @@ class Coder:
             return codes, new
         distinct, firsts = np.unique(positions[new], return_index=True)
         order = np.argsort(firsts)
-        self._check_count(len(self.codes) + len(distinct), column.name)
+        if self._most == 0:
+            raise ValueError(
+                f"column {column.name!r} holds cells that it did not hold before: the files were "
+                "changed while they were read; run the same call again."
+            )
+        if len(self.codes) + len(distinct) > self._most:
+            raise ValueError(
+                f"column {column.name!r} has more than {self._most} different cells, {self._advice}"
+            )
         seen = []
         firsts = new[firsts[order]]
         for position, first in zip(distinct[order].tolist(), firsts.tolist(), strict=True):
@@ -403,17 +405,6 @@ class Coder:
         self._lookup = np.array([*known, MISSING], dtype=np.int32)
         self._before = None if dictionary is None else (values, dictionary)
         return values, positions
-
-    def _check_count(self, n_distinct: int, name: str) -> None:
-        if self._most == 0:
-            raise ValueError(
-                f"column {name!r} holds cells that it did not hold before: the files were changed "
-                "while they were read; run the same call again."
-            )
-        if n_distinct > self._most:
-            raise ValueError(
-                f"column {name!r} has more than {self._most} different cells, {self._advice}"
-            )
 
 
 def find_kind_of_type(type_: Any) -> Kind:

@@ -84,7 +84,7 @@ def _find_at(
     base, files = _list_files(path, os.fspath(address))
     if root is not None:
         base = to_path(root, "root", options).absolute().as_posix()
-    for file in files:
+    for file in sorted(files, key=lambda file: PurePosixPath(file).parts):
         if not file.startswith(f"{base}/") and base:
             raise ValueError(f"root must be a folder above {file}, got {root}; give another one.")
         folders = PurePosixPath(file[len(base) :]).parts[:-1]
@@ -119,11 +119,11 @@ def _list_files(path: AnyPath, address: str) -> tuple[str, list[str]]:
     files = files or [file for hit, _ in shown for file in _list_below(hit)]
     if not files:
         raise FileNotFoundError(f"no file fits the pattern {address}; give another pattern.")
-    return plain, sorted(files, key=lambda file: PurePosixPath(file).parts)
+    return plain, files
 
 
 def _list_below(folder: AnyPath) -> list[str]:
-    """Return the files below a folder with a known suffix, sorted by path, without hidden ones."""
+    """Return the files below a folder with a known suffix, without hidden ones."""
     base = folder.as_posix()
     if isinstance(folder, RemotePath):
         found = folder.find()
@@ -138,8 +138,7 @@ def _list_below(folder: AnyPath) -> list[str]:
                 f"them with a reader of {lake}, and give the list with root=."
             )
     known = [file for file in found if split_suffixes(file)[0] in SUFFIXES]
-    shown = [file for file in known if not _is_hidden(file, base)]
-    return sorted(shown, key=lambda file: PurePosixPath(file).parts)
+    return [file for file in known if not _is_hidden(file, base)]
 
 
 def _is_hidden(file: str, folder: str) -> bool:

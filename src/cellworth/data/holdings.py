@@ -56,11 +56,6 @@ class Runs:
             return np.repeat(self.codes, np.diff(ends, prepend=start))
         return self.codes[np.searchsorted(self.ends, rows, side="right")]
 
-    @property
-    def lengths(self) -> Ends:
-        """Number of rows of each run."""
-        return np.diff(self.ends, prepend=0)
-
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
@@ -139,7 +134,7 @@ class Holdings:
         """Number of rows of each line."""
         found = np.zeros(len(self.lines), dtype=np.int64)
         if isinstance(self.row_lines, Runs):
-            np.add.at(found, self.row_lines.codes, self.row_lines.lengths)
+            np.add.at(found, self.row_lines.codes, np.diff(self.row_lines.ends, prepend=0))
             return found
         return found + np.bincount(self.row_lines, minlength=len(found))
 

@@ -410,7 +410,13 @@ def write_atomically(
     finally:
         temporary.unlink(missing_ok=True)
     if durable:
-        _sync_folder(path.parent)
+        # Not every file system can sync a folder to disk.
+        with suppress(OSError):
+            descriptor = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
 
 def _name_first(temporary: Path, path: Path) -> None:
@@ -464,16 +470,6 @@ def read_hashed(path: AnyPath, kind: str, version: int) -> dict[str, Any]:
             f"{path} was changed after it was written (its sha256 differs); restore it from a copy."
         )
     return content
-
-
-def _sync_folder(folder: Path) -> None:
-    """Sync a folder to disk, if the file system supports it."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def pack(thing: Any) -> Plain:

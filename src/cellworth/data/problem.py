@@ -15,7 +15,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.multiclass import type_of_target
 
 from cellworth.data.arguments import CrossValidation, Mask, Positions
-from cellworth.data.blocks import Axis, Blocks, Groups
+from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.column import Column
 from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import hash_json
@@ -116,9 +116,8 @@ class Problem:
             folds = (Fold(np.ones(len(target), dtype=bool), held_out, labels),)
         elif with_validation:
             folds = _make_folds(table, target, classes, cv)
-        blocks = Blocks(
-            Axis.from_groups(table.row_ids, row_groups, what="row"),
-            Axis.from_groups(table.names, column_groups, what="column"),
+        blocks = Blocks.cut(
+            table.row_ids, table.names, row_groups=row_groups, column_groups=column_groups
         )
         name = getattr(y, "name", None)
         return cls(table, target, classes, folds, blocks, name if isinstance(name, str) else None)
@@ -181,12 +180,11 @@ def read_changed_labels(
     if classes is None:
         target[known] = _read_measurable(array[known], called)
         return target, known
-    code_of = {label: code for code, label in enumerate(classes.tolist())}
-    codes = [code_of.get(label, -1) for label in array[known].tolist()]
-    if -1 in codes:
-        label = array[known].tolist()[codes.index(-1)]
-        raise ValueError(f"{called} must have classes of y ({preview(classes)}), got {label!r}.")
-    target[known] = classes[codes]
+    seen = set(classes.tolist())
+    odd = [label for label in array[known].tolist() if label not in seen]
+    if odd:
+        raise ValueError(f"{called} must have classes of y ({preview(classes)}), got {odd[0]!r}.")
+    target[known] = array[known]
     return target, known
 
 

@@ -108,7 +108,13 @@ def convergence(
     _make_logarithmic(ax)
     ax.set_xlabel(against, size=SMALL)
     ax.set_ylabel(f"standard error ({SCORE_UNITS})", size=SMALL)
-    return _finish(ax, "Errors during the run")
+    ax.tick_params(which="both", labelsize=SMALL)
+    # Lines may run behind the legend.
+    ax.legend(edgecolor="none", framealpha=0.85, fontsize=SMALL)
+    write_title(ax, "Errors during the run")
+    lay_out(ax)
+    fit_title(ax)
+    return ax
 
 
 def _check_history(history: Any) -> list[tuple[Progress, Moments]]:
@@ -140,13 +146,3 @@ def _make_logarithmic(ax: Axes) -> None:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter(FuncFormatter(lambda number, _: with_minus(f"{number:g}")))
         axis.set_minor_formatter(NullFormatter())
-
-
-def _finish(ax: Axes, title: str) -> Axes:
-    ax.tick_params(which="both", labelsize=SMALL)
-    # Lines may run behind the legend.
-    ax.legend(edgecolor="none", framealpha=0.85, fontsize=SMALL)
-    write_title(ax, title)
-    lay_out(ax)
-    fit_title(ax)
-    return ax

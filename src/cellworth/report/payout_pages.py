@@ -214,12 +214,13 @@ def _list_owners(payout: Payout) -> list[dict[str, Any]]:
     lines = []
     for i, owner in enumerate(payout.owners):
         ends = payout.amount_intervals[i]
+        low, high = (None, None) if ends is None else map(float, ends)
         lines.append(
             {
                 "owner": owner,
                 "amount": _money(payout.amounts[i]),
                 "amount_interval": _format_ends(ends),
-                "drawn": _make_bar(payout.amounts[i], ends),
+                "drawn": {"value": float(payout.amounts[i]), "low": low, "high": high},
                 "share": shares[i],
                 "value": float(payout.values[i]),
                 "low": plain(intervals[i][0]),
@@ -232,11 +233,6 @@ def _list_owners(payout: Payout) -> list[dict[str, Any]]:
             }
         )
     return lines
-
-
-def _make_bar(amount: Decimal, ends: tuple[Decimal, Decimal] | None) -> dict[str, float | None]:
-    low, high = (None, None) if ends is None else map(float, ends)
-    return {"value": float(amount), "low": low, "high": high}
 
 
 def _format_ends(ends: Sequence[Decimal | str] | None) -> str | None:

@@ -170,8 +170,7 @@ def _get_configured(n_jobs: int | None) -> Executor | None:
             "to another one nor bound what is in flight; use the threading or loky backend, or "
             "give runtime=Runtime(executor=Dask(client))."
         )
-    n_workers = joblib.cpu_count() if n_jobs is None else backend.effective_n_jobs(n_jobs)
-    return Serial() if n_workers == 1 else executors[kind](n_workers)
+    return _make_executor(executors[kind], n_jobs)
 
 
 def _can_pickle(work: Callable[..., Any]) -> bool:

@@ -101,7 +101,6 @@ class _CachedShard:
     """Rows of a shard, and its latest state with the number of rounds in it."""
 
     rows: Any = None
-    is_open: bool = False
     state: tuple[int, ShardState] | None = None
     n_users: int = 0
     opening: threading.Lock = field(default_factory=threading.Lock)
@@ -209,9 +208,8 @@ class ShardCache:
             self._evict()
         try:
             with held.opening:
-                if not held.is_open:
+                if held.rows is None:
                     held.rows = self.algorithm.open(shard)
-                    held.is_open = True
             yield held
         finally:
             with self._lock:

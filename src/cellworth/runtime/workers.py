@@ -426,11 +426,7 @@ def as_request(request: Any) -> Request:
 
 def as_lazy(answer: Any) -> LazyAnswer:
     """Return an answer that can be the input of a request; those of this process are not lazy."""
-    return answer if isinstance(answer, LazyAnswer) else LazyAnswer(partial(_return, answer))
-
-
-def _return(answer: Any) -> Any:
-    return answer
+    return answer if isinstance(answer, LazyAnswer) else LazyAnswer(partial(unwrap, answer))
 
 
 def make_lost_cluster_error(reason: BaseException | str) -> ConnectionError:

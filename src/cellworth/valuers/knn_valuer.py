@@ -654,10 +654,8 @@ def _work_per_query(
     n_rows *= _WORK_OF_BINS if size.in_bins else 1.0
     few = 0 if quick is None else quick.n_coalitions(size.n_players, column_semivalue)
     many = sampler.n_coalitions(size.n_players, column_semivalue)
-    if not isinstance(sampler, PermutationSampler):
-        n_rows_added = n_rows * (1.0 + size.n_columns / _COLUMNS_ADDED_UP)
-        return n_rows * few, n_rows_added * many
-    return n_rows * few, n_rows * many
+    added = 0.0 if isinstance(sampler, PermutationSampler) else size.n_columns / _COLUMNS_ADDED_UP
+    return n_rows * few, n_rows * (1.0 + added) * many
 
 
 def _count_draws(sampler: ColumnSampler, n_queries: int) -> int:

@@ -53,7 +53,7 @@ from cellworth.valuation.provenance import (
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.exact_values import LeavingOneOut
 from cellworth.valuers.settings import Settings
-from cellworth.valuers.utilities import Known, UtilityPlanner, coalition_bytes, look_up
+from cellworth.valuers.utilities import Known, UtilityPlanner, look_up, pack_coalitions
 
 # Memory for the deviations of all utilities; beyond it, validation rows are grouped.
 MAX_BYTES_OF_DEVIATIONS = 2**28
@@ -131,7 +131,7 @@ class Corners:
     @property
     def known(self) -> dict[bytes, Known]:
         """The four utilities, by coalition."""
-        names = [coalition_bytes(*pair) for pair in _corner_pairs(self.shape)]
+        names = pack_coalitions(_corner_pairs(self.shape))
         return dict(zip(names, map(Known.of, self.utilities), strict=True))
 
     @property
@@ -277,25 +277,21 @@ def _sum_by_owner(
     """Return the sums of the owners' blocks, with their own errors."""
     values = append_pairs(np.tensordot(shares, valuation.values, axes=2))
     count = np.full(len(values), max(int(valuation.moments.count.min()), 2), dtype=np.int64)
-    if valuation.shrink:
-        errors_by_owner = compute_share_errors(valuation.moments, valuation.expected_total, shares)
-        errors = _as_uncorrelated(errors_by_owner) / widening(count)
-    elif method.observes_sums and valuation.status != "exact" and isinstance(added, UtilityLog):
+    observed = method.observes_sums and not valuation.shrink and valuation.status != "exact"
+    if observed and isinstance(added, UtilityLog):
         seen = added.moments_of(lambda blocks: append_pairs(np.tensordot(shares, blocks, axes=2)))
         errors = seen.sampling_se
     else:
-        # The standard errors of blocks add up to those of their sum at most.
-        errors_by_owner = np.array(
-            [mine[mine > 0] @ valuation.sampling_se[mine > 0] for mine in shares]
-        )
-        errors = _as_uncorrelated(errors_by_owner) / widening(count)
+        if valuation.shrink:
+            by_owner = compute_share_errors(valuation.moments, valuation.expected_total, shares)
+        else:
+            # The standard errors of blocks add up to those of their sum at most.
+            errors_of_blocks = valuation.sampling_se
+            by_owner = np.array([mine[mine > 0] @ errors_of_blocks[mine > 0] for mine in shares])
+        # As if they were uncorrelated, because their correlations are not known.
+        errors = np.sqrt(append_pairs(by_owner**2)) / widening(count)
     moments = Moments.of_variances(count, values, errors**2)
     return OwnerSums(holdings.names, holdings.keys, moments, validation)
-
-
-def _as_uncorrelated(errors: Floats) -> Floats:
-    """Append the errors of sums of pairs, for errors whose correlations are not known."""
-    return np.sqrt(append_pairs(errors**2))
 
 
 def run_identity(

@@ -204,10 +204,8 @@ class ShardedKNNValuer(NeighborValuer):
         with_label = check_flag(value_labels, "value_labels")
         if owners is not None:
             check_owners(owners)
-        settings, ranking = (
-            self._settings(self.semivalue),
-            check_ranking(self.ranking, in_bins=True),
-        )
+        settings = self._settings(self.semivalue)
+        ranking = check_ranking(self.ranking, in_bins=True)
         if self.stop is not None:
             check_stop(self.stop)
         if y is not None:
@@ -289,11 +287,8 @@ class ShardedRun(NeighborRun):
         return spec | {"data_sha256": spec["data_sha256"] | {"rows": groups}}
 
     def _value(self, columns: ColumnTable) -> Valuation:
-        runtime, forecast, n_parts = (
-            self.settings.runtime,
-            self.forecast(),
-            len(self.schedule.parts),
-        )
+        runtime, forecast = self.settings.runtime, self.forecast()
+        n_parts = len(self.schedule.parts)
         runtime.announce(forecast)
         identity = {
             "problem_spec": self.problem_spec,

@@ -128,7 +128,7 @@ class UtilityPlanner:
             return None
         log = self._restore_log(state)
         for task, utilities, deviations in log.entries:
-            coalitions = _coalitions(task)
+            coalitions = pack_coalitions(task)
             self._met.update(coalitions)
             for coalition, utility, own in zip(
                 coalitions, utilities.tolist(), deviations, strict=True
@@ -220,7 +220,7 @@ class UtilityPlanner:
         """Return a task, its coalitions, its tally, and the coalitions to be requested."""
         task = self._sampler(number)
         pairs = list(task)
-        coalitions = _coalitions(pairs)
+        coalitions = pack_coalitions(pairs)
         # Neither known nor requested.
         missing = [
             c for c in dict.fromkeys(coalitions) if c not in self._known and c not in self._met
@@ -264,10 +264,13 @@ class UtilityPlanner:
         return Tally(failed=len(failed), messages=tuple(failed))
 
 
-def coalition_bytes(rows: Mask, columns: Mask) -> bytes:
-    """Return a pair of coalitions as packed bits."""
-    bits: NDArray[np.uint8] = np.packbits(np.concatenate([rows, columns]))
-    return bits.tobytes()
+def pack_coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:
+    """Return each pair of coalitions as packed bits."""
+    sides = [np.array(side) for side in zip(*pairs, strict=True)]
+    if not sides:
+        return []
+    bits: NDArray[np.uint8] = np.packbits(np.concatenate(sides, axis=1), axis=1)
+    return [line.tobytes() for line in bits]
 
 
 def _members(coalition: bytes, shape: tuple[int, int]) -> tuple[Mask, Mask]:
@@ -297,11 +300,3 @@ def _distinct(looked_at: list[list[Deviations | None]]) -> tuple[Deviations, NDA
     order = {position: number for number, position in enumerate(sorted(first.values()))}
     positions = np.array([order[first[id(each)]] for each in own], dtype=np.int32)
     return _stack([own[position] for position in order]), positions
-
-
-def _coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:
-    sides = [np.array(side) for side in zip(*pairs, strict=True)]
-    if not sides:
-        return []
-    bits: NDArray[np.uint8] = np.packbits(np.concatenate(sides, axis=1), axis=1)
-    return [line.tobytes() for line in bits]
