@@ -415,18 +415,11 @@ def test_a_round_opens_a_shard_once(tmp_path):
     assert toy.done["open"] <= (N_ROUNDS + 2) * (N_SHARDS - 1) + 1
 
 
-@pytest.mark.slow
-def test_shards_that_all_have_a_place_are_opened_once(tmp_path):
-    toy = Watched(N_SHARDS)
-    toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, n_cached=N_SHARDS)
-    assert toy.done["open"] == N_SHARDS
-
-
 def test_a_bench_publishes_again_what_was_changed_on_the_way(truth, tmp_path):
     toy, folder = Toy(1), tmp_path / "checkpoint"
     toy_shards.run(toy, 2, Serial(), tmp_path, folder)
     run = json.loads((folder / "manifest.json").read_text())["sha256"]
-    cache = ShardCache(toy, ShardCheckpoint(folder, run, durable=False), n_cached=1)
+    cache = ShardCache(toy, ShardCheckpoint(folder, run, durable=False))
     for _ in range(2):
         cache.write(0, 2, tmp_path / "results")
         assert np.array_equal(toy_shards.results(tmp_path / "results"), truth(2))

@@ -368,7 +368,14 @@ class Program(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Start the program; discard output to a closed stream."""
-        _prepare_streams()
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is None:
+                # Otherwise the next opened file would get the number of the closed stream.
+                setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+            elif isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+                # A pipe on Windows has a code page, which may lack letters of a table.
+                stream.reconfigure(errors="backslashreplace")
         return super().main(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -392,17 +399,6 @@ class Program(click.Group):
                 if ctx.params.get("debug"):
                     click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
                 _raise(ctx, _as_click_error(error), error)
-
-
-def _prepare_streams() -> None:
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is None:
-            # Otherwise the next opened file would get the number of the closed stream.
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-        elif isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
-            # A pipe on Windows has a code page, which may lack letters of a table.
-            stream.reconfigure(errors="backslashreplace")
 
 
 def _as_click_error(error: BaseException) -> click.ClickException:

@@ -353,14 +353,11 @@ def _locator_class() -> Any:
             axis: Any = self.axis
             points = measure_axes(axis.axes)[0 if axis.axis_name == "x" else 1]
             spacing = points / max(vmax - vmin, 1e-9)
-            step = _round_step(self.room / max(spacing, 1e-9))
+            least = max(self.room / max(spacing, 1e-9), 1.0)
+            # The smallest of 1, 2, 5, 10, 20, 50, ... that is not below.
+            size: int = 10 ** math.floor(math.log10(least))
+            step = next(size * times for times in (1, 2, 5, 10) if size * times >= least)
             positions = np.arange(0, self.n_positions, step)
             return positions[(positions >= vmin) & (positions <= vmax)]
 
     return ThinnedLocator
-
-
-def _round_step(least: float) -> int:
-    """Return the smallest of 1, 2, 5, 10, 20, 50, ... that is not below ``least``."""
-    size: int = 10 ** max(math.floor(math.log10(max(least, 1.0))), 0)
-    return next(size * step for step in (1, 2, 5, 10) if size * step >= least)

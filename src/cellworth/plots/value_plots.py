@@ -105,7 +105,7 @@ def _list_parts(
     names: list[str], listing: ValueList, most: int
 ) -> tuple[list[str], Floats, Floats, int]:
     """Return names, values and errors, largest first and the rest as one; count unknown values."""
-    errors = _combine_listed(listing)
+    errors = combine_listed(listing)
     order = np.argsort(-np.abs(listing.values), kind="stable")
     order = order[~np.isnan(listing.values[order])]
     n_shown = len(order) if len(order) <= most else most - 1
@@ -155,7 +155,8 @@ def _draw_bars(ax: Axes, values: Floats, starts: Floats, intervals: Floats) -> N
     ax.axvline(0.0, color=text_color(ax), linewidth=0.8, zorder=4)
 
 
-def _combine_listed(listing: ValueList) -> Floats:
+def combine_listed(listing: ValueList) -> Floats:
+    """Return both kinds of errors of each value together, as far as they are known."""
     return combine_errors(listing.sampling_se, listing.validation_se)
 
 
@@ -195,7 +196,7 @@ def bar(listing: ValueList, *, max_bars: int = 20, ax: Axes | None = None) -> Ax
     values = listing.values
     order = choose_largest(values, check_count(max_bars, "max_bars"))
     ax = get_axes(ax, compute_size(len(order) + 2))
-    errors = _combine_listed(listing)[order]
+    errors = combine_listed(listing)[order]
     intervals = values[order, np.newaxis] + _compute_whiskers(errors)
     _draw_bars(ax, values[order], np.zeros(len(order)), intervals)
     labels = {name: column for name, column in listing.labels.items() if name != "rank"}
@@ -285,7 +286,7 @@ def match_columns(*listings: ValueList) -> tuple[list[str], Floats, Floats]:
         {
             str(name): (float(value), float(error))
             for name, value, error in zip(
-                each.labels["column"].tolist(), each.values, _combine_listed(each), strict=True
+                each.labels["column"].tolist(), each.values, combine_listed(each), strict=True
             )
         }
         for each in listings

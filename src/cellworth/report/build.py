@@ -203,14 +203,9 @@ def write_audit(
     ...     print((Path(folder) / "audit.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
-    write_page(path, "audit.html.j2", _summarize_audit(found, title))
-
-
-def _summarize_audit(found: Audit, title: str) -> dict[str, Any]:
-    """Return the contents of the page of an audit as plain data."""
     counts = Counter(finding.kind for finding in found.findings)
     ids = found.table.row_ids
-    return {
+    summary = {
         "title": title,
         "verdict": _read_verdict(found),
         "checked": ", ".join(found.checked),
@@ -220,6 +215,7 @@ def _summarize_audit(found: Audit, title: str) -> dict[str, Any]:
         "findings": [_summarize_finding(each, ids) for each in found.findings[:_FINDINGS]],
         "unusual": [_summarize_finding(each, ids) for each in found.unusual[:_UNUSUAL]],
     }
+    write_page(path, "audit.html.j2", summary)
 
 
 def _read_verdict(found: Audit) -> str:

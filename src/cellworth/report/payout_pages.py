@@ -106,7 +106,33 @@ def write_payout(
     ...     print((Path(folder) / "payout.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
-    write_page(path, "payout.html.j2", _summarize_payout(payout, digest, title))
+    lines = _list_owners(payout)
+    # As many digits as the amounts have.
+    amount = _money(payout.amount.quantize(payout.amounts[0]))
+    summary = {
+        "title": title or f"Payout of {amount} {payout.currency}",
+        "amount": amount,
+        "currency": payout.currency,
+        "lines": lines,
+        "bars": draw_bars([line["drawn"] for line in lines]),
+        "decimals": count_decimals(payout.values.tolist()),
+        "held": _money(payout.held) if payout.held else None,
+        "ties": payout.ties,
+        "n_paid": sum(amount > 0 for amount in payout.amounts),
+        "first": max(lines, key=lambda line: line["share"]),
+        "alone": payout.amounts.count(max(payout.amounts)) == 1,
+        "undecided": payout.undecided[:_PAIRS],
+        "n_undecided": len(payout.undecided),
+        "score": _describe_score(payout.valuation),
+        "rules": _list_rules(payout),
+        "checks": [*_check_sums(payout), _check_facts(payout)],
+        "open": [*_list_unchecked(payout), *_ALWAYS_OPEN],
+        "record": _make_record(payout),
+        "digest": digest,
+        "head": _read_head(payout.agreement),
+        "run": _describe_run(payout.valuation),
+    }
+    write_page(path, "payout.html.j2", summary)
 
 
 def write_statement(
@@ -157,14 +183,12 @@ def write_statement(
     write_page(path, "statement.html.j2", summary)
 
 
-def write_statements(payout: Payout, folder: Path, *, digest: str | None = None) -> list[Path]:
-    """Write the statement of every owner into a folder, and return the files, in their order."""
+def write_statements(payout: Payout, folder: Path, *, digest: str | None = None) -> None:
+    """Write the statement of every owner into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.html" for name in _name_files(payout.owners)]
-    for owner, path in zip(payout.owners, paths, strict=True):
-        statement = payout.statement(owner)
+    for owner, name in zip(payout.owners, _name_files(payout.owners), strict=True):
+        path, statement = folder / f"{name}.html", payout.statement(owner)
         write_statement(statement, path, digest=digest, agreement=payout.agreement)
-    return paths
 
 
 def _name_files(owners: tuple[str, ...]) -> Iterator[str]:
@@ -173,36 +197,6 @@ def _name_files(owners: tuple[str, ...]) -> Iterator[str]:
     for number, owner in enumerate(owners, start=1):
         safe = re.sub(r"[^a-z0-9]+", "-", owner.lower())[:_LETTERS].strip("-")
         yield f"{number:0{digits}}-{safe}".rstrip("-")
-
-
-def _summarize_payout(payout: Payout, digest: str | None, title: str | None) -> dict[str, Any]:
-    """Return the contents of the page of a payout as plain data."""
-    lines = _list_owners(payout)
-    # As many digits as the amounts have.
-    amount = _money(payout.amount.quantize(payout.amounts[0]))
-    return {
-        "title": title or f"Payout of {amount} {payout.currency}",
-        "amount": amount,
-        "currency": payout.currency,
-        "lines": lines,
-        "bars": draw_bars([line["drawn"] for line in lines]),
-        "decimals": count_decimals(payout.values.tolist()),
-        "held": _money(payout.held) if payout.held else None,
-        "ties": payout.ties,
-        "n_paid": sum(amount > 0 for amount in payout.amounts),
-        "first": max(lines, key=lambda line: line["share"]),
-        "alone": payout.amounts.count(max(payout.amounts)) == 1,
-        "undecided": payout.undecided[:_PAIRS],
-        "n_undecided": len(payout.undecided),
-        "score": _describe_score(payout.valuation),
-        "rules": _list_rules(payout),
-        "checks": [*_check_sums(payout), _check_facts(payout)],
-        "open": [*_list_unchecked(payout), *_ALWAYS_OPEN],
-        "record": _make_record(payout),
-        "digest": digest,
-        "head": _read_head(payout.agreement),
-        "run": _describe_run(payout.valuation),
-    }
 
 
 def _list_owners(payout: Payout) -> list[dict[str, Any]]:

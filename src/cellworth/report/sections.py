@@ -23,12 +23,10 @@ from cellworth.findings.cells import (
     check_valuation,
     match_blocks,
 )
-from cellworth.plots.value_plots import match_columns
+from cellworth.plots.value_plots import combine_listed, match_columns
 from cellworth.report.page import cell_text, text_of
-from cellworth.sampling.moments import combine_errors
 from cellworth.valuation.provenance import Provenance
 from cellworth.valuation.valuation import Valuation, name_of_score
-from cellworth.valuation.values import ValueList
 
 _ROWS_LISTED = 25
 LEFT_OUT = (
@@ -110,7 +108,7 @@ def list_columns(valuation: Valuation) -> list[dict[str, Any]]:
     columns = valuation.columns()
     order = np.argsort(-columns.values, kind="stable")
     names = valuation.column_labels.tolist()
-    errors = _combine_errors(columns)
+    errors = combine_listed(columns)
     return [
         {
             "column": text_of(names[j]),
@@ -156,7 +154,7 @@ def list_cells(subject: Subject, k: int) -> list[dict[str, Any]]:
         positions,
         lowest.labels["row"].tolist(),
         lowest.values,
-        _combine_errors(lowest),
+        combine_listed(lowest),
         strict=True,
     ):
         row, column = divmod(int(at), valuation.shape[1])
@@ -183,7 +181,7 @@ def list_rows(subject: Subject) -> list[dict[str, Any]]:
     targets = _format_targets(subject, positions)
     listed = []
     for position, row, value, error in zip(
-        positions, ids, rows.values, _combine_errors(rows), strict=True
+        positions, ids, rows.values, combine_listed(rows), strict=True
     ):
         values = valuation.row(position).values
         lowest = None if np.isnan(values).all() else int(np.nanargmin(values))
@@ -218,7 +216,7 @@ def list_owners(valuation: Valuation, owners: Owners | None) -> list[dict[str, A
     """List the owners with the values of their cells."""
     if valuation.owned is not None:
         sums = valuation.owners()
-        errors = _combine_errors(sums)
+        errors = combine_listed(sums)
         names, values = sums.labels["owner"].tolist(), sums.values
     elif owners is not None:
         holdings = owners.project(valuation.blocks)
@@ -241,10 +239,6 @@ def sum_by_column(valuation: Valuation, holdings: Holdings) -> Floats:
         sums += np.bincount(positions.ravel(), chunk.values.ravel(), minlength=len(sums))
     by_column: Floats = holdings.shares.T @ sums.reshape(-1, n_columns)
     return by_column
-
-
-def _combine_errors(listed: ValueList) -> Floats:
-    return combine_errors(listed.sampling_se, listed.validation_se)
 
 
 def plain(number: Any) -> float | None:

@@ -142,7 +142,7 @@ class _RayPool(ClusterPool):
         # Ray logs an error that is never read.
         self._fetch(future.answer)
         exceptions = self._ray.exceptions
-        n_ended = self.retries.n_failed + 1
+        n_ended = self.n_losses + 1
         is_outgrown = isinstance(problem.error, exceptions.OutOfMemoryError)
         if is_outgrown and n_ended > MAX_FAILURES_IN_A_ROW:
             return Failure(_explain_memory(problem.error, n_ended))

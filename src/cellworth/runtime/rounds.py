@@ -33,12 +33,12 @@ from cellworth.runtime.shard_algorithm import (
 )
 from cellworth.runtime.stopping import StoppingRule
 from cellworth.runtime.workers import (
+    MAX_FAILURES_IN_A_ROW,
     Interrupts,
     LazyAnswer,
     LostWorkersError,
     RecoverableError,
     Request,
-    Retries,
     WorkerPool,
     as_lazy,
     map_unordered,
@@ -64,7 +64,6 @@ def run_rounds(
     title: str = "rounds over shards",
     show_progress: bool = False,
     forecast: Forecast | None = None,
-    n_cached: int | None = None,
 ) -> ShardRunResult:
     """Run rounds 0, 1, 2, ... over all shards; the result does not depend on the executor.
 
@@ -72,8 +71,7 @@ def run_rounds(
     run, so that the same call resumes it; all workers of a cluster must see both. The checkpoint of
     another run than ``identity`` raises an error. The rule is checked, and ``on_round`` called,
     after every ``rounds_per_pass`` rounds; its limits on rounds (tasks), utilities and seconds also
-    hold in between. A process holds ``n_cached`` shards in memory at a time, by default one for
-    each of its threads.
+    hold in between. A process holds one shard in memory for each of its threads.
     """
     # Workers may have another working directory.
     into = into.absolute()
@@ -99,7 +97,7 @@ def run_rounds(
             file=checkpoint and checkpoint / PROGRESS,
             forecast=forecast,
         )
-        cache = ShardCache(algorithm, rounds.states, n_cached)
+        cache = ShardCache(algorithm, rounds.states)
         context = RunContext(
             executor, cache, stop, rounds_per_pass, on_round, rounds, reporter, title
         )
@@ -120,7 +118,7 @@ def _ask_shards(
 
 def _resume_until_done(context: RunContext, into: AnyPath) -> ShardRunResult:
     """Attempt a run until it is done; resume after every recoverable error."""
-    retries, best = Retries(), -1
+    n_failed, best = 0, -1
     while True:
         try:
             return _attempt(replace(context, interrupts=Interrupts()), into)
@@ -134,12 +132,11 @@ def _resume_until_done(context: RunContext, into: AnyPath) -> ShardRunResult:
                 extra={"event": "retry", "title": context.title, "reason": str(error)},
             )
             helped = isinstance(error, DamagedFileError) and error.set_aside()
-            if helped or n_done > best:
-                retries.reset()
-            elif retries.fail():
+            n_failed = 0 if helped or n_done > best else n_failed + 1
+            if n_failed > MAX_FAILURES_IN_A_ROW:
                 raise LostWorkersError(
-                    f"{context.title}: no round could be done in {retries.n_failed} attempts; the "
-                    f"last one ended with: {error}"
+                    f"{context.title}: no round could be done in {n_failed} attempts; the last one "
+                    f"ended with: {error}"
                 ) from error
             best = max(best, n_done)
         context.checkpoint.find_states()

@@ -112,20 +112,17 @@ class ShardCache:
 
     Everything in it can be loaded again: rows from their files, states from the checkpoint.
     Pickled to another process, it arrives empty; pickled there again, it is the same object. It
-    holds ``n_cached`` shards at a time, and more only while more threads are at work; None stands
-    for as many as were at work at a time.
+    holds as many shards as threads were at work at a time.
     """
 
     def __init__(
         self,
         algorithm: ShardAlgorithm,
         states: ShardCheckpoint,
-        n_cached: int | None = None,
         name: str | None = None,
     ) -> None:
         self.algorithm = algorithm
         self.states = states
-        self.n_cached = n_cached
         self.name: str = name or uuid4().hex
         self.last_used: float = time.monotonic()
         self._most_users = 1
@@ -135,7 +132,7 @@ class ShardCache:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without rows and states."""
-        return _unpickle_cache, (self.algorithm, self.states, self.n_cached, self.name)
+        return _unpickle_cache, (self.algorithm, self.states, self.name)
 
     def keep_prepared(self, number: int, prepared: Any) -> None:
         """Keep the input of a round while it may be in flight."""
@@ -225,7 +222,7 @@ class ShardCache:
 
     def _evict(self) -> None:
         idle = [shard for shard, held in self._shards.items() if held.n_users == 0]
-        for shard in idle[: max(len(self._shards) - (self.n_cached or self._most_users), 0)]:
+        for shard in idle[: max(len(self._shards) - self._most_users, 0)]:
             del self._shards[shard]
 
 
@@ -249,13 +246,11 @@ class ShardRunResult:
     seconds: float
 
 
-def _unpickle_cache(
-    algorithm: ShardAlgorithm, states: ShardCheckpoint, n_cached: int | None, name: str
-) -> ShardCache:
+def _unpickle_cache(algorithm: ShardAlgorithm, states: ShardCheckpoint, name: str) -> ShardCache:
     with _holding:
         if name not in _held:
             _held.clear()
-            _held[name] = ShardCache(algorithm, states, n_cached, name)
+            _held[name] = ShardCache(algorithm, states, name)
             _release_later(_held[name])
         return _held[name]
 

@@ -191,22 +191,6 @@ class SerialPool(WorkerPool):
         return [(number, attempt(self._work, request))]
 
 
-class Retries:
-    """Counts failures without success in between; too many mean that trying again is useless."""
-
-    def __init__(self) -> None:
-        self.n_failed: int = 0
-
-    def reset(self) -> None:
-        """Count from zero again."""
-        self.n_failed = 0
-
-    def fail(self) -> bool:
-        """Count a failure; return whether to give up."""
-        self.n_failed += 1
-        return self.n_failed > MAX_FAILURES_IN_A_ROW
-
-
 class FuturePool(WorkerPool):
     """A pool of workers that return futures; it sends requests of dead workers again.
 
@@ -218,7 +202,8 @@ class FuturePool(WorkerPool):
         self._send, self._read, self._count = send, read, count
         self._in_flight: dict[int, tuple[Any, Any]] = {}
         self._ready: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
-        self.retries: Retries = Retries()
+        # Losses without an answer in between.
+        self.n_losses: int = 0
 
     @property
     def capacity(self) -> int:
@@ -256,15 +241,17 @@ class FuturePool(WorkerPool):
             lost[number] = request
             error = answer.error
         if answers:
-            self.retries.reset()
-        elif lost and self.retries.fail():
+            self.n_losses = 0
+        elif lost:
+            self.n_losses += 1
+        if self.n_losses > MAX_FAILURES_IN_A_ROW:
             raise LostWorkersError(
-                f"workers died {self.retries.n_failed} times in a row; the model may crash or "
+                f"workers died {self.n_losses} times in a row; the model may crash or "
                 "need more memory than there is: give fewer workers, or try Serial() to see where."
             ) from error
         if lost:
-            numbers, losses = list(lost), self.retries.n_failed
-            fields = {"event": "lost_worker", "requests": numbers, "losses": losses}
+            numbers = list(lost)
+            fields = {"event": "lost_worker", "requests": numbers, "losses": self.n_losses}
             _log.warning("a worker died; requests %s are sent again", numbers, extra=fields)
             self.submit(lost)
         return answers

@@ -62,18 +62,15 @@ class SampledThenExhaustive:
         return self.first.utilities_per_task
 
     @property
-    def pairs(self) -> ExhaustiveTasks:
-        """The sampler of the remaining tasks."""
-        return ExhaustiveTasks(self.shape)
-
-    @property
     def n_tasks(self) -> int:
         """Number of first tasks plus the tasks that cover every pair."""
-        return self.n_first + self.pairs.n_tasks
+        return self.n_first + ExhaustiveTasks(self.shape).n_tasks
 
     def __call__(self, task: int) -> Any:
         """Draw a first task, or list pairs."""
-        return self.first(task) if task < self.n_first else self.pairs(task - self.n_first)
+        if task < self.n_first:
+            return self.first(task)
+        return ExhaustiveTasks(self.shape)(task - self.n_first)
 
 
 def estimate_then_weigh(

@@ -390,10 +390,12 @@ class NeighborRun(ABC):
     @cached_property
     def problem_spec(self) -> dict[str, Any]:
         """Everything that determines the true values."""
+        n_used, n_given = self.effort.n_validation, self.effort.n_given
         return self.settings.problem_spec(self.game) | {
             "value_labels": self.size.with_label,
             "ranking": describe(self.ranking),
-            "n_validation": self.effort.n_drawn,
+            # None: no validation rows were drawn, all are used.
+            "n_validation": None if n_used == n_given else n_used,
         }
 
     @property
@@ -594,11 +596,6 @@ class Effort:
             sampler, quick, n_used, size.n_given, n_passes, stop, per_quick * seconds,
             per_pass * seconds,
         )  # fmt: skip
-
-    @property
-    def n_drawn(self) -> int | None:
-        """Number of validation rows that were drawn; None if all are used."""
-        return None if self.n_validation == self.n_given else self.n_validation
 
     def describe(self) -> dict[str, Any]:
         """Return what the provenance of a valuation says of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -205,13 +205,10 @@ class Lessons:
             if not np.isfinite(errors).all():
                 raise ValueError("a prediction is NaN or infinite")
             # In units of the target's variance, as R2 is: the unit of the target does not matter.
-            return 1.0 - (errors / self._target_scale) ** 2
+            scale = float(np.std(self.problem.target)) or 1.0
+            return 1.0 - (errors / scale) ** 2
         right: Floats = (np.asarray(predictions) == target).astype(np.float64)
         return right
-
-    @cached_property
-    def _target_scale(self) -> float:
-        return float(np.std(self.problem.target)) or 1.0
 
     def _constant_scores(self, bag: Positions, rows: Positions) -> Floats:
         """Return the scores of predicting the bag's mean target, or its most frequent class."""

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import ColumnTypes, Floats, Labels
 from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis
-from cellworth.data.holdings import Holdings
 from cellworth.data.io import AnyPath, RemotePath, describe, make_folder
 from cellworth.data.owners import Owners, check_owners
 from cellworth.data.sharded_table import ShardedTable
@@ -445,7 +444,9 @@ class ShardedRun(NeighborRun):
 
         def share(sums: NDArray[Any]) -> NDArray[np.float64]:
             if grouped:
-                sums = _regroup(sums, held)
+                # Of blocks, by their line of claims.
+                blocks, sums = sums, np.zeros(len(held.claims), dtype=sums.dtype)
+                np.add.at(sums, held.codes().ravel(), blocks)
             return append_pairs(as_floats(sums, self._units) @ held.shares)
 
         return replace(seen, owned=fold(share))
@@ -460,13 +461,6 @@ def _format_bytes(count: float) -> str:
         if count >= size:
             return f"{count / size:,.3g} {unit}"
     return f"{count / 1e6:.3g} MB"
-
-
-def _regroup(sums: NDArray[Any], holdings: Holdings) -> NDArray[Any]:
-    """Add up sums of blocks by their line of claims."""
-    found = np.zeros(len(holdings.claims), dtype=sums.dtype)
-    np.add.at(found, holdings.codes().ravel(), sums)
-    return found
 
 
 @contextmanager

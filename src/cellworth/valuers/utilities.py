@@ -29,7 +29,6 @@ from cellworth.sampling.samplers import TaskSampler
 # does not depend on the number of workers.
 _SECONDS_PER_REQUEST = 1.0
 _UTILITIES_PER_REQUEST = 64
-Pairs = list[tuple[Mask, Mask]]
 # A task, its coalitions, and its tally without failures.
 _OpenTask = tuple[Any, list[bytes], Tally]
 
@@ -225,7 +224,12 @@ class UtilityPlanner:
         missing = [
             c for c in dict.fromkeys(coalitions) if c not in self._known and c not in self._met
         ]
-        tally = self._count_utilities(pairs, coalitions, n_missing=len(missing))
+        new = {
+            coalition
+            for coalition, (rows, columns) in zip(coalitions, pairs, strict=True)
+            if coalition not in self._met and rows.any() and columns.any()
+        }
+        tally = Tally(len(pairs), new=len(new), reused=len(pairs) - len(missing))
         self._tally = self._tally.merge(tally)
         spent = max(self._tally.new, self._tally.utilities / LOOKUPS_PER_UTILITY)
         if self._ended or spent > self._most_utilities or time.time() >= self.deadline:
@@ -236,14 +240,6 @@ class UtilityPlanner:
         }
         self._known |= kept
         return task, coalitions, tally, [c for c in missing if c not in kept]
-
-    def _count_utilities(self, pairs: Pairs, coalitions: list[bytes], n_missing: int) -> Tally:
-        new = {
-            coalition
-            for coalition, (rows, columns) in zip(coalitions, pairs, strict=True)
-            if coalition not in self._met and rows.any() and columns.any()
-        }
-        return Tally(len(pairs), new=len(new), reused=len(pairs) - n_missing)
 
     def _requests(self, number: int, missing: list[bytes]) -> Iterator[tuple[UtilityRequest, Any]]:
         for start in range(0, len(missing), self._per_request):
