@@ -17,20 +17,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2295,
+    "cli": 2258,
     "data": 2999,
     "findings": 3399,
     "games": 959,
     "knn": 3967,
     "payouts": 1896,
-    "plots": 924,
-    "report": 953,
-    "runtime": 2362,
+    "plots": 923,
+    "report": 947,
+    "runtime": 2350,
     "sampling": 1563,
     "valuation": 1425,
-    "valuers": 2102,
+    "valuers": 2091,
 }
-MAX_CODE_LINES_IN_ALL = 24_887
+MAX_CODE_LINES_IN_ALL = 24_820
 
 
 @cache

@@ -111,9 +111,6 @@ def test_a_fixed_file_differs_in_the_cells_that_are_listed(table, tmp_path):
         ("p3", "age"): ("999", ""), ("p50", "age"): ("999", ""), ("p8", "town"): ("?", ""),
     }  # fmt: skip
     assert "row p3, age: 999 -> missing" in done.err
-    fine(*quickly(table), "--fix", path, "--fix-kind", "missing code", "--force")
-    assert "?" in path.read_text()
-    assert cellworth(*quickly(table), "--fix-kind", "missing code").code == 2
 
 
 def test_a_page_has_the_findings(table, tmp_path):

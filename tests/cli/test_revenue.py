@@ -53,12 +53,6 @@ def test_owners_are_the_players_by_default(tmp_path):
     assert (done.code, "holds values of owners, not of cells" in done.err) == (2, True), done.err
 
 
-def test_a_statement_shows_one_owner_alone(home):
-    out = fine("split", home.values, "--amount", "100.00", "--statement", "shop")
-    assert out.startswith("shop gets ")
-    assert "bank" not in out
-
-
 def test_what_is_held_back_is_in_the_document(tmp_path):
     deal = agreed(tmp_path, TERMS.replace('negative = "signed"', 'undecided = "hold"'))
     values, bundle = tmp_path / "values", tmp_path / "bundle"
@@ -260,15 +254,8 @@ def test_pages_for_the_board_and_for_each_owner_are_written(home, tmp_path):
     pages = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.glob("pages/*")}
     assert set(pages) == {"1-bank.html", "2-shop.html"}
     assert found["digest"] in pages["2-shop.html"]
+    assert "Statement for shop" in pages["2-shop.html"]
     assert "bank" not in pages["2-shop.html"]
-
-
-def test_the_page_of_one_statement_shows_this_owner_alone(home, tmp_path):
-    page = tmp_path / "shop.html"
-    fine("split", home.values, "--amount", "100.00", "--statement", "shop", "--report", page)
-    text = page.read_text(encoding="utf-8")
-    assert "Statement for shop" in text
-    assert "bank" not in text
 
 
 def test_pages_replace_nothing(home, tmp_path):
@@ -278,9 +265,6 @@ def test_pages_replace_nothing(home, tmp_path):
     assert done.code == 2
     assert "exists already; give another name" in done.err
     assert taken.read_text(encoding="utf-8") == "mine"
-    both = ["--statement", "shop", "--statements", tmp_path / "pages"]
-    done = cellworth("split", home.values, "--amount", "100.00", *both)
-    assert "leave out --statement" in done.err
 
 
 def test_next_month_goes_on_from_the_bundle_before(tmp_path):

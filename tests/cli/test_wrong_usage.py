@@ -118,7 +118,6 @@ WRONG = {
     "split {V} --amount 100.001": "100.001",
     "split {V} --amount 1.00 -o {AT}/full": "must be new or empty",
     "split {V} --amount 1.00 --agreement {O}": "is not the agreement under which",
-    "split {V} --amount 1.00 --statement nosuch": "no owner is called 'nosuch'",
     "verify {AT}/empty": "has no manifest.json",
     "verify {V}": "holds no bundle",
     "verify {V} --table {T}": "need --values",

@@ -63,7 +63,6 @@ def audit_table(
     table: str,
     values: AnyPath | None,
     fixed: AnyPath | None,
-    kinds: tuple[str, ...],
     output: AnyPath | None,
     force: bool,
     **asked: Any,
@@ -71,8 +70,6 @@ def audit_table(
     """Find out what is wrong with a table: the command ``audit``."""
     check_list_file(output, (".html", *LIST_FORMATS), force=force)
     check_list_file(fixed, (".csv",), force=force, option="--fix")
-    if kinds and fixed is None:
-        raise click.UsageError("--fix-kind needs --fix; give the file of the fixed table.")
     found, _, _ = _run_audit(table, valuation=None if values is None else load(values), **asked)
     if output is not None:
         called = "stdin" if table == STDIN else PurePath(table).name or table
@@ -83,7 +80,7 @@ def audit_table(
         lines = list_lines(found, more="-o FILE lists all")
         print_result("audit", found.to_dict(), map(visible_text, lines))
     if fixed is not None:
-        made = found.fix(kinds=kinds or None)
+        made = found.fix()
         _write_fixed(fixed, table, made, TextOptions(asked["delimiter"], asked["encoding"]))
         for line in made.list_lines():
             note(visible_text(line))

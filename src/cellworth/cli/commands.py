@@ -131,10 +131,6 @@ def info(**arguments: Any) -> None:
     help="Write TABLE with repairs that lose nothing: case and blanks of frequent contents, marks "
     "and codes of missing values. They are listed on stderr.",
 )  # fmt: skip
-@click.option(
-    "--fix-kind", "kinds", multiple=True, metavar="KIND",
-    help="Instead, fix the findings of this kind; may be repeated.",
-)  # fmt: skip
 @click.option("-o", "--output", type=app.STORED, help="File: .html, .csv, .parquet or .json.")
 @app.force
 @app.json_output
@@ -266,11 +262,7 @@ def agree(**arguments: Any) -> None:
 @click.option(
     "--carried", type=app.PATH, help="Bundle of the payout before: go on from its shortfalls."
 )
-@click.option("--statement", metavar="OWNER", help="Print only what this owner may see.")
-@click.option(
-    "--report", type=app.PATH,
-    help="Write a page for those who decide; with --statement, for this owner.",
-)  # fmt: skip
+@click.option("--report", type=app.PATH, help="Write a page for those who decide.")
 @click.option(
     "--statements", type=app.PATH,
     help="New folder for one page per owner, with what that owner may see.",

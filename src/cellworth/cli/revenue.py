@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,7 @@ from cellworth.payouts.bundle import PAYOUT
 from cellworth.payouts.payout import Payout
 from cellworth.payouts.policy import Policy, ValidationDraw, describe_shared
 from cellworth.payouts.replay import verify_bundle
-from cellworth.report.payout_pages import write_payout, write_statement, write_statements
+from cellworth.report.payout_pages import write_payout, write_statements
 from cellworth.runtime.run_settings import Runtime
 
 _OWNERS = ("source", "keys", "overlaps", "rest", "owners")
@@ -147,42 +145,29 @@ def _keep_settings(request: RunRequest, output: Path) -> dict[str, Any]:
 
 def split_amount(*, folder: Path, output: Path | None, **given: Any) -> None:
     """Share an amount among owners: the command ``split``."""
-    owner, page, pages = given["statement"], given["report"], given["statements"]
+    page, pages = given["report"], given["statements"]
     if output is not None:
         check_writable(output)
-    _check_pages(owner, page, pages)
-    with nullcontext() if owner is None else _hide_other_owners(owner):
-        result = Result.load(folder, table=given["table"], val=given["val"], of_owners=True)
-        payout = _make_payout(result, given)
-    if owner is not None and owner not in payout.owners:
-        raise ValueError(
-            f"no owner is called {owner!r}; leave out --statement to see who there is."
-        )
+    _check_pages(page, pages)
+    result = Result.load(folder, table=given["table"], val=given["val"], of_owners=True)
+    payout = _make_payout(result, given)
     digest = None if output is None else payout.save(output)
-    if owner is not None:
-        statement = payout.statement(owner)
-        print_result("statement", statement.to_dict(), [repr(statement)])
-        if page is not None:
-            write_statement(statement, page, digest=digest, agreement=payout.agreement)
-    else:
-        document = _make_payout_document(payout, digest, output, page, pages)
-        print_result("split", document, [repr(payout)])
-        if page is not None:
-            write_payout(payout, page, digest=digest)
-        if pages is not None:
-            write_statements(payout, pages, digest=digest)
+    document = _make_payout_document(payout, digest, output, page, pages)
+    print_result("split", document, [repr(payout)])
+    if page is not None:
+        write_payout(payout, page, digest=digest)
+    if pages is not None:
+        write_statements(payout, pages, digest=digest)
     if output is not None:
         where = shorten_path(output.absolute())
         note(f"The bundle is in {where}; its digest, for all owners: {digest}")
 
 
-def _check_pages(owner: str | None, page: Path | None, pages: Path | None) -> None:
+def _check_pages(page: Path | None, pages: Path | None) -> None:
     """Check, before anything is computed, that pages can be written and replace nothing."""
     if page is None and pages is None:
         return
     check_jinja()
-    if owner is not None and pages is not None:
-        raise click.UsageError("--statements is for all owners; leave out --statement.")
     check_output_file(page, force=True)
     if pages is not None:
         check_writable(pages)
@@ -233,20 +218,6 @@ def verify_payout(
     print_result("verify", document, [repr(verdict)])
     if not verdict:
         click.get_current_context().exit(CHECK_FAILED)
-
-
-@contextmanager
-def _hide_other_owners(owner: str) -> Iterator[None]:
-    """Suppress warnings and errors, which may name other owners and their cells."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        except (ValueError, KeyError) as error:
-            raise ValueError(
-                f"the amount was not split, so there is no statement for {owner!r}; leave out "
-                "--statement to see why."
-            ) from error
 
 
 def _make_payout(result: Result, given: dict[str, Any]) -> Payout:
