@@ -18,7 +18,7 @@ from sklearn.model_selection import (
 )
 
 from cellworth import DataWarning, KNNValuer, OutOfBagValuer, Owners, Runtime, load, value_game
-from cellworth.knn import KNNGame
+from cellworth.knn import BinnedRanks, KNNGame
 from cellworth.knn.knn_game import KNNScoring
 from cellworth.knn.tasks import WeightedQueries, order_fairly
 from cellworth.runtime import (
@@ -639,3 +639,16 @@ def test_a_seed_that_is_none_is_refused_also_where_nothing_is_drawn(seed):
         KNNValuer(1, random_state=seed).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
     for good in (None, np.int64(3), np.random.RandomState(0)):
         KNNValuer(1, random_state=good).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1])
+
+
+@pytest.mark.parametrize("ranking", [None, BinnedRanks()])
+def test_validation_rows_that_are_drawn_twice_count_once(ranking):
+    rng = np.random.default_rng(0)
+    X, X_val = rng.normal(size=(30, 4)), rng.normal(size=(700, 4))
+    y, y_val = X[:, 0] + X[:, 1] > 0, X_val[:, 0] + X_val[:, 1] > 0
+    data = {"X": X, "y": y, "X_val": X_val, "y_val": y_val}
+    exact = KNNValuer(3, sampler=ExhaustiveSampler()).fit(**data).valuation_
+    sampled = {"sampler": PermutationSampler(2), "n_passes": 1, "random_state": 0}
+    drawn = KNNValuer(3, ranking=ranking, **sampled).fit(**data).valuation_
+    assert drawn.score == pytest.approx(exact.score, abs=1e-6)
+    assert drawn.total == pytest.approx(exact.total, abs=1e-6)
