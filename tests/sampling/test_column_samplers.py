@@ -1,6 +1,6 @@
 """Samplers of columns: exact with all coalitions, unbiased with any number of them."""
 
-from itertools import permutations
+from itertools import combinations, permutations
 from math import comb
 
 import numpy as np
@@ -15,6 +15,7 @@ from cellworth.sampling import (
     QuadratureSampler,
     Shapley,
 )
+from cellworth.sampling.column_samplers import _correlation, _integrals
 from cellworth.sampling.samplers import coalition_masks, generator
 from cellworth.sampling.semivalues import membership_weights
 from enumeration import line_values
@@ -192,3 +193,19 @@ def test_the_smallest_allowed_samples_are_stable(fit, n_players):
         assert np.abs(weights).max() < 3
     with pytest.raises(ValueError, match=f"coalitions must be at least {least} "):
         fit(least - 1).draw(n_players, Shapley(), generator(0, 0))
+
+
+def test_integrals_are_the_shapley_values_of_a_correlation():
+    n = 4
+    coalitions = [set(one) for size in range(1, n) for one in combinations(range(n), size)]
+    for given in range(1, n):
+        chosen = set(range(given))
+        for is_in, player in ((0, n - 1), (1, 0)):
+            value = 0.0
+            for each in coalitions:
+                worth = float(_correlation(len(each), given, len(each & chosen)))
+                if player in each:
+                    value += worth / (n * comb(n - 1, len(each) - 1))
+                else:
+                    value -= worth / (n * comb(n - 1, len(each)))
+            assert _integrals(n)[given, is_in] == pytest.approx(value)

@@ -6,7 +6,12 @@ from cellworth.games import TableGame
 from cellworth.runtime import MaxTasks
 from cellworth.sampling import Moments
 from cellworth.sampling.moments import append_margins
-from cellworth.sampling.shrinkage import shrink_values
+from cellworth.sampling.shrinkage import (
+    _add_up,
+    _split_variances,
+    compute_share_errors,
+    shrink_values,
+)
 
 
 def moments_of(values, noise, n_tasks, seed=0):
@@ -100,3 +105,24 @@ def test_many_short_runs_merge_into_the_values_of_a_long_one():
     z = (merged.values - exact) / merged.sampling_se
     assert np.abs(z).max() < 4.5
     assert np.corrcoef(merged.values.ravel(), exact.ravel())[0, 1] > 0.97
+
+
+def test_variances_of_effects_add_up_and_are_split_again():
+    rng = np.random.default_rng(0)
+    parts = rng.random((3, 1)), rng.random((1, 4)), rng.random((3, 4)) + 1.0
+    added = _add_up(*parts)
+    assert added[2, 4] == pytest.approx(16 * parts[0][2, 0])
+    assert added[3, 1] == pytest.approx(9 * parts[1][0, 1])
+    for part, again in zip(parts, _split_variances(added), strict=True):
+        np.testing.assert_allclose(again, part)
+
+
+def test_errors_of_shares_are_in_the_unit_of_the_values():
+    moments = moments_of(VALUES, noise=3.0, n_tasks=6)
+    count, mean, sum_sq = moments.count, moments.mean, moments.sum_sq
+    shares = np.random.default_rng(1).random((3, *VALUES.shape))
+    errors = compute_share_errors(moments, VALUES.sum(), shares)
+    in_cents = Moments(count, 100 * mean, 100**2 * sum_sq)
+    other = compute_share_errors(in_cents, 100 * VALUES.sum(), shares)
+    np.testing.assert_allclose(other, 100 * errors)
+    np.testing.assert_allclose(compute_share_errors(moments, VALUES.sum(), 2 * shares), 2 * errors)
