@@ -850,11 +850,6 @@ AGREED: dict[str, tuple[str, list[str]]] = {
     "split": ("", ["split", "values", "--amount", "100.00"]),
     "split carry": ('negative = "carry"', ["split", "values", "--amount", "77.77"]),
     "split cells": ('game = "cells"', ["split", "values", "--amount", "100.00"]),
-    "statement": ("", ["split", "values", "--amount", "100.00", "--statement", "bank"]),
-    "statement of cells": (
-        'game = "cells"',
-        ["split", "values", "--amount", "100.00", "--statement", "bank"],
-    ),
 }
 TERMS = """
 table = "table.csv"
