@@ -358,11 +358,8 @@ def get_stamp(path: AnyPath) -> str:
 
 def hash_file(path: AnyPath) -> str:
     """Return the SHA-256 of a file."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(2**22):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(cast("Any", file), "sha256").hexdigest()
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -180,34 +179,10 @@ def _write_values(ax: Axes, values: Floats, colors: Floats) -> None:
     scale = min(width / values.shape[1] / room[0], height / values.shape[0] / room[1], 1.0)
     if scale * SMALL < SMALLEST:
         return
-    needed = 0.99 * scale * np.array(room)
     for (i, j), text in zip(np.ndindex(values.shape), texts, strict=True):
         if not np.isnan(values[i, j]):
             color = "white" if colors[i, j, :3] @ _BRIGHTNESS < 0.5 else "black"
-            number = _number_class()(
-                j, i, text, size=scale * SMALL, color=color, ha="center", va="center"
-            )
-            number.needed = needed
-            ax.add_artist(number)
-
-
-@cache
-def _number_class() -> Any:
-    from matplotlib.text import Text
-
-    class Number(Text):
-        """A number in a cell, shown while the cell has room: figures are resized."""
-
-        needed: Floats  # Width and height, in points
-
-        def get_visible(self) -> bool:
-            if not super().get_visible() or self.axes is None or self.figure is None:
-                return False
-            corners = self.axes.transData.transform([(0.0, 0.0), (1.0, 1.0)])
-            room = np.abs(corners[1] - corners[0]) * 72.0 / self.figure.dpi
-            return bool((room >= self.needed).all())
-
-    return Number
+            ax.text(j, i, text, size=scale * SMALL, color=color, ha="center", va="center")
 
 
 def _find_owners(owners: Any, valuation: Valuation) -> tuple[list[str], NDArray[np.int_]]:

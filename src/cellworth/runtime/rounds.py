@@ -412,8 +412,7 @@ def _merge(cache: ShardCache, *summaries: Any) -> Any:
 
 def _finalize(number: int, cache: ShardCache, *summaries: Any) -> RoundResult:
     # Not an input: a cluster may have dropped it since the count, and would send it again.
-    prepared = cache.get_prepared(number)
-    return cache.algorithm.finalize(prepared, _merge(cache, *summaries))
+    return cache.algorithm.finalize(cache.get_prepared(number), _merge(cache, *summaries))
 
 
 def _get_part(name: str, cache: ShardCache, result: RoundResult) -> Any:
