@@ -150,6 +150,10 @@ def test_merging_two_seeds_is_like_one_longer_run():
         (lambda: estimated(1, semivalue=(Banzhaf(), None)), "differ in row_semivalue"),
         (lambda: estimated(1, game=TableGame(GAME.table + 1)), "differ in table"),
         (lambda: replace(estimated(1), expected_total=7.0), "should add up to"),
+        (
+            lambda: replace(estimated(1), expected_total=estimated(1).expected_total * (1 + 1e-6)),
+            "should add up to",
+        ),
         (lambda: estimated(1, estimator=PlainPermutations()), "estimated in different ways"),
         (lambda: "values", "takes a Valuation, not str"),
     ],
