@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 from cellworth import KNNValuer, ModelValuer, Runtime
 from cellworth.runtime import Dask, MaxTasks, Processes, Ray, Threads
 from cellworth.sampling.samplers import PermutationTasks
-from cellworth.valuers.utilities import coalition_bytes
+from cellworth.valuers.utilities import pack_coalitions
 from experiments.baselines import LeverageSampler
 from experiments.frame import Row, Tables, log
 
@@ -108,7 +108,7 @@ class Fits:
         game = self.valuer()._make_game(**self.data())
         sampler = PermutationTasks((10, 7), 0)
         pairs = [pair for number in range(self.n_tasks) for pair in sampler(number)]
-        distinct = list({coalition_bytes(*pair): pair for pair in pairs}.values())
+        distinct = list(dict(zip(pack_coalitions(pairs), pairs, strict=True)).values())
 
         def loop(start):
             with threadpool_limits(1):
