@@ -33,7 +33,7 @@ def test_trees_see_what_columns_tell_only_together():
     assert roc_auc_score(wrong, -found.log_ratios[:, 2]) > 0.99
     assert roc_auc_score(wrong, found.scores[:, 2]) > 0.95
     # A regression on single columns does not.
-    assert roc_auc_score(wrong, -found.as_misfit[:, 2]) < 0.8
+    assert roc_auc_score(wrong, found.quick_scores[:, 2]) < 0.8
 
 
 def test_ratios_are_about_those_of_the_true_densities():

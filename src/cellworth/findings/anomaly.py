@@ -125,30 +125,26 @@ class Evidence:
         if target is None:
             # All rows have the same label.
             target, classes = np.zeros(len(columns[0].levels)), np.zeros(1)
-        self.columns, self.label = columns, read_labels(target, classes)
+        self.columns = columns
+        self.label: FeatureColumn = read_labels(target, classes)
         # Class of each row, or the group of rows with similar targets.
         self.groups: Levels = target_groups(target) if classes is None else self.label.levels
         # Features of all columns, then of the label.
-        self.features = Features([*columns, self.label])
+        self.features: Features = Features([*columns, self.label])
         # Cells of the same column, itself included, that are at least as rare in rows with their
         # label, and that fit the other cells of their row at least as badly.
         rare = [_count_at_most(compute_log_densities(each, self.groups)) for each in columns]
         misfit = [_count_at_most(fit) for fit in _score_fits(self.features, columns)]
-        self.as_rare, self.as_misfit = np.stack(rare, axis=1), np.stack(misfit, axis=1)
+        surprise = np.log(len(target) / np.array([rare, misfit])).sum(axis=0).T
         # Distance to the nearest other number of the column, in scale units.
-        self.isolation: Floats = np.stack([measure_isolation(each) for each in columns], axis=1)
+        isolation = np.stack([measure_isolation(each) for each in columns], axis=1)
+        # Scores without trees: high where a cell is rare, fits badly or is isolated.
+        self.quick_scores: Floats = surprise + WEIGHT * np.log(np.maximum(isolation / APART, 1.0))
 
     @cached_property
     def log_ratios(self) -> Floats:
         """Log of how much likelier a cell is given the rest of its row than in its column."""
         return compute_log_ratios(self.columns, self.label)
-
-    @property
-    def quick_scores(self) -> Floats:
-        """Scores without trees: high where a cell is rare, fits badly or is isolated."""
-        n_rows = len(self.groups)
-        quick: Floats = np.log(n_rows / self.as_rare) + np.log(n_rows / self.as_misfit)
-        return quick + WEIGHT * np.log(np.maximum(self.isolation / APART, 1.0))
 
     @cached_property
     def scores(self) -> Floats:

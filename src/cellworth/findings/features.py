@@ -136,7 +136,7 @@ class Features:
         parts = [_make_features(column, fewest) for column in columns]
         ends = np.cumsum([part.shape[1] for part in parts]).tolist()
         # Positions of each column's features.
-        self.own = [slice(start, end) for start, end in pairwise([0, *ends])]
+        self.own: list[slice[int, int]] = [slice(*each) for each in pairwise([0, *ends])]
         constant = sparse.csr_array(np.ones((parts[0].shape[0], 1)))
         # Shape (n_rows, n_features). Sparse, because of all levels of a column a row has one.
         self.matrix: sparse.csr_array = sparse.hstack([*parts, constant], format="csr")

@@ -81,13 +81,14 @@ class Bulk:
     def __init__(self, levels: Floats, counts: Integers, unit: float) -> None:
         self.unit = unit
         # The middle 90% of the numbers themselves.
-        self.low, self.high = _quantiles(levels, counts, 0.05, 0.95)
+        self.limits: list[float] = _quantiles(levels, counts, 0.05, 0.95)
         moved = _transform(levels, unit)
-        low, self.middle, high = _quantiles(moved, counts, 0.05, 0.5, 0.95)
-        self.scale = (high - low) / (2 * _NORMAL_TAIL)
-        sides = high - self.middle, self.middle - low
+        low, middle, high = _quantiles(moved, counts, 0.05, 0.5, 0.95)
+        self.middle: float = middle
+        self.scale: float = (high - low) / (2 * _NORMAL_TAIL)
+        sides = high - middle, middle - low
         # How much farther one tail reaches than the other.
-        self.skew = max(sides) / max(min(sides), 1e-300)
+        self.skew: float = max(sides) / max(min(sides), 1e-300)
 
     def distances(self, numbers: Floats) -> Floats:
         """Return distances from the middle in standard deviations, with their sign."""
@@ -113,8 +114,8 @@ def _transform(numbers: Floats, unit: float) -> Floats:
 def _quantiles(levels: Floats, counts: Integers, *shares: float) -> list[float]:
     """Return quantiles of ascending numbers with counts."""
     ends = np.cumsum(counts)
-    found: list[float] = levels[np.searchsorted(ends, np.array(shares) * ends[-1])].tolist()
-    return found
+    positions = np.searchsorted(ends, np.array(shares) * ends[-1])
+    return [float(level) for level in levels[positions]]
 
 
 def find_gross_errors(column: ColumnLevels) -> Iterator[Finding]:
@@ -215,11 +216,12 @@ def _describe_outside(column: ColumnLevels, outside: list[int], bulk: Bulk, far:
 
 def _find_factor(numbers: Floats, bulk: Bulk) -> float | None:
     """Return the factor that makes numbers fit, if it would not for nearly all numbers."""
-    decades = np.log10(bulk.high / bulk.low) if bulk.low > 0 else np.inf
+    low, high = bulk.limits
+    decades = np.log10(high / low) if low > 0 else np.inf
     if min(decades, 1.0) ** len(numbers) > _MAX_BY_CHANCE:
         return None
     for factor in (*_FACTORS, *(1.0 / each for each in _FACTORS)):
         scaled = numbers / factor
-        if np.all((scaled >= bulk.low) & (scaled <= bulk.high)):
+        if np.all((scaled >= low) & (scaled <= high)):
             return factor
     return None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import MISSING, Mask, Positions
+from cellworth.data.arguments import MISSING, Integers, Mask, Positions
 from cellworth.data.equal_rows import find_first_equal, mix_bits
 from cellworth.data.text import format_count, format_number, list_first, preview
 from cellworth.findings.finding import NO_ROWS, Action, Finding, FindingKind
@@ -203,9 +203,9 @@ def find_violations(columns: Sequence[ColumnLevels]) -> Iterator[Finding]:
         if len(column.levels) < _MIN_LEVELS or column.n_known < 0.3 * n_rows:
             continue
         found = [Dependency(key, column, tried) for key in keys]
-        usable = [each for each in found if each.is_strict]
-        if usable:
-            best = min(usable, key=lambda each: (round(each.violation_rate, 3), -each.n_covered))
+        found = [each for each in found if each.is_strict]
+        if found:
+            best = min(found, key=lambda each: (round(each.violation_rate, 3), -each.n_covered))
             exact = Dependency(best.key, column, np.arange(n_rows))
             if exact.is_strict and len(exact.violations):
                 strict.append(exact)
@@ -263,7 +263,8 @@ class Dependency:
     """How far one column (the key) determines another one, counted on some rows."""
 
     def __init__(self, key: ColumnLevels, column: ColumnLevels, rows: Positions) -> None:
-        self.key, self.column = key, column
+        self.key = key
+        self.column = column
         usable = rows[(key.codes[rows] != MISSING) & (column.codes[rows] != MISSING)]
         group, level = key.codes[usable].astype(np.int64), column.codes[usable].astype(np.int64)
         n_levels = len(column.levels)
@@ -283,22 +284,22 @@ class Dependency:
         # What is there more often is a second content, and no accident.
         accidents = wrong & (counts[pair_of_row.reshape(-1)] <= _MAX_REPEATED)
         # Cells in groups of several rows.
-        self.n_covered, n_differ = int(covered.sum()), int(differs.sum())
-        self.is_covered = self.n_covered >= _MIN_COVERED * len(usable)
-        self.violation_rate = n_differ / max(self.n_covered, 1)
+        self.n_covered: int = int(covered.sum())
+        n_differ = int(differs.sum())
+        self.violation_rate: float = n_differ / max(self.n_covered, 1)
         # Share of cells that the most frequent level misses.
-        self.base_rate = 1.0 - float(column.counts.max()) / column.n_known
-        self.share_of_accidents = int(accidents.sum()) / max(n_differ, 1)
+        base_rate = 1.0 - float(column.counts.max()) / column.n_known
+        # Violations are few, in themselves and beside the most frequent level.
+        self.is_strict: bool = (
+            self.n_covered >= _MIN_COVERED * len(usable)
+            and self.violation_rate <= _MAX_VIOLATIONS
+            and self.violation_rate * _MIN_LIFT <= base_rate
+            and (base_rate - self.violation_rate) * self.n_covered >= _MIN_DETERMINED
+        )
+        self.share_of_accidents: float = int(accidents.sum()) / max(n_differ, 1)
         # Rows, and the level that the group of each has.
-        self.violations, self.expected = usable[accidents], best[group[accidents]]
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether violations are few, in themselves and beside the most frequent level."""
-        few = self.is_covered and self.violation_rate <= _MAX_VIOLATIONS
-        n_determined = (self.base_rate - self.violation_rate) * self.n_covered
-        is_better = self.violation_rate * _MIN_LIFT <= self.base_rate
-        return few and is_better and n_determined >= _MIN_DETERMINED
+        self.violations: Positions = usable[accidents]
+        self.expected: Integers = best[group[accidents]]
 
     def describe(self) -> Finding:
         """Return the finding."""
@@ -306,9 +307,8 @@ class Dependency:
         row, level = int(self.violations[0]), int(self.expected[0])
         here = _show(self.column, int(self.column.codes[row]))
         there = _show(self.key, int(self.key.codes[row]))
-        n = len(self.violations)
         replacements = [self.column.levels[each] for each in self.expected.tolist()]
-        cells = format_count(n, "cell differs", "cells differ")
+        cells = format_count(len(self.violations), "cell differs", "cells differ")
         doubt = min(0.5, 0.02 + 3.0 * self.violation_rate)
         return Finding(
             "dependency", (column,), self.violations,
