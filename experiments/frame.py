@@ -14,6 +14,7 @@ strings, numbers or a ``Mean``. A function ``draw``, if there is one, makes a pi
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import inspect
 import json
@@ -22,9 +23,11 @@ import os
 import pkgutil
 import platform
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +36,8 @@ import numpy as np
 import pandas as pd
 import pooch
 from scipy.stats import binomtest
+
+import cellworth
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -113,8 +118,11 @@ def sign_tests(differences: pd.DataFrame) -> pd.DataFrame:
 
 
 def compute_part(keep: str, name: str, compute: Callable[[], list[Row]]) -> Row:
-    """Return rows of a part and its CPU seconds; if a folder is named, it is computed only once."""
-    file = Path(keep) / f"{name}.json"
+    """Return rows of a part and its CPU seconds.
+
+    If a folder is named, a part is computed only once by the same code.
+    """
+    file = Path(keep) / digest_of_code() / f"{name}.json"
     if keep and file.exists():
         found = json.loads(file.read_text(encoding="utf-8"))
         _earlier.append(found["seconds"])
@@ -128,6 +136,30 @@ def compute_part(keep: str, name: str, compute: Callable[[], list[Row]]) -> Row:
         unfinished.write_text(json.dumps(found), encoding="utf-8")
         unfinished.replace(file)
     return found
+
+
+@cache
+def digest_of_code() -> str:
+    """Return a digest of the code of the package and of all experiments."""
+    read = hashlib.sha256()
+    for folder in (Path(cellworth.__file__).parent, Path(__file__).parent):
+        for path in sorted(folder.rglob("*.py")):
+            read.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+    return read.hexdigest()[:12]
+
+
+def find_commit() -> str:
+    """Return the commit of the checkout, after which ``+`` says that code has changed since."""
+    head = _ask_git("rev-parse", "HEAD")
+    return f"{head}+" if _ask_git("status", "--porcelain", "--", "src", "experiments") else head
+
+
+def _ask_git(*arguments: str) -> str:
+    asked = subprocess.run(  # noqa: S603 (our own arguments)
+        ["git", *arguments],  # noqa: S607 (the one of the developer)
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return asked.stdout.strip()
 
 
 def log(*what: object) -> None:
@@ -162,6 +194,7 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
     return {
         "experiment": name,
         "quick": quick,
+        "commit": find_commit(),
         "options": _plain(settings),
         "tables": _plain(tables),
         "seconds": round(time.perf_counter() - wall + sum(_earlier), 1),
@@ -241,6 +274,8 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         usual = (experiment.QUICK if quick else {}).get("seeds", _seeds(experiment))
         start = usual.start if first is None else first
         given["seeds"] = range(start, start + (len(usual) if count is None else count))
+    if out.resolve() == RESULTS and find_commit()[-1:] in {"", "+"}:
+        sys.exit("what is published names its commit: commit src and experiments first.")
     result = measure(name, given, quick=quick)
     for title, rows in result["tables"].items():
         print(f"{title}\n\n{render(rows)}", flush=True)

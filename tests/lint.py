@@ -248,6 +248,8 @@ def _check_results() -> Iterator[str]:
             yield f"{path.name}: no experiment is named {result['experiment']}"
         if result["quick"]:
             yield f"{path.name}: the run was a quick one"
+        if result.get("commit", "").endswith("+"):
+            yield f"{path.name}: code had changed since the commit that it names"
 
 
 # Public names -----------------------------------------------------------------------------------

@@ -77,6 +77,22 @@ def test_means_within_tables_come_first():
     assert found == [{"x": 0, "y": Mean(3.0, 2.0, 2)}]
 
 
+def test_a_kept_part_is_computed_again_by_other_code(tmp_path, monkeypatch):
+    computed = []
+    for digest in ("one", "one", "other"):
+        monkeypatch.setattr(frame, "digest_of_code", lambda digest=digest: digest)
+        part = frame.compute_part(str(tmp_path), "name", lambda: computed.append(1) or [{"x": 1}])
+        assert part["rows"] == [{"x": 1}]
+    assert len(computed) == 2
+
+
+@pytest.mark.parametrize("commit", ["", "0123+"])
+def test_what_is_published_names_its_commit(commit, monkeypatch):
+    monkeypatch.setattr(frame, "find_commit", lambda: commit)
+    with pytest.raises(SystemExit, match="names its commit"):
+        frame.main(["installed_sizes", "--quick", "--out", str(frame.RESULTS)])
+
+
 def test_a_page_gets_the_table_that_it_names(tmp_path):
     cell = {"mean": 0.9124, "se": 0.0104, "n": 5}
     tables = {"two words": [{"name": "x", "area": cell, "count": 1200}]}

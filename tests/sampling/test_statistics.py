@@ -90,6 +90,13 @@ def test_the_variance_of_integers_is_exact(cells):
     assert gathered(np.array(cells)).variance() == float(variance)
 
 
+def test_adjacent_numbers_keep_their_order():
+    for cells in (np.linspace(-1.0, -1.0 + 2**-50, 9), np.linspace(1.0, 1.0 + 2**-50, 5)):
+        for percent in (0, 13, 50, 99):
+            found = NumberSummary.from_cells(cells).percentile(percent)
+            assert found == np.percentile(cells, percent)
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.floats(-1e300, 1e300) | st.integers(-5, 5).map(float), min_size=1),
