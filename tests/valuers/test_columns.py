@@ -39,9 +39,9 @@ def cycled(values, dtype=object):
 CLEAN = {
     "floats": (shuffled() / 3, "number", ()),
     "ages": (shuffled() % 40 + 18, "number", ()),
-    "ids": (shuffled() + 1000, "number", ("id-like",)),
-    "text ids": ([f"user {i}" for i in shuffled()], "category", ("id-like",)),
-    "digits that are ids": ([str(i) for i in shuffled()], "category", ("id-like",)),
+    "ids": (shuffled() + 1000, "number", ("nearly all different",)),
+    "text ids": ([f"user {i}" for i in shuffled()], "category", ("nearly all different",)),
+    "digits that are ids": ([str(i) for i in shuffled()], "category", ("nearly all different",)),
     "categories": (cycled(["a", "b", "c"]), "category", ()),
     "dates": (pd.Timestamp("2024-01-31") + pd.to_timedelta(shuffled(), "D"), "date", ()),
     "constant": ([7] * N, "number", ("constant",)),

@@ -1,4 +1,4 @@
-"""Checks across columns: dependencies, repeated rows, leaks, constant and id-like columns."""
+"""Checks across columns: dependencies, repeated rows, leaks, columns that are constant or ids."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ DATE_PATTERN = re.compile(
 )
 ReadAs = Literal["number", "category", "date", "duration", "not known"]
 # Notes for which the summary lists columns, in this order.
-_NOTES = ("id-like", "constant", "all missing")
+_NOTES = ("nearly all different", "constant", "all missing")
 _PLURALS = {
     "number": "numbers",
     "category": "categories",
@@ -73,7 +73,7 @@ def find_notes(
     if distinct == 1:
         return ("constant" if missing == 0 else "constant (except for missing values)",)
     many = known >= _MIN_IDS and distinct >= _SHARE_OF_IDS * known
-    return ("id-like",) if integral and many and not at_least else ()
+    return ("nearly all different",) if integral and many and not at_least else ()
 
 
 def are_codes(found: list[re.Match[str]], known: int) -> bool:
@@ -107,8 +107,8 @@ class ColumnInfo:
     distance : str
         Squared distance of two cells of this column; empty if a model is valued.
     notes : tuple of str
-        What to check: "constant", "all missing" or "id-like". What is wrong with the cells is
-        for :func:`~cellworth.audit` to say.
+        What to check: "constant", "all missing" or "nearly all different". What is wrong with the
+        cells is for :func:`~cellworth.audit` to say.
 
     See Also
     --------
