@@ -372,7 +372,8 @@ def run_all(mutants: list[Mutant], trace: Trace, n_jobs: int, limit: float) -> l
         tree = folders.get()
         result = try_tests(choose_tests(chosen, trace, limit), tree, tree / "numba", limit)
         if result != "survived":
-            raise SystemExit("tests fail without a change")
+            told = (tree.parent / "last.log").read_text(encoding="utf-8")
+            raise SystemExit(f"tests fail without a change:\n{told}")
         folders.put(tree)
         return list(pool.map(work, mutants, tests))
 
