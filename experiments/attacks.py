@@ -167,8 +167,7 @@ class ByRow(PartyScorer):
 
 def keep_one_vote(scorer: PartyScorer) -> None:
     """Leave each party its nearest row; rows that tie for it share its vote."""
-    ((fold, queries, lists),) = scorer._lists
-    scorer._lists = [(fold, queries, list(map(keep_nearest, lists)))]
+    scorer._lists = [list(map(keep_nearest, lists)) for lists in scorer._lists]
     scorer._adds = False
 
 

@@ -51,11 +51,8 @@ class Axis:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Axis):
             return NotImplemented
-        return (
-            np.array_equal(self.labels, other.labels)
-            and np.array_equal(self.ids, other.ids)
-            and np.array_equal(self.codes, other.codes)
-        )
+        names = ("labels", "ids", "codes")
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
 
     __hash__: ClassVar[None] = None  # type: ignore[assignment]
 

@@ -148,11 +148,11 @@ class Holdings:
     @cached_property
     def keys(self) -> tuple[str, ...]:
         """Hash of the cells of each owner, independent of its name."""
-        return tuple(self._key(owner) for owner in range(len(self.names)))
+        return tuple(map(self._key, (self.claims * self.claims.sum(axis=1, keepdims=True)).T))
 
-    def _key(self, owner: int) -> str:
+    def _key(self, n_claims: NDArray[np.int64]) -> str:
         # Hash the cells themselves: the numbering of lines depends on the other owners.
-        held = (self.claims[:, owner] * self.claims.sum(axis=1)).astype("<u2")[self.lines]
+        held = n_claims.astype("<u2")[self.lines]
         digest = hashlib.sha256(repr((len(self.row_lines), held.shape[1])).encode())
         for start in range(0, len(self.row_lines), _ROWS_AT_ONCE):
             rows = self.row_lines[start : start + _ROWS_AT_ONCE]

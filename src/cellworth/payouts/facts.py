@@ -127,9 +127,7 @@ def _make_fact(kind: str, owners: Owners, rows: Positions, verb: str, consequenc
 
 def _find_empty_owners(owners: Owners) -> Iterator[Fact]:
     """Find owners whose claims went to others, who get nothing."""
-    holdings = owners.holdings
-    n_held = holdings.cells_of_claims(slice(None)) @ holdings.claims
-    for name, n in zip(holdings.names, n_held.tolist(), strict=True):
-        if n == 0:
+    for name, holds in zip(owners.names, owners.holdings.hold_blocks.tolist(), strict=True):
+        if not holds:
             advice = "leave it out, or assign cells to it."
             yield Fact("no cells", (name,), (), f"{name} holds no cell and gets nothing; {advice}")

@@ -47,14 +47,16 @@ class Nearest:
     @classmethod
     def merge(cls, lists: Sequence[Nearest], n_neighbors: int) -> Nearest:
         """Keep the K nearest of several lists."""
-        joined = cls(
-            np.concatenate([one.distances for one in lists], axis=1),
-            np.concatenate([one.counts for one in lists], axis=1),
-            np.concatenate([one.sums for one in lists], axis=2),
-            np.sum([one.totals for one in lists], axis=0),
-            sum(one.n_rows for one in lists),
-        )
-        return joined.keep(n_neighbors)
+        joined = _concatenate(lists, distances=1, counts=1, sums=2)
+        totals = np.sum([one.totals for one in lists], axis=0)
+        n_rows = sum(one.n_rows for one in lists)
+        return cls(**joined, totals=totals, n_rows=n_rows).keep(n_neighbors)
+
+    @classmethod
+    def join(cls, lists: Sequence[Nearest]) -> Nearest:
+        """Join lists of the same rows for several validation rows."""
+        joined = _concatenate(lists, distances=0, counts=0, sums=1, totals=1)
+        return cls(**joined, n_rows=lists[0].n_rows)
 
     def keep(self, n_neighbors: int) -> Nearest:
         """Keep the K nearest places, whose number may differ from K."""
@@ -83,8 +85,8 @@ class Nearest:
         zeros, sums = np.zeros((self.totals.shape[1], 1), dtype=np.int64), self.totals[..., None]
         return replace(self, distances=zeros, counts=zeros + self.n_rows, sums=sums)
 
-    def score(self, game: KNNGame, fold: int, queries: slice) -> Floats:
-        """Return the score of each validation row, averaged over orders of ties."""
+    def score(self, game: KNNGame, fold: int) -> Floats:
+        """Return the score of each validation row of a fold, averaged over orders of ties."""
         farthest = self.distances[:, -1:]
         nearer, tied = self.distances < farthest, self.distances == farthest
         n_tied = np.maximum((self.counts * tied).sum(axis=1), 1)
@@ -93,7 +95,7 @@ class Nearest:
         means = (self.sums * tied).sum(axis=2) / n_tied
         if game.has_votes:
             return np.asarray((totals[0] + means[0] * n_left) / game.count_votes(self.n_rows))
-        asked = find_targets(game.query_labels[fold][queries], game.class_targets(fold))
+        asked = find_targets(game.query_labels[fold], game.class_targets(fold))
         errors = np.zeros(len(farthest))
         for target, position in zip(asked, range(0, len(means), 2), strict=True):
             mean, square = means[position : position + 2]
@@ -103,6 +105,14 @@ class Nearest:
             total = totals[position] + n_left * mean
             errors += (total / game.n_neighbors - target) ** 2 + variance / game.n_neighbors**2
         return -errors
+
+
+def _concatenate(lists: Sequence[Nearest], **axes: int) -> dict[str, Any]:
+    """Return fields of several lists, each joined along an axis."""
+    return {
+        name: np.concatenate([getattr(one, name) for one in lists], axis=axis)
+        for name, axis in axes.items()
+    }
 
 
 def _find_figures(game: KNNGame, fold: int, rows: Mask, queries: slice) -> Floats:
@@ -179,13 +189,12 @@ class NeighborScorer:
         here, no_cells = rows[may_train], not cells[rows & may_train].any()
         if not here.any() or (game.empty == "zero" and no_cells):
             return self.score_nothing(fold)
-        scores = []
+        lists = []
         for queries, relative in self.iter_relative(fold):
             figures = _find_figures(game, fold, here, queries)
             distances = _add_columns(relative, cells[may_train])[:, here]
-            nearest = Nearest.of_rows(distances, figures, game.n_neighbors)
-            scores.append(nearest.score(game, fold, queries))
-        return np.concatenate(scores)
+            lists.append(Nearest.of_rows(distances, figures, game.n_neighbors))
+        return Nearest.join(lists).score(game, fold)
 
     def iter_relative(self, fold: int) -> Iterator[tuple[slice, Integers]]:
         """Yield some queries and their distances minus those of missing values.
@@ -197,12 +206,11 @@ class NeighborScorer:
         at_once = max(at_once // n_columns, 1)
         for start in range(0, n_queries, at_once):
             queries = slice(start, min(start + at_once, n_queries))
-            if at_once < n_queries:
-                yield queries, self._measure(fold, queries)
-            else:
-                if fold not in self._known:
-                    self._known[fold] = self._measure(fold, queries)
-                yield queries, self._known[fold]
+            known = self._known.get(fold)
+            relative = self._measure(fold, queries) if known is None else known
+            if at_once >= n_queries:
+                self._known[fold] = relative
+            yield queries, relative
 
     def _measure(self, fold: int, queries: slice) -> Integers:
         may_train = self._game.problem.folds[fold].may_train
@@ -236,11 +244,9 @@ class PartyScorer(NeighborScorer):
         super().__init__(game)
         # Few sets have more than one member.
         self._claims = sparse.csr_matrix(claims.astype(np.int32))
-        # Some validation rows of a fold, and their nearest rows in each set of owners.
-        self._lists: list[tuple[int, slice, list[Nearest]]] = [
-            (fold, queries, lists)
-            for fold in range(len(game.problem.folds))
-            for queries, lists in self._iter_lists(fold, sets)
+        # The nearest rows in each set of owners, by fold.
+        self._lists: list[list[Nearest]] = [
+            self._find_lists(fold, sets) for fold in range(len(game.problem.folds))
         ]
         self._adds = game.has_votes and game.gains is None
         self._latest: tuple[Mask, list[Nearest]] | None = None
@@ -251,25 +257,22 @@ class PartyScorer(NeighborScorer):
     def score_members(self, members: Mask, *, with_cells: bool) -> float:
         """Return the utility of the rows of some owners, or of their labels alone."""
         there = np.asarray(self._claims @ np.append(members, True).astype(np.int32) > 0)
-        nothing = not there.any() or (self._game.empty == "zero" and not with_cells)
+        if not there.any() or (self._game.empty == "zero" and not with_cells):
+            return self.combine([self.score_nothing(fold) for fold in range(len(self._lists))])
         scores = []
-        for (fold, queries, _), nearest in zip(
-            self._lists, [None] * len(self._lists) if nothing else self._merge(there), strict=True
-        ):
-            if nearest is None or nearest.n_rows == 0:
-                scores.append(self.score_nothing(fold)[queries])
-            else:
-                found = nearest if with_cells else nearest.at_one_distance()
-                scores.append(found.score(self._game, fold, queries))
+        for fold, nearest in enumerate(self._merge(there)):
+            found = nearest if with_cells else nearest.at_one_distance()
+            nothing = found.n_rows == 0
+            scores.append(self.score_nothing(fold) if nothing else found.score(self._game, fold))
         return self.combine(scores)
 
-    def _iter_lists(self, fold: int, sets: Integers) -> Iterator[tuple[slice, list[Nearest]]]:
-        """Yield some validation rows at a time, with the list of each set."""
+    def _find_lists(self, fold: int, sets: Integers) -> list[Nearest]:
+        """Return the list of each set; validation rows are measured some at a time."""
         game, may_train = self._game, self._game.problem.folds[fold].may_train
         sets, n_queries = sets[may_train], len(game.query_labels[fold])
         order, every = np.argsort(sets, kind="stable"), np.ones(len(sets), dtype=bool)
         ends = np.cumsum(np.bincount(sets, minlength=self._claims.shape[0]))[:-1]
-        at_once = max(_MAX_DISTANCES // 8 // len(sets), 1)
+        at_once, parts = max(_MAX_DISTANCES // 8 // len(sets), 1), []
         for start in range(0, n_queries, at_once):
             queries = slice(start, min(start + at_once, n_queries))
             distances = np.array(
@@ -282,7 +285,8 @@ class PartyScorer(NeighborScorer):
             rows = zip(
                 np.split(distances, ends, axis=1), np.split(figures, ends, axis=2), strict=True
             )
-            yield queries, [Nearest.of_rows(*one, game.n_neighbors) for one in rows]
+            parts.append([Nearest.of_rows(*one, game.n_neighbors) for one in rows])
+        return [Nearest.join(lists) for lists in zip(*parts, strict=True)]
 
     def _merge(self, there: Mask) -> list[Nearest]:
         """Return the nearest rows of some sets of owners."""
@@ -296,7 +300,7 @@ class PartyScorer(NeighborScorer):
         chosen = np.flatnonzero(joined).tolist()
         merged = [
             Nearest.merge([*one, *(lists[i] for i in chosen)], self._game.n_neighbors)
-            for one, (_, _, lists) in zip(before, self._lists, strict=True)
+            for one, lists in zip(before, self._lists, strict=True)
         ]
         self._latest = there, merged
         return merged

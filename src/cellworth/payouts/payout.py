@@ -236,6 +236,10 @@ class Payout(Allocation):
     def to_frame(self, backend: str | None = None) -> Any:
         """Return a data frame with one row per owner; amounts are exact, as strings."""
         low, high = self.intervals.T.tolist()
+        ends = [
+            (None, None) if one is None else (str(one[0]), str(one[1]))
+            for one in self.amount_intervals
+        ]
         columns = {
             "owner": list(self.owners),
             "value": self.values.tolist(),
@@ -243,12 +247,8 @@ class Payout(Allocation):
             "high": high,
             "share": self.shares.tolist(),
             "amount": [str(amount) for amount in self.amounts],
-            "amount_low": [
-                None if ends is None else str(ends[0]) for ends in self.amount_intervals
-            ],
-            "amount_high": [
-                None if ends is None else str(ends[1]) for ends in self.amount_intervals
-            ],
+            "amount_low": [start for start, _ in ends],
+            "amount_high": [end for _, end in ends],
         }
         return frame(columns, backend or self.valuation.backend)
 
