@@ -18,7 +18,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Labels
+from cellworth.data.arguments import Labels, Positions
 from cellworth.data.column import is_bytes
 from cellworth.data.file_search import SUFFIXES, find_files, names_many, split_suffixes
 from cellworth.data.io import is_address, to_path, write_atomically
@@ -63,6 +63,10 @@ class InputTable:
     y: Any
     # X with the columns that only tell whose a row is, as it was delivered.
     delivered: Any
+
+    def keep(self, rows: Positions) -> InputTable:
+        """Return some rows, which are in memory, and their labels."""
+        return InputTable(self.X.keep(rows), self.y[rows], self.delivered.keep(rows))
 
 
 def read_input(

@@ -224,8 +224,7 @@ class RunRequest:
                 f"--val-rows is {self.val_rows}, but the validation file has {n_all} rows."
             )
         drawn = np.sort(np.random.default_rng(self.seed).permutation(n_all)[: self.val_rows])
-        X_val = val.X.keep(drawn)
-        return train, InputTable(X_val, val.y[drawn], X_val)
+        return train, val.keep(drawn)
 
     def _check_unchanged(self, path: str, sha256: str, option: str) -> None:
         is_gone = not is_address(path) and not names_many(path, {}) and not Path(path).exists()
@@ -383,9 +382,8 @@ def _draw_validation(
             f"the agreement draws validation rows from a table in memory, but {reason}; leave it "
             "out, or amend the agreement."
         )
-    data, delivered = (draw.split(X, table.y) for X in (table.X, table.delivered))
-    train = InputTable(data["X"], data["y"], delivered["X"])
-    return train, InputTable(data["X_val"], data["y_val"], delivered["X_val"])
+    train, drawn = draw.divide(table.delivered.row_ids)
+    return table.keep(train), table.keep(drawn)
 
 
 def parse_agreement(text: str) -> Agreement:

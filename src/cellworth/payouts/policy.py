@@ -152,18 +152,22 @@ class ValidationDraw:
     def split(self, X: TableLike, y: VectorLike) -> dict[str, Any]:
         """Return X, y, X_val and y_val for ``fit`` from a table with all rows."""
         table = Table.from_data(X, called="X")
-        drawn = self.select(table.row_ids)
+        train, val = self.divide(table.row_ids)
+        sides = [table.keep(rows) for rows in (train, val)]
+        # Only pandas keeps the ids of rows.
+        X, X_val = (side.native if table.backend == "pandas" else side for side in sides)
+        return {"X": X, "y": take_labels(y, train), "X_val": X_val, "y_val": take_labels(y, val)}
+
+    def divide(self, ids: Iterable[Any]) -> tuple[Positions, Positions]:
+        """Return the positions of training and of validation rows with these ids."""
+        drawn = self.select(ids)
         for rows, what in ((drawn, "validation"), (~drawn, "training")):
             if not rows.any():
                 raise ValueError(
                     f"share must leave rows on both sides, got {self.share}: there are no {what} "
                     f"rows among {len(drawn)}; deliver more rows."
                 )
-        (train,), (val,) = np.nonzero(~drawn), np.nonzero(drawn)
-        sides = [table.keep(rows) for rows in (train, val)]
-        # Only pandas keeps the ids of rows.
-        X, X_val = (side.native if table.backend == "pandas" else side for side in sides)
-        return {"X": X, "y": take_labels(y, train), "X_val": X_val, "y_val": take_labels(y, val)}
+        return np.flatnonzero(~drawn), np.flatnonzero(drawn)
 
 
 def take_labels(y: Any, rows: Positions) -> Any:
