@@ -18,7 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2258,
-    "data": 2996,
+    "data": 2995,
     "findings": 3399,
     "games": 959,
     "knn": 3967,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1425,
     "valuers": 2091,
 }
-MAX_CODE_LINES_IN_ALL = 24_820
+MAX_CODE_LINES_IN_ALL = 24_799
 
 
 @cache

@@ -150,11 +150,11 @@ def test_labels_of_another_name_are_another_target():
     assert difference == "target is 'sex', but 'income' was agreed on"
 
 
-HEAD = 'format = "cellworth agreement"\nversion = 2\n'
+HEAD = 'format = "cellworth agreement"\nversion = 3\n'
 TERMS = '[valuation]\nvalidation_sha256 = "0"\n'
 SOMEBODY = "[[owners]]\nname = 'ann'\n"
 WRONG = {
-    "": "must be an agreement of format 'cellworth agreement', version 2; write one",
+    "": "must be an agreement of format 'cellworth agreement', version 3; write one",
     HEAD.replace("1", "2"): "must be an agreement of format",
     HEAD: r"does not say what is valued; add \[valuation\] with validation_sha256",
     HEAD + "valuation = 5": "does not say what is valued",

@@ -224,12 +224,61 @@ def test_who_pads_a_table_or_takes_new_names_differs_from_the_agreement():
     assert "'bo' has " in found
     assert "validation rows, but agreed on 2" in found
     (found,) = differences(of_parties(X, ["ann", "bo", "bo 2", "bo 3"]))
-    assert found == "source names 'bo 2', 'bo 3', which is no party of the agreement"
+    assert found == "source names 'bo 2', 'bo 3', which are no parties of the agreement"
+    (found,) = differences(of_parties(X, ["ann", "bo", "cy", "dee"]))
+    assert found == "source names 'dee', which is no party of the agreement"
     # Ids that were chosen so that all rows are drawn.
     names = (f"bo{i}" for i in range(10_000))
     chosen = (name for name in names if DRAW.select([name])[0])
     ids = [next(chosen) if X["source"].iloc[i] == "bo" else f"p{i}" for i in range(160)]
     assert len(differences(X.set_axis(ids))) == 1
+
+
+def test_parties_whose_rows_are_chosen_by_keys_are_compared():
+    X, y = delivered(160)
+    X = X.assign(region=["north", "north", "south", "west"] * 40)
+    data = DRAW.split(X[:80], y[:80])
+    owners = Owners(data["X"], keys=["region"])
+    for column in ("a", "b"):
+        north = {"column": "region", "is": "north"}
+        owners = owners.assign("ann", rows=north, columns=column)
+        # Values that no validation row may have.
+        others = {"column": "region", "is": ["south", "west"]}
+        owners = owners.assign(f"bo {column}", rows=others, columns=column)
+    agreed = data | {name: owners.features(data[name]) for name in ("X", "X_val")}
+    agreement = Agreement.draft(VALUER, owners, POLICY, validation=DRAW, **agreed)
+    n_north = (data["X"]["region"] == "north").sum()
+    assert agreement.parties["ann"] == n_north / len(data["X"])
+    assert agreement.parties["bo a"] == agreement.parties["bo b"] == 1 - agreement.parties["ann"]
+
+    def differences(table):
+        data = DRAW.split(table, [0] * len(table))
+        assert agreement.list_differences_of_table(data["X"]) == []
+        return agreement.list_differences_of_table(data["X"], data["X_val"])
+
+    assert differences(X) == differences(X[X["region"] != "west"]) == []
+    padding = [X[X["region"] == "north"].rename(lambda name, k=k: f"{name} {k}") for k in range(9)]
+    (found,) = differences(pd.concat([X, *padding]))
+    assert found.startswith("'ann' has ")
+    # Owners of columns have all rows of any table.
+    halves = Owners(agreed["X"]).assign("ann", columns="a").assign("bob", columns="b")
+    agreement = Agreement.draft(VALUER, halves, POLICY, validation=DRAW, **agreed)
+    assert agreement.parties == {}
+
+
+def test_honest_parties_are_hardly_ever_refused():
+    X, y = delivered(200)
+    X, y = of_parties(pd.concat([X] * 3), [f"party {i}" for i in range(20)]), [0, 1] * 300
+    draw, n_refused = ValidationDraw(0.5, "half of all"), 0
+    for month in range(60):
+        delivery = draw.split(X.set_axis([f"{month} {i}" for i in range(600)]), y)
+        owners = Owners.from_column(delivery["X"], "source")
+        data = delivery | {name: owners.features(delivery[name]) for name in ("X", "X_val")}
+        agreement = Agreement.draft(VALUER, owners, POLICY, validation=draw, **data)
+        found = agreement.list_differences_of_table(delivery["X"], delivery["X_val"])
+        n_refused += len(found) > 0
+    # Of parties that draw at random, one delivery of 10,000.
+    assert n_refused == 0
 
 
 def test_validation_rows_of_ones_own_choice_are_rejected(tmp_path):

@@ -77,10 +77,10 @@ class Owners:
         if overlaps not in get_args(Overlaps):
             raise ValueError(f"overlaps must be 'refuse' or 'equal', got {overlaps!r}.")
         # With the columns of keys.
-        self._given = as_table(X)
+        self.given: Table | ShardedTable = as_table(X)
         self.keys: tuple[str, ...] = (keys,) if isinstance(keys, str) else tuple(keys)
-        check_columns(self.keys, self._given.names.tolist(), called="keys", of="X")
-        self.table: Table | ShardedTable = as_table(self.features(X)) if self.keys else self._given
+        check_columns(self.keys, self.given.names.tolist(), called="keys", of="X")
+        self.table: Table | ShardedTable = as_table(self.features(X)) if self.keys else self.given
         if LABEL in self.table.names.tolist():
             raise ValueError(
                 f"X must not have a column {LABEL!r}, which is the name of the labels; rename it."
@@ -156,13 +156,11 @@ class Owners:
         called: str,
     ) -> Owners:
         """Create owners from the content of a TOML file."""
-        keys = list_keys(plain, called)
-        owners = cls(X, keys=keys, overlaps=plain.get("overlaps", "refuse"))
+        owners = cls(X, keys=list_keys(plain, called), overlaps=plain.get("overlaps", "refuse"))
         if plain.get("source") is not None:
             owners = owners._assign_source(plain["source"])
         for entry in check_entries(plain, called):
-            rows, columns = entry.get("rows"), entry.get("columns")
-            owners = owners.assign(entry["name"], rows=rows, columns=columns)
+            owners = owners.assign(**entry)
         if "rest" in plain:
             owners = owners.assign_rest(None if plain["rest"] is False else plain["rest"])
         return owners
@@ -207,19 +205,14 @@ class Owners:
             self._read_columns(name, listed),
             rule=(rows, listed) if is_rule else None,
         )
-        owners = self._take_from_source(claim) if self.overlaps == "refuse" else self
-        return owners._change(_claims=(*owners._claims, claim))
-
-    def _take_from_source(self, claim: Claim) -> Owners:
-        """Return new Owners in which the column of sources does not claim an owner's columns."""
-        if self._source is None or not self._has_all_rows(claim):
-            return self
-        return self._change(
-            _claims=tuple(
+        claims = self._claims
+        if self.overlaps == "refuse" and self._has_all_rows(claim):
+            # The column of sources does not claim the columns of this owner.
+            claims = tuple(
                 replace(one, columns=one.columns & ~claim.columns) if one.by_source else one
-                for one in self._claims
+                for one in claims
             )
-        )
+        return self._change(_claims=(*claims, claim))
 
     def assign_rest(self, name: str | None) -> Owners:
         """Return new Owners in which one owner gets all cells that no other claims.
@@ -255,19 +248,16 @@ class Owners:
         rest = table.select(np.array(kept))
         return rest if isinstance(X, Table) or rest.backend is None else rest.native
 
-    def count_rows_by_source(self) -> dict[str, int]:
-        """Return the number of rows of each owner that the column of sources names."""
-        sources = [claim for claim in self._claims if claim.by_source]
-        return {claim.owner: int(np.diff(claim.rows).sum()) for claim in sources}
-
     def check_covered(self, called: str) -> Owners:
         """Check that no cell lacks an owner in a column that others own; return these owners.
 
         Rows that came later are found so; :meth:`assign_rest` says who gets them. An owner whose
         cells all belong to others is an error, too: it would silently get nothing.
         """
-        n_held = self._count_cells(slice(None))
-        empty = [name for name, n in zip(self.names, n_held, strict=True) if n == 0]
+        holdings = self.holdings
+        empty = [
+            name for name, held in zip(self.names, holdings.hold_blocks, strict=True) if not held
+        ]
         if any(name != self._rest for name in empty):
             raise ValueError(
                 f"{preview(empty)} would hold no cell in {called}: others hold all that is claimed "
@@ -275,7 +265,6 @@ class Owners:
             )
         if self._rest is not None or not self.names:
             return self
-        holdings = self.holdings
         owned = np.asarray(holdings.claims.any(axis=1))[holdings.lines[:, :-1]]
         free = owned.any(axis=0) & ~owned
         if not free.any():
@@ -339,8 +328,7 @@ class Owners:
 
     def _count_cells(self, columns: slice) -> list[int]:
         """Return the number of cells of some columns that each owner has a share in."""
-        found: list[int] = (self.holdings.cells_of_claims(columns) @ self.holdings.claims).tolist()
-        return found
+        return list(map(int, self.holdings.cells_of_claims(columns) @ self.holdings.claims))
 
     def project(self, blocks: Blocks) -> Holdings:
         """Return the owners of the blocks of a table; all cells of a block must have the same.
@@ -409,14 +397,13 @@ class Owners:
 
     def _hold_themselves(self, players: list[str]) -> Holdings:
         """Return holdings in which each player holds the block of its name."""
-        unknown = [name for name in players if name not in (*self.names, UNASSIGNED)]
-        if unknown:
+        if set(players) - {*self.names, UNASSIGNED}:
             raise ValueError(
                 f"owners must be those that were valued ({preview(players)}), got "
                 f"{preview(self.names)}; pass the same owners."
             )
         names = tuple(name for name in self.names if name in players)
-        claims = np.array([[name == player for name in names] for player in players])
+        claims = np.array(players, dtype=object)[:, np.newaxis] == np.array(names, dtype=object)
         own = np.arange(len(players), dtype=np.int32)
         return Holdings(names, own, own.reshape(-1, 1), claims)
 
@@ -428,11 +415,7 @@ class Owners:
 
     def _assign_source(self, column: str) -> Owners:
         """Return new Owners with one claim of whole rows for each name in a column."""
-        rows: dict[str, list[int]] = {}
-        for position, cell in enumerate(self._read_cells_of(column)[0]):
-            if cell is not None:
-                # Numbers may name owners, too.
-                rows.setdefault(str(cell).strip(), []).append(position)
+        rows = _find_sources(self.given, column)
         if not rows:
             raise ValueError(f"column {column!r} must name some owner, got missing cells only.")
         columns, claims = self._read_columns("", None), []
@@ -520,7 +503,7 @@ class Owners:
 
     def _read_rule(self, name: str, rows: Mapping[str, Any]) -> slice | Mask:
         """Convert a rule to a mask, or to a slice of positions."""
-        what, names, n_rows = f"rows of owner {name!r}", self._given.names.tolist(), self.shape[0]
+        what, names, n_rows = f"rows of owner {name!r}", self.given.names.tolist(), self.shape[0]
         if set(rows) == {"from", "to"}:
             start, end = rows["from"], rows["to"]
             if not (is_integer(start) and is_integer(end) and 0 <= start < end <= n_rows):
@@ -536,46 +519,7 @@ class Owners:
                 f"...}} with a column of X ({preview(names)}), or {{from = ..., to = ...}}, got "
                 f"{dict(rows)!r}."
             )
-        return self._find_rows(what, rows)
-
-    def _find_rows(self, what: str, rows: Mapping[str, Any]) -> Mask:
-        """Find the rows in which a column holds one of some values, or a value in a range."""
-        column = rows["column"]
-        cells, is_date = self._read_cells_of(column)
-        given = [rows[word] for word in ("is", "from", "to") if word in rows]
-        if "is" in rows and isinstance(given[0], list | tuple):
-            given = list(given[0])
-        if is_date:
-            given = label_array(given, what="row").tolist()
-        if "is" in rows:
-            unseen = [value for value in given if value not in cells or value is None]
-            if unseen:
-                raise ValueError(
-                    f"{what} must be given by values of column {column!r}, got "
-                    f"{unseen[0]!r}, which no row has."
-                )
-            return np.array([cell in given for cell in cells])
-        try:
-            return np.array(
-                [
-                    cell is not None
-                    and ("from" not in rows or cell >= given[0])
-                    and ("to" not in rows or cell <= given[-1])
-                    for cell in cells
-                ]
-            )
-        except TypeError as error:
-            raise ValueError(
-                f"{what} must be a range of values of column {column!r}, got "
-                f"{preview(given)}, which cannot be compared with its cells ({error})."
-            ) from error
-
-    def _read_cells_of(self, column: Any) -> tuple[list[Any], bool]:
-        """Return the cells of a column of X, None if missing, and whether they are dates."""
-        table = self._given
-        is_sharded = isinstance(table, ShardedTable)
-        cells = table.column(column if is_sharded else table.names.tolist().index(column))
-        return list_cells(cells), cells.dtype.kind == "M"
+        return _find_rows(self.given, what, rows)
 
     def _read_columns(self, name: str, columns: list[Any] | None) -> Mask:
         names, what = self.table.names, f"columns of owner {name!r}"
@@ -673,6 +617,72 @@ def list_keys(plain: Mapping[str, Any], called: str) -> list[str]:
     if source is not None and not isinstance(source, str):
         raise ValueError(f"source of {called} must be the name of a column, got {source!r}.")
     return list(dict.fromkeys(keys if source is None else [source, *keys]))
+
+
+def count_rows(plain: Mapping[str, Any], table: Table | ShardedTable) -> dict[str, int]:
+    """Return the number of rows of each owner whom the column of sources or a rule of keys names.
+
+    ``plain`` is the content of a TOML file. Owners need not have rows in this table.
+    """
+    source, names = plain.get("source", ""), table.names.tolist()
+    rows = _find_sources(table, source) if source in names else {}
+    for entry in plain["owners"]:
+        name, rule = entry["name"], entry.get("rows")
+        if isinstance(rule, Mapping) and rule.get("column") in names:
+            held = _find_rows(table, f"rows of owner {name!r}", rule, may_lack=True)
+            rows.setdefault(name, []).extend(np.flatnonzero(held).tolist())
+    return {name: len(set(held)) for name, held in rows.items()}
+
+
+def _find_sources(table: Table | ShardedTable, column: str) -> dict[str, list[int]]:
+    """Return the positions of the rows of each owner whom a column names."""
+    rows: dict[str, list[int]] = {}
+    for position, cell in enumerate(_read_cells(table, column)[0]):
+        if cell is not None:
+            # Numbers may name owners, too.
+            rows.setdefault(str(cell).strip(), []).append(position)
+    return rows
+
+
+def _find_rows(
+    table: Table | ShardedTable, what: str, rows: Mapping[str, Any], *, may_lack: bool = False
+) -> Mask:
+    """Find the rows in which a column holds one of some values, or a value in a range."""
+    column = rows["column"]
+    cells, is_date = _read_cells(table, column)
+    given = [rows[word] for word in ("is", "from", "to") if word in rows]
+    if "is" in rows and isinstance(given[0], list | tuple):
+        given = list(given[0])
+    if is_date:
+        given = label_array(given, what="row").tolist()
+    if "is" in rows:
+        unseen = [value for value in given if value not in cells or value is None]
+        if unseen and not may_lack:
+            raise ValueError(
+                f"{what} must be given by values of column {column!r}, got "
+                f"{unseen[0]!r}, which no row has."
+            )
+        return np.array([cell in given for cell in cells])
+    try:
+        held = [
+            cell is not None
+            and ("from" not in rows or cell >= given[0])
+            and ("to" not in rows or cell <= given[-1])
+            for cell in cells
+        ]
+        return np.array(held)
+    except TypeError as error:
+        raise ValueError(
+            f"{what} must be a range of values of column {column!r}, got "
+            f"{preview(given)}, which cannot be compared with its cells ({error})."
+        ) from error
+
+
+def _read_cells(table: Table | ShardedTable, column: Any) -> tuple[list[Any], bool]:
+    """Return the cells of a column, None if missing, and whether they are dates."""
+    is_sharded = isinstance(table, ShardedTable)
+    cells = table.column(column if is_sharded else table.names.tolist().index(column))
+    return list_cells(cells), cells.dtype.kind == "M"
 
 
 def _find_pattern(name: Any, names: list[Any], what: str) -> list[Any]:

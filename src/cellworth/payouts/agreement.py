@@ -12,11 +12,11 @@ from decimal import Decimal
 from importlib.metadata import version
 from typing import Any
 
-from scipy.special import bdtrc
+from scipy.special import betainc
 
 from cellworth.data.arguments import is_integer
 from cellworth.data.io import local_path, write_atomically
-from cellworth.data.owners import Owners, check_entries, list_keys, read_toml
+from cellworth.data.owners import Owners, check_entries, count_rows, list_keys, read_toml
 from cellworth.data.sharded_table import ShardedTable, as_table
 from cellworth.data.tables import Table, TableLike
 from cellworth.data.text import preview, shorten
@@ -28,13 +28,13 @@ from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.valuer import Valuer
 
 FORMAT = "cellworth agreement"
-VERSION = 2
+VERSION = 3
 # In place of a hash, if a rule draws validation rows.
 _DRAWN = "drawn"
 # Hashes of data that is delivered after the agreement.
 _LATER = ("data_sha256", "distances_sha256", "sample_weight_sha256", "validation", "holdings")
-# Validation rows of a party are too many if its agreed share gives as many less often than this
-# in a delivery with honest parties.
+# Validation rows of a party are too many if chance gives any honest party of a delivery as many
+# about this often.
 _MIN_CHANCE = 1e-4
 # Fields of a file of owners beside the list of them.
 _RULES = ("overlaps", "source", "keys", "rest")
@@ -64,10 +64,10 @@ class Agreement:
         What to do with a cell that two owners claim (``overlaps``), the column with the owner of
         each row (``source``), further columns that only rules use (``keys``), and who gets the
         cells that no owner claims (``rest``); see :meth:`~cellworth.Owners.from_toml`.
-    parties : mapping of str to int
-        Owners that the column ``source`` may name, with the number of rows of each when the
-        agreement was drafted. A delivered table differs from the agreement if others appear in it,
-        or if the share of a party among its validation rows is far above that among these rows.
+    parties : mapping of str to float
+        Owners whom the column ``source`` or rules of rows name, with the share of the rows that
+        each had when the agreement was drafted. A delivered table differs from the agreement if
+        ``source`` names others, or if a party has far more of its validation rows than this share.
     validation : ValidationDraw or None
         Rule that draws the validation rows; None if they were fixed by their hash.
     request : mapping
@@ -112,7 +112,7 @@ class Agreement:
     created: datetime | None = None
     previous: str | None = None
     rules: Mapping[str, Any] = field(default_factory=dict)
-    parties: Mapping[str, int] = field(default_factory=dict)
+    parties: Mapping[str, float] = field(default_factory=dict)
     validation: ValidationDraw | None = None
     request: Mapping[str, Any] = field(default_factory=dict)
 
@@ -158,7 +158,7 @@ class Agreement:
         check_valuer(valuer)
         check_any_owner(owners)
         held = owners.check_covered("the agreement").to_plain()
-        terms = _draft_terms(valuer, data, validation)
+        terms, counts = _draft_terms(valuer, data, validation), count_rows(held, owners.given)
         if amends is not None and contract is None:
             contract = amends.contract
         plain = {
@@ -175,7 +175,7 @@ class Agreement:
             "valuation": terms,
             "policy": asdict(check_policy(policy)),
             "owners": held["owners"],
-            "parties": owners.count_rows_by_source() or None,
+            "parties": {name: n / owners.shape[0] for name, n in counts.items()} or None,
         }
         plain = {name: setting for name, setting in plain.items() if setting is not None}
         text = tomli_w.dumps(plain)
@@ -273,6 +273,8 @@ class Agreement:
         self, X: TableLike | ShardedTable, X_val: TableLike | None = None
     ) -> list[str]:
         """Return in what a delivered table differs: columns, types, rows, and who was drawn."""
+        X = as_table(X)
+        X_val = None if X_val is None else Table.from_data(X_val, called="X_val")
         types, keys = _name_types(X), list_keys(self.rules, "the agreement")
         came = {name: kind for name, kind in types.items() if name not in keys}
         differences = list(compare_settings({"columns": came}, {"columns": self.terms["columns"]}))
@@ -283,21 +285,24 @@ class Agreement:
             differences += [drawn] if drawn else []
         return [*differences, *self._compare_parties(X, X_val)]
 
-    def _compare_parties(self, X: Any, X_val: Any) -> Iterator[str]:
+    def _compare_parties(self, X: Table | ShardedTable, X_val: Table | None) -> Iterator[str]:
         """Yield who is no party, and who supplies more validation rows than its agreed share."""
-        source, n_agreed = self.rules.get("source", ""), sum(self.parties.values())
+        from scipy.stats import hypergeom
+
+        kept = 1.0 if self.validation is None else 1.0 - self.validation.share
         # Without a draw, validation rows are fixed by their hash.
-        for side in (X, None if self.validation is None else X_val):
-            if side is None or source not in as_table(side).names.tolist():
-                return
-            counts = Owners.from_column(side, source).count_rows_by_source()
-            if others := [name for name in counts if name not in self.parties]:
-                yield f"source names {preview(others)}, which is no party of the agreement"
-                return
-        n_rows = sum(counts.values())
-        for name, n in counts.items():
-            agreed = self.parties[name] / n_agreed
-            if bdtrc(n - 1, n_rows, agreed) < _MIN_CHANCE / len(counts):
+        tables = [X, X_val] if kept < 1.0 and X_val is not None else [X]
+        counts = [count_rows({**self.rules, "owners": self.owners}, table) for table in tables]
+        if others := [name for name in {**counts[0], **counts[-1]} if name not in self.parties]:
+            are = "is no party" if len(others) == 1 else "are no parties"
+            yield f"source names {preview(others)}, which {are} of the agreement"
+        for name, n in counts[1].items() if len(tables) == 2 else ():
+            n_rows, agreed = tables[1].shape[0], self.parties.get(name, 1.0)
+            # Agreed shares are those of training rows then: they differ by chance, too.
+            padded = betainc(n * kept, (n_rows - n) * kept + 1, agreed)
+            # Ids may be chosen such that more of one's rows are drawn than of others'.
+            chosen = hypergeom.sf(n - 1, n_rows + X.shape[0], n + counts[0].get(name, 0), n_rows)
+            if min(padded, chosen) < _MIN_CHANCE / (2 * len(counts[1])):
                 yield f"{name!r} has {n} of {n_rows} validation rows, but agreed on {agreed:.1%}"
 
     def split(
