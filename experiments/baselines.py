@@ -25,10 +25,10 @@ from cellworth.sampling.estimators import (
     Estimator,
     Semivalues,
     Shape,
-    average_differences,
+    order_differences,
     require_shapley,
 )
-from cellworth.sampling.moments import Estimate, Moments, Sums
+from cellworth.sampling.moments import Estimate, Moments, Sums, append_margins
 from cellworth.sampling.samplers import OrderPairs, PermutationTasks, TaskSampler
 
 _MIN_TASKS_OF_ERRORS = 200
@@ -75,10 +75,10 @@ class PlainPermutations(Estimator):
 
 
 def average_many_differences(
-    tasks: Sequence[OrderPairs], utilities: Sequence[Floats], **sums: Sums
+    tasks: Sequence[OrderPairs], utilities: Sequence[Floats], sums: Sums = append_margins
 ) -> Moments:
     """Average second differences; the errors of the values of few tasks are not known."""
-    seen = average_differences(tasks, utilities, **sums)
+    seen = Moments.of_all([sums(block) for block in map(order_differences, tasks, utilities)])
     unknown = seen.sum_sq.copy()
     # The last axis has the value first, and then its deviations.
     unknown[(..., 0) if utilities[0].ndim > 1 else ...] = np.nan

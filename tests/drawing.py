@@ -7,8 +7,13 @@ import numpy as np
 from cellworth import Valuation
 from cellworth.data.blocks import Blocks
 from cellworth.sampling import Moments
-from cellworth.sampling.moments import Tally, append_unknown_margins, widening
+from cellworth.sampling.moments import Tally, widening
 from cellworth.valuation.provenance import Provenance, Session
+
+
+def without_sums(blocks):
+    """Append NaN as sums of rows and columns."""
+    return np.pad(blocks, [(0, 1), (0, 1)], constant_values=np.nan)
 
 
 def valuation_of(values, *, errors=None, validation=None, rows=None, columns=None, **groups):
@@ -20,13 +25,13 @@ def valuation_of(values, *, errors=None, validation=None, rows=None, columns=Non
         [f"x{j}" for j in range(n_columns)] if columns is None else columns,
         **groups,
     )
-    seen = Moments.of(append_unknown_margins(values))
+    seen = Moments.of(without_sums(values))
     if errors is not None:
         # Two observations stand behind each value, and errors of so few are widened.
         told = np.broadcast_to(errors, values.shape).astype(float) / widening(2)
-        seen = Moments.of_variances(2 * seen.count, seen.mean, append_unknown_margins(told) ** 2)
+        seen = Moments.of_variances(2 * seen.count, seen.mean, without_sums(told) ** 2)
     if validation is not None:
-        validation = append_unknown_margins(np.broadcast_to(validation, values.shape).astype(float))
+        validation = without_sums(np.broadcast_to(validation, values.shape).astype(float))
     provenance = Provenance.now({}, {"name": "by hand"}, Session(0, 1), Tally(), 0.0)
     return Valuation(blocks, seen, np.nan, "none", "estimated", provenance, validation=validation)
 

@@ -10,10 +10,10 @@ from cellworth.runtime import MaxTasks
 from cellworth.sampling import AntitheticPermutations, Banzhaf
 from cellworth.sampling.estimators import (
     average_centered_differences,
-    average_differences,
     average_quads,
 )
 from cellworth.sampling.samplers import CoalitionPairs, OrderPairs
+from experiments.baselines import average_many_differences
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(8, 4)))
 EXACT = value_game(GAME).values
@@ -35,7 +35,7 @@ def evaluate(tasks, game=GAME):
 def test_plain_permutations_are_exact_in_the_mean_over_all_orders():
     tasks = [OrderPairs(task.rows[:1], task.columns[:1]) for task in ALL_ORDERS]
     np.testing.assert_allclose(
-        average_differences(*evaluate(tasks)).mean[:-1, :-1], EXACT, atol=1e-12
+        average_many_differences(*evaluate(tasks)).mean[:-1, :-1], EXACT, atol=1e-12
     )
 
 

@@ -35,10 +35,13 @@ def test_every_order_is_equally_likely():
 @pytest.mark.slow
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut()], ids=repr)
 def test_players_join_sizes_with_the_semivalues_probabilities(semivalue):
-    sampler = MarginalTasks((5, 1), (semivalue, Shapley()), seed=3)
+    chances = semivalue.size_probabilities(5), Shapley().size_probabilities(1)
+    sampler = MarginalTasks(chances, seed=3)
     coalitions = [sampler(task).rows for task in range(3000)]
+    assert all((~drawn).any(axis=0).all() for drawn in coalitions)
     for player in (0, 4):
-        sizes = [rows.sum() for rows in coalitions if not rows[player]]
+        joined = [next(rows for rows in drawn if not rows[player]) for drawn in coalitions]
+        sizes = [rows.sum() for rows in joined]
         found = np.bincount(sizes, minlength=5) / len(sizes)
         expected = semivalue.size_probabilities(5)
         error = np.sqrt(expected * (1 - expected) / len(sizes))
@@ -46,17 +49,20 @@ def test_players_join_sizes_with_the_semivalues_probabilities(semivalue):
 
 
 def test_every_player_outside_joins_in_turn():
-    joins = MarginalTask(np.array([True, False, False]), np.array([False, True]))
+    rows = np.array([[True, False, False], [False, True, False]])
+    joins = MarginalTask(rows, np.array([[False, True], [True, False]]))
     pairs = [(rows.tolist(), columns.tolist()) for rows, columns in joins]
-    assert len(pairs) == 3 * 2
+    assert len(pairs) == 2 * 3 * 2 * 2
     assert pairs[0] == ([True, False, False], [False, True])
-    assert pairs[-1] == ([True, False, True], [True, True])
+    assert pairs[5] == ([True, False, True], [True, True])
+    assert pairs[-1] == ([False, True, True], [True, True])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), LeaveOneOut()], ids=repr)
 def test_utilities_per_task_is_the_mean_number(semivalue):
-    sampler = MarginalTasks((6, 4), (semivalue, semivalue), seed=0)
+    rows, columns = map(semivalue.size_probabilities, (6, 4))
+    sampler = MarginalTasks((rows, columns), seed=0)
     costs = [len(list(sampler(task))) for task in range(4000)]
     assert sampler.utilities_per_task == pytest.approx(np.mean(costs), rel=0.05)
     assert PermutationTasks((6, 4), 0).utilities_per_task == len(

@@ -18,7 +18,7 @@ from cellworth.sampling import (
     AntitheticPermutations,
     GaussianProcess,
 )
-from cellworth.sampling.estimators import average_differences
+from cellworth.sampling.estimators import average_centered_differences
 from cellworth.sampling.samplers import PermutationTasks
 from cellworth.valuers.utilities import Known, UtilityPlanner, look_up, pack_coalitions
 from experiments.baselines import PlainPermutations
@@ -173,7 +173,9 @@ def test_a_task_that_was_answered_in_time_counts_although_the_next_comes_too_lat
     sampler = PermutationTasks((8, 6), 0)
     (everything,) = pack_coalitions([(np.ones(8, dtype=bool), np.ones(6, dtype=bool))])
     nothing_known = {everything: Known(0.0)}
-    book = UtilityPlanner(sampler, average_differences, MaxSeconds(0.3), known=nothing_known)
+    book = UtilityPlanner(
+        sampler, average_centered_differences, MaxSeconds(0.3), known=nothing_known
+    )
     look = partial(look_up, GAME, (8, 6), 256, book.deadline)
     answers = [(request, look(request)) for request, _ in book.make_requests(0)]
     late = book.make_requests(1)

@@ -225,18 +225,17 @@ class PermutationSampler:
 
     def draw(self, n_players: int, semivalue: Semivalue, rng: np.random.Generator) -> Coalitions:
         """Draw the orders and weigh their prefixes."""
-        n_orders = self.orders
-        ranks = _orthogonal_ranks(n_players, n_orders, rng)
+        ranks = _orthogonal_ranks(n_players, self.orders, rng)
         # A prefix ends with the column that joined last.
         sizes = np.arange(1, n_players + 1)
         members = ranks[:, None, :] < sizes[:, None]
         joined = ranks[:, None, :] == sizes[:, None] - 1
         follows = ranks[:, None, :] == sizes[:, None]
-        chances = size_probabilities(semivalue, n_players) * (n_players / n_orders)
+        chances = size_probabilities(semivalue, n_players) * (n_players / self.orders)
         left = np.append(chances[1:], 0.0)
         weights = joined * chances[:, None] - follows * left[:, None]
         nothing = -((ranks == 0) * chances[0]).sum(axis=0)
-        proper = (np.arange(n_orders)[:, None], np.arange(n_players - 1))
+        proper = (np.arange(self.orders)[:, None], np.arange(n_players - 1))
         return Coalitions(
             np.vstack([members[proper].reshape(-1, n_players), members[0, -1:]]),
             np.vstack([weights[proper].reshape(-1, n_players), weights[:, -1].sum(axis=0)]),

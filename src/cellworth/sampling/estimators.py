@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +17,6 @@ from cellworth.sampling.moments import (
     Moments,
     Sums,
     append_margins,
-    append_unknown_margins,
 )
 from cellworth.sampling.samplers import (
     CoalitionPairs,
@@ -37,8 +35,9 @@ Shape = tuple[int, int]
 _SHAPLEY = (Shapley(), Shapley())
 _MAX_PLAYERS_OF_A_PROCESS = 300
 _MAX_BLOCKS_OF_A_PROCESS = 3_000
-_MAX_UTILITIES_OF_A_PROCESS = 4_000
 _SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
+# Of semivalues other than Shapley and Banzhaf (docs/explanation/errors-of-models.md).
+_MIN_TASKS_OF_ERRORS = 20
 
 
 class Estimator(WithoutParameters, ABC):
@@ -157,7 +156,7 @@ class GaussianProcess(Estimator):
 
     name: ClassVar[str] = "gaussian process"
     merges: ClassVar[bool] = False
-    most_utilities: ClassVar[float] = _MAX_UTILITIES_OF_A_PROCESS
+    most_utilities: ClassVar[float] = 4_000
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Return a sampler of quads whose sizes have the semivalues' probabilities."""
@@ -168,7 +167,7 @@ class GaussianProcess(Estimator):
                 f"{shape[0]} x {shape[1]}; use AntitheticPermutations(), or form fewer groups."
             )
         rows, columns = map(_sizes_around, semivalues, shape)
-        return QuadTasks(shape, seed, (rows, columns))
+        return QuadTasks((rows, columns), seed)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Return the posterior mean and variance of the values."""
@@ -194,7 +193,7 @@ class BanzhafSampling(Estimator):
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Return a sampler of quads of uniformly random coalitions."""
         rows, columns = (size_probabilities(Banzhaf(), n + 1) for n in shape)
-        return QuadTasks(shape, seed, (rows, columns), with_empty_sides=False)
+        return QuadTasks((rows, columns), seed, with_empty_sides=False)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
         """Return the mean of signed sums of four utilities."""
@@ -202,16 +201,21 @@ class BanzhafSampling(Estimator):
 
 
 class MarginalSampling(Estimator):
-    """Estimate any semivalue from coalitions that every player outside joins in turn."""
+    """Estimate any semivalue from coalitions that every player outside joins in turn.
+
+    Standard errors are given from 20 tasks on.
+    """
 
     name: ClassVar[str] = "marginal sampling"
+    observes_sums: ClassVar[bool] = True
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Return a sampler of coalitions whose sizes have the semivalues' probabilities."""
-        return MarginalTasks(shape, semivalues, seed)
+        rows, columns = map(size_probabilities, semivalues, shape)
+        return MarginalTasks((rows, columns), seed)
 
     def estimate(self, semivalues: Semivalues, total: Floats) -> Estimate:
-        """Return the mean of second differences of the players who joined."""
+        """Return the mean of second differences of the players who join."""
         return average_marginals
 
 
@@ -244,13 +248,6 @@ def _sizes_around(semivalue: Semivalue, n_players: int) -> Floats:
     return (np.append(chances, 0.0) + np.insert(chances, 0, 0.0)) / 2.0
 
 
-def average_differences(
-    tasks: Sequence[OrderPairs], utilities: Sequence[Floats], sums: Sums = append_margins
-) -> Moments:
-    """Return the Moments of second differences, one observation per task."""
-    return Moments.of_all([sums(block) for block in map(_differences, tasks, utilities)])
-
-
 def average_centered_differences(
     tasks: Sequence[OrderPairs], utilities: Sequence[Floats]
 ) -> Moments:
@@ -262,13 +259,13 @@ def average_centered_differences(
     others and is not centered.
     """
     if len(tasks) == 1:
-        return average_differences(tasks, utilities)
+        return Moments.of_all([append_margins(order_differences(tasks[0], utilities[0]))])
     steps = _second_differences(np.array(list(map(_tables, tasks, utilities))), axis=2)
     task_means = steps.mean(axis=1)
     means = task_means.mean(axis=0)
     equal = np.broadcast_to(means.mean(axis=(0, 1)), means.shape)
     means_of_others = means - (task_means - means) / (len(tasks) - 1)
-    blocks = map(_differences, tasks, utilities, means_of_others)
+    blocks = map(order_differences, tasks, utilities, means_of_others)
     moments = Moments.of_all([append_margins(equal + block) for block in blocks])
     return replace(moments, sum_sq=moments.sum_sq + _centering_sum_sq(steps - means))
 
@@ -281,17 +278,31 @@ def _centering_sum_sq(residuals: Floats) -> Floats:
     three rows in an order and its reverse.
     """
     n_rows, n_columns = residuals.shape[2:4]
-    sum_sq = np.empty((n_rows + 1, n_columns + 1, *residuals.shape[4:]))
+    sum_sq = np.zeros((n_rows + 1, n_columns + 1, *residuals.shape[4:]))
     sum_sq[:-1, :-1] = np.mean(residuals**2, axis=(0, 1, 2, 3))
     sum_sq[:-1, -1] = np.mean(residuals.sum(axis=3) ** 2, axis=(0, 1, 2))
     sum_sq[-1, :-1] = np.mean(residuals.sum(axis=2) ** 2, axis=(0, 1, 2))
-    sum_sq[-1, -1] = 0.0
     return sum_sq
 
 
-def average_marginals(tasks: Sequence[MarginalTask], utilities: Sequence[Floats]) -> Moments:
-    """Return the Moments of second differences of players who joined; others were not observed."""
-    return reduce(Moments.merge, map(Moments.of, map(_join_differences, tasks, utilities)))
+def average_marginals(
+    tasks: Sequence[MarginalTask], utilities: Sequence[Floats], sums: Sums = append_margins
+) -> Moments:
+    """Return the Moments of second differences of players who join, one observation per task.
+
+    Some sizes are drawn rarely. Tasks that miss those at which a block matters vary too little, so
+    the mean variance of all blocks counts as one more square, and those of row and of column sums
+    likewise. Errors of fewer than 20 tasks would still be too small.
+    """
+    seen = Moments.of_all([sums(block) for block in map(_join_differences, tasks, utilities)])
+    sum_sq = seen.sum_sq.copy()
+    if sums is append_margins:
+        for part in (np.s_[:-1, :-1], np.s_[:-1, -1:], np.s_[-1:, :-1]):
+            sum_sq[part] += sum_sq[part].mean(axis=(0, 1)) / max(len(tasks) - 1, 1)
+    if len(tasks) < _MIN_TASKS_OF_ERRORS:
+        # The last axis has the value first, and then its deviations.
+        sum_sq[(..., 0) if utilities[0].ndim > 1 else ...] = np.nan
+    return replace(seen, sum_sq=sum_sq)
 
 
 def _tables(task: OrderPairs, utilities: Floats) -> Floats:
@@ -300,7 +311,7 @@ def _tables(task: OrderPairs, utilities: Floats) -> Floats:
     return utilities.reshape(n_pairs, n_rows + 1, n_columns + 1, *utilities.shape[1:])
 
 
-def _differences(task: OrderPairs, utilities: Floats, center: Floats | float = 0.0) -> Floats:
+def order_differences(task: OrderPairs, utilities: Floats, center: Floats | float = 0.0) -> Floats:
     """Return second differences by block, less the center, as means over the pairs of orders."""
     steps = _second_differences(_tables(task, utilities), axis=1) - center
     blocks = np.empty_like(steps)
@@ -314,13 +325,18 @@ def _second_differences(tables: Floats, axis: int) -> Floats:
     return np.diff(np.diff(tables, axis=axis), axis=axis + 1)
 
 
-def _join_differences(joins: MarginalTask, utilities: Floats) -> Floats:
-    rows, columns = np.flatnonzero(~joins.rows), np.flatnonzero(~joins.columns)
-    others = utilities.shape[1:]
-    table = utilities.reshape(len(rows) + 1, len(columns) + 1, *others)
-    blocks = np.full((len(joins.rows), len(joins.columns), *others), np.nan)
-    blocks[np.ix_(rows, columns)] = table[1:, 1:] - table[1:, :1] - table[:1, 1:] + table[0, 0]
-    return append_unknown_margins(blocks)
+def _join_differences(task: MarginalTask, utilities: Floats) -> Floats:
+    """Return the mean second difference of each block over the coalitions that it joins."""
+    sides = task.rows, task.columns
+    rows, columns = (np.nonzero(~side)[1].reshape(len(side), -1) for side in sides)
+    n_coalitions, others = (len(rows), len(columns)), utilities.shape[1:]
+    tables = utilities.reshape(*n_coalitions, rows.shape[1] + 1, columns.shape[1] + 1, *others)
+    joined = tables - tables[:, :, :1]
+    joined -= joined[:, :, :, :1].copy()
+    blocks = np.zeros((task.rows.shape[1], task.columns.shape[1], *others))
+    np.add.at(blocks, (rows[:, None, :, None], columns[:, None]), joined[:, :, 1:, 1:])
+    times = np.outer(*((~side).sum(axis=0) for side in sides))
+    return np.asarray(blocks / times.reshape(times.shape + (1,) * len(others)))
 
 
 def average_quads(

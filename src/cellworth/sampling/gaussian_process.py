@@ -62,8 +62,7 @@ def find_interactions(
     rows = np.concatenate([task.rows for task in tasks])
     columns = np.concatenate([task.columns for task in tasks])
     seen = np.concatenate(utilities)
-    packed = np.packbits(np.hstack([rows, columns]), axis=1)
-    first = np.sort(np.unique(packed, axis=0, return_index=True)[1])
+    first = np.sort(np.unique(np.hstack([rows, columns]), axis=0, return_index=True)[1])
     rows, columns, seen = rows[first], columns[first], seen[first]
     no_rows, no_columns = ~rows.any(axis=1), ~columns.any(axis=1)
     with_rows = dict(zip(_keys(rows[no_columns]), seen[no_columns], strict=True))
@@ -90,9 +89,8 @@ def process_moments(rows: Side, columns: Side, amounts: Floats, total: Floats | 
         pooled = pool_deviations(total[1:], amounts.shape[-1] - 1) if amounts.ndim > 1 else None
         known_total = total[0] if pooled is None else np.append(total[0], pooled)
     values, errors = posterior(parameters, rows, columns, amounts, known_total)
-    n_blocks = rows.n_players * columns.n_players
     n_pairs = ((1 << rows.n_players) - 1) * ((1 << columns.n_players) - 1)
-    if n_seen < min(_UTILITIES_PER_BLOCK * n_blocks, n_pairs):
+    if n_seen < min(_UTILITIES_PER_BLOCK * rows.n_players * columns.n_players, n_pairs):
         errors = np.full(errors.shape, np.nan)
     count = np.full(values.shape, n_seen, dtype=np.int64)
     return Moments.of_variances(count, values, (_KERNEL_UNKNOWN * errors) ** 2)
@@ -219,12 +217,11 @@ def fit_process(rows: Side, columns: Side, amounts: Floats) -> Floats:
     """Return the parameters that fit the first interactions, by penalized marginal likelihood."""
     from scipy.optimize import minimize
 
-    n = _UTILITIES_TO_FIT
-    first = (Side(side.members[:n], side.semivalue) for side in (rows, columns))
+    first = (Side(side.members[:_UTILITIES_TO_FIT], side.semivalue) for side in (rows, columns))
     found = minimize(
         _misfit,
         _USUAL,
-        args=(*first, amounts[:n]),
+        args=(*first, amounts[:_UTILITIES_TO_FIT]),
         jac=True,
         method="L-BFGS-B",
         bounds=_BOUNDS,

@@ -133,15 +133,6 @@ def append_margins(blocks: Floats, axis: int = 0) -> Floats:
     return blocks
 
 
-def append_unknown_margins(blocks: Floats) -> Floats:
-    """Append NaN as sums, for tasks that observe only some of the blocks.
-
-    The few tasks that happen to observe an entire row are not representative of all tasks.
-    """
-    margins = [(0, 1), (0, 1), *((0, 0) for _ in blocks.shape[2:])]
-    return np.pad(blocks, margins, constant_values=np.nan)
-
-
 class DetailedUtility(float):
     """A utility with its deviations, from which validation errors follow.
 

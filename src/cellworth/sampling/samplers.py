@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Mask, Positions
-from cellworth.sampling.semivalues import Semivalue, size_probabilities
+from cellworth.data.arguments import Floats, Mask, Positions
 
 _COALITIONS_PER_TASK = 64
 _QUADS_PER_TASK = 8
@@ -89,52 +88,49 @@ class PermutationTasks:
 
 
 class MarginalTask(CoalitionPairs):
-    """A single row coalition and column coalition, which every player outside joins in turn."""
+    """Row coalitions of one size and column coalitions of one size: one observation.
+
+    Each player is outside at least one of the coalitions of its side. All players outside join in
+    turn.
+    """
 
     def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
         """Yield pairs of coalitions: with at most one more row and at most one more column."""
-        return product(_with_each_player(self.rows), _with_each_player(self.columns))
+        for rows, columns in product(self.rows, self.columns):
+            yield from product(_with_each_player(rows), _with_each_player(columns))
 
 
 @dataclass(frozen=True)
 class MarginalTasks:
-    """Draw coalitions such that joining players meet sizes with the semivalues' probabilities.
+    """Draw a size for rows and one for columns, with the semivalues' probabilities.
 
-    A coalition of size s has n - s players outside, so a player joins small coalitions more often.
-    Sizes are drawn in proportion to p_s / (n - s) to compensate. Observations then need no
-    weights, and their variance is unbiased even if a semivalue weighs rare sizes only.
+    Observations then need no weights, and every task observes every block.
     """
 
-    shape: tuple[int, int]
-    semivalues: tuple[Semivalue, Semivalue]
+    # Probability that a player joins a coalition of size 0..n - 1, for rows and for columns.
+    sizes: tuple[Floats, Floats]
     seed: int
 
     @property
     def utilities_per_task(self) -> float:
-        """Mean of (outside rows + 1) x (outside columns + 1)."""
-        return math.prod(
-            float(chances @ (len(chances) - np.arange(len(chances)))) + 1
-            for chances in map(_size_chances, self.semivalues, self.shape)
-        )
+        """Mean of (number of row coalitions) x (rows outside + 1), times that of columns."""
+        outside = [np.arange(len(chances), 0, -1) for chances in self.sizes]
+        lookups = (-(-len(each) // each) * (each + 1) for each in outside)
+        return math.prod(map(float, map(np.dot, self.sizes, lookups)))
 
     def __call__(self, task: int) -> MarginalTask:
-        """Draw the row coalition and the column coalition of a task."""
+        """Draw the row coalitions and the column coalitions of a task."""
         rng = generator(self.seed, task)
-        rows, columns = (
-            _draw(rng, np.append(chances, 0.0))
-            for chances in map(_size_chances, self.semivalues, self.shape)
-        )
-        return MarginalTask(rows, columns)
+        return MarginalTask(*(_draw_all_outside(rng, chances) for chances in self.sizes))
 
 
 @dataclass(frozen=True)
 class QuadTasks:
     """Draw row and column coalitions with their complements; all four pairs form a quad."""
 
-    shape: tuple[int, int]
-    seed: int
     # Probability of each size 0..n of a drawn coalition, for rows and for columns.
-    sizes: tuple[NDArray[np.float64], NDArray[np.float64]]
+    sizes: tuple[Floats, Floats]
+    seed: int
     # Whether to add pairs in which one side is empty, which interactions are measured against.
     with_empty_sides: bool = True
 
@@ -149,7 +145,7 @@ class QuadTasks:
         drawn = [[_draw(rng, chances) for chances in self.sizes] for _ in range(_QUADS_PER_TASK)]
         pairs = [pair for r, c in drawn for pair in product((r, ~r), (c, ~c))]
         if self.with_empty_sides:
-            no_rows, no_columns = (np.zeros(n, dtype=bool) for n in self.shape)
+            no_rows, no_columns = (np.zeros(len(each) - 1, dtype=bool) for each in self.sizes)
             for r, c in drawn:
                 pairs += product((r, ~r, no_rows), (no_columns,))
                 pairs += product((no_rows,), (c, ~c))
@@ -214,12 +210,19 @@ def _with_each_player(coalition: Mask) -> Mask:
     return np.vstack([coalition, joined])
 
 
-def _size_chances(semivalue: Semivalue, n_players: int) -> NDArray[np.float64]:
-    chances = size_probabilities(semivalue, n_players) / (n_players - np.arange(n_players))
-    return chances / float(chances.sum())
+def _draw_all_outside(rng: np.random.Generator, chances: Floats) -> Mask:
+    """Draw a size, and coalitions of that size until every player is outside one of them."""
+    n_players = len(chances)
+    n_outside = n_players - rng.choice(n_players, p=chances / chances.sum())
+    starts = np.arange(0, n_players, n_outside)
+    # The last coalition may lack players from the beginning of the order, too.
+    positions = np.add.outer(starts, np.arange(n_outside)) % n_players
+    members = np.ones((len(starts), n_players), dtype=bool)
+    np.put_along_axis(members, rng.permutation(n_players)[positions], values=False, axis=1)
+    return members
 
 
-def _draw(rng: np.random.Generator, chances: NDArray[np.float64]) -> Mask:
+def _draw(rng: np.random.Generator, chances: Floats) -> Mask:
     """Draw a coalition whose size has these probabilities, from 0 to all players."""
     n_players = len(chances) - 1
     size = rng.choice(n_players + 1, p=chances)

@@ -144,9 +144,7 @@ class LeaveOneOut(WithoutParameters):
 
     def size_probabilities(self, n_players: int) -> Floats:
         """Return probability 1 for the largest size and 0 for the others."""
-        probabilities = np.zeros(n_players)
-        probabilities[-1] = 1.0
-        return probabilities
+        return np.append(np.zeros(n_players - 1), 1.0)
 
 
 def size_probabilities(semivalue: Semivalue, n_players: int) -> Floats:

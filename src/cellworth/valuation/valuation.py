@@ -555,13 +555,13 @@ class Valuation:
 
     def _describe_errors(self) -> str:
         """Return the sizes of both kinds of errors in words."""
-        found = "up to " + format(self.largest_error, ".2g")
+        found = f"up to {self.largest_error:.2g} from sampling"
         if self.status == "exact":
-            found = "none"
+            found = "none from sampling"
         elif math.isnan(self.largest_error):
-            found = "not known"
+            found = "not known from sampling (too short a run for errors that hold; run it longer)"
         scored = self._describe_validation()
-        return f"{found} from sampling" + (f"; {scored}" if scored else "")
+        return found + (f"; {scored}" if scored else "")
 
     def _describe_validation(self) -> str | None:
         """Return the size of validation errors in words; None without validation rows."""

@@ -66,9 +66,8 @@ class ModelValuer(Valuer):
     :class:`~cellworth.sampling.AntitheticPermutations`;
     :class:`~cellworth.sampling.GaussianProcess` needs several times fewer fits where a few thousand
     suffice. Banzhaf values come from uniformly random coalitions, so every fit serves every block.
-    For other semivalues, a task draws a coalition of rows and one of columns, of sizes that follow
-    the semivalues, and adds each absent player in turn; sums of rows and columns then have no
-    sampling errors.
+    For other semivalues, a task draws coalitions of rows and of columns, of sizes that follow the
+    semivalues, and adds each absent player in turn; errors are given from 20 tasks on.
 
     ``semivalue=LeaveOneOut()`` needs (n + 1)(m + 1) utilities only, so that by default it is exact
     for a table of any size. The values are h(N, M) - h(N-i, M) - h(N, M-j) + h(N-i, M-j); a row
