@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy.special import ndtri
+from sklearn.metrics import roc_auc_score
 
 from cellworth.data.problem import target_groups
 from cellworth.findings import anomaly, anomaly_scores, features
@@ -417,3 +418,14 @@ def test_wrong_input_gets_a_sentence(changed, sentence):
     given = {"X": [[1.0], [2.0], [3.0]], "y": [0, 1, 0], "column_types": None} | changed
     with pytest.raises((ValueError, TypeError), match=sentence):
         anomaly_scores(given["X"], given["y"], column_types=given["column_types"])
+
+
+def test_a_column_may_depend_on_the_square_of_the_target():
+    rng = np.random.default_rng(0)
+    y = rng.uniform(-1.0, 1.0, 300)
+    cells = np.abs(y) + 0.02 * rng.normal(size=300)
+    wrong = np.isin(np.arange(300), np.flatnonzero(np.abs(cells - 0.5) > 0.3)[:12])
+    cells[wrong] = 1.0 - cells[wrong]
+    columns = features.read_columns(features.Table.from_data(cells[:, None], called="X"), None)
+    found = anomaly.Evidence(columns, y, None)
+    assert roc_auc_score(wrong, found.quick_scores[:, 0]) > 0.99

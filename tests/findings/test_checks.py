@@ -97,6 +97,16 @@ def test_codes_among_ages_are_one_finding(code, times):
     assert found.doubt <= 0.1
 
 
+def test_a_code_among_few_numbers_is_found_and_a_large_number_is_not():
+    for numbers in ((1, 999), (1, 2, 999)):
+        cells = np.resize(numbers[:-1], 600)
+        cells[[5, 17]] = 999
+        (found,) = find_gross_errors(column(cells))
+        assert (found.kind, found.rows.tolist()) == ("missing code", [5, 17])
+        cells[[5, 17]] = 40
+        assert list(find_gross_errors(column(cells))) == []
+
+
 def test_one_number_just_below_the_others_is_no_code():
     scores = np.arange(2000) % 90 + 1
     scores[7] = -1
@@ -267,6 +277,13 @@ def test_a_content_of_another_column_is_found():
     ]
 
 
+def test_columns_that_share_contents_have_none_of_each_other():
+    job = np.array(["clerk", "cook", "driver", "tailor", "nurse"] * 30, dtype=object)
+    other = np.array(["married", "single", "widowed", "free", "clerk"] * 30, dtype=object)
+    job[4] = "married"
+    assert list(find_swapped([column(job, "job"), column(other, "other")])) == []
+
+
 def test_violations_of_a_dependency_are_found_with_what_belongs_there():
     rng = np.random.default_rng(1)
     postcode = rng.integers(0, 20, 400)
@@ -276,6 +293,16 @@ def test_violations_of_a_dependency_are_found_with_what_belongs_there():
     (found,) = find_violations(columns)
     assert (found.columns, found.rows.tolist()) == (("city",), [11])
     assert found.action.replacements == [right]
+
+
+def test_of_two_columns_that_determine_each_other_one_is_found():
+    code = np.arange(400) % 20
+    city = np.array([f"city {each}" for each in code], dtype=object)
+    city[11] = "city 3"
+    for names in (("code", "city"), ("a", "city"), ("z", "city")):
+        columns = [column(code, names[0]), column(city, names[1])]
+        (found,) = find_violations(columns)
+        assert found.rows.tolist() == [11]
 
 
 def test_a_column_that_hardly_varies_is_determined_by_nothing():

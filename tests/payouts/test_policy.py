@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cellworth.payouts.allocation import simulate_quotas
+from cellworth.payouts.allocation import OwnerErrors, find_undecided, simulate_quotas
 from cellworth.payouts.policy import (
     Policy,
     compute_quotas,
@@ -180,3 +180,13 @@ def test_a_unit_of_any_type_is_one_policy():
     again = Policy(**asdict(Policy(currency="points", unit=Decimal("0.1"))))
     assert again == Policy(currency="points", unit="0.1")
     assert Policy(currency="JPY", unit=1).unit == "1"
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-30])
+def test_orders_are_undecided_in_any_unit(unit):
+    values = unit * np.array([3.0, 1.0, 1.0, 0.5])
+    drawn = unit * np.random.default_rng(0).normal(0.0, 0.1, (4000, 4))
+    errors = OwnerErrors(np.zeros(4), None, drawn)
+    expected = [[1, 0, 0, 0], [0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]]
+    assert find_undecided(values, errors).astype(int).tolist() == expected
+    assert find_undecided(np.zeros(4), OwnerErrors(np.zeros(4), None, np.zeros((1, 4)))).all()
