@@ -508,6 +508,7 @@ def test_a_payout_to_players_is_agreed_saved_and_replayed(tmp_path):
     valuation = valuer.fit(**data, owners=owners).valuation_
     payout = agreement.split(valuation, FULL, amount="100.00")
     assert sum(payout.amounts) == 100
+    assert split_revenue(valuation, owners, amount="100.00").amounts == payout.amounts
     assert payout.statement("o1").to_dict()["cells"] == masks[1].sum()
     digest = payout.save(tmp_path / "bundle")
     given = {"data": data, "valuer": valuer, "digest": digest}

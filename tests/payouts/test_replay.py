@@ -457,6 +457,8 @@ def test_whatever_a_bundle_holds_the_answer_is_a_verdict(copy, what):
     verdict = verify_bundle(copy, data=DATA)
     assert not verdict
     assert len(verdict.difference) < 1000
+    # What is wrong is said, not only the type of the error.
+    assert not verdict.difference.endswith("Error).")
 
 
 @pytest.mark.parametrize(
