@@ -97,6 +97,11 @@ def test_adjacent_numbers_keep_their_order():
             assert found == np.percentile(cells, percent)
 
 
+def test_the_middle_of_two_numbers_is_numpys_to_the_bit():
+    for pair in np.random.default_rng(0).random((50, 2)) * [1.0, 1e3]:
+        assert NumberSummary.from_cells(pair).percentile(50) == np.percentile(pair, 50)
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.floats(-1e300, 1e300) | st.integers(-5, 5).map(float), min_size=1),
