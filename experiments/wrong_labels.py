@@ -1,9 +1,9 @@
-"""Measure the detection of wrong labels: audit, values of rows and labels, cleanlab, a KNN vote.
+"""Measure the detection of wrong labels: label_scores, values, cleanlab, a vote of neighbors.
 
     pip install cleanlab
     python -m experiments wrong_labels
 
-Flags: --seeds 2, --sets wine credit, --share 0.1. The first six tables chose nothing in `audit`.
+Flags: --seeds 2, --sets wine credit, --share 0.1. The first six tables chose nothing in it.
 
 A tenth of 200 rows gets the label of another class. Reports the mean AUROC over tables and seeds of
 wrong rows against others. cleanlab (Northcutt, Jiang and Chuang, 2021) is given out-of-fold
@@ -26,8 +26,7 @@ from sklearn.model_selection import cross_val_predict
 from sklearn.neighbors import KNeighborsClassifier
 
 from cellworth import KNNValuer, Runtime
-from cellworth.findings.features import FeatureColumn
-from cellworth.findings.label_checks import LabelScores
+from cellworth.findings import label_scores
 from experiments import tables
 from experiments.frame import Tables, means
 
@@ -51,13 +50,13 @@ def run(
     ]
     of_sets = pd.DataFrame(found).groupby(["method", "set"], sort=False)["AUROC"].mean()
     ahead = [
-        {"method": method, "set": name, "AUROC": of_sets["audit", name] - area}
+        {"method": method, "set": name, "AUROC": of_sets["label_scores", name] - area}
         for (method, name), area in of_sets.items()
-        if method != "audit"
+        if method != "label_scores"
     ]
     return {
         "AUROC, mean over tables": means(found, ["method"], "set"),
-        "lead of audit, table by table": means(ahead, ["method"]),
+        "lead of label_scores, table by table": means(ahead, ["method"]),
         "AUROC, by table": means(found, ["set", "method"]),
     }
 
@@ -99,9 +98,8 @@ def vote(X: np.ndarray, y: np.ndarray, *_: np.ndarray) -> np.ndarray:
     return (y[near[:, 1:]] == y[:, None]).mean(axis=1)
 
 
-def audit_labels(X: np.ndarray, y: np.ndarray, *_: np.ndarray) -> np.ndarray:
-    columns = [FeatureColumn.from_numbers(X[:, j].copy()) for j in range(X.shape[1])]
-    return -LabelScores(columns, y).scores
+def score_labels(X: np.ndarray, y: np.ndarray, *_: np.ndarray) -> np.ndarray:
+    return -label_scores(X, y)
 
 
 def cleanlab_with(model: object) -> Callable[..., np.ndarray]:
@@ -117,7 +115,7 @@ METHODS = {
     "value of the row, five folds": make_score(of_labels=False, folds=True),
     "value of the label, 100 clean validation rows": make_score(of_labels=True, folds=False),
     "value of the label, five folds": make_score(of_labels=True, folds=True),
-    "audit": audit_labels,
+    "label_scores": score_labels,
     "vote of the ten nearest rows": vote,
     "cleanlab, logistic regression": cleanlab_with(LogisticRegression(max_iter=1000)),
     "cleanlab, random forest": cleanlab_with(RandomForestClassifier(random_state=0)),

@@ -7,8 +7,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
 
 from cellworth import audit
+from cellworth.findings import label_scores
 from cellworth.findings.features import FeatureColumn
-from cellworth.findings.label_checks import LabelScores
+from cellworth.findings.label_checks import score_labels
 
 
 def columns(X):
@@ -24,7 +25,16 @@ def flipped():
 
 def test_flipped_labels_have_the_highest_scores(flipped):
     X, y, wrong = flipped
-    assert roc_auc_score(wrong, LabelScores(columns(X), y).scores) > 0.97
+    scores = label_scores(X, y)
+    assert roc_auc_score(wrong, scores) > 0.97
+    # Names of classes and a data frame make no difference.
+    names = np.where(y == 1, "b", "a")
+    assert np.array_equal(label_scores(pd.DataFrame(X), names), scores)
+
+
+def test_a_numeric_target_has_no_labels_to_score():
+    with pytest.raises(ValueError, match="y must be class labels, got a numeric target; pass"):
+        label_scores(np.zeros((60, 2)), np.arange(60) / 7)
 
 
 @pytest.mark.slow
@@ -54,5 +64,5 @@ def test_probabilities_do_not_use_the_row_itself():
     # Labels are noise: a model that has seen the row would find its label likely.
     rng = np.random.default_rng(2)
     X, y = rng.normal(size=(400, 3)), rng.integers(0, 2, 400)
-    own = LabelScores(columns(X), y).chances[np.arange(400), y]
+    own = score_labels(columns(X), y)[1][np.arange(400), y]
     assert abs(own.mean() - 0.5) < 0.05

@@ -17,6 +17,7 @@ from cellworth.findings.finding import Action, Finding
 from cellworth.findings.fit_checks import DataWarning
 from cellworth.findings.fixing import Fixed
 from cellworth.findings.interactions import PairInteractions, measure_interactions
+from cellworth.findings.label_checks import label_scores
 
 __all__ = [
     "Action",
@@ -32,5 +33,6 @@ __all__ = [
     "compare_models",
     "explain_column",
     "explain_row",
+    "label_scores",
     "measure_interactions",
 ]

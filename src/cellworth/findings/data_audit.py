@@ -21,7 +21,7 @@ from cellworth.findings.cells import check_cells, read_cell_values
 from cellworth.findings.certainty import divide_findings
 from cellworth.findings.checks import CHECKS, AuditInput
 from cellworth.findings.differences import find_differences
-from cellworth.findings.finding import Finding
+from cellworth.findings.finding import NO_ROWS, Finding
 from cellworth.findings.fixing import Fixed, as_column, fix
 from cellworth.findings.levels import read_levels
 from cellworth.valuation.valuation import Valuation
@@ -270,13 +270,11 @@ class Audit:
         float
             1 if a finding concerns columns as a whole.
         """
-        counted = self.select(kind)
-        if any(len(finding.rows) == 0 for finding in counted):
+        rows = [finding.rows for finding in self.select(kind)]
+        if not all(map(len, rows)):
             return 1.0
-        touched = np.zeros(self.table.shape[0], dtype=bool)
-        for finding in counted:
-            touched[finding.rows] = True
-        return float(touched.mean()) if len(touched) else 0.0
+        touched = np.unique(np.concatenate([NO_ROWS, *rows]))
+        return len(touched) / self.table.shape[0]
 
     def select(self, kind: str | None = None) -> tuple[Finding, ...]:
         """Return the findings of a kind, or all, differences from a reference left out."""

@@ -105,9 +105,8 @@ class Explanation:
 
     def __repr__(self) -> str:
         parts = self._parts_to_print()
-        lines = ["  " + line for line in repr(_take_first(parts)).split("\n")]
-        lines += ["  " + line for line in self._notes(parts)]
-        return "\n".join([self._title(), *lines])
+        lines = [*repr(_take_first(parts)).split("\n"), *self._notes(parts)]
+        return "\n".join([self._title(), *map("  {}".format, lines)])
 
     def _repr_html_(self) -> str:
         """Show the parts in Jupyter."""
@@ -245,7 +244,6 @@ def explain_column(valuation: Valuation, column: Hashable) -> Explanation:
 def _decompose(valuation: Valuation, side: ExplainedAxis, position: int) -> Explanation:
     sums = valuation.rows() if side == "row" else valuation.columns()
     total = sums.part(np.array([position]))
-    validation_se = total.validation_se
     parts = valuation.row(position) if side == "row" else valuation.column(position)
     # NaN sorts last; equal sizes stay in the table's order.
     order = np.argsort(-np.abs(parts.values), kind="stable")
@@ -254,7 +252,7 @@ def _decompose(valuation: Valuation, side: ExplainedAxis, position: int) -> Expl
         total.labels[side].tolist()[0],
         float(total.values[0]),
         float(total.sampling_se[0]),
-        None if validation_se is None else float(validation_se[0]),
+        None if total.validation_se is None else float(total.validation_se[0]),
         parts.part(order),
     )
 

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cellworth.data.arguments import Floats, Integers
+from cellworth.data.arguments import ColumnTypes, Floats, Integers
+from cellworth.data.problem import read_target
+from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import format_count
 from cellworth.findings.anomaly import ask_levels, predict_left_out
-from cellworth.findings.features import FeatureColumn, Features
+from cellworth.findings.features import FeatureColumn, Features, read_columns, read_labels
 from cellworth.findings.finding import Action, Finding
 
 _N_TREES = 200
@@ -26,25 +28,64 @@ _CONFIDENT = 0.9
 _MIN_ROWS = 50
 
 
-class LabelScores:
-    """Probabilities of labels given the other cells of a row, without training on the row.
+def label_scores(X: TableLike, y: VectorLike, *, column_types: ColumnTypes | None = None) -> Floats:
+    """Score how unlikely the label of every row is, given the cells of the row.
 
-    They come from extremely randomized trees, where each row is predicted by trees that have not
-    seen it, and from a ridge regression with the row left out.
+    A score is the mean of minus two log probabilities, neither of which knows the row's own label:
+    by extremely randomized trees that have not seen the row, and by a ridge regression without it.
+
+    Parameters
+    ----------
+    X : data frame or array of shape (n_rows, n_columns)
+        Numbers, strings, categories, booleans, dates and durations. A missing value counts as a
+        content of its own.
+    y : array of shape (n_rows,)
+        Class labels.
+    column_types : mapping, default=None
+        ``{"postcode": "categorical"}`` where the guess from the type is wrong.
+
+    Returns
+    -------
+    array of shape (n_rows,)
+        High scores mark labels that the cells contradict: sort by them to look at all rows. They
+        change a little with the order of the rows, because trees draw rows.
+
+    See Also
+    --------
+    anomaly_scores : The same question for cells.
+    cellworth.audit : Lists only labels for which another one is probable.
+
+    Examples
+    --------
+    >>> from cellworth.findings import label_scores
+    >>> X = [[size, size % 7] for size in range(60)]
+    >>> y = ["small"] * 30 + ["large"] * 30
+    >>> y[4] = "large"
+    >>> int(label_scores(X, y).argmax())
+    4
     """
+    table = Table.from_data(X, called="X")
+    target, classes = read_target(y, table)
+    if classes is None:
+        raise ValueError("y must be class labels, got a numeric target; pass strings for classes.")
+    columns = read_columns(table, column_types)
+    return score_labels(columns, read_labels(target, classes).levels)[0]
 
-    def __init__(
-        self, columns: Sequence[FeatureColumn], labels: Integers, features: Features | None = None
-    ) -> None:
-        self.chances: Floats = predict_by_trees(columns, labels)
-        of_own = self.chances[np.arange(len(labels)), labels]
-        own = np.log(np.maximum(of_own, _MIN_CHANCE))
-        label, position = FeatureColumn.from_levels(labels), len(columns)
-        features = features or Features([*columns, label])
-        by_ridge = predict_left_out(features, {position: ask_levels(label)})[position]
-        linear = np.log(np.clip(by_ridge, _MIN_CHANCE, 1.0))
-        # High where both models find the label unlikely.
-        self.scores: Floats = -(own + linear) / 2
+
+def score_labels(
+    columns: Sequence[FeatureColumn], labels: Integers, features: Features | None = None
+) -> tuple[Floats, Floats]:
+    """Return scores, high where both models find the label unlikely, and the trees' probabilities.
+
+    ``features`` are those of the columns and the label, if they are known.
+    """
+    chances = predict_by_trees(columns, labels)
+    own = np.log(np.maximum(chances[np.arange(len(labels)), labels], _MIN_CHANCE))
+    label, position = FeatureColumn.from_levels(labels), len(columns)
+    features = features or Features([*columns, label])
+    by_ridge = predict_left_out(features, {position: ask_levels(label)})[position]
+    linear = np.log(np.clip(by_ridge, _MIN_CHANCE, 1.0))
+    return -(own + linear) / 2, chances
 
 
 def find_wrong_labels(
@@ -53,15 +94,11 @@ def find_wrong_labels(
     classes: NDArray[Any],
     features: Features | None = None,
 ) -> Iterator[Finding]:
-    """Yield the rows of each class whose cells speak for another one, the surest first.
-
-    ``features`` are those of the columns and the label, if they are known.
-    """
+    """Yield the rows of each class whose cells speak for another one, the surest first."""
     # Labels of which most rows have one of their own are names of rows, and cannot be predicted.
     if len(labels) < _MIN_ROWS or not 2 <= len(classes) <= len(labels) / 2:
         return
-    found = LabelScores(columns, labels, features)
-    others = found.chances.copy()
+    scores, others = score_labels(columns, labels, features)
     others[np.arange(len(others)), labels] = -1.0
     best = others.argmax(axis=1)
     doubtful = others.max(axis=1) >= _CONFIDENT
@@ -71,30 +108,25 @@ def find_wrong_labels(
         if len(rows):
             count = format_count(len(rows), "row has", "rows have")
             yield Finding(
-                "wrong label", (), rows[np.argsort(-found.scores[rows])],
+                "wrong label", (), rows[np.argsort(-scores[rows])],
                 f"{count} the label {names[given]}, but cells as in rows with {names[likely]}.",
                 Action("check", text=f"check whether they are {names[likely]}"), 0.5,
             )  # fmt: skip
 
 
 def predict_by_trees(columns: Sequence[FeatureColumn], labels: Integers) -> Floats:
-    """Return the probability of each label by trees that have not seen the row."""
+    """Return the probability of each label by trees that have not seen the row.
+
+    They are scikit-learn's ``oob_decision_function_``, but on several threads and without a copy of
+    the table for every tree.
+    """
     from sklearn.ensemble import ExtraTreesClassifier
 
     X = np.column_stack([_as_numbers(column).astype(np.float32) for column in columns])
     forest = ExtraTreesClassifier(
         _N_TREES, bootstrap=True, min_samples_leaf=2, n_jobs=_N_THREADS, random_state=0,
         max_samples=min(_ROWS_PER_TREE, len(labels)) / len(labels),
-    )  # fmt: skip
-    return _predict_unseen(forest.fit(X, labels), X)
-
-
-def _predict_unseen(forest: Any, X: NDArray[np.float32]) -> Floats:
-    """Return the mean probabilities by the trees that have not seen the row.
-
-    They are scikit-learn's ``oob_decision_function_``, but on several threads and without a copy of
-    the table for every tree.
-    """
+    ).fit(X, labels)  # fmt: skip
     chances = np.zeros((len(X), len(forest.classes_)))
     seen = [np.unique(rows) for rows in forest.estimators_samples_]
 
