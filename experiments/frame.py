@@ -185,7 +185,8 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
     """Run an experiment; return its tables and how they came about, as JSON has them."""
     experiment = importlib.import_module(f"experiments.{name}")
     given = (experiment.QUICK if quick else {}) | options
-    wall, cpu = time.perf_counter(), time.process_time()
+    # Before a long run: later the checkout may be another one.
+    commit, wall, cpu = find_commit(), time.perf_counter(), time.process_time()
     _earlier.clear()
     tables = experiment.run(**given)
     settings = {
@@ -194,7 +195,7 @@ def measure(name: str, options: Row, *, quick: bool = False) -> Row:
     return {
         "experiment": name,
         "quick": quick,
-        "commit": find_commit(),
+        "commit": commit,
         "options": _plain(settings),
         "tables": _plain(tables),
         "seconds": round(time.perf_counter() - wall + sum(_earlier), 1),

@@ -19,7 +19,7 @@ MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2258,
     "data": 2995,
-    "findings": 3399,
+    "findings": 3398,
     "games": 959,
     "knn": 3967,
     "payouts": 1896,

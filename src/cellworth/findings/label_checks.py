@@ -15,7 +15,7 @@ from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike
 from cellworth.data.text import format_count
 from cellworth.findings.anomaly import ask_levels, predict_left_out
-from cellworth.findings.features import FeatureColumn, Features, read_columns, read_labels
+from cellworth.findings.features import FeatureColumn, Features, read_columns
 from cellworth.findings.finding import Action, Finding
 
 _N_TREES = 200
@@ -69,7 +69,7 @@ def label_scores(X: TableLike, y: VectorLike, *, column_types: ColumnTypes | Non
     if classes is None:
         raise ValueError("y must be class labels, got a numeric target; pass strings for classes.")
     columns = read_columns(table, column_types)
-    return score_labels(columns, read_labels(target, classes).levels)[0]
+    return score_labels(columns, np.searchsorted(classes, target))[0]
 
 
 def score_labels(

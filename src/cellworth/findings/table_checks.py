@@ -68,11 +68,10 @@ def _describe_columns(
 ) -> Iterator[Finding]:
     if columns:
         names = tuple(column.name for column in columns)
+        listed = list_first(names, _NAMED)
         has, column = ("has", "the column") if len(names) == 1 else ("have", "the columns")
         action = Action("drop columns", text=f"drop {column} before you train a model")
-        yield Finding(
-            kind, names, NO_ROWS, f"{list_first(names, _NAMED)} {has} {what}.", action, doubt
-        )
+        yield Finding(kind, names, NO_ROWS, f"{listed} {has} {what}.", action, doubt)
 
 
 def _holds_sentences(column: ColumnLevels) -> bool:
