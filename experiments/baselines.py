@@ -154,28 +154,21 @@ class FlattenedGame:
 
     def value(self, rows: Mask, columns: Mask) -> float:
         """Return the score of the model trained on the filled table, mean over the folds."""
-        return self._value(rows, columns, detailed=False)
-
-    def detailed_value(self, rows: Mask, columns: Mask) -> float:
-        """Return the same score with its deviations over validation rows."""
-        return self._value(rows, columns, detailed=True)
-
-    def _value(self, rows: Mask, columns: Mask, *, detailed: bool) -> float:
         if not columns.any():
-            return self._model_game.no_utility(detailed=detailed)
+            return self._model_game.no_utility()
         present = self._cells(rows)
-        return self._model_game.mean_utility(lambda fold: self._fold_score(fold, present, detailed))
+        return self._model_game.mean_utility(lambda fold: self._fold_score(fold, present))
 
     def _cells(self, members: Mask) -> Mask:
         blocks = self.problem.blocks
         present = members.reshape(blocks.shape)
         return present[np.ix_(blocks.rows.codes, blocks.columns.codes)]
 
-    def _fold_score(self, number: int, present: Mask, detailed: bool) -> FoldScore:
+    def _fold_score(self, number: int, present: Mask) -> FoldScore:
         # The same game on another table: it handles failed fits.
         table = self._fillings.fill(present, self.problem.folds[number].may_train)
         everything = (np.ones(n, dtype=bool) for n in self.problem.blocks.shape)
-        return self._model_game.on(table).fold_score(number, *everything, detailed=detailed)
+        return self._model_game.on(table).fold_score(number, *everything)
 
     @cached_property
     def _fillings(self) -> TableFiller:

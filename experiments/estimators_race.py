@@ -39,6 +39,7 @@ from cellworth.sampling import (
     Shapley,
 )
 from cellworth.sampling.moments import WIDTH_95
+from cellworth.sampling.samplers import coalition_masks
 from cellworth.sampling.semivalues import membership_weights
 from experiments import race_estimators
 from experiments.baselines import PlainPermutations
@@ -98,7 +99,8 @@ def make_game(name: str, folder: Path) -> Any:
     train, validation = (Table(each.X.to_numpy(), each.y) for each in (train, validation))
     if isinstance(model, BaseEstimator):
         game = ModelGame(model, *train, *validation, row_groups=groups[0], column_groups=groups[1])
-        return TableGame.from_game(game, shape).table
+        rows, columns = (coalition_masks(np.arange(1 << n), n) for n in shape)
+        return np.array([[game.value(one, other) for other in columns] for one in rows])
     make = naive_bayes_utilities if model == "naive Bayes" else neighbor_utilities
     return make(train, validation, groups)
 

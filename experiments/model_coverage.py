@@ -108,11 +108,7 @@ class Sampled:
         validation_scorer = ValidationScorer(population.scorer, (fold,))
         return cls(population.answers, validation_scorer, row_scores(population.scorer), rows, y)
 
-    def value(self, rows: Any, columns: Any) -> float:
-        """Return the score of a coalition."""
-        return float(self.detailed_value(rows, columns))
-
-    def detailed_value(self, rows: Any, columns: Any) -> DetailedUtility:
+    def value(self, rows: Any, columns: Any) -> DetailedUtility:
         """Return the score of a coalition with its deviations."""
         models = self.answers[rows.tobytes() + columns.tobytes()]
         scores, by_row = zip(*map(self._score, models), strict=True)

@@ -35,6 +35,13 @@ def number(members):
     return sum(1 << member for member in members)
 
 
+def tabulate(game, shape):
+    """All utilities of a game, by the numbers of its coalitions."""
+    sides = ((np.arange(1 << n)[:, None] >> np.arange(n)) % 2 == 1 for n in shape)
+    rows, columns = sides
+    return np.array([[game.value(S, F) for F in columns] for S in rows])
+
+
 def marginal(table, S, F, i, j):
     with_i, with_j = (*S, i), (*F, j)
     return (

@@ -17,7 +17,7 @@ class Scored:
         # Noise of single rows, and of all alike.
         self.rough = rng.normal(size=(32, 32, 16)) / 4 + rng.normal(size=(32, 16)) / 16
 
-    def detailed_value(self, rows, columns):
+    def value(self, rows, columns):
         by_rows, by_columns = (
             np.sqrt(weights @ members)
             for weights, members in zip(self.weights, (rows, columns), strict=True)
@@ -25,9 +25,6 @@ class Scored:
         code = rows @ (1 << np.arange(5)), columns @ (1 << np.arange(4))
         scores = by_rows * by_columns + self.rough[:, code[0], code[1]]
         return DetailedUtility(scores.mean(), (scores - scores.mean()) / np.sqrt(32 * 31))
-
-    def value(self, rows, columns):
-        return float(self.detailed_value(rows, columns))
 
     def problem_spec(self):
         return {"game": "scored"}

@@ -15,6 +15,7 @@ from cellworth.sampling import (
     Shapley,
 )
 from cellworth.sampling.samplers import PermutationTasks
+from enumeration import tabulate
 from experiments.baselines import PlainPermutations
 from experiments.sampling_coverage import SEMIVALUES, make_up_games, measure_coverage
 
@@ -83,7 +84,7 @@ def test_other_semivalues_are_estimated_honestly_too(rows, columns):
         def value(self, S, F):
             return float((S * weights).sum() ** 2 * (F * weights[:5]).sum() ** 1.5)
 
-    game = TableGame.from_game(Product(), shape)
+    game = TableGame(tabulate(Product(), shape))
     pair = {"semivalue": (rows, columns)}
     exact = value_game(game, shape, estimator="exact", **pair)
     z = []

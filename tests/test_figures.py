@@ -20,6 +20,7 @@ from cellworth.sampling import (
     AntitheticPermutations,
     GaussianProcess,
 )
+from enumeration import tabulate
 from experiments import bare_engine, overhead, paper, scale
 from experiments.baselines import PlainPermutations
 
@@ -82,7 +83,7 @@ def wine_game():
     X, y = load_wine(return_X_y=True)
     X, X_val, y, y_val = train_test_split(X, y, test_size=0.4, stratify=y, random_state=0)
     groups = {"row_groups": np.arange(len(X)) % 6, "column_groups": np.arange(13) % 5}
-    return TableGame.from_game(ModelGame(GaussianNB(), X, y, X_val, y_val, **groups), (6, 5))
+    return TableGame(tabulate(ModelGame(GaussianNB(), X, y, X_val, y_val, **groups), (6, 5)))
 
 
 def left_unexplained(game, estimator, budget):

@@ -19,16 +19,16 @@ MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2258,
     "data": 2995,
-    "findings": 3398,
-    "games": 959,
+    "findings": 3400,
+    "games": 900,
     "knn": 3967,
-    "payouts": 1896,
+    "payouts": 1894,
     "plots": 907,
     "report": 947,
     "runtime": 2349,
     "sampling": 1563,
     "valuation": 1425,
-    "valuers": 2091,
+    "valuers": 2094,
 }
 MAX_CODE_LINES_IN_ALL = 24_799
 

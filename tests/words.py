@@ -81,11 +81,6 @@ ALLOWED: tuple[tuple[str, str], ...] = (
     ("benchmarks/battery.py", "fingerprint|"),
     ("benchmarks/battery.py", "question|"),
     ("benchmarks/battery.py", "|seal"),
-    # An adjective: the value of a game as a DetailedUtility.
-    ("games/model.py", "detailed_"),
-    ("experiments/baselines.py", "detailed_"),
-    ("payouts/owner_players.py", "detailed_"),
-    ("experiments/model_coverage.py", "detailed_"),
 )
 
 _TEXT = re.compile(rf"\b({'|'.join(WORDS | PHRASES)})\b", re.IGNORECASE)

@@ -5,7 +5,6 @@ import pytest
 
 from cellworth import value_game
 from cellworth.games import TableGame
-from cellworth.games.game import compute_detailed_utilities
 from cellworth.runtime import MaxTasks
 from cellworth.sampling import AntitheticPermutations, Banzhaf
 from cellworth.sampling.estimators import (
@@ -13,6 +12,7 @@ from cellworth.sampling.estimators import (
     average_quads,
 )
 from cellworth.sampling.samplers import CoalitionPairs, OrderPairs
+from enumeration import tabulate
 from experiments.baselines import average_many_differences
 
 GAME = TableGame(np.random.default_rng(0).normal(size=(8, 4)))
@@ -29,7 +29,7 @@ ALL_ORDERS = [
 
 
 def evaluate(tasks, game=GAME):
-    return tasks, [np.array(compute_detailed_utilities(game, task)[0]) for task in tasks]
+    return tasks, [np.array([game.value(*pair) for pair in task]) for task in tasks]
 
 
 def test_plain_permutations_are_exact_in_the_mean_over_all_orders():
@@ -53,11 +53,11 @@ def test_a_function_of_sizes_alone_does_not_change_estimates():
         def value(self, rows, columns):
             return float(rows.sum() ** 3 * np.sqrt(columns.sum()))
 
-    sized = TableGame.from_game(OfSizes(), (3, 2))
-    together = TableGame(GAME.table + 100 * sized.table)
+    sized = tabulate(OfSizes(), (3, 2))
+    together = TableGame(GAME.table + 100 * sized)
     run = {"estimator": AntitheticPermutations(), "stop": MaxTasks(6), "random_state": 0}
     plain, more = (value_game(game, **run) for game in (GAME, together))
-    equal = 100 * sized.table[-1, -1] / 6
+    equal = 100 * sized[-1, -1] / 6
     np.testing.assert_allclose(more.moments.mean[:-1, :-1] - equal, plain.moments.mean[:-1, :-1])
     np.testing.assert_allclose(more.moments.sum_sq, plain.moments.sum_sq, rtol=1e-6, atol=1e-9)
 

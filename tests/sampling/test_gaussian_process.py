@@ -15,6 +15,7 @@ from cellworth.sampling.gaussian_process import (
 )
 from cellworth.sampling.samplers import coalition_masks
 from cellworth.sampling.semivalues import membership_weights
+from enumeration import tabulate
 
 
 class Growing:
@@ -26,7 +27,7 @@ class Growing:
         return float(1 - np.exp(-(self.effects[np.ix_(rows, columns)]).sum() / 4))
 
 
-GAME = TableGame.from_game(Growing(), (6, 5))
+GAME = TableGame(tabulate(Growing(), (6, 5)))
 
 
 def estimate(budget=300, game=GAME, seed=0, **semivalues):

@@ -27,7 +27,7 @@ from cellworth.sampling import (
 from cellworth.sampling.moments import _last_computed
 from cellworth.sampling.samplers import n_utilities
 from cellworth.valuers.model_valuer import _make_rule
-from enumeration import block_values
+from enumeration import block_values, tabulate
 from experiments.baselines import PlainPermutations
 from scored_game import Scored
 
@@ -61,7 +61,7 @@ def count_fits(run):
 )
 def test_values_are_exact_where_the_budget_covers_all_coalitions(semivalue, given):
     valuer = ModelValuer(GaussianNB(), semivalue=semivalue, random_state=0, **given).fit(**DATA)
-    table = TableGame.from_game(ModelGame(GaussianNB(), **DATA), (4, 2)).table
+    table = tabulate(ModelGame(GaussianNB(), **DATA), (4, 2))
     truth = block_values(table, (4, 2), semivalue, semivalue)
     np.testing.assert_allclose(valuer.values_, truth, atol=1e-12)
     assert valuer.valuation_.status == "exact"

@@ -254,6 +254,8 @@ def compare_models(
     recorded: list[Recorded] = []
 
     def record(fitted: Any, X: TableLike, y: VectorLike) -> float:
+        if recorded:
+            raise ValueError("resamples of the held-out rows are not scored")
         recorded.append(Recorded(fitted, X))
         return 0.0
 

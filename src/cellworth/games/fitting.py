@@ -325,14 +325,11 @@ def set_seeds(model: Any, repeat: int) -> Any:
         if name.split("__")[-1] in _SEED_NAMES
     }
     copy.set_params(**seeds)
-    if repeat:
-        for estimator in estimators_of(copy):
-            # Some do not list unset parameters, such as CatBoost.
-            known = estimator.get_params(deep=False)
-            possible = signature(type(estimator)).parameters
-            hidden = [name for name in _SEED_NAMES if name in possible]
-            if hidden and not any(name in known for name in _SEED_NAMES):
-                estimator.set_params(**{hidden[0]: repeat})
+    for estimator in estimators_of(copy) if repeat else ():
+        # Some do not list unset parameters, such as CatBoost.
+        hidden = [name for name in _SEED_NAMES if name in signature(type(estimator)).parameters]
+        if hidden and not set(_SEED_NAMES) & set(estimator.get_params(deep=False)):
+            estimator.set_params(**{hidden[0]: repeat})
     return copy
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
 from typing import Any, Literal, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.io import describe
 from cellworth.data.text import preview
-from cellworth.sampling.moments import DetailedUtility, Deviations, Tally
-from cellworth.sampling.samplers import ExhaustiveTasks
+from cellworth.sampling.moments import DetailedUtility, Deviations
 
 EmptyPolicy = Literal["prior", "zero"]
 
@@ -30,10 +28,8 @@ class Game(Protocol):
     its utilities. Runs are resumed and merged only if their specs agree. Without the method, a hash
     of the game's content is used, which changes if the game caches things.
 
-    A game whose utilities are scores on validation rows may have a method ``detailed_value(rows,
-    columns)`` that returns the same utilities as :class:`~cellworth.sampling.DetailedUtility`.
-    Values then have
-    validation errors.
+    A game whose utilities are scores on validation rows may return them as
+    :class:`~cellworth.sampling.DetailedUtility`. Values then have validation errors.
 
     See Also
     --------
@@ -116,24 +112,12 @@ def one_line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def compute_detailed_utilities(
-    game: Game, pairs: Iterable[tuple[Mask, Mask]]
-) -> tuple[tuple[float, ...], Tally]:
-    """Return the utilities with their deviations, if known, and the tally of failures."""
-    evaluated = list(pairs)
-    seen = tuple(compute_utility(game, *pair) for pair in evaluated)
-    failures = tuple(each.message for each in seen if isinstance(each, FailedUtility))
-    new = sum(rows.any() and columns.any() for rows, columns in evaluated)
-    tally = Tally(len(seen), new=int(new)).merge(Tally(failed=len(failures), messages=failures))
-    return seen, tally
-
-
 def compute_utility(game: Game, rows: Mask, columns: Mask) -> float:
     """Return one utility, with its deviations if the game knows them; check that it is finite."""
     # A game that writes to its arguments would change later results.
     rows.setflags(write=False)
     columns.setflags(write=False)
-    utility = getattr(game, "detailed_value", game.value)(rows, columns)
+    utility = game.value(rows, columns)
     if not isinstance(utility, float | int | np.number | np.bool_):
         raise TypeError(
             f"value(rows, columns) must return a number, got {utility!r} of type "
@@ -185,15 +169,18 @@ class TableGame:
     """
 
     def __init__(self, table: ArrayLike) -> None:
-        self.table: Floats = _check_utilities(table)
-
-    @classmethod
-    def from_game(cls, game: Game, shape: tuple[int, int]) -> TableGame:
-        """Evaluate every utility of another game."""
-        sampler = ExhaustiveTasks(shape)
-        pairs = (pair for task in range(sampler.n_tasks) for pair in sampler(task))
-        utilities, _ = compute_detailed_utilities(game, pairs)
-        return cls(np.reshape(utilities, (1 << shape[0], 1 << shape[1])))
+        try:
+            self.table: Floats = np.array(table, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"table must be an array of numbers ({error}).") from error
+        sides = self.table.shape
+        if len(sides) != 2 or any(side < 2 or side & (side - 1) for side in sides):
+            raise ValueError(
+                "table must have shape (2^n_rows, 2^n_columns), one entry for every pair of "
+                f"coalitions including the empty ones, got {sides}."
+            )
+        if not np.isfinite(self.table).all():
+            raise ValueError("table must hold finite utilities, got NaN or inf.")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -211,19 +198,3 @@ class TableGame:
 
 def _read_number(members: Mask) -> int:
     return int.from_bytes(np.packbits(members, bitorder="little").tobytes(), "little")
-
-
-def _check_utilities(table: Any) -> NDArray[np.float64]:
-    try:
-        array = np.array(table, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"table must be an array of numbers ({error}).") from error
-    sides = array.shape
-    if len(sides) != 2 or any(side < 2 or side & (side - 1) for side in sides):
-        raise ValueError(
-            "table must have shape (2^n_rows, 2^n_columns), one entry for every pair of coalitions "
-            f"including the empty ones, got {sides}."
-        )
-    if not np.isfinite(array).all():
-        raise ValueError("table must hold finite utilities, got NaN or inf.")
-    return array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +16,15 @@ from numpy.typing import NDArray
 from sklearn.base import is_classifier, is_regressor
 from sklearn.metrics import get_scorer
 
-from cellworth.data.arguments import CrossValidation, Mask, Model, Positions, Scoring, check_count
+from cellworth.data.arguments import (
+    CrossValidation,
+    Floats,
+    Mask,
+    Model,
+    Positions,
+    Scoring,
+    check_count,
+)
 from cellworth.data.blocks import Blocks, Groups
 from cellworth.data.equal_rows import column_sha256
 from cellworth.data.io import describe
@@ -55,7 +62,7 @@ class FoldScore(NamedTuple):
     """Score in one fold, its samples over validation rows, and the message if it failed."""
 
     score: float
-    samples: NDArray[np.float64] | None = None
+    samples: Floats
     message: str | None = None
 
 
@@ -176,7 +183,9 @@ class ModelGame:
                     "(nor does the model inside); leave it out or use a model that weights rows."
                 )
             self._weight_name = name
-        self._views = _Views(_n_views(self.problem))
+        self._views: OrderedDict[bytes, _View] = OrderedDict()
+        n_cells = sum(math.prod(fold.table.shape) for fold in self.problem.folds)
+        self._most_views = max(1, _MAX_CELLS_AT_HAND // n_cells)
         self._validation = ValidationScorer(self._scorer, self.problem.folds)
 
     @property
@@ -206,49 +215,43 @@ class ModelGame:
         return [self, *estimators_of(self._models[0]), *scorer]
 
     def value(self, rows: Mask, columns: Mask) -> float:
-        """Return the score of the model trained on these rows and columns, mean over the folds."""
+        """Return the score of the model trained on these rows and columns, mean over the folds.
+
+        It is a :class:`~cellworth.sampling.DetailedUtility` or a FailedUtility.
+        """
         return self.mean_utility(partial(self.fold_score, rows=rows, columns=columns))
 
-    def detailed_value(self, rows: Mask, columns: Mask) -> float:
-        """Return the same score with its deviations over validation rows."""
-        score = partial(self.fold_score, rows=rows, columns=columns, detailed=True)
-        return self.mean_utility(score)
-
-    def fold_score(
-        self, number: int, rows: Mask, columns: Mask, *, detailed: bool = False
-    ) -> FoldScore:
-        """Return the score in one fold, with its samples over validation rows if ``detailed``."""
+    def fold_score(self, number: int, rows: Mask, columns: Mask) -> FoldScore:
+        """Return the score in one fold, with its samples over validation rows."""
         may_train = rows[self.blocks.rows.codes] & self.problem.folds[number].may_train
         if self._weights is not None:
             # A row of weight 0 must not add its class either.
             may_train &= self._weights > 0
         positions = self.blocks.columns.positions(columns)
-        return self._score(number, np.flatnonzero(may_train), positions, detailed)
+        return self._score(number, np.flatnonzero(may_train), positions)
 
     def mean_utility(self, score: Callable[[int], FoldScore]) -> float:
         """Return the mean score over the folds; it is a FailedUtility if a fold failed."""
         parts = [score(fold) for fold in range(len(self.problem.folds))]
         mean = sum(part.score for part in parts) / len(parts)
         message = next((part.message for part in parts if part.message is not None), None)
-        samples_by_fold = [part.samples for part in parts if part.samples is not None]
-        if not samples_by_fold:
-            return mean if message is None else FailedUtility(mean, message)
-        deviations = self._validation.deviations(samples_by_fold)
+        deviations = self._validation.deviations([part.samples for part in parts])
         if message is None:
             return DetailedUtility(mean, deviations)
         return FailedUtility(mean, message, deviations)
 
-    def no_utility(self, *, detailed: bool) -> float:
+    def no_utility(self) -> float:
         """Return a utility of 0 with zero deviations."""
-        return self.mean_utility(partial(self._no_score, detailed=detailed))
+        return self.mean_utility(self._no_score)
 
-    def _no_score(self, number: int, detailed: bool) -> FoldScore:
-        return FoldScore(0.0, self._validation.zero_samples(number) if detailed else None)
+    def _no_score(self, number: int) -> FoldScore:
+        return FoldScore(0.0, self._validation.zero_samples(number))
 
     def on(self, table: Table, target: NDArray[Any] | None = None) -> ModelGame:
         """Return the same game on another table of the same rows and columns, or other labels."""
         game = copy(self)
         game.problem = replace(self.problem, table=table)
+        game._views = self._views
         if target is not None:
             game.problem = replace(game.problem, target=target)
             game._codes = _encode_labels(game.problem)
@@ -259,40 +262,36 @@ class ModelGame:
 
         More fits reduce the noise of models that draw random numbers.
         """
-        repeats = range(check_count(n_repeats, "n_repeats"))
-        return self._with_models(tuple(set_seeds(self._models[0], repeat) for repeat in repeats))
+        game, repeats = copy(self), range(check_count(n_repeats, "n_repeats"))
+        game._models = tuple(set_seeds(self._models[0], repeat) for repeat in repeats)
+        return game
 
     def with_seeds(self, repeat: int) -> ModelGame:
         """Return the same game with seeds that start at this repeat."""
-        game = self._with_models(tuple(set_seeds(model, repeat) for model in self._models))
+        game = copy(self)
+        game._models = tuple(set_seeds(model, repeat) for model in self._models)
         game._first_repeat = self._first_repeat + repeat
         return game
 
-    def _with_models(self, models: tuple[Any, ...]) -> ModelGame:
-        game = copy(self)
-        game._models = models
-        game._views = _Views(_n_views(self.problem))
-        return game
+    def __getstate__(self) -> dict[str, Any]:
+        """Copy and pickle without the views."""
+        return {**vars(self), "_views": OrderedDict()}
 
-    def _score(
-        self, number: int, train: Positions, positions: Positions, detailed: bool
-    ) -> FoldScore:
-        view = None
-        if len(train) and len(positions):
-            view = self._views.get(positions.tobytes(), lambda: self._new_view(positions))
+    def _score(self, number: int, train: Positions, positions: Positions) -> FoldScore:
+        view = self._view(positions) if len(train) and len(positions) else None
         is_empty = view is None or not view[0]
         if is_empty and self.empty == "zero":
-            return self._no_score(number, detailed)
+            return self._no_score(number)
         if view is None or is_empty or self._n_classes(train) == 1:
-            return self._constant_score(number, train, detailed)
+            return self._constant_score(number, train)
         try:
-            found, failure = self._score_trained(number, train, positions, view, detailed), None
+            found, failure = self._score_trained(number, train, positions, view), None
+            if math.isfinite(found.score):
+                return found
             message = f"the score is {found.score}"
         # The user's model can raise anything; a failed fit must not end the run.
         except Exception as error:
-            found, failure, message = FoldScore(math.nan), error, one_line(error)
-        if math.isfinite(found.score):
-            return found
+            failure, message = error, one_line(error)
         if self.error == "raise":
             rows, columns = self.problem.table.row_ids[train], self.problem.table.names[positions]
             raise RuntimeError(
@@ -300,12 +299,19 @@ class ModelGame:
                 f"columns ({preview(columns)}): {message}. Fix it, or pass error='fallback' to use "
                 "a constant predictor instead."
             ) from failure
-        return self._constant_score(number, train, detailed)._replace(message=message)
+        return self._constant_score(number, train)._replace(message=message)
 
-    def _score_model(self, fitted: Any, X: Any, number: int, detailed: bool) -> FoldScore:
-        if detailed:
-            return FoldScore(*self._validation.score(fitted, X, number))
-        return FoldScore(float(self._scorer(fitted, X, self.problem.folds[number].target)))
+    def _view(self, positions: Positions) -> _View:
+        """Return a view, from those that were used last if possible.
+
+        Threads share them: each step is atomic, and a view that two threads make is the same.
+        """
+        key = positions.tobytes()
+        view = self._views.pop(key, None) or self._new_view(positions)
+        self._views[key] = view
+        if len(self._views) > self._most_views:
+            self._views.popitem(last=False)
+        return view
 
     def _new_view(self, positions: Positions) -> _View:
         table = self.problem.table
@@ -321,14 +327,13 @@ class ModelGame:
         return [] if models[0] is None else models, tables
 
     def _score_trained(
-        self, number: int, train: Positions, positions: Positions, view: _View, detailed: bool
+        self, number: int, train: Positions, positions: Positions, view: _View
     ) -> FoldScore:
         scores, (models, tables) = [], view
         for repeat, model in enumerate(models):
-            X = self.problem.table.take(train, positions)
-            fitted = self._fit(model, repeat, X, train)
+            fitted = self._fit(model, repeat, self.problem.table.take(train, positions), train)
             with self._drawing(repeat):
-                scores.append(self._score_model(fitted, _own(tables[number]), number, detailed))
+                scores.append(self._validation.score(fitted, _own(tables[number]), number))
         return _mean_score(scores)
 
     def _drawing(self, repeat: int) -> AbstractContextManager[None]:
@@ -367,11 +372,11 @@ class ModelGame:
     def _n_classes(self, train: Positions) -> int:
         return 0 if self._codes is None else len(np.unique(self._codes[train]))
 
-    def _constant_score(self, number: int, train: Positions, detailed: bool) -> FoldScore:
+    def _constant_score(self, number: int, train: Positions) -> FoldScore:
         fold = self.problem.folds[number]
         try:
             scores = [
-                self._score_model(constant, fold.table.native, number, detailed)
+                self._validation.score(constant, fold.table.native, number)
                 for constant in self._constants(train)
             ]
         except Exception as error:
@@ -380,9 +385,9 @@ class ModelGame:
                 f"({one_line(error)}); give a scikit-learn scoring name or a function "
                 "scorer(model, X, y) -> float that uses predictions only."
             ) from error
-        if not np.isfinite([each.score for each in scores]).all():
+        if not np.isfinite([score for score, _ in scores]).all():
             raise ValueError(
-                f"scoring={self._scoring!r} gives {scores[0].score} for a constant prediction on "
+                f"scoring={self._scoring!r} gives {scores[0][0]} for a constant prediction on "
                 f"{len(fold.target)} validation rows; give more validation rows (larger folds) or "
                 "another scoring."
             )
@@ -408,49 +413,16 @@ def _encode_labels(problem: Problem) -> NDArray[np.intp] | None:
     return None if problem.classes is None else np.searchsorted(problem.classes, problem.target)
 
 
-def _mean_score(scores: Sequence[FoldScore]) -> FoldScore:
-    mean = sum(each.score for each in scores) / len(scores)
-    samples_by_fold = [each.samples for each in scores if each.samples is not None]
-    return FoldScore(mean, np.mean(samples_by_fold, axis=0) if samples_by_fold else None)
-
-
-class _Views:
-    """Thread-safe cache of the views used last."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._at_hand: OrderedDict[bytes, _View] = OrderedDict()
-        self._turn = threading.Lock()
-
-    def get(self, key: bytes, make: Callable[[], _View]) -> _View:
-        with self._turn:
-            view = self._at_hand.get(key)
-            if view is not None:
-                self._at_hand.move_to_end(key)
-                return view
-        view = make()
-        with self._turn:
-            self._at_hand[key] = view
-            if len(self._at_hand) > self._most:
-                self._at_hand.popitem(last=False)
-        return view
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the cached views."""
-        return _Views, (self._most,)
-
-
-def _n_views(problem: Problem) -> int:
-    cells = sum(fold.table.shape[0] * fold.table.shape[1] for fold in problem.folds)
-    return max(1, _MAX_CELLS_AT_HAND // cells)
+def _mean_score(scores: Sequence[tuple[float, Floats]]) -> FoldScore:
+    by_repeat, samples = zip(*scores, strict=True)
+    return FoldScore(sum(by_repeat) / len(by_repeat), np.mean(samples, axis=0))
 
 
 def _own(table: Any) -> Any:
     """Copy a shared table, unless its type is immutable."""
-    if isinstance(table, np.ndarray):
-        # Keep the memory order: sums along the other axis may round differently.
-        return table.copy(order="K")
-    return table.copy() if hasattr(table, "copy") else table
+    # Keep the memory order of an array: sums along the other axis may round differently.
+    order = {"order": "K"} if isinstance(table, np.ndarray) else {}
+    return table.copy(**order) if hasattr(table, "copy") else table
 
 
 def check_model(model: Any) -> bool:

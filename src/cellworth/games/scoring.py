@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -28,17 +28,17 @@ class Recorded:
     In all other respects, including its type, it behaves as the fitted model.
     """
 
-    def __init__(self, fitted: Any, X: Any) -> None:
+    def __init__(
+        self, fitted: Any, X: Any, all_rows: tuple[Recorded, Positions] | None = None
+    ) -> None:
         self._fit = fitted
         self._answers: dict[str, NDArray[Any]] = {}
-        self._all_rows: tuple[Recorded, Positions] | None = None
+        self._all_rows = all_rows
         self.X = X
 
     def on(self, rows: Positions, X: Any) -> Recorded:
         """Return the recorded model for some of the rows, which X holds."""
-        some = Recorded(self._fit, X)
-        some._all_rows = self, rows
-        return some
+        return Recorded(self._fit, X, (self, rows))
 
     def answer(self, name: str) -> NDArray[Any]:
         """Return the predictions of a method for all rows."""
@@ -201,16 +201,12 @@ class ValidationScorer:
         groups = np.random.default_rng(0).permutation(len(self._distinct)) % MAX_GROUPS
         return np.asarray(groups[self._positions])
 
-    @property
-    def _n_groups(self) -> int:
-        return min(len(self._distinct), MAX_GROUPS)
-
     @cached_property
     def _scale(self) -> float:
         """Factor that makes 1.96 errors a 95% interval for few rows or resamples."""
         if self._row_scores is None:
             return float(widening(N_RESAMPLES) / np.sqrt(N_RESAMPLES - 1.0))
-        n = self._n_groups
+        n = min(len(self._distinct), MAX_GROUPS)
         # Deviations of a group partly cancel, because all deviations add up to 0.
         return float(widening(n) * np.sqrt(n / max(n - 1, 1)))
 
@@ -261,7 +257,7 @@ class ValidationScorer:
             return np.asarray((scores - scores.mean()) * self._scale, dtype=np.float32)
         scores = np.concatenate(samples_by_fold)
         centered = (scores - self._weights @ scores) * self._weights
-        sums = np.bincount(self._groups, weights=centered, minlength=self._n_groups)
+        sums = np.bincount(self._groups, weights=centered)
         return np.asarray(sums * self._scale, dtype=np.float32)
 
     def _score_resamples(self, model: Recorded, X: Any, fold: int) -> Floats:
@@ -303,24 +299,19 @@ def row_scores(scorer: Any) -> RowScores | None:
     is_known = str(getattr(function, "__module__", "")).startswith("sklearn.")
     if sign not in (1, -1) or settings is None or not is_known:
         return None
-    read = _find_closed_form(str(getattr(function, "__name__", "")), settings, scorer)
+    name = str(getattr(function, "__name__", ""))
+    response, read = _PLAIN.get(name, ("", None))
+    average, known = settings.get("average", "binary"), set(settings) <= {"average", "pos_label"}
+    if name in _RATIOS and known and average in ("binary", "macro", "micro"):
+        read = partial(_ratio, name, average, settings.get("pos_label", 1))
+    # With other settings or other predictions it is another score.
+    elif settings or getattr(scorer, "_response_method", None) != response:
+        return None
     return None if read is None else partial(_apply_sign, read, float(sign))
 
 
 def _apply_sign(read: RowScores, sign: float, model: Recorded, y: NDArray[Any]) -> Floats:
     return sign * read(model, y)
-
-
-def _find_closed_form(name: str, settings: Mapping[str, Any], scorer: Any) -> RowScores | None:
-    if name in _RATIOS and set(settings) <= {"average", "pos_label"}:
-        average = settings.get("average", "binary")
-        if average in ("binary", "macro", "micro"):
-            return partial(_ratio, name, average, settings.get("pos_label", 1))
-        return None
-    response, read = _PLAIN.get(name, ("", None))
-    # With other settings or other predictions it is another score.
-    same = not settings and getattr(scorer, "_response_method", None) == response
-    return read if same else None
 
 
 def _classes(model: Recorded) -> NDArray[Any]:

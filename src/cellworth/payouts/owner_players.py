@@ -181,11 +181,7 @@ class OwnerGame:
         return [self, *parts]
 
     def value(self, rows: Mask, columns: Mask) -> float:
-        """Return the utility of a coalition of owners."""
-        return float(self.detailed_value(rows, columns))
-
-    def detailed_value(self, rows: Mask, columns: Mask) -> float:
-        """Return the same utility with its deviations over validation rows."""
+        """Return the utility of a coalition of owners, with its deviations."""
         with_cells = bool(columns.any())
         if not with_cells and (self.fragments.labels_owned or self.base):
             return self._scorer.nothing
@@ -216,7 +212,7 @@ class _ModelScorer:
 
     @property
     def nothing(self) -> float:
-        return self._game.no_utility(detailed=True)
+        return self._game.no_utility()
 
     def _score(self, fold: int, cells: Mask, rows: Mask) -> FoldScore:
         train = rows & self._game.problem.folds[fold].may_train
@@ -227,7 +223,7 @@ class _ModelScorer:
         game, holes = self._game, np.flatnonzero(columns & ~every)
         if len(holes):
             game = game.on(self._filler.fill(cells, train, columns=holes))
-        return game.fold_score(fold, rows, columns, detailed=True)
+        return game.fold_score(fold, rows, columns)
 
     @cached_property
     def _filler(self) -> TableFiller:
@@ -563,8 +559,8 @@ def compare_sources(
     inner = fitted._make_game(X, y, **data)
     game = OwnerGame(inner, owners, fitted._list_base())
     members = np.eye(game.shape[0], dtype=bool)
-    before = game.detailed_value(np.zeros(len(members), dtype=bool), _WITH_CELLS)
-    after = [game.detailed_value(one, _WITH_CELLS) for one in members]
+    before = game.value(np.zeros(len(members), dtype=bool), _WITH_CELLS)
+    after = [game.value(one, _WITH_CELLS) for one in members]
     order = [game.fragments.names.index(name) for name in _order_players(owners, game)]
     errors = np.array([_measure_error(utility, before) for utility in after])
     shared_se = valuation.sampling_se[:, 0]

@@ -19,7 +19,7 @@ from cellworth.data.blocks import Blocks
 from cellworth.data.holdings import Holdings
 from cellworth.data.io import describe
 from cellworth.data.problem import Problem
-from cellworth.games.game import EmptyPolicy, Game, compute_detailed_utilities
+from cellworth.games.game import EmptyPolicy, FailedUtility, Game, compute_utility
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights
 from cellworth.knn.tasks import TaskSchedule
 from cellworth.runtime.engine import Outcome, Planner, run
@@ -30,6 +30,7 @@ from cellworth.runtime.run_settings import choose_process_executor, count_cores
 from cellworth.runtime.stopping import MaxTasks, StoppingRule
 from cellworth.sampling.moments import (
     Contribution,
+    DetailedUtility,
     Estimate,
     Moments,
     OwnerSums,
@@ -161,16 +162,18 @@ def corners(game: Game, shape: tuple[int, int]) -> Corners:
     # One thread, as inside tasks: the bits must not depend on the machine's number of cores.
     with limit_threads():
         began = time.perf_counter()
-        full_utility, tally = compute_detailed_utilities(game, pairs[:1])
+        full_utility = compute_utility(game, *pairs[0])
         seconds = time.perf_counter() - began
-        if tally.failed:
+        if isinstance(full_utility, FailedUtility):
             raise ValueError(
                 "the model could not be trained and scored on the whole table "
-                f"({tally.messages[0]}); fix the data, or put the steps that it needs into a "
+                f"({full_utility.message}); fix the data, or put the steps that it needs into a "
                 "Pipeline."
             )
-        rest, more = compute_detailed_utilities(game, pairs[1:])
-    return Corners(shape, (*full_utility, *rest), tally.merge(more), seconds)
+        rest = [compute_utility(game, *pair) for pair in pairs[1:]]
+    messages = tuple(each.message for each in rest if isinstance(each, FailedUtility))
+    tally = Tally(len(pairs), len(messages), messages, new=1)
+    return Corners(shape, (full_utility, *rest), tally, seconds)
 
 
 def _corner_pairs(shape: tuple[int, int]) -> list[tuple[Mask, Mask]]:
@@ -253,7 +256,8 @@ def value_blocks(
         held_out=problem.held_out if problem else None,
     )
     _warn_if_uninformative(valuation, outcome.tasks)
-    if problem and hasattr(game, "detailed_value") and outcome.tasks and errors is None:
+    detailed = isinstance(ends.utilities[0], DetailedUtility)
+    if problem and detailed and outcome.tasks and errors is None:
         warnings.warn(
             "validation errors are not known: the scoring gives no score for some resamples of the "
             "validation rows; give more validation rows, or a scoring name of scikit-learn.",
