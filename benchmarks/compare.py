@@ -2,17 +2,20 @@
 
     python benchmarks/compare.py                      # this checkout
     python benchmarks/compare.py --against HEAD~20    # this one and an older commit, in turns
+    python benchmarks/compare.py --against HEAD~20 --bits   # do results have the same bits?
     python benchmarks/compare.py --readme             # README's ratio of times
 
 A piece is timed in turns with a fixed piece of work (a sort, a product of matrices, a loop), which
 any other program slows down alike. The figure is the ratio of their least CPU times, in one
 thread. A commit is compared by the pieces of this file, in processes of its own; a piece that it
-does not have is left out. The program ends with 1 if a piece became slower than ``--limit``.
+does not have is left out. The program ends with 1 if a piece became slower than ``--limit``, or has
+other bits. Compare bits on one machine: BLAS differs between others.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -254,22 +257,35 @@ def measure_ratio(piece, turns):
     return best[0] / best[1]
 
 
-def measure(names, turns):
+def digest_bits(piece, turns):
+    """Return a digest of what a piece returns; None if that is no values, numbers or money."""
+    found = piece()
+    found = getattr(found, "valuation_", found)
+    names = ("values", "sampling_se", "validation_se", "counts", "amounts")
+    parts = [getattr(found, name) for name in names if hasattr(found, name)]
+    if isinstance(found, (float, np.ndarray)):
+        parts = [found]
+    # Amounts of money are decimals.
+    parts = [np.asarray(part, dtype=float) for part in parts if not callable(part)]
+    return hashlib.sha256(b"".join(map(bytes, parts))).hexdigest() if parts else None
+
+
+def measure(names, turns, take=measure_ratio):
     """Return the ratio of each piece; one that this version cannot run is left out."""
     warnings.simplefilter("ignore")
     found = {}
     with threadpool_limits(1):
         for name in names:
             try:
-                found[name] = measure_ratio(PIECES[name](), turns)
+                found[name] = take(PIECES[name](), turns)
             except (ImportError, AttributeError, TypeError) as error:
                 print(f"{name} is left out: {error}", file=sys.stderr)
     return found
 
 
-def measure_in(checkout, names, turns):
+def measure_in(checkout, names, turns, *flags):
     """Measure another checkout of the package in a process of its own."""
-    command = [sys.executable, __file__, "--json", "--turns", str(turns), "--only", *names]
+    command = [sys.executable, __file__, "--json", "--turns", str(turns), "--only", *names, *flags]
     environment = os.environ | {"PYTHONPATH": str(checkout / "src")}
     done = subprocess.run(  # noqa: S603 (this very file)
         command, cwd=checkout, env=environment, stdout=subprocess.PIPE, check=True
@@ -282,22 +298,37 @@ def change_worktrees(*arguments):
     subprocess.run(command, check=True, capture_output=True)  # noqa: S603 (commits are the user's)
 
 
-def measure_both(commit, names, *, rounds, turns):
-    """Return the least ratios of this checkout and of a commit, measured in turns."""
+def run_both(commit, names, *flags, rounds, turns):
+    """Return what this checkout and a commit measured in each round, in turns."""
     with tempfile.TemporaryDirectory() as folder:
         other = Path(folder) / "checkout"
         change_worktrees("add", "--detach", str(other), commit)
         try:
-            seen = [
-                [measure_in(each, names, turns) for each in (ROOT, other)] for _ in range(rounds)
+            return [
+                [measure_in(each, names, turns, *flags) for each in (ROOT, other)]
+                for _ in range(rounds)
             ]
         finally:
             change_worktrees("remove", "--force", str(other))
-    ours, theirs = zip(*seen, strict=True)
+
+
+def measure_both(commit, names, *, rounds, turns):
+    """Return the least ratios of this checkout and of a commit."""
+    ours, theirs = zip(*run_both(commit, names, rounds=rounds, turns=turns), strict=True)
     return [
         {name: min(each[name] for each in some) for name in names if all(name in e for e in some)}
         for some in (ours, theirs)
     ]
+
+
+def compare_bits(commit, names):
+    """Print and return the names of pieces whose results have other bits than those of a commit."""
+    ((ours, theirs),) = run_both(commit, names, "--bits", rounds=1, turns=1)
+    changed = [name for name in ours if name in theirs and ours[name] != theirs[name]]
+    n_compared = sum(name in theirs and digest is not None for name, digest in ours.items())
+    print(*(f"changed  {name}" for name in changed), sep="\n", end="\n" if changed else "")
+    print(f"{n_compared} pieces compared, {len(changed)} with other bits")
+    return changed
 
 
 def show_both(ours, theirs, limit):
@@ -323,11 +354,14 @@ def main(arguments=None):
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="processes of each commit")
     parser.add_argument("--json", action="store_true", help="print ratios as JSON")
+    parser.add_argument("--bits", action="store_true", help="compare results, not times")
     parser.add_argument("--readme", action="store_true", help="README's ratios instead")
     options = parser.parse_args(arguments)
     if options.readme:
         command = [sys.executable, "-m", "experiments", "time_to_accuracy"]
         subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 (README's experiment)
+    elif options.against and options.bits:
+        sys.exit(1 if compare_bits(options.against, options.only) else 0)
     elif options.against:
         both = measure_both(
             options.against, options.only, rounds=options.rounds, turns=options.turns
@@ -335,12 +369,13 @@ def main(arguments=None):
         slower = show_both(*both, options.limit)
         sys.exit(1 if slower else 0)
     else:
-        found = measure(options.only, options.turns)
+        take = digest_bits if options.bits else measure_ratio
+        found = measure(options.only, options.turns, take)
         if options.json:
             print(json.dumps(found))
         else:
-            for name, ratio in found.items():
-                print(f"{name:<38} {ratio:>8.2f}")
+            for name, each in found.items():
+                print(f"{name:<38} {each if options.bits else f'{each:>8.2f}'}")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ As in their scripts, squared differences are taken once per query and added colu
 an order of the columns that all queries share; rows are sorted once per prefix; and the recursion
 of Jia et al. (2019) runs over the ranks in Python, adding only where the label changes. Unlike in
 their scripts, the first column of an order gets its share, as the paper says.
+
+``many_permutations`` is the same algorithm in vectorized NumPy: all queries at once.
 """
 
 from __future__ import annotations
@@ -45,3 +47,35 @@ def knn_values(distances, match, n_neighbors):
     of_rows = np.empty(len(ranked))
     of_rows[farthest_first] = values
     return of_rows
+
+
+def many_permutations(X, y, queries, labels, *, n_neighbors, orders, nothing=0.0):
+    """Return marginal values of all cells by order, mean over queries.
+
+    Rows are worth ``nothing`` without columns: 0 as in the paper, or ``values_of_ties``.
+    """
+    squares = np.square(X.T[:, np.newaxis] - queries.T[:, :, np.newaxis])
+    match = (y == labels[:, np.newaxis]).astype(float)
+    ranks = np.maximum(np.arange(1, len(y) + 1), n_neighbors)
+    values = np.empty((len(orders), *X.shape))
+    for cells, order in zip(values, orders, strict=True):
+        distances, before = np.zeros(match.shape), nothing
+        for column in order:
+            distances += squares[column]
+            nearest_first = distances.argsort(axis=1)
+            ranked = np.take_along_axis(match, nearest_first, axis=1)
+            steps = np.append(ranked[:, :-1] - ranked[:, 1:], ranked[:, -1:], axis=1) / ranks
+            of_ranks = steps[:, ::-1].cumsum(axis=1)[:, ::-1] / len(match)
+            after = np.bincount(nearest_first.ravel(), of_ranks.ravel())
+            cells[:, column] = after - before
+            before = after
+    return values
+
+
+def values_of_ties(y, labels, *, n_neighbors):
+    """Return row values if all rows tie: their mean over all orders of the rows."""
+    match = (y == labels[:, np.newaxis]).astype(float)
+    votes = 1 / np.maximum(np.arange(1, len(y) + 1), n_neighbors)
+    displaced = -np.diff(votes) @ np.arange(1, len(y)) / len(y)
+    others = (match.sum(axis=1, keepdims=True) - match) / (len(y) - 1)
+    return (votes.mean() * match - displaced * others).mean(axis=0)

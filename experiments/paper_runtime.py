@@ -27,7 +27,6 @@ from sklearn.tree import DecisionTreeClassifier
 from cellworth import KNNValuer, Runtime
 from experiments import paper
 from experiments.frame import Row, Tables, log, means
-from experiments.paper_outliers import knn_values
 from experiments.tables import Table, draw_samples, load
 from experiments.tree_games import Rows, permutation_values
 
@@ -102,20 +101,11 @@ def describe_noise(values: np.ndarray) -> Row:
     }
 
 
-def value_shared_orders(train: Rows, scored: Rows, n_orders: int) -> np.ndarray:
+def value_shared_orders(train: Rows, scored: Rows, n_orders: int) -> Any:
     """Return the values of 2D-KNN along random orders of the columns, order by order."""
-    squares = np.square(train.X[np.newaxis] - scored.X[:, np.newaxis])
-    match = (train.y == scored.y[:, np.newaxis]).astype(float)
-    values = np.empty((n_orders, *train.X.shape))
-    for task in range(n_orders):
-        order = np.random.default_rng(task).permutation(train.X.shape[1])
-        distances, before = np.zeros(match.shape), np.zeros(len(train.y))
-        for column in order:
-            distances += squares[:, :, column]
-            after = knn_values(np.argsort(distances, axis=1, kind="stable"), match)
-            values[task, :, column] = after - before
-            before = after
-    return values
+    n_columns = train.X.shape[1]
+    orders = [np.random.default_rng(task).permutation(n_columns) for task in range(n_orders)]
+    return paper.many_permutations(*train, *scored, n_neighbors=N_NEIGHBORS, orders=orders)
 
 
 def time_methods(train: Rows, scored: Rows) -> Row:

@@ -5,7 +5,8 @@
 In memory: a synthetic table of 20 columns, the default sampler, one pass. In shards: the mixture of
 ``mixture.py``, written to a temporary folder, one order of the columns for each query, one thread.
 Every measurement is a process of its own. Memory is the peak of that process during the fit, beyond
-the peak before it, when the table in memory and the compiled kernels were loaded.
+the peak before it, when the table in memory and the compiled kernels were loaded. Then values by
+bins are compared with those by exact ranking.
 """
 
 from __future__ import annotations
@@ -21,14 +22,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from cellworth import KNNValuer, Runtime, ShardedKNNValuer, ShardedTable
+from cellworth.knn import BinnedRanks
 from cellworth.runtime import Serial
 from cellworth.sampling import PermutationSampler
 from experiments import mixture
 from experiments.frame import ROOT, Row, Tables, log
+from experiments.tables import load
 
-QUICK = {"rows": (1000,), "sharded_rows": (2000,), "sharded_queries": 2}
+QUICK = {"rows": (1000,), "sharded_rows": (2000,), "sharded_queries": 2, "binned_queries": 5}
 N_COLUMNS, N_QUERIES, COALITIONS_PER_COLUMN = 20, 20, 8
 ROWS_PER_SHARD = 250_000
 
@@ -111,11 +115,49 @@ def measure_shards(n_rows: int, n_queries: int, limit: float = 0.0) -> Row:
         return measure("in_shards", n_rows, n_queries, folder, limit)
 
 
+def compare_bins(name: str, X: Any, y: Any, X_val: Any, y_val: Any) -> Row:
+    """Compare the values of binned and exact ranking."""
+    settings = {"sampler": PermutationSampler(1), "n_passes": 1, "random_state": 0}
+    exact, binned = (
+        KNNValuer(10, ranking=ranking, runtime=Runtime(progress=False), **settings)
+        .fit(X, y, X_val=X_val, y_val=y_val)
+        .valuation_
+        for ranking in (None, BinnedRanks())
+    )
+    one, other = exact.values.ravel(), binned.values.ravel()
+    n_lowest = len(one) // 100
+    lowest = [set(np.argsort(values)[:n_lowest]) for values in (one, other)]
+    return {
+        "table": name,
+        "relative RMS error, %": 100 * np.sqrt(np.mean((one - other) ** 2)) / one.std(),
+        "Spearman correlation": f"{spearmanr(one, other)[0]:.5f}",
+        "lowest 1% in common, %": 100 * len(lowest[0] & lowest[1]) / n_lowest,
+        "difference of totals": f"{abs(exact.total - binned.total):.0e}",
+    }
+
+
+def compare_all_bins(data: Path, n_queries: int) -> list[Row]:
+    """Return a row for the Census and for a numeric target."""
+    table = load("adult", data)
+    known = table.part(np.arange(n_queries, len(table.y)))
+    asked = table.part(np.arange(n_queries))
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30_000 + n_queries, 5))
+    y = X[:, 0] + X[:, 1] * X[:, 2] + rng.normal(size=len(X))
+    numbers = X[n_queries:], y[n_queries:], X[:n_queries], y[:n_queries]
+    return [
+        compare_bins(f"Census, {len(known.y):,} x 14", *known, *asked),
+        compare_bins("numeric target, 30,000 x 5", *numbers),
+    ]
+
+
 def run(
+    data: Path,
     *,
     rows: tuple[int, ...] = (10_000, 100_000),
     sharded_rows: tuple[int, ...] = (100_000, 300_000, 1_000_000),
     sharded_queries: int = 16,
+    binned_queries: int = 100,
 ) -> Tables:
     """Return a row per number of rows."""
     held, shards = [], []
@@ -132,4 +174,5 @@ def run(
         "in memory": held,
         "in shards": shards,
         "growth": [{"held": "shards", "exponent": slope}],
+        "values by bins": compare_all_bins(data, binned_queries),
     }

@@ -1,175 +1,129 @@
-"""Compare the time of column samplers with that of the paper's 500 permutations, at equal error.
+"""Compare default fits of KNNValuer with the paper's algorithm: its authors' loop, and NumPy.
 
     python -m experiments time_to_accuracy
 
-The ground truth is enumeration, or a long run if there are more than 13 columns. The mean squared
-error of the paper's 500 permutations is the variance of one that all queries share, divided by 500.
-A fit with a number of coalitions that has about this error is timed against one permutation of
-``paper.py``, in one thread, in turns, least CPU time of several. What is left of a difference in
-error is measured, and the ratio of times divided by it. A fit draws coalitions twice for each of up
-to 500 queries, to know its own error; sorts are those of both draws.
+All are in ``paper.py``. Up to 12 columns or so, a default fit evaluates all column subsets, and has
+no sampling error. It is compared with 500 permutations, the paper's number, whose error is given.
+Where it samples, the others get as many permutations as have its error. Columns are standardized,
+so that nothing is scaled again (``scale=None``); K is 10, as in the paper; all else is default.
+
+Estimates of all three are unbiased, so a mean squared error is the variance between runs: of
+several seeds, or of one permutation divided by their number. Times are of one thread, in turns,
+least CPU time of several. Fits run as a whole; permutations are timed for some queries, and
+multiplied: each costs the same.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
-from unittest.mock import patch
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cellworth import KNNValuer, Runtime
-from cellworth.knn.tasks import TaskSchedule, count_queries
 from cellworth.runtime import Serial
-from cellworth.sampling import ExhaustiveSampler, PermutationSampler, QuadratureSampler
 from experiments import paper, tables
-from experiments.baselines import LeverageSampler
 from experiments.frame import Row, Tables, log
-from experiments.paper_outliers import read_clean
 
-QUICK = {"sets": ("wine 106 x 13",), "repetitions": 2, "orders": 10, "turns": 1}
+QUICK = {"sets": ("wine 106 x 13",), "repetitions": 2, "orders": 10}
 PAPER_PERMUTATIONS = 500
-PAPER_QUERIES = 20
+# Queries of the loop and permutations of NumPy that are timed.
+FEW = 10
 N_NEIGHBORS = 10
-# Coalitions per draw at which both draws of a fit together have about the error of the paper.
-SAMPLERS = {
-    "breast 241 x 9": (QuadratureSampler(36), LeverageSampler(50)),
-    "wine 106 x 13": (QuadratureSampler(145), LeverageSampler(185)),
-    "breast 341 x 30": (QuadratureSampler(147), LeverageSampler(318)),
+# Training and validation rows of each table.
+SIZES = {
+    "breast original 241 x 9": (241, 242),
+    "wine 106 x 13": (106, 72),
+    "breast 30 341 x 30": (341, 228),
+    "credit 1,000 x 23": (1000, 300),
+    "adult 1,000 x 14": (1000, 300),
 }
 
 
-class Given(NamedTuple):
-    """Training rows and queries."""
-
-    X: np.ndarray
-    y: np.ndarray
-    X_val: np.ndarray
-    y_val: np.ndarray
-
-
-class SharedOrder:
-    """One order of the columns for all queries: the paper's sampler, for its variance."""
-
-    def __init__(self, order: np.ndarray) -> None:
-        self.order = order
-
-    def n_coalitions(self, n_players: int, semivalue: Any = None) -> int:
-        return n_players
-
-    def draw(self, n_players: int, semivalue: Any, rng: np.random.Generator) -> Any:
-        drawn = PermutationSampler(1).draw(n_players, semivalue, rng)
-        position = np.empty(n_players, dtype=int)
-        position[np.argsort(-drawn.members.sum(axis=0))] = self.order
-        names = np.argsort(position)
-        return type(drawn)(drawn.members[:, names], drawn.weights[:, names], drawn.nothing[names])
+def read(name: str, folder: Path) -> tuple[np.ndarray, ...]:
+    """Return training rows, labels, queries and their labels."""
+    kind = name.rpartition(" x ")[0].rpartition(" ")[0]
+    table = tables.load(kind, folder).numbers()
+    train, val = tables.draw_samples(table, *SIZES[name], seed=0)
+    return train.X.to_numpy(), train.y, val.X.to_numpy(), val.y
 
 
-def read(name: str, folder: Path) -> Given:
-    """Return a table by its name: the authors' split, or a random one."""
-    if name == "breast 241 x 9":
-        case = read_clean(folder)
-        return Given(case.X, case.y, case.X_val, case.y_val)
-    kind, *sizes = ("wine", 106, 72) if name.startswith("wine") else ("breast 30", 341, 228)
-    train, val = tables.draw_samples(tables.load(kind, folder), *sizes, seed=0)
-    return Given(train.X.to_numpy(), train.y, val.X.to_numpy(), val.y)
-
-
-def fit(given: Given, sampler: Any, seed: int = 0) -> Any:
+def fit(given: tuple[np.ndarray, ...], seed: int) -> Any:
+    X, y, X_val, y_val = given
     runtime = Runtime(executor=Serial(), progress=False)
-    settings = {"sampler": sampler, "n_passes": 1, "random_state": seed, "runtime": runtime}
-    valuer = KNNValuer(N_NEIGHBORS, **settings)
-    return valuer.fit(given.X, given.y, X_val=given.X_val, y_val=given.y_val).valuation_
+    valuer = KNNValuer(N_NEIGHBORS, scale=None, random_state=seed, runtime=runtime)
+    return valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_
 
 
-@contextmanager
-def same_names_for_all() -> Iterator[None]:
-    """Let all queries see the columns in the same order."""
-
-    def orders(self: Any, task: Any) -> Any:
-        return iter([np.arange(self.n_results)] * (count_queries(task.part) * task.n_draws))
-
-    with patch.object(TaskSchedule, "orders", orders):
-        yield
+def variance_of_a_permutation(given: tuple[np.ndarray, ...], orders: list[np.ndarray]) -> float:
+    """Return the mean over cells; no columns are worth what they are to KNNValuer."""
+    _, y, _, y_val = given
+    nothing = paper.values_of_ties(y, y_val, n_neighbors=N_NEIGHBORS)
+    found = paper.many_permutations(*given, n_neighbors=N_NEIGHBORS, orders=orders, nothing=nothing)
+    return float(found.var(axis=0, ddof=1).mean())
 
 
-def estimate_shared_variance(given: Given, n_orders: int) -> float:
-    """Return the mean over cells of the variance of one shared permutation."""
-    rng = np.random.default_rng(1)
-    orders = [rng.permutation(given.X.shape[1]) for _ in range(n_orders)]
-    with same_names_for_all():
-        seen = np.array([fit(given, SharedOrder(order)).values for order in orders])
-    return float(seen.var(axis=0, ddof=1).mean())
+def spend(work: Callable[[], Any]) -> tuple[Any, float]:
+    began = time.process_time()
+    return work(), time.process_time() - began
 
 
-def truth(given: Given) -> tuple[np.ndarray, float]:
-    """Return the values, and the mean squared error that they still have."""
-    n_columns = given.X.shape[1]
-    if n_columns <= 13:
-        return fit(given, ExhaustiveSampler()).values, 0.0
-    runs = [fit(given, LeverageSampler(60 * n_columns), seed).values for seed in range(100, 104)]
-    return np.mean(runs, axis=0), float(np.var(runs, axis=0, ddof=1).mean() / len(runs))
-
-
-def mean_squared_error(given: Given, sampler: Any, exact: np.ndarray, repetitions: int) -> float:
-    seen = np.array([fit(given, sampler, seed).values for seed in range(repetitions)])
-    return float(((seen - exact) ** 2).mean())
-
-
-def time_in_turns(pieces: list[Callable[[], object]], turns: int) -> list[float]:
-    """Return the least CPU seconds of each."""
-    best = [np.inf for _ in pieces]
-    for _ in range(turns):
-        for position, piece in enumerate(pieces):
-            began = time.process_time()
-            piece()
-            best[position] = min(best[position], time.process_time() - began)
-    return best
-
-
-def run_permutation(given: Given) -> None:
-    """Run one permutation of the paper for some queries: each costs the same."""
-    few, order = slice(PAPER_QUERIES), np.random.default_rng(0).permutation(given.X.shape[1])
-    asked = given.X_val[few], given.y_val[few]
-    paper.one_permutation(given.X, given.y, *asked, n_neighbors=N_NEIGHBORS, order=order)
-
-
-def compare(name: str, folder: Path, *, repetitions: int, orders: int, turns: int) -> list[Row]:
-    """Return a row per sampler."""
-    given = read(name, folder)
-    exact, noise = truth(given)
-    target = estimate_shared_variance(given, orders) / PAPER_PERMUTATIONS
-    rows = []
-    for sampler in SAMPLERS[name]:
-        met = (mean_squared_error(given, sampler, exact, repetitions) - noise) / target
-        pieces = [lambda s=sampler: fit(given, s), lambda: run_permutation(given)]
-        ours, theirs = time_in_turns(pieces, turns)
-        theirs *= PAPER_PERMUTATIONS * len(given.y_val) / PAPER_QUERIES
-        n_sorts = fit(given, sampler).provenance.tally.utilities / len(given.y_val)
-        rows.append({
-            "table": name, "sampler": type(sampler).__name__,
-            "sorts per query": round(n_sorts),
-            "of the paper": PAPER_PERMUTATIONS * given.X.shape[1],
-            "squared error / theirs": met, "times faster": round(theirs / ours / met),
-        })  # fmt: skip
-        log(name, rows[-1])
-    return rows
+def compare(name: str, folder: Path, *, repetitions: int, n_orders: int) -> tuple[Row, Row]:
+    """Return the costs of a default fit and of permutations, and their errors."""
+    X, y, X_val, y_val = given = read(name, folder)
+    rng = np.random.default_rng(0)
+    orders = [rng.permutation(X.shape[1]) for _ in range(n_orders)]
+    settings = {"n_neighbors": N_NEIGHBORS}
+    fits, seconds = [], []
+    for seed in range(repetitions):
+        found, of_fit = spend(lambda s=seed: fit(given, s))
+        _, of_loop = spend(
+            lambda: paper.one_permutation(
+                X, y, X_val[:FEW], y_val[:FEW], order=orders[0], **settings
+            )
+        )
+        _, of_numpy = spend(
+            lambda: paper.many_permutations(*given, orders=orders[:FEW], **settings)
+        )
+        fits.append(found)
+        seconds.append((of_fit, of_loop * len(y_val) / FEW, of_numpy / FEW))
+    ours, loop, numpy = np.min(seconds, axis=0)
+    values = np.array([each.values for each in fits])
+    variance = values.mean(axis=0).var()
+    error = float(values.var(axis=0, ddof=1).mean())
+    of_order = variance_of_a_permutation(given, orders)
+    exact = error < 1e-20
+    needed = PAPER_PERMUTATIONS if exact else of_order / error
+    sampling, validation = (
+        np.square(e).mean() for e in (fits[0].sampling_se, fits[0].validation_se)
+    )
+    cost = {
+        "table": name,
+        "validation rows": len(y_val),
+        "CPU seconds": ours,
+        "error, %": 100 * np.sqrt(error / variance),
+        "sampling error / validation error": np.sqrt(sampling / validation),
+    }
+    beside = {
+        "table": name,
+        "error of the fit, %": cost["error, %"],
+        "permutations": round(needed),
+        "their error, %": 100 * np.sqrt(of_order / needed / variance),
+        "authors' loop, times": round(needed * loop / ours),
+        "NumPy, times": round(needed * numpy / ours, 1),
+    }
+    log(cost, beside)
+    return cost, beside
 
 
 def run(
-    data: Path,
-    *,
-    sets: tuple[str, ...] = tuple(SAMPLERS),
-    repetitions: int = 10,
-    orders: int = 40,
-    turns: int = 7,
+    data: Path, *, sets: tuple[str, ...] = tuple(SIZES), repetitions: int = 5, orders: int = 60
 ) -> Tables:
-    """Return how much faster each sampler has the error of the paper's permutations."""
-    given = {"repetitions": repetitions, "orders": orders, "turns": turns}
+    """Return costs and errors of default fits, and how much longer permutations take."""
     with threadpool_limits(1):
-        rows = [row for name in sets for row in compare(name, data, **given)]
-    return {"time for equal error": rows}
+        found = [compare(name, data, repetitions=repetitions, n_orders=orders) for name in sets]
+    costs, beside = zip(*found, strict=True)
+    return {"default fits": list(costs), "beside permutations": list(beside)}

@@ -21,7 +21,7 @@ from cellworth.sampling import (
     GaussianProcess,
 )
 from enumeration import tabulate
-from experiments import bare_engine, overhead, paper, scale
+from experiments import overhead, paper, scale
 from experiments.baselines import PlainPermutations
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -37,39 +37,31 @@ def measure_until(limit, measure):
     return found
 
 
-def test_the_papers_algorithm_is_written_down_rightly():
+@pytest.mark.parametrize("empty", ["zero", "prior"])
+def test_the_papers_algorithm_is_written_down_rightly(empty):
     rng = np.random.default_rng(0)
     X, X_val = rng.normal(size=(12, 3)), rng.normal(size=(5, 3))
     y, y_val = np.arange(12) % 2, np.array([0, 1, 0, 1, 1])
-    mean = np.mean(
-        [
-            paper.one_permutation(X, y, X_val, y_val, n_neighbors=3, order=np.array(order))
-            for order in permutations(range(3))
-        ],
-        axis=0,
-    )
-    # Numbers without ties, and no columns worth nothing, as in the paper.
-    ours = KNNValuer(3, scale=None, empty="zero").fit(X, y, X_val=X_val, y_val=y_val)
-    np.testing.assert_allclose(ours.values_, mean, atol=1e-8)
-
-
-def compare_with_bare(*given):
-    ours, bare = bare_engine.compare(*given, [None], rounds=5)
-    return ours / bare
-
-
-@pytest.mark.alone
-@with_data
-def test_exact_ranking_takes_a_few_times_as_long_as_a_bare_engine():
-    for name, *given in bare_engine.tables(DATA, (2000, 7143)):
-        limit = {"Gaussian": 4, "Census": 5}[name]
-        assert measure_until(limit, lambda given=given: compare_with_bare(*given)) < limit
+    orders = [np.array(order) for order in permutations(range(3))]
+    given = {"n_neighbors": 3, "orders": orders}
+    if empty == "prior":
+        given["nothing"] = paper.values_of_ties(y, y_val, n_neighbors=3)
+    by_order = paper.many_permutations(X, y, X_val, y_val, **given)
+    # Numbers without ties, so that any order of the sort is right.
+    ours = KNNValuer(3, scale=None, empty=empty).fit(X, y, X_val=X_val, y_val=y_val)
+    np.testing.assert_allclose(ours.values_, by_order.mean(axis=0), atol=1e-8)
+    if empty == "zero":
+        one_by_one = [
+            paper.one_permutation(X, y, X_val, y_val, n_neighbors=3, order=order)
+            for order in orders
+        ]
+        np.testing.assert_allclose(one_by_one, by_order, atol=1e-12)
 
 
 @pytest.mark.nightly
 @with_data
 def test_rank_bins_agree_with_exact_ranking_on_the_census():
-    census, _ = bare_engine.agreement(DATA, n_queries=60)
+    census, _ = scale.compare_all_bins(DATA, n_queries=60)
     assert float(census["Spearman correlation"]) >= 0.995
     assert census["relative RMS error, %"] <= 3
     assert census["lowest 1% in common, %"] >= 99
