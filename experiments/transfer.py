@@ -45,13 +45,13 @@ QUIET = Runtime(Serial(), progress=False)
 MODELS: dict[str, Any] = {
     "logistic regression": LogisticRegression(),
     "gradient boosting": HistGradientBoostingClassifier(
-        max_iter=8, learning_rate=0.3, max_leaf_nodes=8, max_bins=64, early_stopping=False
+        max_iter=6, learning_rate=0.3, max_leaf_nodes=8, max_bins=32, early_stopping=False
     ),
 }
 
 
 def assign(train: Table, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return cells, labels and the source of each row."""
+    """Return cells, labels and the source of each row, source by source."""
     rng = np.random.default_rng(seed)
     X, y = train.X.to_numpy(copy=True), train.y.copy()
     along = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)[0][:, 0]
@@ -63,7 +63,9 @@ def assign(train: Table, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     y[wrong] = [rng.choice(np.setdiff1d(train.y, label)) for label in y[wrong]]
     noisy = sources == NOISE
     X[noisy] += rng.normal(scale=2, size=X[noisy].shape)
-    return X, y, sources
+    # Groups are in the order in which they first appear.
+    order = np.argsort(sources, kind="stable")
+    return X[order], y[order], sources[order]
 
 
 def train_all(model: Any, given: tuple[Any, ...], samples: list[Table]) -> np.ndarray:
@@ -105,8 +107,10 @@ def value_by_neighbors(given: tuple[Any, ...], validation: Table) -> tuple[Any, 
     owners = Owners(X)
     for source in range(N_SOURCES):
         owners = owners.assign(str(source), rows=np.flatnonzero(sources == source))
-    players = OwnerValuer(KNNValuer(), runtime=QUIET).fit(X, y, owners=owners, **scored)
-    return valuer.valuation_.rows().values, players.valuation_.values.sum(axis=1)
+    players = OwnerValuer(KNNValuer(), runtime=QUIET).fit(X, y, owners=owners, **scored).valuation_
+    by_name = dict(zip(players.row_labels.astype(int), players.values[:, 0], strict=True))
+    values = np.array([by_name[source] for source in range(N_SOURCES)])
+    return valuer.valuation_.rows().values, values
 
 
 def share(values: np.ndarray) -> np.ndarray:
