@@ -1,9 +1,8 @@
-"""Measure the speed of all parts as ratios, compare two commits, and print README's ratios.
+"""Measure the speed of all parts as ratios, and compare two commits.
 
     python benchmarks/compare.py                      # this checkout
     python benchmarks/compare.py --against HEAD~20    # this one and an older commit, in turns
     python benchmarks/compare.py --against HEAD~20 --bits   # do results have the same bits?
-    python benchmarks/compare.py --readme             # README's ratio of times
 
 A piece is timed in turns with a fixed piece of work (a sort, a product of matrices, a loop), which
 any other program slows down alike. The figure is the ratio of their least CPU times, in one
@@ -355,12 +354,8 @@ def main(arguments=None):
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="processes of each commit")
     parser.add_argument("--json", action="store_true", help="print ratios as JSON")
     parser.add_argument("--bits", action="store_true", help="compare results, not times")
-    parser.add_argument("--readme", action="store_true", help="README's ratios instead")
     options = parser.parse_args(arguments)
-    if options.readme:
-        command = [sys.executable, "-m", "experiments", "time_to_accuracy"]
-        subprocess.run(command, cwd=ROOT, check=True)  # noqa: S603 (README's experiment)
-    elif options.against and options.bits:
+    if options.against and options.bits:
         sys.exit(1 if compare_bits(options.against, options.only) else 0)
     elif options.against:
         both = measure_both(
