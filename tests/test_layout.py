@@ -18,17 +18,17 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2258,
-    "data": 2995,
+    "data": 2994,
     "findings": 3400,
-    "games": 900,
-    "knn": 3967,
+    "games": 897,
+    "knn": 3971,
     "payouts": 1894,
     "plots": 907,
-    "report": 947,
+    "report": 958,
     "runtime": 2349,
     "sampling": 1563,
-    "valuation": 1425,
-    "valuers": 2094,
+    "valuation": 1411,
+    "valuers": 2153,
 }
 MAX_CODE_LINES_IN_ALL = 24_799
 

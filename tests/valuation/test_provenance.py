@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cellworth.data.io import describe, hash_json
-from cellworth.valuation.provenance import code_sha256
+from cellworth.valuers.identity import code_sha256
 
 
 class Plain:
@@ -56,7 +56,7 @@ def test_code_is_the_same_before_and_after_its_object_travels():
 
 
 SETS = """
-from cellworth.valuation.provenance import code_sha256
+from cellworth.valuers.identity import code_sha256
 
 def known(word):
     return word in {"auto", "sqrt", "log2", "none"}

@@ -130,34 +130,6 @@ def test_a_torn_or_missing_file_is_refused_at_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "key",
-    [
-        (7, 2),
-        (-1, -2),
-        (slice(None), 1),
-        (slice(40, 3, -7), slice(1, 3)),
-        (slice(9, 9), 0),
-        ([3, 1, 3, 49], 2),
-        ([3, 1], [0, 2]),
-        (np.array([[3], [1]]), [0, 2, 2]),
-        (5, ...),
-        (..., 3),
-        (np.arange(50) % 9 == 4, [True, False, True, False]),
-        ([], 1),
-        (np.int64(4), np.array(3)),
-    ],
-    ids=str,
-)
-def test_positions_are_looked_up_as_in_an_array(both, key):
-    one, other = both
-    if isinstance(key[1], list) and key[1][0] is True:
-        key = (np.flatnonzero(key[0])[:2], key[1])
-    found, wanted = other.iloc[key], one.iloc[key]
-    same(found, wanted)
-    assert np.shape(found) == np.shape(wanted)
-
-
-@pytest.mark.parametrize(
     "key", [(7, "c2"), (slice(None), "c0"), ([9, 0], ["c1", "c0"]), (3.0, ["c3"]), (range(3), "c1")]
 )
 def test_labels_are_looked_up_as_in_memory(both, key):
@@ -172,13 +144,6 @@ def test_labels_that_are_not_there_are_refused(both, key):
         other.loc[key, "c0"]
 
 
-@pytest.mark.parametrize("key", [(50, 0), (-51, 0), (0, 4), ([0, 50], 0), (0.5, 0), ([True], 0)])
-def test_positions_that_are_not_there_are_refused(both, key):
-    _, other = both
-    with pytest.raises(IndexError):
-        other.iloc[key]
-
-
 def test_a_look_at_one_cell_reads_one_group(tmp_path, monkeypatch):
     other = in_shards(whole(), tmp_path)
     read = []
@@ -189,7 +154,7 @@ def test_a_look_at_one_cell_reads_one_group(tmp_path, monkeypatch):
         return plain(self, folder, group, parts, columns)
 
     monkeypatch.setattr(stored_values.ValueFile, "read", recorded)
-    assert other.iloc[30, 1] == whole().values[30, 1]
+    assert other.loc[30, "c1"] == whole().values[30, 1]
     assert len(read) == 1
     other.lowest(1)
     # One group to find it, one for its errors.
@@ -216,7 +181,7 @@ def test_what_does_not_fit_is_refused_and_the_rest_still_works(tmp_path, monkeyp
         lambda: other.moments.mean,
         lambda: other.to_frame(),
         lambda: other.to_frame(wide=True),
-        lambda: other.iloc[:, 0],
+        lambda: other.loc[:, "c0"],
         lambda: other.rows().values,
         lambda: other.lowest(50),
     ):
@@ -309,10 +274,10 @@ def test_a_changed_page_is_refused_where_single_cells_are_read(tmp_path):
     other = in_shards(whole((50, 4)), tmp_path, 1)
     (file,) = tmp_path.glob("values-*")
     content = bytearray(file.read_bytes())
-    content[content.index(np.float64(other.iloc[0, 0]).tobytes())] ^= 1
+    content[content.index(np.float64(other.loc[0, "c0"]).tobytes())] ^= 1
     file.write_bytes(content)
     with pytest.raises(ValueError, match="restore it from a copy"):
-        other.iloc[0, 0]
+        other.loc[0, "c0"]
 
 
 def test_what_is_not_finite_is_not_written(tmp_path):

@@ -218,7 +218,7 @@ def test_leaving_columns_out_is_exact_for_any_number_of_them():
     valuer = KNNValuer(3, semivalue=(None, LeaveOneOut()), sampler=LeverageSampler())
     found = fit(valuer, larger_problem(n_columns=22))
     assert found.status == "exact"
-    assert found.provenance.seed is None
+    assert found.provenance.sessions[0].seed is None
     assert found.provenance.tally.utilities == 40 * 23
 
 

@@ -222,7 +222,7 @@ def valuer(**settings):
 
 def test_a_drawn_seed_is_recorded_and_repeats_the_run():
     first = ModelValuer(GaussianNB(), stop=MaxTasks(3)).fit(**DATA).valuation_
-    given = first.provenance.seed, np.random.RandomState(1), np.random.RandomState(1)
+    given = first.provenance.sessions[0].seed, np.random.RandomState(1), np.random.RandomState(1)
     runs = [ModelValuer(GaussianNB(), stop=MaxTasks(3), random_state=seed) for seed in given]
     again, *others = [run.fit(**DATA).values_ for run in runs]
     np.testing.assert_array_equal(again, first.values)

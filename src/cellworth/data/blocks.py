@@ -72,10 +72,10 @@ class Axis:
         if len(found) == 0:
             raise KeyError(
                 f"no {what} is called {label!r}; labels are {preview(self.labels)}. "
-                "Use iloc to look up by position."
+                "Use values to look up by position."
             )
         raise KeyError(
-            f"{len(found)} {what}s are called {label!r}; use iloc with a position: "
+            f"{len(found)} {what}s are called {label!r}; use values with a position: "
             f"{preview(found)}."
         )
 
@@ -132,8 +132,7 @@ class NumberedAxis(Axis):
         if key.dtype.kind in "iuf" and 0 <= key[0] < self.n_players and key[0] % 1 == 0:
             return int(key[0])
         raise KeyError(
-            f"no {what} is called {label!r}; labels are integers from 0 to {self.n_players - 1}. "
-            "Use iloc to look up by position."
+            f"no {what} is called {label!r}; labels are integers from 0 to {self.n_players - 1}."
         )
 
     def some_labels(self, players: slice | Positions) -> Labels:

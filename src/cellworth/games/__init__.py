@@ -8,7 +8,7 @@ Examples
 array([[3.]])
 """
 
-from cellworth.games.game import EmptyPolicy, FailedUtility, Game, TableGame
-from cellworth.games.model import ErrorPolicy, ModelGame
+from cellworth.games.game import FailedUtility, Game, TableGame
+from cellworth.games.model import ModelGame
 
-__all__ = ["EmptyPolicy", "ErrorPolicy", "FailedUtility", "Game", "ModelGame", "TableGame"]
+__all__ = ["FailedUtility", "Game", "ModelGame", "TableGame"]

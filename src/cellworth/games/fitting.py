@@ -109,7 +109,7 @@ class Seen:
 
     def left(self, selection: Any) -> Any:
         """Return the kept part of a selection, by name if names were given."""
-        entries = _entries(selection)
+        entries: list[Any] = np.atleast_1d(np.asarray(selection, dtype=object)).tolist()
         if not entries or not all(isinstance(entry, str) for entry in entries):
             positions = self.positions(selection)
             return (
@@ -262,11 +262,6 @@ def _cut_entries(setting: Any, seen: Seen) -> Any:
 
 def _like(setting: Any, entries: list[Any]) -> Any:
     return type(setting)(entries) if isinstance(setting, tuple | set | frozenset) else entries
-
-
-def _entries(selection: Any) -> list[Any]:
-    entries: list[Any] = np.atleast_1d(np.asarray(selection, dtype=object)).tolist()
-    return entries
 
 
 def _is_listing(setting: Any) -> bool:

@@ -26,7 +26,7 @@ from cellworth.data.column import Coder, Column, find_common_kind, read_differen
 from cellworth.data.tables import Table
 from cellworth.data.text import preview
 from cellworth.sampling.statistics import CategorySummary, NumberSummary
-from cellworth.valuation.column_info import ReadAs, distance_in_words, name_kind
+from cellworth.valuation.column_info import ReadAs, name_kind
 
 # Largest distance in a column, a thousand scales squared. Integers that hold larger distances
 # would have no digits left for small ones.
@@ -34,6 +34,7 @@ FARTHEST = 1e6
 # Mean squared distance of two rows in a column of unit variance; categories are scaled to it.
 _MEAN_DISTANCE = 2.0
 _NARROWEST = 1e-100
+_DAY = 86_400e6
 # Pairs of percentiles, and their difference in a standard normal distribution.
 _QUANTILES = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
 # A 64-bit key has a sign, a distance, a row and whether its label matches.
@@ -87,8 +88,11 @@ class ColumnScales(NamedTuple):
         part, at = self.where(position)
         if part == "categories":
             return "category", f"0 or {self.mismatch(at):.3g}"
-        read_as = name_kind(column) if column.is_time else "number"
-        return read_as, distance_in_words(self.scale(at), read_as)
+        scale, read_as = self.scale(at), name_kind(column) if column.is_time else "number"
+        if scale in (0, 1) and (scale == 0 or read_as == "number"):
+            return read_as, "difference²" if scale else "0"
+        unit = f"{scale:.3g}" if read_as == "number" else f"{scale / _DAY:.3g} days"
+        return read_as, f"(difference / {unit})²"
 
     @property
     def unit(self) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import math
 import os
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,24 @@ def summarize(
         summary["values_hash"] = _hash_values(valuation)
         summary["provenance"] = jsonable(valuation.provenance.to_dict())
     return summary
+
+
+@dataclass(frozen=True)
+class InlinePage:
+    """A page of HTML that notebooks show in a frame of its own."""
+
+    html: str
+    height: int
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self.html):,} characters; a notebook shows it>"
+
+    def _repr_html_(self) -> str:
+        # The page has scripts; in its frame they cannot reach the notebook.
+        return (
+            f'<iframe srcdoc="{html.escape(self.html)}" title="Report" sandbox="allow-scripts" '
+            f'style="width:100%;height:{self.height}px;border:0"></iframe>'
+        )
 
 
 def write_audit(

@@ -7,6 +7,7 @@ import os
 from cellworth.data.blocks import Blocks, NumberedAxis
 from cellworth.data.io import Options, to_path
 from cellworth.valuation.column_info import ColumnInfo, ColumnTable
+from cellworth.valuation.known_utilities import Utilities
 from cellworth.valuation.provenance import Provenance, Scores
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
 from cellworth.valuation.storage import read_cells, read_columns, read_folder
@@ -20,6 +21,7 @@ __all__ = [
     "RowChunk",
     "Scores",
     "ShardedValuation",
+    "Utilities",
     "Valuation",
     "ValueList",
     "load",
@@ -64,6 +66,9 @@ def load(folder: str | os.PathLike[str], storage_options: Options | None = None)
         if not files:
             blocks, moments, validation = read_cells(tables)
             check_total(moments.mean[-1], plain)
+            if (known := tables.get("utilities")) is not None:
+                spec, backend = plain["provenance"].problem_spec, plain["backend"]
+                plain["utilities"] = Utilities.from_table(known, blocks, spec, backend)
             return Valuation(blocks, moments, validation=validation, **plain)
         columns, sums, validation = read_columns(tables)
         check_total(sums.mean, plain)

@@ -19,7 +19,6 @@ _SHARE_OF_IDS = 0.9
 _MAX_CODES = 10
 _SHORTEST_CODE = 5
 _MAX_UNITS = 4
-_DAY = 86_400e6
 _DIGITS = (
     r"\d{1,3}(?:[,'\u00a0\u202f ]\d{3})+(?:\.\d*)?"  # 1,234,567.8
     r"|\d{1,3}(?:\.\d{3})+,\d+"  # 1.234,5
@@ -46,15 +45,6 @@ _PLURALS = {
 _NAMES_SHOWN = 3
 _LEFT = ("column", "read_as", "distance", "note")
 _LINES_SHOWN = 60
-
-
-def distance_in_words(scale: float, read_as: ReadAs) -> str:
-    """Return the distance of two cells as a formula, for a column of this scale."""
-    if not scale:
-        return "0"
-    if read_as == "number":
-        return "difference²" if scale == 1 else f"(difference / {scale:.3g})²"
-    return f"(difference / {scale / _DAY:.3g} days)²"
 
 
 def name_kind(column: Column) -> ReadAs:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import platform
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -13,7 +11,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any, Self
 
-from cellworth.data.io import content_hash, jsonable
+from cellworth.data.io import jsonable
 from cellworth.data.text import format_count
 from cellworth.sampling.moments import Tally
 
@@ -23,7 +21,7 @@ from cellworth.sampling.moments import Tally
 # another version are then rejected. Do not raise it for docs, names, messages or speed.
 # tests/test_algorithm_version.py fails if bits change and this number does not; its docstring has
 # the command that records new ones.
-ALGORITHM_VERSION = 3
+ALGORITHM_VERSION = 4
 _PACKAGES = ("cellworth", "numpy", "scipy", "scikit-learn", "narwhals", "numba", "joblib")
 
 
@@ -89,12 +87,7 @@ class Provenance:
     ) -> Provenance:
         """Return the provenance of a run that has just ended, in this environment."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(problem_spec, method, (session,), tally, seconds, created, dict(_versions()))
-
-    @property
-    def seed(self) -> int | None:
-        """Seed of the run, or of the first of several; None for exact values."""
-        return self.sessions[0].seed
+        return cls(problem_spec, method, (session,), tally, seconds, created, dict(versions()))
 
     @property
     def adds_up(self) -> bool:
@@ -126,61 +119,10 @@ class Provenance:
 
 
 @cache
-def _versions() -> tuple[tuple[str, str], ...]:
+def versions() -> tuple[tuple[str, str], ...]:
+    """Return the versions of Python and of the packages that affect the results."""
     packages = ((package, version(package)) for package in _PACKAGES)
     return (("python", platform.python_version()), *packages)
-
-
-def environment() -> dict[str, Any]:
-    """Return the versions that the bits of a result may depend on, for the identity of a run.
-
-    The algorithm version takes the place of the package version: a release that computes the same
-    bits resumes the checkpoints of the one before.
-    """
-    others = {package: number for package, number in _versions() if package != "cellworth"}
-    return {"algorithm_version": ALGORITHM_VERSION, "versions": others}
-
-
-def code_sha256(thing: Any) -> str:
-    """Hash the code of an object: that of a function, or of its class and base classes."""
-    digest = hashlib.sha256()
-    if hasattr(thing, "__code__"):
-        _add_code(digest, thing)
-        return digest.hexdigest()
-    for base in type(thing).__mro__[:-1]:
-        package = base.__module__.partition(".")[0]
-        if package == "cellworth":
-            # Its classes may move between modules; ALGORITHM_VERSION identifies their code.
-            digest.update(f"{package}.{base.__qualname__}".encode())
-            continue
-        digest.update(f"{base.__module__}.{base.__qualname__}".encode())
-        # A package's version identifies its code; a user's code changes without one.
-        released = getattr(sys.modules.get(package), "__version__", None)
-        digest.update(str(released).encode())
-        if released is None:
-            for name, member in sorted(vars(base).items()):
-                # Pickling adds this to a class; the hash must not depend on it.
-                if name != "__slotnames__":
-                    digest.update(name.encode())
-                    _add_code(digest, member)
-    return digest.hexdigest()
-
-
-def _add_code(digest: Any, function: Any) -> None:
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return
-    digest.update(code.co_code)
-    for constant in code.co_consts:
-        if hasattr(constant, "co_code"):
-            digest.update(constant.co_code + repr(constant.co_names).encode())
-        else:
-            # The order of a set of strings differs between processes.
-            plain = sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant
-            digest.update(repr(plain).encode())
-    digest.update(repr(code.co_names).encode())
-    closure = getattr(function, "__closure__", None) or ()
-    digest.update(repr([content_hash(cell.cell_contents) for cell in closure]).encode())
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ from cellworth.valuation.valuation import (
     check_mergeable,
     merge_validation,
 )
-from cellworth.valuation.values import ValueList, index_pairs, read_only
+from cellworth.valuation.values import ValueList, read_only
 
 Statistics = dict[str, Floats]
 # About a gigabyte of each statistic.
@@ -166,8 +166,8 @@ class StoredMoments(Moments):
         return [found[part] for part in parts]
 
     def __getitem__(self, key: tuple[Any, Any]) -> Any:
-        """Return means of cells, indexed like an array; read only their row groups."""
-        rows, columns = index_pairs(key, self.shape)
+        """Return means of cells, by arrays of positions; read only their row groups."""
+        rows, columns = np.broadcast_arrays(*key)
         self.check_fits("the chosen values", rows.size)
         (found,) = self.read_at(rows.ravel(), columns.ravel(), ("mean",))
         return found.reshape(rows.shape)[()]
@@ -288,7 +288,7 @@ class ShardedValuation(Valuation):
     validation : array of shape (n_columns + 1,) or None
         Errors of the column sums and of the total due to the choice of validation rows. Those of
         single cells and rows are in the files.
-    shrink, baseline, owned, scores, column_info, held_out
+    shrink, baseline, owned, scores, column_info, held_out, utilities
         As in a Valuation.
 
     See Also

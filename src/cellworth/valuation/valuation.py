@@ -29,6 +29,7 @@ from cellworth.sampling.moments import (
 )
 from cellworth.sampling.shrinkage import shrink_values
 from cellworth.valuation.column_info import ColumnTable
+from cellworth.valuation.known_utilities import Utilities
 from cellworth.valuation.provenance import Provenance, Scores, read_number
 from cellworth.valuation.storage import (
     cell_tables,
@@ -37,7 +38,6 @@ from cellworth.valuation.storage import (
     write_tables,
 )
 from cellworth.valuation.values import (
-    InlinePage,
     LabelIndexer,
     ValueList,
     read_only,
@@ -129,6 +129,9 @@ class Valuation:
     held_out : Table or HashedRows or None
         The validation rows, for checks before a payout. Only their hashes are saved, copied or
         sent.
+    utilities : Utilities or None
+        The coalitions that were evaluated, if the run asked for utilities of coalitions; None for
+        nearest neighbors, after a merge, and if they were not saved.
 
     See Also
     --------
@@ -162,6 +165,7 @@ class Valuation:
     scores: Scores | None = None
     column_info: ColumnTable | None = None
     held_out: Table | HashedRows | None = None
+    utilities: Utilities | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "held_out": self._hashed}
@@ -250,12 +254,7 @@ class Valuation:
     @property
     def loc(self) -> LabelIndexer:
         """Values by label: ``valuation.loc["row 7", "age"]``; lists and ``:`` give arrays."""
-        return LabelIndexer(self.blocks, self._indexable, by_label=True)
-
-    @property
-    def iloc(self) -> LabelIndexer:
-        """Values by position: ``valuation.iloc[0, 2]``; anything that NumPy indexing takes."""
-        return LabelIndexer(self.blocks, self._indexable, by_label=False)
+        return LabelIndexer(self.blocks, self._indexable)
 
     def rows(self) -> ValueList:
         """Return the value of each row: the sum of its blocks, with its own errors."""
@@ -434,11 +433,7 @@ class Valuation:
         return self._merge_parts(other, self.moments.merge(other.moments))
 
     def _merge_parts(self, other: Valuation, moments: Moments) -> Self:
-        interrupted = "interrupted" in (self.status, other.status)
-        validation = None
-        if self.validation is not None:
-            counts = int(self.moments.count.max()), int(other.moments.count.max())
-            validation = merge_validation(self.validation, other.validation, counts)
+        counts = int(self.moments.count.max()), int(other.moments.count.max())
         owned = None
         # Sums of shrunk values are not means of the sums of two runs.
         if self.owned and other.owned and self.owned.keys == other.owned.keys and not self.shrink:
@@ -447,12 +442,19 @@ class Valuation:
             self,
             moments=moments,
             provenance=self.provenance.merge(other.provenance),
-            status="interrupted" if interrupted else "estimated",
-            validation=validation,
+            status="interrupted" if "interrupted" in (self.status, other.status) else "estimated",
+            validation=merge_validation(self.validation, other.validation, counts),
             owned=owned,
+            utilities=None,
         )
 
-    def save(self, folder: str | os.PathLike[str], storage_options: Options | None = None) -> None:
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        storage_options: Options | None = None,
+        *,
+        utilities: bool = False,
+    ) -> None:
         """Write Parquet files and a manifest.json, for :func:`~cellworth.load`.
 
         An earlier result in the folder is replaced.
@@ -463,10 +465,16 @@ class Valuation:
             Such as ``"values"`` or ``"s3://bucket/values"``.
         storage_options : dict, default=None
             Options of fsspec for an address, such as keys.
+        utilities : bool, default=False
+            Whether to save the utilities of coalitions, too.
         """
+        if utilities and self.utilities is None:
+            raise ValueError("this valuation has no utilities; leave out utilities=True.")
         path = make_folder(folder, "folder", storage_options)
-        before = files_to_replace(path)
-        replace_manifest(path, self._plain() | {"files": self._write_files(path)}, before)
+        before, files = files_to_replace(path), self._write_files(path)
+        if utilities and self.utilities is not None:
+            files |= write_tables(path, {"utilities": self.utilities.to_table()})
+        replace_manifest(path, self._plain() | {"files": files}, before)
 
     def _write_files(self, path: AnyPath) -> dict[str, dict[str, Any]]:
         """Write values and labels; return the entries of the files in the manifest."""
@@ -493,7 +501,7 @@ class Valuation:
 
     def show(
         self, X: TableLike | None = None, y: VectorLike | None = None, *, height: int = 720
-    ) -> InlinePage:
+    ) -> Any:
         """Show the report in a notebook, with its heat map.
 
         Parameters
@@ -505,7 +513,7 @@ class Valuation:
 
         Returns
         -------
-        InlinePage
+        page
             The page of :func:`~cellworth.report.save`, in a frame. It loads and sends nothing.
 
         Examples
@@ -518,8 +526,8 @@ class Valuation:
         """
         check_count(height, "height")
         # By name: a method may lead to a page, but values do not depend on it.
-        report = importlib.import_module("cellworth.report")
-        return InlinePage(report.render(report.summarize(self, X, y)), height)
+        build = importlib.import_module("cellworth.report.build")
+        return build.InlinePage(build.render(build.summarize(self, X, y)), height)
 
     @property
     def _indexable(self) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -185,78 +184,31 @@ class ValueList:
 
 @dataclass(frozen=True, eq=False)
 class LabelIndexer:
-    """Index values by a row and a column: ``valuation.loc[...]`` and ``valuation.iloc[...]``."""
+    """Index values by the labels of a row and a column: ``valuation.loc[...]``."""
 
     blocks: Blocks
     # An array, or an object that can be indexed like one.
     values: Any
-    by_label: bool
 
     def __getitem__(self, key: Any) -> Any:
         """Return one value, or an array for a list or ``:``."""
         if not isinstance(key, tuple) or len(key) != 2:
             raise KeyError(f"{key!r} is not a pair; give a row and a column, ':' for all of them.")
-        if not self.by_label:
-            return self.values[key]
         rows = _find_positions(self.blocks.rows, key[0], "row")
         columns = _find_positions(self.blocks.columns, key[1], "column")
-        if isinstance(rows, np.ndarray) and isinstance(columns, np.ndarray):
-            # All combinations of these rows and columns, not pairs.
-            rows = rows[:, np.newaxis]
-        found = self.values[rows, columns]
+        # All combinations of these rows and columns, not pairs.
+        found = self.values[rows[:, np.newaxis] if rows.ndim and columns.ndim else rows, columns]
         return found if found.ndim else float(found)
 
 
-def _find_positions(axis: Axis, key: Any, what: str) -> Any:
+def _find_positions(axis: Axis, key: Any, what: str) -> NDArray[np.intp]:
     if isinstance(key, slice):
         if key != slice(None):
-            raise KeyError(f"loc takes a {what} label, a list of them or ':'; slices go to iloc.")
-        return key
+            raise KeyError(f"loc takes a {what} label, a list of them or ':', not other slices.")
+        return np.arange(len(axis))
     if isinstance(key, list | range) or (hasattr(key, "__array__") and np.ndim(key) == 1):
         return np.array([axis.position(label, what=what) for label in key], dtype=np.intp)
-    return axis.position(key, what=what)
-
-
-def index_pairs(
-    key: tuple[Any, Any], shape: tuple[int, int]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return the positions of rows and columns that NumPy would select, in the result's shape."""
-    of_rows, of_columns = (slice(None) if side is Ellipsis else side for side in key)
-    rows, columns = _index_side(of_rows, shape[0]), _index_side(of_columns, shape[1])
-    if isinstance(of_rows, slice):
-        rows = rows.reshape(-1, *(1,) * columns.ndim)
-    elif isinstance(of_columns, slice):
-        rows = rows[..., np.newaxis]
-    rows, columns = np.broadcast_arrays(rows, columns)
-    return rows, columns
-
-
-def _index_side(key: Any, length: int) -> NDArray[np.intp]:
-    if isinstance(key, slice):
-        return np.arange(*key.indices(length))
-    # NumPy checks the key as it does for an array of values; this one needs no memory.
-    np.broadcast_to(0, length)[key]
-    array = np.asarray(key)
-    array = np.flatnonzero(array) if array.dtype.kind == "b" else array.astype(np.intp)
-    return np.where(array < 0, array + length, array)
-
-
-@dataclass(frozen=True)
-class InlinePage:
-    """A page of HTML that notebooks show in a frame of its own."""
-
-    html: str
-    height: int
-
-    def __repr__(self) -> str:
-        return f"<page of {len(self.html):,} characters; a notebook shows it>"
-
-    def _repr_html_(self) -> str:
-        # The page has scripts; in its frame they cannot reach the notebook.
-        return (
-            f'<iframe srcdoc="{html.escape(self.html)}" title="Report" sandbox="allow-scripts" '
-            f'style="width:100%;height:{self.height}px;border:0"></iframe>'
-        )
+    return np.array(axis.position(key, what=what))
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -52,7 +52,8 @@ from cellworth.sampling.semivalues import Semivalue, Shapley
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.provenance import Provenance, Session
 from cellworth.valuation.valuation import Status, Valuation
-from cellworth.valuers.run import run_identity, scores_of_queries
+from cellworth.valuers.identity import run_identity
+from cellworth.valuers.run import scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop, draw_seed
 from cellworth.valuers.valuer import Valuer
 

@@ -22,6 +22,7 @@ from cellworth.sampling.estimators import Estimator, choose_estimator
 from cellworth.sampling.samplers import ExhaustiveTasks, TaskSampler, n_utilities
 from cellworth.sampling.semivalues import LeaveOneOut
 from cellworth.valuation.column_info import ColumnTable
+from cellworth.valuation.known_utilities import Utilities
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.exact_values import (
     LeavingOneOut,
@@ -32,6 +33,7 @@ from cellworth.valuers.exact_values import (
 )
 from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
+from cellworth.valuers.utilities import KnownCoalitions
 from cellworth.valuers.valuer import Valuer
 
 # An estimator, or the word that asks for all coalitions.
@@ -446,7 +448,9 @@ def value_game(
     Parameters
     ----------
     game : Game
-        Anything with a method ``value(rows, columns)``.
+        Anything with a method ``value(rows, columns)``. ``valuation.utilities`` of an earlier run
+        need no new fit: values are exact if all coalitions are known, and otherwise those of a
+        Gaussian process that is fitted to the known ones.
     shape : tuple of int or Blocks, default=None
         Numbers of row players and column players, or blocks with names. None means those of the
         game, if it has any.
@@ -495,6 +499,11 @@ def value_game(
         )
     blocks = _blocks(game, shape)
     settings = Settings.of(semivalue, n_jobs=n_jobs, runtime=runtime)
+    if isinstance(game, Utilities) and estimator is None and stop is None:
+        n_known = len(game.values)
+        is_complete = n_known == ExhaustiveTasks(blocks.shape).n_pairs
+        estimator = "exact" if is_complete else KnownCoalitions(game)
+        stop = MaxUtilities(n_known) if is_complete else MaxTasks(1)
     return value_coalitions(
         game, blocks, settings, estimator=estimator, stop=stop, random_state=random_state
     )

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast, get_args
@@ -44,17 +44,24 @@ from cellworth.sampling.passes import PassSums
 from cellworth.sampling.samplers import ExhaustiveTasks, TaskSampler, n_utilities
 from cellworth.sampling.shrinkage import compute_share_errors, estimate_with_errors
 from cellworth.valuation.column_info import ColumnTable
+from cellworth.valuation.known_utilities import Utilities
 from cellworth.valuation.provenance import (
     Provenance,
     Scores,
     Session,
-    code_sha256,
-    environment,
 )
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.exact_values import LeavingOneOut
+from cellworth.valuers.identity import find_problem, run_identity
 from cellworth.valuers.settings import Settings
-from cellworth.valuers.utilities import Known, UtilityPlanner, look_up, pack_coalitions
+from cellworth.valuers.utilities import (
+    Known,
+    UtilityPlanner,
+    look_up,
+    pack_coalitions,
+    pack_utilities,
+    read_log,
+)
 
 # Memory for the deviations of all utilities; beyond it, validation rows are grouped.
 MAX_BYTES_OF_DEVIATIONS = 2**28
@@ -223,7 +230,10 @@ def value_blocks(
         on_round=runtime.on_round,
         forecast=forecast,
     )
-    added = outcome.contribution or _nothing(blocks.shape)
+    zeros = np.zeros([n + 1 for n in blocks.shape])
+    nothing = Contribution(Moments(zeros.astype(np.int64), zeros, zeros))
+    # The budget may have ended before the first task.
+    added = outcome.contribution or nothing
     exact = outcome.tasks >= method.exact_after
     # Share of each owner in each block, shape (n_owners, n_rows, n_columns).
     shares = None if holdings is None else np.moveaxis(holdings.shares[holdings.codes()], -1, 0)
@@ -239,7 +249,12 @@ def value_blocks(
     how |= {} if settings.valuer is None else {"valuer": settings.valuer}
     session = Session(method.seed, outcome.tasks)
     provenance = Provenance.now(problem_spec, how, session, tally, outcome.seconds)
-    problem, policy = _problem(game), str(getattr(game, "empty", None))
+    problem, policy = find_problem(game), str(getattr(game, "empty", None))
+    backend = problem.table.backend if problem else getattr(game, "backend", None)
+    utilities = None
+    if isinstance(added, UtilityLog):
+        known = pack_utilities({**ends.known, **read_log(added)})
+        utilities = Utilities(blocks, *known, problem_spec, backend)
     valuation = Valuation(
         blocks,
         moments,
@@ -247,13 +262,14 @@ def value_blocks(
         policy if policy in (*get_args(EmptyPolicy), "none") else "game",
         "exact" if exact else "interrupted" if outcome.interrupted else "estimated",
         provenance,
-        problem.table.backend if problem else None,
+        backend,
         errors,
         shrink=method.shrink and not exact,
         baseline=ends.full_utility - ends.total,
         scores=scores_of_game(game, ends.full_utility),
         column_info=columns,
         held_out=problem.held_out if problem else None,
+        utilities=utilities,
     )
     _warn_if_uninformative(valuation, outcome.tasks)
     detailed = isinstance(ends.utilities[0], DetailedUtility)
@@ -298,23 +314,6 @@ def _sum_by_owner(
     return OwnerSums(holdings.names, holdings.keys, moments, validation)
 
 
-def run_identity(
-    problem_spec: dict[str, Any], game: Any, method: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return everything that determines the tasks of a run and their results, to the bit."""
-    problem = _problem(game)
-    # A game with a model also names the user's code.
-    parts = game.parts() if hasattr(game, "parts") else [game]
-    return {
-        "problem_spec": problem_spec,
-        # Columns in single precision, for example, give other bits.
-        "types": {} if problem is None else problem.types(),
-        "code": [code_sha256(part) for part in parts],
-        **method,
-        **environment(),
-    }
-
-
 def _make_planner(
     game: Game, method: Method, ends: Corners
 ) -> tuple[Planner, Callable[[Any], Any]]:
@@ -344,7 +343,7 @@ def _forecast(
     game: Game, problem_spec: dict[str, Any], method: Method, ends: Corners, executor: Executor
 ) -> Forecast:
     """Return the size and the expected time of a run."""
-    problem, unit = _problem(game), "utilities"
+    problem, unit = find_problem(game), "utilities"
     if problem is not None:
         n_fits = max(len(problem.folds), 1) * problem_spec.get("n_repeats", 1)
         unit = "fits" if n_fits == 1 else f"utilities of {n_fits} fits each"
@@ -363,17 +362,6 @@ def _forecast(
         unit=unit,
         advice=method.advice,
     )
-
-
-def _problem(game: Any) -> Problem | None:
-    problem = getattr(game, "problem", None)
-    return problem if isinstance(problem, Problem) else None
-
-
-def _nothing(shape: tuple[int, int]) -> Contribution:
-    """Return the contribution of a run whose budget ended before its first task."""
-    zeros = np.zeros((shape[0] + 1, shape[1] + 1))
-    return Contribution(Moments(zeros.astype(np.int64), zeros, zeros))
 
 
 def _warn_if_uninformative(valuation: Valuation, n_tasks: int) -> None:
@@ -452,7 +440,7 @@ def scores_of_queries(
 
 def scores_of_game(game: Any, score: float) -> Scores | None:
     """Return the scores of a game with a model and validation rows; None for other games."""
-    problem, scoring = _problem(game), getattr(game, "scoring", None)
+    problem, scoring = find_problem(game), getattr(game, "scoring", None)
     if problem is None or not isinstance(scoring, str) or not problem.folds:
         return None
     figures: dict[str, float] = {}

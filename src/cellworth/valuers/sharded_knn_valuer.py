@@ -44,10 +44,10 @@ from cellworth.runtime.shard_algorithm import ShardRunResult
 from cellworth.sampling.moments import Counts, append_margins, append_pairs
 from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.valuation.column_info import ColumnTable
-from cellworth.valuation.provenance import environment
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
 from cellworth.valuation.storage import ValueFile
 from cellworth.valuation.valuation import Valuation
+from cellworth.valuers.identity import environment
 from cellworth.valuers.knn_valuer import (
     NeighborRun,
     NeighborValuer,

@@ -16,6 +16,7 @@ from cellworth.games.game import FailedUtility, Game, compute_utility
 from cellworth.runtime.checkpoint import Loader
 from cellworth.runtime.stopping import LOOKUPS_PER_UTILITY, StoppingRule
 from cellworth.runtime.workers import leave_if_cancelled
+from cellworth.sampling.estimators import GaussianProcess, Semivalues, Shape
 from cellworth.sampling.moments import (
     Deviations,
     Estimate,
@@ -23,7 +24,8 @@ from cellworth.sampling.moments import (
     UtilityLog,
     pool_deviations,
 )
-from cellworth.sampling.samplers import TaskSampler
+from cellworth.sampling.samplers import CoalitionPairs, TaskSampler
+from cellworth.valuation.known_utilities import Utilities
 
 # A request is about this much work: little is lost if a worker dies, and a run ends soon. Its size
 # does not depend on the number of workers.
@@ -31,20 +33,22 @@ _SECONDS_PER_REQUEST = 1.0
 _UTILITIES_PER_REQUEST = 64
 # A task, its coalitions, and its tally without failures.
 _OpenTask = tuple[Any, list[bytes], Tally]
+# A task, the utilities of its coalitions, and their deviations.
+LogEntry = tuple[Any, NDArray[np.float64], list[Deviations | None]]
 
 
 class Known(NamedTuple):
-    """A known utility, the message if it failed, and its deviations if it has any."""
+    """A known utility, its deviations if it has any, and the message if it failed."""
 
     utility: float
-    message: str | None = None
     deviations: Deviations | None = None
+    message: str | None = None
 
     @classmethod
     def of(cls, utility: float) -> Known:
         """Convert a utility of a game."""
         message = utility.message if isinstance(utility, FailedUtility) else None
-        return cls(float(utility), message, getattr(utility, "deviations", None))
+        return cls(float(utility), getattr(utility, "deviations", None), message)
 
 
 # Utilities in the order of the request; fewer if the deadline came first.
@@ -121,20 +125,16 @@ class UtilityPlanner:
         for _, load in answers:
             part = load()
             if part is not None:
-                names = map(bytes, part["coalitions"])
-                self._kept |= dict(zip(names, self.unpack_answer(part), strict=True))
+                self._kept |= self._unpack(part)
         if state is None:
             return None
-        log = self._restore_log(state)
-        for task, utilities, deviations in log.entries:
-            coalitions = pack_coalitions(task)
-            self._met.update(coalitions)
-            for coalition, utility, own in zip(
-                coalitions, utilities.tolist(), deviations, strict=True
-            ):
-                self._known[coalition] = Known(utility, None, own)
-        self._tally = Tally(new=1).merge(log.tally)
-        return log
+        known, tally = self._unpack(state), unpack(Tally, remove_prefix("tally", state))
+        self._known |= known
+        self._met.update(known)
+        self._tally = Tally(new=1).merge(tally)
+        tasks = map(self._sampler, range(state["tasks"]))
+        entries = [self._complete(task, pack_coalitions(task)) for task in tasks]
+        return UtilityLog(entries, len(entries), self._estimate, tally)
 
     def make_requests(self, number: int) -> Iterable[tuple[UtilityRequest, Any]] | None:
         """Return requests for the unknown utilities of a task; None if the budget is spent."""
@@ -162,58 +162,38 @@ class UtilityPlanner:
             return None
         del self._n_waiting[number]
         task, coalitions, tally = self._open.pop(number)
-        known = [self._known[coalition] for coalition in coalitions]
-        utilities = np.array([each.utility for each in known])
         tally = tally.merge(self._count_failures(coalitions))
-        entry = task, utilities, [each.deviations for each in known]
-        return UtilityLog([entry], 1, self._estimate, tally)
+        return UtilityLog([self._complete(task, coalitions)], 1, self._estimate, tally)
 
     def pack_state(self, log: UtilityLog) -> Plain:
-        """Return the utilities of all tasks in order; the sampler knows their coalitions."""
-        utilities = log.utilities
-        deviations, positions = _distinct(log.deviations)
+        """Return the distinct utilities of all tasks; the sampler knows which tasks these are."""
         return {
-            "utilities": np.concatenate(utilities),
-            "lengths": np.array([len(some) for some in utilities]),
-            "deviations": deviations,
-            "places": positions,
+            **_pack_known(read_log(log)),
+            "tasks": log.n_tasks,
             **add_prefix("tally", pack(log.tally)),
         }
 
     def pack_answer(self, request: UtilityRequest, answer: Answer) -> tuple[int, Plain]:
-        """Return coalitions as rows of bytes, their utilities, and messages of failures."""
+        """Return coalitions with their utilities, and messages of failures."""
         task, wanted = request
         # The deadline may have come before all utilities were computed.
-        coalitions = b"".join(wanted[: len(answer)])
-        messages = {str(position): known.message for position, known in enumerate(answer)}
-        return task, {
-            "coalitions": np.frombuffer(coalitions, np.uint8).reshape(len(answer), len(wanted[0])),
-            "utilities": np.array([known.utility for known in answer]),
-            "deviations": _stack([known.deviations for known in answer]),
-            "messages": {position: text for position, text in messages.items() if text is not None},
-        }
+        return task, _pack_known(dict(zip(wanted, answer, strict=False)))
 
     def unpack_answer(self, content: Plain) -> Answer:
         """Read utilities and messages."""
-        utilities, messages = content["utilities"].tolist(), content["messages"]
-        deviations = _unstack(content["deviations"])
-        return tuple(
-            Known(each, messages.get(str(position)), deviations[position] if deviations else None)
-            for position, each in enumerate(utilities)
-        )
+        rows = content["deviations"]
+        deviations = list(rows) if rows.shape[1] else [None] * len(rows)
+        messages = (content["messages"].get(str(position)) for position in range(len(rows)))
+        return tuple(map(Known, content["utilities"].tolist(), deviations, messages))
 
-    def _restore_log(self, state: Plain) -> UtilityLog:
-        lengths = state["lengths"]
-        tasks = [self._sampler(number) for number in range(len(lengths))]
-        utilities = np.split(state["utilities"], np.cumsum(lengths)[:-1])
-        tally = unpack(Tally, remove_prefix("tally", state))
-        distinct = _unstack(state["deviations"])
-        deviations = [
-            [distinct[position] if distinct else None for position in some.tolist()]
-            for some in np.split(state["places"], np.cumsum(lengths)[:-1])
-        ]
-        entries = list(zip(tasks, utilities, deviations, strict=True))
-        return UtilityLog(entries, len(entries), self._estimate, tally)
+    def _unpack(self, content: Plain) -> dict[bytes, Known]:
+        names = map(bytes, content["coalitions"])
+        return dict(zip(names, self.unpack_answer(content), strict=True))
+
+    def _complete(self, task: Any, coalitions: list[bytes]) -> LogEntry:
+        """Return a task with the utilities and deviations of its coalitions."""
+        known = [self._known[coalition] for coalition in coalitions]
+        return task, np.array([each.utility for each in known]), [each.deviations for each in known]
 
     def _meet(self, number: int) -> tuple[Any, list[bytes], Tally, list[bytes]] | None:
         """Return a task, its coalitions, its tally, and the coalitions to be requested."""
@@ -260,6 +240,74 @@ class UtilityPlanner:
         return Tally(failed=len(failed), messages=tuple(failed))
 
 
+def read_log(log: UtilityLog) -> dict[bytes, Known]:
+    """Return the utility of each coalition of the log's tasks, in order."""
+    known: dict[bytes, Known] = {}
+    for task, utilities, deviations in log.entries[: log.n_tasks]:
+        found = (Known(*each) for each in zip(utilities.tolist(), deviations, strict=True))
+        known |= dict(zip(pack_coalitions(task), found, strict=True))
+    return known
+
+
+class KnownCoalitions(GaussianProcess):
+    """Estimate values from coalitions that were evaluated before, as many as a process can read."""
+
+    most_utilities: ClassVar[float] = math.inf
+
+    def __init__(self, utilities: Utilities) -> None:
+        rows, columns = utilities.rows, utilities.columns
+        no_rows, no_columns = ~rows.any(axis=1), ~columns.any(axis=1)
+        # The process reads interactions, which need both coalitions of a pair alone.
+        alone = set(map(bytes, rows[no_columns])), set(map(bytes, columns[no_rows]))
+        pairs = zip(map(bytes, rows), map(bytes, columns), strict=True)
+        both = np.asarray(~no_rows & ~no_columns)
+        usable = both & [one in alone[0] and other in alone[1] for one, other in pairs]
+        if 2 * usable.sum() < both.sum():
+            raise ValueError(
+                f"for {both.sum() - usable.sum():,} of {both.sum():,} coalitions it is not known "
+                "what their rows and their columns are worth alone; value the game itself once "
+                "more, with estimator=GaussianProcess(), whose runs evaluate this, too."
+            )
+        kept = ~both | (usable & (np.cumsum(usable) <= super().most_utilities))
+        self._pairs = CoalitionPairs(rows[kept], columns[kept])
+
+    def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
+        """Return a sampler whose only task has all pairs; raise an error if players are many."""
+        super().make_sampler(shape, semivalues, seed)
+        return OneTask(self._pairs, len(self._pairs.rows))
+
+
+class OneTask(NamedTuple):
+    """A single task of given pairs."""
+
+    pairs: CoalitionPairs
+    utilities_per_task: float
+
+    def __call__(self, task: int) -> CoalitionPairs:
+        """Return all pairs."""
+        return self.pairs
+
+
+def _pack_known(known: Mapping[bytes, Known]) -> Plain:
+    messages = enumerate(each.message for each in known.values())
+    return {
+        **dict(zip(("coalitions", "utilities", "deviations"), pack_utilities(known), strict=True)),
+        "messages": {str(position): text for position, text in messages if text is not None},
+    }
+
+
+def pack_utilities(
+    known: Mapping[bytes, Known],
+) -> tuple[NDArray[np.uint8], NDArray[np.float64], Deviations]:
+    """Return coalitions as rows of bytes, their utilities, and deviations."""
+    n_bytes = len(next(iter(known), b""))
+    return (
+        np.frombuffer(b"".join(known), np.uint8).reshape(len(known), n_bytes),
+        np.array([each.utility for each in known.values()]),
+        _stack([each.deviations for each in known.values()]),
+    )
+
+
 def pack_coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:
     """Return each pair of coalitions as packed bits."""
     sides = [np.array(side) for side in zip(*pairs, strict=True)]
@@ -282,17 +330,3 @@ def _stack(deviations: list[Deviations | None]) -> Deviations:
     # The corners have more of them than other utilities of a large run.
     least = min(map(len, known))
     return np.array([pool_deviations(each, least) for each in known])
-
-
-def _unstack(rows: Deviations) -> list[Deviations]:
-    return list(rows) if rows.shape[1] else []
-
-
-def _distinct(looked_at: list[list[Deviations | None]]) -> tuple[Deviations, NDArray[np.int32]]:
-    """Return deviations without repetition, and the position of those of each lookup."""
-    own = [each for task in looked_at for each in task]
-    # Tasks that use the same utility hold the same array.
-    first = {id(each): position for position, each in reversed(list(enumerate(own)))}
-    order = {position: number for number, position in enumerate(sorted(first.values()))}
-    positions = np.array([order[first[id(each)]] for each in own], dtype=np.int32)
-    return _stack([own[position] for position in order]), positions
