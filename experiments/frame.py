@@ -61,7 +61,7 @@ _BEGAN = time.perf_counter()
 # CPU seconds of parts that an earlier run kept.
 _earlier: list[float] = []
 # A table of a page: NAME is that of a file in docs/results, TITLE one of its tables; names of
-# columns may follow, each after " > ". A single figure: TITLE > first cell of the row > column.
+# columns may follow, each after " > ". A single figure: TITLE > first cells of the row > column.
 _IN_A_PAGE = re.compile(r"(<!-- result: (\S+) (.*?) -->\n).*?(<!-- end of result -->)", re.DOTALL)
 _FIGURE = re.compile(r"(<!-- figure: (\S+) (.*?) -->).*?(<!-- -->)", re.DOTALL)
 
@@ -230,8 +230,9 @@ def update_page(text: str, folder: Path = RESULTS) -> str:
 
     def figure(found: re.Match[str]) -> str:
         begin, name, what, end = found.groups()
-        title, first, column = what.split(" > ")
-        row = next(row for row in _find(folder, name, title) if next(iter(row.values())) == first)
+        title, *first, column = what.split(" > ")
+        rows = _find(folder, name, title)
+        row = next(row for row in rows if [str(x) for x in row.values()][: len(first)] == first)
         return f"{begin}{show(row[column])}{end}"
 
     return _FIGURE.sub(figure, _IN_A_PAGE.sub(table, text))

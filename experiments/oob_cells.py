@@ -19,7 +19,6 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -66,25 +65,14 @@ def run(
         part = compute_part(keep, f"oob_cells, {(name, seed, rows, trees)}", compute)
         found += [{"table": name} | row for row in part["rows"]]
         log(name, seed)
-    detection = ["method", "AUROC", "AP"]
-    lines = [{"table": row["table"]} | {key: row[key] for key in detection} for row in found]
-    by_table = pd.DataFrame(found).pivot_table("AUROC", "table", "method", sort=False)
+    every = pd.DataFrame(found)
+    by_table = every.pivot_table("AUROC", "table", "method", sort=False)
+    detection = ["AUROC", "AP"]
     return {
-        "wrong cells": means(lines, ["method"], "table"),
-        "points gained": means(map(count_gains, found), ["method"], "table"),
+        "wrong cells": means(every[["table", "method", *detection]], ["method"], "table"),
+        "points gained": means(every.drop(columns=detection), ["method"], "table"),
         "AUROC by table": by_table[list(BY_TABLE)].reset_index().to_dict("records"),
     }
-
-
-def count_gains(row: Row) -> Row:
-    """Return the points of accuracy that correction gains."""
-    named = {"table": row["table"], "method": row["method"]}
-    before = row[_name(0.0)]
-    return named | {_name(share): 100 * (row[_name(share)] - before) for share in CORRECTED}
-
-
-def _name(share: float) -> str:
-    return f"{share:.0%} of cells"
 
 
 def measure(table: tables.Table, seed: int, n_rows: int, n_trees: int) -> list[Row]:
@@ -94,15 +82,18 @@ def measure(table: tables.Table, seed: int, n_rows: int, n_trees: int) -> list[R
     clean, X_val, X_test = (part.X.to_numpy()[:, varied] for part in parts)
     y, y_val, y_test = (part.y for part in parts)
     X, wrong = far_out(clean, y, np.random.default_rng([seed, 0]))
-    found = []
+
+    def train(cells: np.ndarray) -> float:
+        return LogisticRegression(max_iter=1000).fit(cells, y).score(X_test, y_test)
+
+    found, before = [], train(X)
     for method, score in compute_scores(Case(X, y, wrong, X_val, y_val), n_trees, seed).items():
         area, precision = figures(wrong, score)
         row = {"method": method, "AUROC": area, "AP": precision}
         order = np.argsort(-score, axis=None, kind="stable")
-        for share in (0.0, *CORRECTED):
+        for share in CORRECTED:
             corrected = correct(X, clean, order[: round(share * X.size)])
-            model = LogisticRegression(max_iter=1000).fit(corrected, y)
-            row[_name(share)] = float(model.score(X_test, y_test))
+            row[f"{share:.0%} of cells"] = 100 * (train(corrected) - before)
         found.append(row)
     return found
 
@@ -135,26 +126,3 @@ def correct(X: np.ndarray, clean: np.ndarray, first: np.ndarray) -> np.ndarray:
     table = X.copy()
     table.flat[first] = clean.flat[first]
     return table
-
-
-def draw(tables: dict[str, Any]) -> Any:
-    """Draw the points gained over the share of cells that were corrected."""
-    import matplotlib.pyplot as plt
-
-    shown = [row for row in tables["points gained"] if "without" not in row["method"]]
-    figure, ax = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
-    for row, marker in zip(shown, "^v<osPx", strict=True):
-        gains = [row[_name(share)] for share in CORRECTED]
-        ax.errorbar(
-            [100 * share for share in CORRECTED],
-            [each["mean"] for each in gains],
-            [each["se"] or 0.0 for each in gains],
-            label=row["method"],
-            marker=marker,
-            capsize=2,
-        )
-    ax.axhline(0, color="gray", linewidth=0.8)
-    ax.set_xlabel("cells corrected, %")
-    ax.set_ylabel("points of accuracy gained")
-    ax.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -50,15 +50,14 @@ class Split(NamedTuple):
 
 
 def run(data: Path, seeds: range = range(12), rows: int = 400, cuts: int = 4) -> Tables:
-    """Return rank correlations of block values and sizes with block scores, and all blocks."""
+    """Return rank correlations of block values and sizes with block scores."""
     table = load("credit", data)
     blocks: list[Row] = []
     for seed in seeds:
         split = draw_split(table, rows, cuts, seed)
         blocks += [{"split": seed} | each for each in measure(split)]
         log("split", seed)
-    found = pd.DataFrame(blocks)
-    return {"rank correlation with the score": correlate(found), "blocks": blocks}
+    return {"rank correlation with the score": correlate(pd.DataFrame(blocks))}
 
 
 def draw_split(table: Table, n_rows: int, cuts: int, seed: int) -> Split:
@@ -151,20 +150,3 @@ def correlations(ranks: pd.DataFrame, name: str) -> tuple[float, float]:
     )
     left = np.sqrt((1 - of_value**2) * (1 - of_score**2))
     return plain, (plain - of_value * of_score) / left if left > 0 else np.nan
-
-
-def draw(tables: dict[str, Any]) -> Any:
-    """Draw the values of blocks over their scores."""
-    import matplotlib.pyplot as plt
-
-    blocks = pd.DataFrame(tables["blocks"])
-    figure, axes = plt.subplots(2, 2, figsize=(5.4, 3.5), sharex="row", layout="constrained")
-    for line, scoring in zip(axes, SCORINGS, strict=True):
-        part = blocks[blocks["score"] == scoring]
-        for ax, name in zip(line, VALUES, strict=True):
-            ax.scatter(part["score of the block"], part[name], s=4, color="C0")
-            ax.axhline(0, color="0.8", zorder=0, linewidth=0.8)
-            ax.set_xlabel(f"{scoring.replace('_', ' ')} of the block's model", fontsize=7)
-            ax.set_ylabel(name, fontsize=7)
-            ax.tick_params(labelsize=7)
-    return figure

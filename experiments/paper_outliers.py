@@ -2,8 +2,8 @@
 
     python -m experiments paper_outliers
 
-Flags: --seeds 20 (of other shares; settings and random ties have 3), --trees 200 (of 2D-OOB), --shares 0.01 ...,
---flat-orders 100 (of 1-D values by flattening).
+Flags: --seeds 20 (of other shares; settings and random ties have 3), --trees 200 (of 2D-OOB),
+--shares 0.01 ..., --flat-orders 100 (of 1-D values by flattening).
 
 The authors' breast-cancer table has 43 altered cells among 241 x 9. Cells are inspected from the
 lowest value up, among all rows or those of one class; the paper plots the benign ones. Then their
@@ -74,11 +74,6 @@ def run(
         ],
         "other shares of outliers": ablate(clean, shares, seeds),
         "settings": compare_settings(clean, seeds[:N_FEW_SEEDS]),
-        "heat maps": [
-            row
-            for name, case in (("before", clean), ("after", spoiled))
-            for row in list_benign(name, case, spoiled.wrong)
-        ],
     }
 
 
@@ -204,18 +199,6 @@ def compare_settings(clean: Case, seeds: range) -> list[Row]:
     return means(lines, ["setting", "choice"])
 
 
-def list_benign(name: str, given: Case, altered: np.ndarray) -> list[Row]:
-    """Return the values of benign rows, column by column, and which cells are altered."""
-    benign = given.y == BENIGN
-    values = exact_values(given)[benign]
-    return [
-        {"table": name, "column": column + 1}
-        | {"altered rows": " ".join(map(str, np.flatnonzero(altered[benign, column])))}
-        | {"values, in 1e-5": " ".join(f"{1e5 * value:.0f}" for value in values[:, column])}
-        for column in range(values.shape[1])
-    ]
-
-
 def reproduce(
     name: str, given: Case, published: np.ndarray, n_orders: int, seeds: range
 ) -> list[Row]:
@@ -291,6 +274,21 @@ def knn_values(nearest_first: np.ndarray, match: np.ndarray) -> np.ndarray:
     return values.mean(axis=0)
 
 
+def value_order(distances: np.ndarray, match: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Return the values of cells along one order of the columns, ties by the order of rows.
+
+    Distances are those of each validation row, training row and column.
+    """
+    values = np.empty(distances.shape[1:])
+    sums, before = np.zeros(match.shape), np.zeros(match.shape[1])
+    for column in order:
+        sums += distances[:, :, column]
+        after = knn_values(np.argsort(sums, axis=1, kind="stable"), match)
+        values[:, column] = after - before
+        before = after
+    return values
+
+
 def sort_like_the_authors(distances: np.ndarray) -> np.ndarray:
     """Return the rows nearest first; the authors sort them farthest first.
 
@@ -298,25 +296,3 @@ def sort_like_the_authors(distances: np.ndarray) -> np.ndarray:
     them, order ties otherwise; there are none for long doubles.
     """
     return np.argsort(-distances.astype(np.longdouble), axis=1)[:, ::-1]
-
-
-def draw(tables: dict[str, Any]) -> Any:
-    """Draw the values of benign rows before and after cells were altered, as the paper does."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(2, 1, figsize=(8, 3), sharex=True, layout="constrained")
-    for ax, name in zip(axes, ("before", "after"), strict=True):
-        lines = [row for row in tables["heat maps"] if row["table"] == name]
-        values = np.array([[int(x) for x in row["values, in 1e-5"].split()] for row in lines])
-        picture = ax.imshow(
-            values, aspect="auto", cmap="RdBu", vmin=-400, vmax=400, interpolation="nearest"
-        )
-        for row in lines:
-            for at in map(int, row["altered rows"].split()):
-                corner = (at - 0.5, row["column"] - 1.5)
-                ax.add_patch(plt.Rectangle(corner, 1, 1, fill=False, edgecolor="green", lw=1))
-        ax.set_ylabel(f"column, {name}", fontsize=8)
-        ax.set_yticks([])
-    axes[1].set_xlabel("benign row; green: altered", fontsize=8)
-    figure.colorbar(picture, ax=axes, label="value, in 1e-5", shrink=0.8)
-    return figure

@@ -12,7 +12,6 @@ K = 10. The authors' table is that of paper_outliers.py, clean, with raw distanc
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,6 @@ QUICK = {"seeds": range(1), "sets": ("wine",), "rows": 60}
 CLOSE = 0.01
 ALIKE, UNRELATED = 0.9, 0.1
 N_VALIDATION = 100
-AUTHORS = "the authors', exact"
 
 
 def run(
@@ -34,18 +32,17 @@ def run(
     sets: tuple[str, ...] = ("heart", "wine", "credit"),
     rows: int = 200,
 ) -> Tables:
-    """Return how alike the cells of close rows are, and an example of each kind."""
+    """Return how alike the cells of close rows are."""
     clean = read_clean(data)
-    exact = exact_values(clean)
     lines = [
-        {"table": AUTHORS} | describe_pairs(clean.X, exact),
+        {"table": "the authors', exact"} | describe_pairs(clean.X, exact_values(clean)),
         {"table": "the authors', published"} | describe_pairs(clean.X, read_values(data, "clean")),
     ]
     for name in sets:
         for seed in seeds:
             lines.append({"table": name} | describe_pairs(*value_table(data, name, rows, seed)))
         log(name)
-    return {"pairs of rows": means(lines, ["table"]), "examples": examples(clean.X, exact)}
+    return {"pairs of rows": means(lines, ["table"])}
 
 
 def value_table(data: Path, name: str, n_rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -59,59 +56,16 @@ def value_table(data: Path, name: str, n_rows: int, seed: int) -> tuple[np.ndarr
     return train.X.to_numpy(dtype=float), valuer.values_
 
 
-def close_pairs(X: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs of different rows of nearly the same value, and how alike their cells."""
-    totals = values.sum(axis=1)
-    apart = np.abs(totals[:, np.newaxis] - totals) <= CLOSE * totals.std()
-    same = (X[:, np.newaxis] == X).all(axis=2)
-    pairs = np.argwhere(np.triu(apart & ~same, 1))
-    centered = values - values.mean(axis=1, keepdims=True)
-    unit = centered / np.linalg.norm(centered, axis=1, keepdims=True)
-    return pairs, np.einsum("pj,pj->p", unit[pairs[:, 0]], unit[pairs[:, 1]])
-
-
 def describe_pairs(X: np.ndarray, values: np.ndarray) -> Row:
-    """Return the correlation of the cells of close rows: median, and shares of both kinds."""
-    pairs, alike = close_pairs(X, values)
+    """Return how many different rows have nearly the same value, and how alike their cells are."""
+    totals = values.sum(axis=1)
+    close = np.abs(totals[:, np.newaxis] - totals) <= CLOSE * totals.std()
+    same = (X[:, np.newaxis] == X).all(axis=2)
+    some, others = np.nonzero(np.triu(close & ~same, 1))
+    alike = np.corrcoef(values)[some, others]
     return {
-        "pairs": len(pairs),
+        "pairs": len(alike),
         "correlation, median": float(np.median(alike)),
         f"above {ALIKE}": float((alike > ALIKE).mean()),
         f"below {UNRELATED}": float((alike < UNRELATED).mean()),
     }
-
-
-def examples(X: np.ndarray, values: np.ndarray) -> list[Row]:
-    """Return the cells of the pair that is most alike, and of the one that is least related.
-
-    Only rows of a value above the median: others have cells near zero.
-    """
-    pairs, alike = close_pairs(X, values)
-    totals = values.sum(axis=1)
-    high = (totals[pairs] > np.median(totals)).all(axis=1)
-    pairs, alike = pairs[high], alike[high]
-    chosen = {"alike": np.argmax(alike), "unrelated": np.argmin(np.abs(alike))}
-    return [
-        {"pair": kind, "row": int(row), "correlation": float(alike[at])}
-        | {"row value": float(totals[row])}
-        | {f"column {j + 1}": f"{value:.1e}" for j, value in enumerate(values[row])}
-        for kind, at in chosen.items()
-        for row in pairs[at]
-    ]
-
-
-def draw(tables: dict[str, Any]) -> Any:
-    """Draw the cells of both pairs."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(7, 2.6), sharey=True, layout="constrained")
-    for ax, kind in zip(axes, ("alike", "unrelated"), strict=True):
-        for shift, line in enumerate(row for row in tables["examples"] if row["pair"] == kind):
-            cells = [float(cell) for name, cell in line.items() if name.startswith("column")]
-            at = np.arange(len(cells)) + 0.4 * shift
-            ax.bar(at, cells, 0.4, label=f"row {line['row']}, value {line['row value']:.5f}")
-        ax.set_title(f"cells {kind}: correlation {line['correlation']:.2f}", fontsize=9)
-        ax.set_xlabel("column")
-        ax.legend(fontsize=7)
-    axes[0].set_ylabel("cell value")
-    return figure

@@ -225,9 +225,7 @@ REAL: dict[str, Kind] = {
 
 def report(found: pd.DataFrame) -> dict[str, list[dict[str, Any]]]:
     groups = {"by change": ["change"], "by model": ["model"], "by table": ["set"]}
-    groups |= {"by change and model": ["change", "model"]}
     tables = {title: rates(found.groupby(by, sort=False)) for title, by in groups.items()}
-    tables["all"] = rates(found.groupby(lambda _: "all"))
     return {title: rows.reset_index().to_dict("records") for title, rows in tables.items()}
 
 
