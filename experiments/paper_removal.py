@@ -1,15 +1,20 @@
-"""Removal of cells in the order of their values, at the sizes of the 2D-Shapley paper.
+r"""Removal of cells in the order of their values, at the sizes of the 2D-Shapley paper.
 
     python -m experiments paper_removal --keep FOLDER
+    python -m experiments paper_removal --orders 0 --sets authors "breast original" wine heart \
+        --as paper_removal_knn
 
 Flags: --seeds 5 (splits), --sets wine heart, --rows 12 (training rows; 0: those of ``SIZES``),
---orders 100 (of 2D-MC), --flat-orders 8 (of 1-D values by flattening: about the same CPU time per
-table, because these trees have all rows). A run that is stopped continues from the folder.
+--orders 100 (of 2D-MC; 0: no values by orders), --flat-orders 8 (of 1-D values by flattening: about
+half of the CPU time, because these trees have all rows). A run that is stopped continues from the
+folder.
 
 Breast cancer and wine have the paper's training rows, heart a half of its 302 distinct rows (of the
 1,025 in the paper, the others repeat some of them). Census and credit have 60: one order of 2D-MC
 takes as many fits as the table has cells. The rest is halved into validation rows, which values are
-computed with, and test rows, at most 200 each. The model is an unpruned tree, its score the
+computed with, and test rows, at most 200 each. "authors" is the split that the authors published,
+with 242 rows for both. 2D-KNN has K = 5 as the default here, or K = 10 and a utility of 0 without
+columns as in their scripts. The model is an unpruned tree, its score the
 accuracy, mean of 5 fits. Random removal is the mean of 10 orders. Three protocols:
 
 paper       a removed cell becomes the mean of the cells left in its column; scores are those on the
@@ -30,6 +35,7 @@ import pandas as pd
 
 from cellworth import KNNValuer, Runtime
 from experiments.frame import Row, Tables, means
+from experiments.paper_outliers import MALIGNANT, read_clean
 from experiments.removal import measure_all
 from experiments.tables import Table, draw_samples, load
 from experiments.tree_games import (
@@ -43,7 +49,11 @@ from experiments.tree_games import (
 QUICK = {"seeds": range(1), "sets": ("wine",), "rows": 12, "orders": 4, "flat_orders": 2}
 SIZES = {"breast original": 241, "wine": 106, "heart": 150, "adult": 60, "credit": 60}
 MAX_SCORED = 200
-N_NEIGHBORS = 5
+AUTHORS = "authors"
+KNN = {
+    "2D-KNN": {"n_neighbors": 5, "scale": "std"},
+    "2D-KNN, K = 10": {"n_neighbors": 10, "scale": None, "empty": "zero"},
+}
 N_FITS = 5
 N_FITS_LEFT_OUT = 2
 N_RANDOM = 10
@@ -76,34 +86,40 @@ def run(
     keep: str = "",
 ) -> Tables:
     """Return the points against no removal and against random removal, and the first dips."""
-    loaded = {name: load(name, data) for name in sets}
+    loaded: dict[str, Any] = {name: load(name, data) for name in sets if name != AUTHORS}
+    if AUTHORS in sets:
+        loaded[AUTHORS] = read_split(data)
     if "adult" in sets:  # fnlwgt is a census weight, which the authors' program omits, too
         loaded["adult"] = Table(loaded["adult"].X.drop(columns="fnlwgt"), loaded["adult"].y)
     measure = partial(measure_split, (orders, flat_orders))
     name = f"paper_removal, {(orders, flat_orders)}"
     found = measure_all(name, measure, loaded, seeds=seeds, rows=rows, keep=keep)
-    halves = [row for row in found if "scores" not in row]
-    return tabulate([row for row in found if "scores" in row]) | {
-        "agreement of two halves of the orders": means(halves, ["table"])
-    }
+    tables = tabulate([row for row in found if "scores" in row])
+    if orders:
+        halves = [row for row in found if "scores" not in row]
+        tables["agreement of two halves of the orders"] = means(halves, ["table"])
+    return tables
 
 
 def measure_split(
-    orders: tuple[int, int], name: str, table: Table, seed: int, n_rows: int
+    orders: tuple[int, int], name: str, table: Table | Split, seed: int, n_rows: int
 ) -> list[Row]:
     """Return how well two halves of the orders agree, and after that the curves of a split."""
-    split = draw_split(table, n_rows or SIZES[name], seed)
+    if name == AUTHORS and seed:
+        return []
+    split = table if isinstance(table, Split) else draw_split(table, n_rows or SIZES[name], seed)
     train, validation, _ = split
-    drawn = {
-        "2D-MC": permutation_values(train, validation, orders[0], seed)[0],
-        "1-D, flattened": flat_values(train, validation, orders[1], seed),
-    }
-    values = {method: each.mean(axis=0) for method, each in drawn.items()} | {
-        "2D-KNN": knn_values(train, validation),
-        "2D-LOO": leave_one_out_values(train, validation, N_FITS_LEFT_OUT),
-    }
-    of_rows = values["2D-MC"].sum(axis=1, keepdims=True)
-    values["1-D, rows of 2D-MC"] = np.broadcast_to(of_rows, train.X.shape)
+    values = {method: knn_values(train, validation, **given) for method, given in KNN.items()}
+    values["2D-LOO"] = leave_one_out_values(train, validation, N_FITS_LEFT_OUT)
+    drawn = {}
+    if orders[0]:
+        drawn = {
+            "2D-MC": permutation_values(train, validation, orders[0], seed)[0],
+            "1-D, flattened": flat_values(train, validation, orders[1], seed),
+        }
+        values |= {method: each.mean(axis=0) for method, each in drawn.items()}
+        of_rows = values["2D-MC"].sum(axis=1, keepdims=True)
+        values["1-D, rows of 2D-MC"] = np.broadcast_to(of_rows, train.X.shape)
     curves = [{"table": name, "seed": seed} | row for row in all_curves(split, values, seed)]
     return [{"table": name} | {method: agree(each) for method, each in drawn.items()}, *curves]
 
@@ -116,11 +132,18 @@ def draw_split(table: Table, n_rows: int, seed: int) -> Split:
     return Split(*(Rows(part.X.to_numpy(), part.y) for part in parts))
 
 
-def knn_values(train: Rows, validation: Rows) -> np.ndarray:
+def read_split(data: Path) -> Split:
+    """Return the authors' split, before cells were altered; they score on the validation rows."""
+    given = read_clean(data)
+    scored = Rows(given.X_val, (given.y_val == MALIGNANT).astype(int))
+    return Split(Rows(given.X, (given.y == MALIGNANT).astype(int)), scored, scored)
+
+
+def knn_values(train: Rows, validation: Rows, **options: Any) -> np.ndarray:
     """Return the values of 2D-KNN; a constant column has none."""
-    knn = KNNValuer(N_NEIGHBORS, scale="std", random_state=0, runtime=Runtime(progress=False))
     varied = np.ptp(train.X, axis=0) > 0
     values = np.zeros(train.X.shape)
+    knn = KNNValuer(**options, random_state=0, runtime=Runtime(progress=False))
     knn.fit(train.X[:, varied], train.y, X_val=validation.X[:, varied], y_val=validation.y)
     values[:, varied] = knn.values_
     return values
@@ -207,7 +230,7 @@ def by_table(points: pd.DataFrame) -> list[Row]:
         for name in tables
         for share in points
     }
-    return means(pd.DataFrame(columns).reset_index().drop(columns="seed"), BY)
+    return means(pd.concat(columns, axis=1).reset_index().drop(columns="seed"), BY)
 
 
 def draw(tables: dict[str, Any]) -> Any:
