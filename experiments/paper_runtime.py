@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
@@ -101,11 +100,13 @@ def describe_noise(values: np.ndarray) -> Row:
     }
 
 
-def value_shared_orders(train: Rows, scored: Rows, n_orders: int) -> Any:
+def value_shared_orders(train: Rows, scored: Rows, n_orders: int) -> np.ndarray:
     """Return the values of 2D-KNN along random orders of the columns, order by order."""
     n_columns = train.X.shape[1]
     orders = [np.random.default_rng(task).permutation(n_columns) for task in range(n_orders)]
-    return paper.many_permutations(*train, *scored, n_neighbors=N_NEIGHBORS, orders=orders)
+    return np.asarray(
+        paper.many_permutations(*train, *scored, n_neighbors=N_NEIGHBORS, orders=orders)
+    )
 
 
 def time_methods(train: Rows, scored: Rows) -> Row:
@@ -168,21 +169,3 @@ def until_convergence(lines: list[Row], needed: list[Row]) -> list[Row]:
         | {"KNNValuer": line["KNNValuer"] * max(1, line["its sampling variance"] / CONVERGED)}
         for line in lines
     ]
-
-
-def draw(tables: dict[str, Any]) -> Any:
-    """Draw seconds over cells."""
-    import matplotlib.pyplot as plt
-
-    lines = tables["seconds"]
-    figure, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
-    for name, style in (
-        ("2D-MC, 500 permutations", "o--"),
-        ("2D-KNN, 500 permutations", "s--"),
-        ("KNNValuer", "d-"),
-    ):
-        ax.loglog([row["cells"] for row in lines], [row[name] for row in lines], style, label=name)
-    ax.set_xlabel("cells")
-    ax.set_ylabel("CPU seconds")
-    ax.legend(fontsize=8)
-    return figure
