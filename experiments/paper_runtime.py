@@ -104,9 +104,7 @@ def value_shared_orders(train: Rows, scored: Rows, n_orders: int) -> np.ndarray:
     """Return the values of 2D-KNN along random orders of the columns, order by order."""
     n_columns = train.X.shape[1]
     orders = [np.random.default_rng(task).permutation(n_columns) for task in range(n_orders)]
-    return np.asarray(
-        paper.many_permutations(*train, *scored, n_neighbors=N_NEIGHBORS, orders=orders)
-    )
+    return paper.many_permutations(*train, *scored, n_neighbors=N_NEIGHBORS, orders=orders)
 
 
 def time_methods(train: Rows, scored: Rows) -> Row:
