@@ -154,7 +154,7 @@ TYPED = {
     "explanation/nearest-neighbors.md": "0.6 1% 1.349 2% 5% 99%",
     "explanation/owners.md": "0.01",
     "explanation/removal.md": "10% 15% 16% 2% 20% 5% 50%",
-    "explanation/reproduction.md": "1% 10% 12_times 2.5% 20% 40% 5%",
+    "explanation/reproduction.md": "1% 10% 12_times 2% 2.5% 20% 40% 5% 62% 92%",
     "explanation/scale.md": "2%",
     "explanation/sharded-runs.md": "2_s 4_s 40_MB 59_times",
     "explanation/anomaly-scores-measured.md": ".05 1% 2% 2.5 40% 5%",
