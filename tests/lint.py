@@ -163,7 +163,7 @@ TYPED = {
     "explanation/two-dimensional-shapley.md": "2_points",
     "how-to/adult-by-command-line.md": "6.5",
     "how-to/audit.md": "60% 8%",
-    "how-to/choosing-a-method.md": ".05 20_ms",
+    "how-to/choosing-a-method.md": "20_ms",
     "how-to/kubernetes.md": "8_MB",
     "how-to/long-runs.md": "1.25 1.5 30_seconds",
     "how-to/report.md": "4_MB",
