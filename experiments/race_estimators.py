@@ -19,24 +19,15 @@ from sklearn.ensemble import GradientBoostingRegressor
 from sklearn.model_selection import KFold
 
 from cellworth.sampling import Shapley
-from cellworth.sampling.gaussian_process import (
-    Side,
-    fit_process,
-    process_moments,
-    split_parameters,
-)
 from cellworth.sampling.semivalues import membership_weights
 
 Floats = NDArray[np.float64]
 Found = tuple[Floats, Floats | None]
-_SHAPLEY = (Shapley(), Shapley())
 # Draws after which an estimator ends, whether or not its fits are used up, in draws per fit.
 _MAX_DRAWS = 5
 # TMC ends a scan if the score is this close to that of the whole table, as a share of the total.
 _TOLERANCE = 0.01
 _FOLDS = 5
-# The choice by information gain costs a matrix product per coalition.
-_MAX_CHOSEN, _POOL = 400, 2000
 # Weight of an observation of a full side in a regression, where theory wants infinity.
 _FULL = 100.0
 
@@ -337,90 +328,14 @@ def _odd_parts(present: Any, absent: Any) -> list[Any]:
     ]
 
 
-def information_gain(game: Asked) -> Found:
-    """Choose coalitions by what they are expected to say about the values; then as GaussianProcess.
+def outer_product(game: Asked) -> Found:
+    """Multiply exact values of rows and exact values of columns, as a library of one side can.
 
-    The process is our own. A third of the fits, and more if there are many, are drawn as
-    GaussianProcess draws them and give its parameters; the next ones follow one by one. Rundel,
-    Fumagalli, Muschalik, Bischl and Feurer (2026), ShaplEIG: Bayesian Experimental Design for
-    Shapley Value Estimation, ICML, arXiv:2606.02247.
+    Row values are those of the game with all columns, and column values those with all rows.
     """
-    # Sizes before and after a player joins, half each.
-    chances = [np.r_[0.5, np.ones(n - 1), 0.5] / n for n in game.shape]
-    n_first = max(game.n_fits // 3, game.n_fits - _MAX_CHOSEN)
-
-    def task() -> None:
-        if len(game.seen) + 4 > n_first:
-            raise BudgetSpentError
-        game.ask_all(*game.draw_sides(chances))
-
-    game.until_spent(task)
-    seen = np.array(sorted(game.seen))
-    sides = [Side(each[seen[:, k]], Shapley()) for k, each in enumerate(game.members)]
-    order = game.rng.permutation(len(seen))
-    sides = [Side(side.members[order], side.semivalue) for side in sides]
-    seen = seen[order]
-    parameters = fit_process(sides[0], sides[1], game(seen[:, 0], seen[:, 1]))
-    pool = _pool(game, chances)
-    chosen = _choose(game, parameters, seen, pool)
-    pairs = np.concatenate([seen, pool[chosen]])
-    sides = [Side(each[pairs[:, k]], Shapley()) for k, each in enumerate(game.members)]
-    amounts = game(pairs[:, 0], pairs[:, 1])
-    moments = process_moments(*sides, amounts, np.array([game.total]))
-    return moments.values[:-1, :-1], moments.sampling_se[:-1, :-1]
-
-
-def _pool(game: Asked, chances: Any) -> Any:
-    """Return pairs to choose from, none of which was asked for: all, or some at random."""
-    n_pairs = game.full[0] * game.full[1]
-    found: set[tuple[int, int]] = set()
-    if n_pairs <= _POOL:
-        found = {(i + 1, j + 1) for i, j in np.ndindex(game.full)} - game.seen
-    while len(found) < min(_POOL, n_pairs - len(game.seen)):
-        pair = game.draw(0, chances[0]), game.draw(1, chances[1])
-        if all(pair) and pair not in game.seen:
-            found.add(pair)
-    return np.array(sorted(found))
-
-
-def _choose(game: Asked, parameters: Floats, seen: Any, pool: Any) -> list[int]:
-    """Return the pairs of a pool with the largest gains, one after another.
-
-    The gain of a pair is half the log of its variance over its variance if the values were known.
-    Both are updated as columns of two Cholesky factors grow.
-    """
-    pairs = np.concatenate([seen, pool])
-    rows, columns = (Side(each[pairs[:, k]], Shapley()) for k, each in enumerate(game.members))
-    of_rows, of_columns, rough = split_parameters(parameters)
-    kernel = rows.kernel(of_rows) * columns.kernel(of_columns)
-    kernel[np.diag_indices(len(pairs))] += rough
-    links = np.einsum("ki,kj->kij", rows.values(of_rows), columns.values(of_columns))
-    rough_values = (membership_weights(side.semivalue, side.members) for side in (rows, columns))
-    links += rough * np.einsum("ki,kj->kij", *rough_values)
-    links = links.reshape(len(pairs), -1)
-    prior = np.kron(rows.covariance(of_rows), columns.covariance(of_columns))
-    prior += rough * np.kron(rows.rough_covariance(), columns.rough_covariance())
-    prior[np.diag_indices(len(prior))] *= 1 + 1e-9
-    given_values = kernel - links @ np.linalg.solve(prior, links.T)
-    n = len(seen)
-    known = [_condition(each, n) for each in (kernel, given_values)]
-    factors = [np.zeros((len(pool), game.n_fits - n)) for _ in known]
-    variances = [np.diag(each).copy() for each in known]
-    chosen: list[int] = []
-    while len(chosen) < min(game.n_fits - n, len(pool)):
-        ratio = variances[0] / np.maximum(variances[1], 1e-9 * variances[0])
-        ratio[chosen] = 0.0
-        best, k = int(np.argmax(ratio)), len(chosen)
-        for each, factor, variance in zip(known, factors, variances, strict=True):
-            column = each[:, best] - factor[:, :k] @ factor[best, :k]
-            factor[:, k] = column / math.sqrt(variance[best])
-            np.maximum(variance - factor[:, k] ** 2, 1e-12, out=variance)
-        chosen.append(best)
-    return chosen
-
-
-def _condition(covariance: Floats, n_known: int) -> Floats:
-    """Return the covariance of the others if the first ones are known."""
-    first = covariance[:n_known, :n_known] + 1e-9 * np.eye(n_known)
-    link = covariance[:n_known, n_known:]
-    return covariance[n_known:, n_known:] - link.T @ np.linalg.solve(first, link)
+    of_rows, of_columns = (membership_weights(Shapley(), each) for each in game.members)
+    by_row = of_rows.T @ game(np.arange(len(of_rows)), np.full(len(of_rows), game.full[1]))
+    by_column = of_columns.T @ game(
+        np.full(len(of_columns), game.full[0]), np.arange(len(of_columns))
+    )
+    return np.outer(by_row, by_column) / game.total, None

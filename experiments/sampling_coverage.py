@@ -4,37 +4,45 @@
 
 Six games of 6 x 5 blocks have known values: three of models on real tables, and a sparse, a
 heavy-tailed and a nearly additive one. None of them was used to choose the rules for errors.
-Coverage is that of the mean block of a game, over independent runs.
+Coverage is that of the mean block of a game, over independent runs. Errors are in units of that of
+equal shares.
 """
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
-from cellworth.sampling import Banzhaf, Beta, Shapley
-from cellworth.sampling.estimators import choose_estimator
-from cellworth.sampling.moments import WIDTH_95, Moments, widening
+from cellworth.sampling import AntitheticPermutations, Banzhaf, Beta, GaussianProcess, Shapley
+from cellworth.sampling.estimators import BanzhafSampling
+from cellworth.sampling.moments import WIDTH_95, widening
 from cellworth.sampling.samplers import coalition_masks
 from cellworth.sampling.semivalues import membership_weights
-from cellworth.sampling.shrinkage import shrink_values
 from experiments.estimators_race import make_game
 from experiments.frame import Mean, Row, Tables, log
 
-QUICK = {"tables": (), "semivalues": ("Beta(4, 1) x Beta(4, 1)",), "repetitions": 2}
 SHAPE = (6, 5)
+BLOCKS = 30
+FITS_PER_BLOCK = (10, 20, 40)
 TASKS = (10, 40, 160)
 # Of larger games, the first six groups of rows and five of columns play.
 MODELS = ("heart, tree", "lawschool, naive Bayes", "2dplanes, neighbors")
-SEMIVALUES = {
-    "Shapley x Shapley": (Shapley(), Shapley()),
-    "Banzhaf x Banzhaf": (Banzhaf(), Banzhaf()),
-    "Beta(4, 1) x Beta(4, 1)": (Beta(4, 1), Beta(4, 1)),
-    "Beta(1, 16) x Shapley": (Beta(1, 16), Shapley()),
-    "Shapley x Banzhaf": (Shapley(), Banzhaf()),
+BOTH = {"Shapley": (Shapley(), Shapley()), "Banzhaf": (Banzhaf(), Banzhaf())}
+# Estimators with the semivalues of rows and of columns.
+CASES: dict[str, Any] = {
+    "Shapley": (GaussianProcess(), BOTH["Shapley"]),
+    "Banzhaf": (GaussianProcess(), BOTH["Banzhaf"]),
+    "Beta(4, 1)": (GaussianProcess(), (Beta(4, 1), Beta(4, 1))),
+    "Beta(1, 16) x Shapley": (GaussianProcess(), (Beta(1, 16), Shapley())),
+    "Shapley x Banzhaf": (GaussianProcess(), (Shapley(), Banzhaf())),
+    "Shapley, orders": (AntitheticPermutations(), BOTH["Shapley"]),
+    "Banzhaf, quads": (BanzhafSampling(), BOTH["Banzhaf"]),
 }
+QUICK = {"tables": (), "cases": ("Beta(4, 1)",), "repetitions": 1}
 
 
 def make_up_games(seed: int) -> dict[str, Any]:
@@ -57,72 +65,73 @@ def make_up_games(seed: int) -> dict[str, Any]:
     return found | {"nearly additive": products * rng.normal(1, 0.05, products.shape)}
 
 
-def exact_values(games: Any, pair: Any) -> Any:
+def exact_values(game: Any, pair: Any) -> Any:
     """Return the values of all blocks, as weighted sums of all utilities."""
     sides = (coalition_masks(np.arange(1 << n), n) for n in SHAPE)
     rows, columns = map(membership_weights, pair, sides)
-    return np.einsum("si,sfk,fj->ijk", rows, games, columns)
+    return rows.T @ game @ columns
 
 
-def measure_coverage(games: Any, pair: Any, n_tasks: tuple[int, ...], runs: range) -> Any:
-    """Return which intervals cover: (n_runs, n_budgets, n_rows, n_columns, n_games); NaN: none.
-
-    ``games`` has all utilities, with the games along its last axis.
-    """
-    estimator = choose_estimator(None, pair)
-    covers = np.full((len(runs), len(n_tasks), *SHAPE, games.shape[-1]), np.nan)
+def measure(case: str, utilities: Any, exact: Any, seed: int) -> list[Row]:
+    """Return which intervals cover, and the error, after each budget of one run on one game."""
+    estimator, pair = CASES[case]
+    sampler = estimator.make_sampler(SHAPE, pair, seed)
+    budgets = TASKS
+    if isinstance(estimator, GaussianProcess):
+        budgets = tuple(int(k * BLOCKS / sampler.utilities_per_task) + 1 for k in FITS_PER_BLOCK)
+    tasks = [sampler(task) for task in range(budgets[-1])]
     rows, columns = (1 << np.arange(n) for n in SHAPE)
-    exact = exact_values(games, pair)
-    totals = games[-1, -1] - games[-1, 0] - games[0, -1] + games[0, 0]
-    for run_covers, seed in zip(covers, runs, strict=True):
-        sampler = estimator.make_sampler(SHAPE, pair, seed)
-        tasks = [sampler(task) for task in range(max(n_tasks))]
-        sides = [map(np.array, zip(*task, strict=True)) for task in tasks]
-        utilities = [games[one @ rows, other @ columns] for one, other in sides]
-        estimate = estimator.estimate(pair, totals)
-        for budget, n in enumerate(n_tasks):
-            # Estimators take several columns, for deviations; they withhold errors of the first.
-            together = estimate(tasks[:n], utilities[:n])
-            for game, total in enumerate(totals):
-                moments = (together.count, together.mean, together.sum_sq)
-                seen = Moments(*(each[..., game] for each in moments))
-                values, errors = seen.values, seen.sampling_se * widening(seen.count)
-                if estimator.shrink:
-                    values, errors = shrink_values(seen, total)
-                away = np.abs(values[:-1, :-1] - exact[..., game])
-                reach = WIDTH_95 * errors[:-1, :-1]
-                covered = away <= reach + 1e-12
-                run_covers[budget, :, :, game] = np.where(np.isnan(reach), np.nan, covered)
-    return covers
+    sides = [map(np.array, zip(*task, strict=True)) for task in tasks]
+    seen = [utilities[one @ rows, other @ columns] for one, other in sides]
+    total = utilities[-1, -1] - utilities[-1, 0] - utilities[0, -1] + utilities[0, 0]
+    estimate = estimator.estimate(pair, np.array([total]))
+    found = []
+    for n in budgets:
+        moments = estimate(tasks[:n], seen[:n])
+        away = np.abs(moments.values[:-1, :-1] - exact)
+        reach = WIDTH_95 * (moments.sampling_se * widening(moments.count))[:-1, :-1]
+        covers = np.where(np.isnan(reach), np.nan, away <= reach + 1e-12)
+        error = np.sqrt(np.mean(away**2)) / np.std(exact)
+        found.append({"tasks": n, "covers": covers, "error": error})
+    return found
 
 
-def summarize(name: str, n_tasks: int, covers: Any) -> Row:
-    """Return the line of a pair of semivalues and a number of tasks; games are the last axis."""
-    row: Row = {"rows x columns": name, "tasks": n_tasks}
-    if np.isnan(covers[..., 0]).any():
-        return row | dict.fromkeys(("coverage", "lowest game", "highest game", "worst block"), "-")
-    by_game = covers.mean(axis=(0, 1, 2)).tolist()
-    return row | {
+def summarize(case: str, budget: int, runs: list[list[Row]]) -> Row:
+    """Return the line of a case and a budget from the runs of each game."""
+    by_game = [float(np.mean([run["covers"] for run in some])) for some in runs]
+    unit = "fits per block" if isinstance(CASES[case][0], GaussianProcess) else "tasks"
+    return {
+        "semivalues": case,
+        "budget": f"{budget} {unit}",
         "coverage": Mean.of(by_game),
         "lowest game": min(by_game),
         "highest game": max(by_game),
-        "worst block": float(covers.mean(axis=0).min()),
+        "error": Mean.of(float(np.mean([run["error"] for run in some])) for some in runs),
     }
 
 
 def run(
     data: Path,
     tables: tuple[str, ...] = MODELS,
-    semivalues: tuple[str, ...] = tuple(SEMIVALUES),
-    repetitions: int = 200,
+    cases: tuple[str, ...] = tuple(CASES),
+    repetitions: int = 20,
 ) -> Tables:
-    """Return the coverage of each pair of semivalues after some numbers of tasks."""
-    rows, columns = (1 << n for n in SHAPE)
-    of_models = [make_game(name, data)[:rows, :columns] for name in tables]
-    games = np.stack([*of_models, *make_up_games(7).values()], axis=-1)
+    """Return the coverage of each pair of semivalues after some numbers of fits or tasks."""
+    warnings.simplefilter("ignore")
+    n_rows, n_columns = (1 << n for n in SHAPE)
+    games = [make_game(name, data)[:n_rows, :n_columns] for name in tables]
+    games += make_up_games(7).values()
     found = []
-    for name in semivalues:
-        covers = measure_coverage(games, SEMIVALUES[name], TASKS, range(repetitions))
-        found += [summarize(name, n, covers[:, i]) for i, n in enumerate(TASKS)]
-        log(name)
+    with threadpool_limits(1):
+        for case in cases:
+            estimator, pair = CASES[case]
+            budgets = FITS_PER_BLOCK if isinstance(estimator, GaussianProcess) else TASKS
+            by_game = [
+                [measure(case, game, exact_values(game, pair), s) for s in range(repetitions)]
+                for game in games
+            ]
+            for i, budget in enumerate(budgets):
+                runs = [[run[i] for run in some] for some in by_game]
+                found.append(summarize(case, budget, runs))
+            log(case)
     return {"coverage of 95% intervals": found}

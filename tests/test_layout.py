@@ -25,12 +25,12 @@ MAX_CODE_LINES = {
     "payouts": 1894,
     "plots": 907,
     "report": 958,
-    "runtime": 2349,
-    "sampling": 1563,
-    "valuation": 1411,
-    "valuers": 2153,
+    "runtime": 2353,
+    "sampling": 1457,
+    "valuation": 1403,
+    "valuers": 2256,
 }
-MAX_CODE_LINES_IN_ALL = 24_799
+MAX_CODE_LINES_IN_ALL = 24_791
 
 
 @cache

@@ -334,7 +334,7 @@ MISTAKES = [
     (lambda: fit().valuation_.lowest(0), "k must be an integer"),
     (lambda: fit().valuation_.loc[99, "age"], "no row is called 99"),
     (lambda: fit().valuation_.loc[0], "a row and a column"),
-    (lambda: fit().valuation_.loc[0:2, "age"], "slices go to iloc"),
+    (lambda: fit().valuation_.loc[0:2, "age"], "not other slices"),
     (lambda: fit().valuation_.to_frame(backend="excel"), "'pandas', 'polars' or 'pyarrow'"),
     (lambda: Blocks.cut([(1, "a"), (1, "b")], ["a"]), "one number, string or date per row"),
     (lambda: Blocks.cut(np.array([1], dtype="M8[ns]"), ["a"]), "dates in microseconds"),

@@ -20,6 +20,7 @@ from cellworth.runtime import MaxTasks, Serial
 from cellworth.runtime.engine import CheckpointWriter
 from cellworth.sampling import Banzhaf, PermutationSampler
 from cellworth.valuation import provenance
+from cellworth.valuers import identity
 from fit_settings import split_settings
 
 RNG = np.random.default_rng(0)
@@ -349,23 +350,23 @@ def test_another_run_of_its_kind_is_not_let_in(halfway, other):
 
 
 def test_other_versions_are_not_let_in(halfway, monkeypatch):
-    others = tuple((dict(provenance._versions()) | {"numpy": "9.9.9"}).items())
+    others = tuple((dict(provenance.versions()) | {"numpy": "9.9.9"}).items())
     with monkeypatch.context() as patched:
-        patched.setattr(provenance, "_versions", lambda: others)
+        patched.setattr(identity, "versions", lambda: others)
         assert_another_run(halfway)
     halfway.assert_goes_on()
 
 
 def test_another_algorithm_version_is_not_let_in(halfway, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(provenance, "ALGORITHM_VERSION", provenance.ALGORITHM_VERSION + 1)
+        patched.setattr(identity, "ALGORITHM_VERSION", provenance.ALGORITHM_VERSION + 1)
         assert_another_run(halfway)
     halfway.assert_goes_on()
 
 
 def test_another_release_of_the_same_algorithm_goes_on(halfway, monkeypatch):
-    others = tuple((dict(provenance._versions()) | {"cellworth": "9.9.9"}).items())
-    monkeypatch.setattr(provenance, "_versions", lambda: others)
+    others = tuple((dict(provenance.versions()) | {"cellworth": "9.9.9"}).items())
+    monkeypatch.setattr(identity, "versions", lambda: others)
     monkeypatch.setattr(cellworth, "__version__", "9.9.9")
     halfway.assert_goes_on()
 

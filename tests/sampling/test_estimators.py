@@ -102,3 +102,17 @@ def test_errors_of_two_or_three_rows_are_never_too_small(n_rows):
         rows, exact = seen.rows(), value_game(game).rows()
         z.append((rows.values - exact.values) / rows.sampling_se)
     assert np.mean(np.abs(z) < 1.96) >= 0.93
+
+
+@pytest.mark.nightly
+def test_many_short_runs_merge_into_the_values_of_a_long_one():
+    game = TableGame(np.random.default_rng(0).normal(size=(32, 16)))
+    exact = value_game(game).values
+    runs = [value_game(game, stop=MaxTasks(4), random_state=seed) for seed in range(300)]
+    merged = runs[0]
+    for other in runs[1:]:
+        merged = merged.merge(other)
+    assert (merged.counts == 1200).all()
+    z = (merged.values - exact) / merged.sampling_se
+    assert np.abs(z).max() < 4.5
+    assert np.corrcoef(merged.values.ravel(), exact.ravel())[0, 1] > 0.97

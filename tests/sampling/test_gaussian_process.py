@@ -89,7 +89,8 @@ def test_the_posterior_equals_the_textbook_formula():
     values = known @ inverse @ amounts
     covariance = scale * (weights.T @ kernel @ weights - known @ inverse @ known.T)
     rows, columns = coalitions[0][seen // 3], coalitions[1][seen % 3]
-    ours = posterior(parameters, Side(rows, Shapley()), Side(columns, Shapley()), amounts, None)
+    seen_sides = Side(rows, Shapley()), Side(columns, Shapley())
+    ours = posterior(parameters, seen_sides, amounts, None)
     np.testing.assert_allclose(ours[0][:-1, :-1].ravel(), values, atol=1e-9)
     np.testing.assert_allclose(ours[1][:-1, :-1].ravel() ** 2, np.diag(covariance), atol=1e-9)
     sums = np.kron(np.eye(3), np.ones(2))
@@ -98,7 +99,7 @@ def test_the_posterior_equals_the_textbook_formula():
     # The total is known: condition on it.
     to_total, total = covariance.sum(axis=1), 0.7
     share = to_total / to_total.sum()
-    given = posterior(parameters, Side(rows, Shapley()), Side(columns, Shapley()), amounts, total)
+    given = posterior(parameters, seen_sides, amounts, total)
     np.testing.assert_allclose(
         given[0][:-1, :-1].ravel(), values + share * (total - values.sum()), atol=1e-9
     )

@@ -1,11 +1,10 @@
 import numpy as np
 import pytest
 
-from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, Shapley
+from cellworth.sampling import Banzhaf
+from cellworth.sampling.estimators import BanzhafSampling
 from cellworth.sampling.samplers import (
     ExhaustiveTasks,
-    MarginalTask,
-    MarginalTasks,
     PermutationTasks,
     generator,
 )
@@ -32,43 +31,11 @@ def test_every_order_is_equally_likely():
     assert np.abs(counts - 1000).max() < 4.5 * 28.9
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), Beta(4, 1), LeaveOneOut()], ids=repr)
-def test_players_join_sizes_with_the_semivalues_probabilities(semivalue):
-    chances = semivalue.size_probabilities(5), Shapley().size_probabilities(1)
-    sampler = MarginalTasks(chances, seed=3)
-    coalitions = [sampler(task).rows for task in range(3000)]
-    assert all((~drawn).any(axis=0).all() for drawn in coalitions)
-    for player in (0, 4):
-        joined = [next(rows for rows in drawn if not rows[player]) for drawn in coalitions]
-        sizes = [rows.sum() for rows in joined]
-        found = np.bincount(sizes, minlength=5) / len(sizes)
-        expected = semivalue.size_probabilities(5)
-        error = np.sqrt(expected * (1 - expected) / len(sizes))
-        assert (np.abs(found - expected) <= 4.5 * error + 1e-12).all()
-
-
-def test_every_player_outside_joins_in_turn():
-    rows = np.array([[True, False, False], [False, True, False]])
-    joins = MarginalTask(rows, np.array([[False, True], [True, False]]))
-    pairs = [(rows.tolist(), columns.tolist()) for rows, columns in joins]
-    assert len(pairs) == 2 * 3 * 2 * 2
-    assert pairs[0] == ([True, False, False], [False, True])
-    assert pairs[5] == ([True, False, True], [True, True])
-    assert pairs[-1] == ([False, True, True], [True, True])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("semivalue", [Shapley(), Banzhaf(), LeaveOneOut()], ids=repr)
-def test_utilities_per_task_is_the_mean_number(semivalue):
-    rows, columns = map(semivalue.size_probabilities, (6, 4))
-    sampler = MarginalTasks((rows, columns), seed=0)
-    costs = [len(list(sampler(task))) for task in range(4000)]
-    assert sampler.utilities_per_task == pytest.approx(np.mean(costs), rel=0.05)
-    assert PermutationTasks((6, 4), 0).utilities_per_task == len(
-        list(PermutationTasks((6, 4), 0)(0))
-    )
-    assert ExhaustiveTasks((2, 1)).utilities_per_task == 8
+def test_utilities_per_task_is_their_number():
+    pair = (Banzhaf(), Banzhaf())
+    quads = BanzhafSampling().make_sampler((6, 4), pair, 0)
+    for sampler in (PermutationTasks((6, 4), 0), ExhaustiveTasks((2, 1)), quads):
+        assert sampler.utilities_per_task == len(list(sampler(0)))
 
 
 def test_a_pair_of_orders_lists_all_pairs_of_prefixes():

@@ -84,9 +84,15 @@ def test_a_part_of_the_coalitions_gives_estimates_with_errors(estimator, semival
     again = value_game(known, semivalue=semivalue)
     exact = value_game(game, semivalue=semivalue, estimator="exact")
     assert again.status == "estimated"
-    z = (again.values - exact.values) / again.sampling_se
-    assert np.abs(z).max() < 4.5
-    assert np.sqrt(np.mean(z**2)) < 2
+    away = again.values - exact.values
+    if semivalue == Banzhaf():
+        z = away / again.sampling_se
+        assert np.abs(z).max() < 4.5
+        assert np.sqrt(np.mean(z**2)) < 2
+    else:
+        # Intervals of other semivalues were not shown to hold.
+        assert np.isnan(again.sampling_se).all()
+        assert np.sqrt(np.mean(away**2)) < 0.4 * np.std(exact.values)
 
 
 def test_a_process_reads_all_known_utilities_as_its_own_run_did():

@@ -63,16 +63,21 @@ _MANY_ANSWERS = 256
 
 
 class AnotherRunError(ValueError):
-    """A checkpoint of another run."""
+    """A checkpoint of another run; ``difference`` is the first one, in the order of names."""
+
+    def __init__(self, difference: str, text: str) -> None:
+        super().__init__(text)
+        self.difference = difference
 
 
 def check_same_run(kept: Mapping[str, Any], asked: Mapping[str, Any], where: str) -> None:
     """Raise if two runs differ, and name the first difference."""
     for name, (before, now) in _iter_differences(kept, asked, ()):
         raise AnotherRunError(
+            name,
             f"{where} holds another run: its {name} is {shorten(repr(before))}, but here it is "
             f"{shorten(repr(now))}; give a new checkpoint, or the data, settings, versions and "
-            "random_state of that run."
+            "random_state of that run.",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
-from cellworth.sampling.moments import Moments, append_margins, pool_deviations
-from cellworth.sampling.samplers import CoalitionPairs
+from cellworth.sampling.moments import Moments, Sums, append_margins, pool_deviations
+from cellworth.sampling.samplers import CoalitionPairs, n_utilities
 from cellworth.sampling.semivalues import (
+    Banzhaf,
     Semivalue,
+    Shapley,
     log_choose,
     membership_weights,
     size_probabilities,
@@ -35,11 +38,13 @@ _PENALTY = 0.15
 _BOUNDS = [(-6.0, 4.0), (-8.0, 5.0), (-4.0, 8.0), (-6.0, 8.0)] * 2 + [(-12.0, 1.0)]
 _ITERATIONS = 30
 # The likelihood uses this many utilities; its cost grows with the third power.
-_UTILITIES_TO_FIT = 1_000
+_UTILITIES_TO_FIT = 400
 # Posterior errors ignore that the kernel is estimated, and are too small. This factor was measured
 # on games with known values (docs/explanation/models.md).
 _KERNEL_UNKNOWN = 1.15
-# With fewer utilities per block the kernel is too uncertain for errors.
+# With fewer utilities per block the kernel is too uncertain for errors. For semivalues other than
+# Shapley's and Banzhaf's, intervals of some games cover less than 80%
+# (docs/explanation/errors-of-models.md).
 _UTILITIES_PER_BLOCK = 10
 
 
@@ -75,22 +80,28 @@ def find_interactions(
     return rows[both], columns[both], amounts
 
 
-def process_moments(rows: Side, columns: Side, amounts: Floats, total: Floats | None) -> Moments:
-    """Return posterior means of the values, with standard errors if there are enough utilities.
+def process_moments(
+    parameters: Floats,
+    sides: Sides,
+    amounts: Floats,
+    total: Floats | None,
+    sums: Sums = append_margins,
+) -> Moments:
+    """Return posterior means of sums of values, with errors where they were shown to hold.
 
-    ``amounts`` are the interactions of the sides' coalitions. If they have several columns, the
-    kernel is fitted to the first one. ``total`` is the sum of the values for each column, if known.
+    ``amounts`` are the interactions of the sides' coalitions. ``total`` is the sum of the values
+    for each column of the amounts, if known.
     """
     n_seen = len(amounts)
-    parameters = fit_process(rows, columns, amounts.reshape(n_seen, -1)[:, 0])
     known_total = None
     if total is not None:
         # The total has all deviations; the interactions have as many as the run kept.
         pooled = pool_deviations(total[1:], amounts.shape[-1] - 1) if amounts.ndim > 1 else None
         known_total = total[0] if pooled is None else np.append(total[0], pooled)
-    values, errors = posterior(parameters, rows, columns, amounts, known_total)
-    n_pairs = ((1 << rows.n_players) - 1) * ((1 << columns.n_players) - 1)
-    if n_seen < min(_UTILITIES_PER_BLOCK * rows.n_players * columns.n_players, n_pairs):
+    values, errors = posterior(parameters, sides, amounts, known_total, sums)
+    shape = sides[0].n_players, sides[1].n_players
+    shown = all(isinstance(side.semivalue, Shapley | Banzhaf) for side in sides)
+    if not shown or n_seen < min(_UTILITIES_PER_BLOCK * math.prod(shape), n_utilities(shape)):
         errors = np.full(errors.shape, np.nan)
     count = np.full(values.shape, n_seen, dtype=np.int64)
     return Moments.of_variances(count, values, (_KERNEL_UNKNOWN * errors) ** 2)
@@ -98,7 +109,7 @@ def process_moments(rows: Side, columns: Side, amounts: Floats, total: Floats | 
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The evaluated coalitions of rows, or of columns; none is empty."""
+    """The coalitions of rows, or of columns, of some pairs; none is empty."""
 
     members: Mask  # (n_coalitions, n_players)
     semivalue: Semivalue
@@ -113,36 +124,20 @@ class Side:
         """Size of each coalition."""
         return np.asarray(self.members.sum(axis=1))
 
-    @cached_property
-    def angles(self) -> Floats:
-        """Angles between membership vectors, for all pairs of coalitions."""
-        cosines = self._shared / np.sqrt(np.outer(self.sizes, self.sizes))
-        return np.asarray(np.arccos(np.minimum(cosines, 1.0)))
-
-    @cached_property
-    def products(self) -> Floats:
-        """Inner products of the centered membership vectors."""
-        return self._shared - np.outer(self.sizes, self.sizes) / self.n_players
-
-    @cached_property
-    def _shared(self) -> Floats:
-        members = self.members.astype(np.float64)
-        return members @ members.T
-
-    def kernel(self, parameters: Floats) -> Floats:
-        """Return the kernel of all pairs of coalitions."""
-        return np.asarray(sum(self._terms(parameters)))
+    def kernel(self, parameters: Floats, others: Side | None = None) -> Floats:
+        """Return the kernel of all pairs of coalitions, or that with others."""
+        features = self._features if others is None else _compare(self, others)
+        return np.asarray(sum(_terms(parameters, *features)))
 
     def kernel_slopes(self, parameters: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Return the derivatives of the kernel by the logarithms of its parameters."""
-        angle, linear, level, size = self._terms(parameters)
-        slope = -parameters[0] * self.angles * angle
-        return slope, linear, np.full(self.angles.shape, level), size
+        angles = self._features[0]
+        angle, linear, level, size = _terms(parameters, *self._features)
+        return -parameters[0] * angles * angle, linear, np.full(angles.shape, level), size
 
-    def _terms(self, parameters: Floats) -> tuple[Floats, Floats, float, Floats]:
-        roughness, linear, level, size = parameters
-        growth = np.outer(self.sizes, self.sizes) / self.n_players**2
-        return np.exp(-roughness * self.angles), linear * self.products, level, size * growth
+    @cached_property
+    def _features(self) -> tuple[Floats, Floats, Floats]:
+        return _compare(self, self)
 
     def values(self, parameters: Floats) -> Floats:
         """Return the semivalues of kernel(S, .) for each coalition S: (n_coalitions, n_players).
@@ -213,11 +208,30 @@ class Side:
         return inside, outside
 
 
-def fit_process(rows: Side, columns: Side, amounts: Floats) -> Floats:
+# Of the same pairs: their row coalitions and their column coalitions.
+Sides = tuple[Side, Side]
+
+
+def _compare(one: Side, other: Side) -> tuple[Floats, Floats, Floats]:
+    """Return angles, products of centered membership vectors and of shares of players, by pair."""
+    shared = one.members.astype(np.float64) @ other.members.T.astype(np.float64)
+    sizes = np.outer(one.sizes, other.sizes)
+    angles = np.arccos(np.minimum(shared / np.sqrt(sizes), 1.0))
+    return angles, shared - sizes / one.n_players, sizes / one.n_players**2
+
+
+def _terms(
+    parameters: Floats, angles: Floats, products: Floats, growth: Floats
+) -> tuple[Floats, Floats, float, Floats]:
+    roughness, linear, level, size = parameters
+    return np.exp(-roughness * angles), linear * products, level, size * growth
+
+
+def fit_process(sides: Sides, amounts: Floats) -> Floats:
     """Return the parameters that fit the first interactions, by penalized marginal likelihood."""
     from scipy.optimize import minimize
 
-    first = (Side(side.members[:_UTILITIES_TO_FIT], side.semivalue) for side in (rows, columns))
+    first = (Side(side.members[:_UTILITIES_TO_FIT], side.semivalue) for side in sides)
     found = minimize(
         _misfit,
         _USUAL,
@@ -237,7 +251,9 @@ def _misfit(logs: Floats, rows: Side, columns: Side, amounts: Floats) -> tuple[f
     of_rows, of_columns, rough = split_parameters(np.exp(logs))
     row_kernel, column_kernel = rows.kernel(of_rows), columns.kernel(of_columns)
     n_seen = len(amounts)
-    factor = _factor(row_kernel, column_kernel, rough)
+    kernel = row_kernel * column_kernel
+    kernel[np.diag_indices(n_seen)] += rough
+    factor = np.linalg.cholesky(kernel)
     weights = cho_solve((factor, True), amounts)
     scale = float(_scale(amounts, weights))
     misfit = 0.5 * n_seen * np.log(scale) + np.log(np.diag(factor)).sum()
@@ -260,75 +276,89 @@ def split_parameters(parameters: Floats) -> tuple[Floats, Floats, float]:
 
 
 def posterior(
-    parameters: Floats, rows: Side, columns: Side, amounts: Floats, total: Any
+    parameters: Floats,
+    sides: Sides,
+    amounts: Floats,
+    total: Any,
+    sums: Sums = append_margins,
 ) -> tuple[Floats, Floats]:
-    """Return means and standard deviations of the values given the interactions, with sums.
+    """Return means and standard deviations of sums of values, given the interactions.
 
     Both have a last axis if the interactions have several columns.
     """
     from scipy.linalg import cho_solve, solve_triangular
 
-    of_rows, of_columns, rough = split_parameters(parameters)
-    factor = _factor(rows.kernel(of_rows), columns.kernel(of_columns), rough)
+    factor = _factor(parameters, sides)
     weights = cho_solve((factor, True), amounts)
-    row_values, column_values = rows.values(of_rows), columns.values(of_columns)
-    links = row_values[:, :, None] * column_values[:, None, :]
-    # The values of games that are 1 at one pair of coalitions and 0 at all others.
-    rough_rows, rough_columns = (
-        membership_weights(side.semivalue, side.members) for side in (rows, columns)
-    )
-    links += rough * rough_rows[:, :, None] * rough_columns[:, None, :]
-    links = append_margins(links, axis=1)
-    n_seen = len(links)
-    values = np.tensordot(links, weights, axes=(0, 0))
-    known = solve_triangular(factor, links.reshape(n_seen, -1), lower=True).reshape(links.shape)
-    prior, prior_to_total = _prior(parameters, rows, columns)
-    variances = prior - np.einsum("kij,kij->ij", known, known)
+    links = link_values(parameters, sides)
+    values = links.T @ weights
+    known = solve_triangular(factor, links, lower=True)
+    prior = prior_covariance(parameters, sides)
+    covariance = prior - known.T @ known
     if total is not None:
-        to_total = prior_to_total - np.einsum("kij,k->ij", known, known[:, -1, -1])
-        of_total = to_total[-1, -1]
+        to_total = covariance.sum(axis=0)
+        of_total = to_total.sum()
         # If all relevant pairs were evaluated, the total is already known.
-        if of_total > 1e-12 * prior[-1, -1]:
-            missing = (total - values[-1, -1]) / of_total
+        if of_total > 1e-12 * prior.sum():
+            missing = (total - values.sum(axis=0)) / of_total
             values = values + np.multiply.outer(to_total, missing)
-            variances = variances - to_total**2 / of_total
+            covariance = covariance - np.outer(to_total, to_total) / of_total
+    n_blocks, shape = len(prior), (sides[0].n_players, sides[1].n_players)
+    # Which blocks each sum has.
+    weighed = np.array([sums(block) for block in np.eye(n_blocks).reshape(-1, *shape)])
+    flat = weighed.reshape(n_blocks, -1)
     # Exact values, such as a sum all of whose pairs were evaluated, have rounding errors.
-    variances = np.maximum(variances, np.finfo(np.float64).eps * prior)
-    scale = _scale(amounts, weights)
-    return values, np.sqrt(np.multiply.outer(variances, scale))
+    rounding = np.finfo(np.float64).eps * np.einsum("bs,bs->s", flat, prior @ flat)
+    variances = np.maximum(np.einsum("bs,bs->s", flat, covariance @ flat), rounding)
+    errors = np.sqrt(np.multiply.outer(variances, _scale(amounts, weights)))
+    return (
+        sums(values.reshape(*shape, *amounts.shape[1:])),
+        errors.reshape(*weighed.shape[1:], *amounts.shape[1:]),
+    )
 
 
-def _factor(row_kernel: Floats, column_kernel: Floats, rough: float) -> Floats:
-    kernel = row_kernel * column_kernel
+def pair_kernel(parameters: Floats, sides: Sides, others: Sides | None = None) -> Floats:
+    """Return the covariance of interactions, or that with those of other pairs."""
+    of_rows, of_columns, rough = split_parameters(parameters)
+    rows, columns = sides
+    if others is not None:
+        return rows.kernel(of_rows, others[0]) * columns.kernel(of_columns, others[1])
+    kernel = rows.kernel(of_rows) * columns.kernel(of_columns)
     kernel[np.diag_indices(len(kernel))] += rough
-    factor = np.linalg.cholesky(kernel)
-    return factor.astype(np.float64, copy=False)
+    return kernel
+
+
+def link_values(parameters: Floats, sides: Sides) -> Floats:
+    """Return the covariance of interactions with the values of blocks: (n_pairs, n_blocks)."""
+    of_rows, of_columns, rough = split_parameters(parameters)
+    rows, columns = sides
+    links = _multiply(rows.values(of_rows), columns.values(of_columns))
+    # The values of games that are 1 at one pair of coalitions and 0 at all others.
+    alone = (membership_weights(side.semivalue, side.members) for side in sides)
+    return np.asarray(links + rough * _multiply(*alone))
+
+
+def prior_covariance(parameters: Floats, sides: Sides) -> Floats:
+    """Return the prior covariance of the values of blocks: (n_blocks, n_blocks)."""
+    of_rows, of_columns, rough = split_parameters(parameters)
+    rows, columns = sides
+    smooth = np.kron(rows.covariance(of_rows), columns.covariance(of_columns))
+    return smooth + rough * np.kron(rows.rough_covariance(), columns.rough_covariance())
+
+
+def _multiply(of_rows: Floats, of_columns: Floats) -> Floats:
+    return np.asarray(np.einsum("ki,kj->kij", of_rows, of_columns).reshape(len(of_rows), -1))
+
+
+def _factor(parameters: Floats, sides: Sides) -> Floats:
+    factor = np.linalg.cholesky(pair_kernel(parameters, sides))
+    return np.asarray(factor)
 
 
 def _scale(amounts: Floats, weights: Floats) -> Floats:
     # A game that is 0 everywhere has values of 0 without errors.
     mean = (amounts * weights).sum(axis=0) / len(amounts)
     return np.asarray(np.maximum(mean, np.finfo(np.float64).tiny))
-
-
-def _prior(parameters: Floats, rows: Side, columns: Side) -> tuple[Floats, Floats]:
-    """Return the prior variances of blocks and sums, and their covariances with the total."""
-    of_rows, of_columns, rough = split_parameters(parameters)
-    smooth_rows = _side_sums(rows.covariance(of_rows))
-    smooth_columns = _side_sums(columns.covariance(of_columns))
-    rough_rows, rough_columns = (_side_sums(side.rough_covariance()) for side in (rows, columns))
-    variances, to_total = (
-        np.outer(smooth_rows[which], smooth_columns[which])
-        + rough * np.outer(rough_rows[which], rough_columns[which])
-        for which in (0, 1)
-    )
-    return variances, to_total
-
-
-def _side_sums(covariance: Floats) -> tuple[Floats, Floats]:
-    """Return the variances of players and of their sum, and covariances with the sum."""
-    to_sum = covariance.sum(axis=0)
-    return np.append(np.diag(covariance), to_sum.sum()), np.append(to_sum, to_sum.sum())
 
 
 def _angle_kernel(

@@ -87,43 +87,6 @@ class PermutationTasks:
         return OrderPairs(*(np.array([order, order[::-1]]) for order in orders))
 
 
-class MarginalTask(CoalitionPairs):
-    """Row coalitions of one size and column coalitions of one size: one observation.
-
-    Each player is outside at least one of the coalitions of its side. All players outside join in
-    turn.
-    """
-
-    def __iter__(self) -> Iterator[tuple[Mask, Mask]]:
-        """Yield pairs of coalitions: with at most one more row and at most one more column."""
-        for rows, columns in product(self.rows, self.columns):
-            yield from product(_with_each_player(rows), _with_each_player(columns))
-
-
-@dataclass(frozen=True)
-class MarginalTasks:
-    """Draw a size for rows and one for columns, with the semivalues' probabilities.
-
-    Observations then need no weights, and every task observes every block.
-    """
-
-    # Probability that a player joins a coalition of size 0..n - 1, for rows and for columns.
-    sizes: tuple[Floats, Floats]
-    seed: int
-
-    @property
-    def utilities_per_task(self) -> float:
-        """Mean of (number of row coalitions) x (rows outside + 1), times that of columns."""
-        outside = [np.arange(len(chances), 0, -1) for chances in self.sizes]
-        lookups = (-(-len(each) // each) * (each + 1) for each in outside)
-        return math.prod(map(float, map(np.dot, self.sizes, lookups)))
-
-    def __call__(self, task: int) -> MarginalTask:
-        """Draw the row coalitions and the column coalitions of a task."""
-        rng = generator(self.seed, task)
-        return MarginalTask(*(_draw_all_outside(rng, chances) for chances in self.sizes))
-
-
 @dataclass(frozen=True)
 class QuadTasks:
     """Draw row and column coalitions with their complements; all four pairs form a quad."""
@@ -131,12 +94,10 @@ class QuadTasks:
     # Probability of each size 0..n of a drawn coalition, for rows and for columns.
     sizes: tuple[Floats, Floats]
     seed: int
-    # Whether to add pairs in which one side is empty, which interactions are measured against.
-    with_empty_sides: bool = True
 
     @property
     def utilities_per_task(self) -> float:
-        """Four pairs per quad; pairs with an empty side cost little and are not counted."""
+        """Four pairs per quad."""
         return 4.0 * _QUADS_PER_TASK
 
     def __call__(self, task: int) -> CoalitionPairs:
@@ -144,11 +105,6 @@ class QuadTasks:
         rng = generator(self.seed, task)
         drawn = [[_draw(rng, chances) for chances in self.sizes] for _ in range(_QUADS_PER_TASK)]
         pairs = [pair for r, c in drawn for pair in product((r, ~r), (c, ~c))]
-        if self.with_empty_sides:
-            no_rows, no_columns = (np.zeros(len(each) - 1, dtype=bool) for each in self.sizes)
-            for r, c in drawn:
-                pairs += product((r, ~r, no_rows), (no_columns,))
-                pairs += product((no_rows,), (c, ~c))
         rows, columns = zip(*pairs, strict=True)
         return CoalitionPairs(np.array(rows), np.array(columns))
 
@@ -202,24 +158,6 @@ def coalition_masks(numbers: NDArray[np.int64], n_players: int) -> Mask:
 def _prefixes(order: Positions) -> Mask:
     """Return the prefixes of an order as coalitions, the empty one first."""
     return np.asarray(np.argsort(order) < np.arange(len(order) + 1)[:, np.newaxis])
-
-
-def _with_each_player(coalition: Mask) -> Mask:
-    """Return a coalition, and with it each player outside, in turn."""
-    joined = coalition | np.eye(len(coalition), dtype=bool)[~coalition]
-    return np.vstack([coalition, joined])
-
-
-def _draw_all_outside(rng: np.random.Generator, chances: Floats) -> Mask:
-    """Draw a size, and coalitions of that size until every player is outside one of them."""
-    n_players = len(chances)
-    n_outside = n_players - rng.choice(n_players, p=chances / chances.sum())
-    starts = np.arange(0, n_players, n_outside)
-    # The last coalition may lack players from the beginning of the order, too.
-    positions = np.add.outer(starts, np.arange(n_outside)) % n_players
-    members = np.ones((len(starts), n_players), dtype=bool)
-    np.put_along_axis(members, rng.permutation(n_players)[positions], values=False, axis=1)
-    return members
 
 
 def _draw(rng: np.random.Generator, chances: Floats) -> Mask:

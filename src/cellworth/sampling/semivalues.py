@@ -158,6 +158,12 @@ def size_probabilities(semivalue: Semivalue, n_players: int) -> Floats:
     )
 
 
+def sizes_around(semivalue: Semivalue, n_players: int) -> Floats:
+    """Return the probabilities of the sizes before and after a player joins, half each."""
+    chances = size_probabilities(semivalue, n_players)
+    return (np.append(chances, 0.0) + np.insert(chances, 0, 0.0)) / 2.0
+
+
 def coalition_weights(semivalue: Semivalue, n_players: int) -> Floats:
     """Return the weight of a single coalition of each size 0..n_players - 1: the paper's w_s.
 

@@ -288,7 +288,7 @@ class ShardedValuation(Valuation):
     validation : array of shape (n_columns + 1,) or None
         Errors of the column sums and of the total due to the choice of validation rows. Those of
         single cells and rows are in the files.
-    shrink, baseline, owned, scores, column_info, held_out, utilities
+    baseline, owned, scores, column_info, held_out, utilities
         As in a Valuation.
 
     See Also

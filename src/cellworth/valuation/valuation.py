@@ -27,7 +27,6 @@ from cellworth.sampling.moments import (
     combine_errors,
     widening,
 )
-from cellworth.sampling.shrinkage import shrink_values
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.known_utilities import Utilities
 from cellworth.valuation.provenance import Provenance, Scores, read_number
@@ -48,7 +47,7 @@ FROM_ROWS = "from the choice of validation rows"
 _COLUMNS_SHOWN = 20
 _LOWEST_SHOWN = 10
 # Fields of a Valuation that its manifest holds as they are; NaN is null.
-_PLAIN, _NUMBERS = ("status", "empty", "backend", "shrink"), ("expected_total", "baseline")
+_PLAIN, _NUMBERS = ("status", "empty", "backend"), ("expected_total", "baseline")
 # Parts of a Valuation that may be unknown, which is null in its manifest.
 _PARTS: dict[str, Any] = {
     "owned": OwnerSums, "scores": Scores, "column_info": ColumnTable, "held_out": HashedRows,
@@ -114,8 +113,6 @@ class Valuation:
         Data-frame library of the user's table.
     validation : array of shape (n_rows + 1, n_columns + 1) or None
         Errors due to the choice of validation rows, of blocks and of sums, if known.
-    shrink : bool
-        Whether values are shrunk towards equal shares, as far as noise explains their differences.
     baseline : float
         h(N, 0) + h(0, M) - h(0, 0): the part of the score that exists without any rows or columns.
         No block earns it. NaN if unknown.
@@ -159,7 +156,6 @@ class Valuation:
     provenance: Provenance
     backend: str | None = None
     validation: Floats | None = None
-    shrink: bool = False
     baseline: float = math.nan
     owned: OwnerSums | None = None
     scores: Scores | None = None
@@ -435,8 +431,7 @@ class Valuation:
     def _merge_parts(self, other: Valuation, moments: Moments) -> Self:
         counts = int(self.moments.count.max()), int(other.moments.count.max())
         owned = None
-        # Sums of shrunk values are not means of the sums of two runs.
-        if self.owned and other.owned and self.owned.keys == other.owned.keys and not self.shrink:
+        if self.owned and other.owned and self.owned.keys == other.owned.keys:
             owned = self.owned.merge(other.owned)
         return replace(
             self,
@@ -541,8 +536,6 @@ class Valuation:
 
     @cached_property
     def _values(self) -> Floats:
-        if self.shrink:
-            return self._shrunk[0]
         # A sum whose blocks no single task saw together is the sum of their values; its error
         # is unknown, because blocks are correlated.
         values = self.moments.values
@@ -550,15 +543,9 @@ class Valuation:
         return np.where(self.moments.count > 0, values, sums)
 
     @cached_property
-    def _shrunk(self) -> tuple[Floats, Floats]:
-        return shrink_values(self.moments, self.expected_total)
-
-    @cached_property
     def _errors(self) -> Floats:
         if self.status == "exact":
             return np.zeros(self.moments.mean.shape)
-        if self.shrink:
-            return self._shrunk[1]
         return self.moments.sampling_se * widening(self.moments.count)
 
     def _describe_errors(self) -> str:
@@ -567,7 +554,7 @@ class Valuation:
         if self.status == "exact":
             found = "none from sampling"
         elif math.isnan(self.largest_error):
-            found = "not known from sampling (too short a run for errors that hold; run it longer)"
+            found = "not known from sampling (too few utilities, or a semivalue without errors)"
         scored = self._describe_validation()
         return found + (f"; {scored}" if scored else "")
 

@@ -18,9 +18,9 @@ from cellworth.games.model import ErrorPolicy, ModelGame
 from cellworth.runtime.checkpoint import AnotherRunError
 from cellworth.runtime.run_settings import Runtime
 from cellworth.runtime.stopping import MaxTasks, MaxUtilities, StoppingRule, TargetPrecision
-from cellworth.sampling.estimators import Estimator, choose_estimator
+from cellworth.sampling.estimators import Estimator, GaussianProcess, choose_estimator
 from cellworth.sampling.samplers import ExhaustiveTasks, TaskSampler, n_utilities
-from cellworth.sampling.semivalues import LeaveOneOut
+from cellworth.sampling.semivalues import LeaveOneOut, Semivalue
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.known_utilities import Utilities
 from cellworth.valuation.valuation import Valuation
@@ -63,13 +63,14 @@ class ModelValuer(Valuer):
     before any model is trained. Each further row or column player doubles the work, so about 20
     players in all are feasible; group the rows and columns of a larger table.
 
-    Otherwise values are estimated, with standard errors. The ``estimator`` chooses the coalitions
-    and computes values from their utilities. For Shapley values the default is
-    :class:`~cellworth.sampling.AntitheticPermutations`;
-    :class:`~cellworth.sampling.GaussianProcess` needs several times fewer fits where a few thousand
-    suffice. Banzhaf values come from uniformly random coalitions, so every fit serves every block.
-    For other semivalues, a task draws coalitions of rows and of columns, of sizes that follow the
-    semivalues, and adds each absent player in turn; errors are given from 20 tasks on.
+    Otherwise values are estimated. The ``estimator`` chooses the coalitions and computes values
+    from their utilities. By default, and for budgets of up to 4,000 utilities, it is
+    :class:`~cellworth.sampling.GaussianProcess`, whose coalitions are chosen to say most about all
+    values. Shapley and Banzhaf values then have standard errors from ten utilities per block on.
+    For larger budgets, for rules without a number of utilities and for more than 3,000 blocks, it
+    is :class:`~cellworth.sampling.AntitheticPermutations`, without a bias. Banzhaf values then come
+    from uniformly random coalitions, so every fit serves every block. Other semivalues always need
+    the Gaussian process, and have no standard errors.
 
     ``semivalue=LeaveOneOut()`` needs (n + 1)(m + 1) utilities only, so that by default it is exact
     for a table of any size. The values are h(N, M) - h(N-i, M) - h(N, M-j) + h(N-i, M-j); a row
@@ -97,9 +98,9 @@ class ModelValuer(Valuer):
         Rule that ends the run, such as ``MaxUtilities(10_000)``. Combine rules with ``|`` and
         ``&``. A budget that covers all coalitions gives exact values. None means
         ``TargetPrecision()``: the run ends when the sampling error is below half of the validation
-        error, and at the latest after 128 utilities per block or 16,384 in all (or two tasks, if
-        these are more). With ``estimator="exact"``, ``MaxUtilities(n)`` is the largest number of
-        utilities that is accepted, by default 2**20.
+        error, and at the latest after 128 utilities per block or 4,000 in all (more than 3,000
+        blocks: 16,384, or two tasks if these are more). With ``estimator="exact"``,
+        ``MaxUtilities(n)`` is the largest number of utilities that is accepted, by default 2**20.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
@@ -272,19 +273,23 @@ def value_coalitions(
 ) -> Valuation:
     """Value a game exactly where the budget covers all coalitions, and estimate it otherwise."""
     # No model is trained before it is known that the run is possible.
-    *preferred, method = _choose_methods(blocks, settings, estimator, stop, random_state)
+    methods = _choose_methods(blocks, settings, estimator, stop, random_state)
     ends = corners(game, blocks.shape)
     run = partial(
         value_blocks, game, blocks, settings=settings, ends=ends, holdings=holdings,
         problem_spec=settings.problem_spec(game), columns=columns,
     )  # fmt: skip
-    for exact in preferred:
+    others = []
+    for method in methods:
         try:
-            return run(exact)
-        except AnotherRunError:
-            # The checkpoint was begun with a smaller budget, or with another rule.
-            continue
-    valuation = run(method)
+            valuation = run(method)
+            break
+        except AnotherRunError as error:
+            # The checkpoint was begun with another budget, or with another rule.
+            others.append(error)
+    else:
+        # That of the method that agrees longest with the checkpoint.
+        raise max(others, key=lambda error: error.difference)
     if method.name == _WEIGHED and valuation is not None and valuation.status == "interrupted":
         # A part of the sum is no estimate of the whole.
         raise KeyboardInterrupt(
@@ -312,32 +317,51 @@ def _choose_methods(
         return [exact]
     if left_out and stop is None:
         return [exact]
-    chosen = choose_estimator(estimator, semivalues)
     seed = draw_seed(random_state, settings.runtime)
-    tasks = chosen.make_sampler(shape, semivalues, seed)
-    rule = _make_rule(stop, tasks, shape, n_needed)
+    first = choose_estimator(estimator, semivalues)
+    rule = _make_rule(stop, first.make_sampler(shape, semivalues, seed), shape, n_needed)
+    sample = partial(_sample, blocks=blocks, semivalues=semivalues, seed=seed, stop=stop, rule=rule)
+    methods = [sample(first)]
+    # The default of all other semivalues is a process anyway.
+    unlike = not isinstance(first, GaussianProcess)
+    if estimator is None and unlike and GaussianProcess.suits(shape):
+        # With a larger budget it goes on only where a checkpoint was begun with it.
+        few = stop is None or rule.most_utilities <= GaussianProcess.most_utilities
+        methods.insert(0 if few else 1, sample(GaussianProcess()))
+    if not _covers(rule, n_needed):
+        return methods
+    if left_out:
+        return [replace(exact, stop=rule | exact.stop), *methods]
+    return [_sample_first(sample(first), exact, rule, first.most_utilities, shape), *methods]
+
+
+def _sample(
+    estimator: Estimator,
+    *,
+    blocks: Blocks,
+    semivalues: tuple[Semivalue, Semivalue],
+    seed: int,
+    stop: StoppingRule | None,
+    rule: StoppingRule,
+) -> Method:
+    """Return the method that draws coalitions for an estimator."""
+    tasks = estimator.make_sampler(blocks.shape, semivalues, seed)
     wanted = int(_UTILITIES_PER_ROUND / tasks.utilities_per_task)
-    sampled = Method(
-        name=chosen.name,
+    return Method(
+        name=estimator.name,
         sampler=tasks,
-        make_estimate=lambda ends: chosen.estimate(semivalues, ends.totals),
+        make_estimate=lambda ends: estimator.estimate(semivalues, ends.totals),
         # It ends where the estimator has as many utilities as it can read.
         stop=rule
-        if rule.most_utilities <= chosen.most_utilities
-        else rule | MaxUtilities(int(chosen.most_utilities)),
+        if rule.most_utilities <= estimator.most_utilities
+        else rule | MaxUtilities(int(estimator.most_utilities)),
         seed=seed,
         tasks_per_round=min(max(wanted, 1), _MAX_TASKS_PER_ROUND),
         describe=lambda progress: f"{progress.tasks} tasks, {progress.utilities:,} utilities",
-        shrink=chosen.shrink,
-        merges=chosen.merges,
-        observes_sums=chosen.observes_sums,
+        merges=estimator.merges,
+        observes_sums=estimator.observes_sums,
         advice=_advise(blocks) if stop is None else "",
     )
-    if not _covers(rule, n_needed):
-        return [sampled]
-    if left_out:
-        return [replace(exact, stop=rule | exact.stop), sampled]
-    return [_sample_first(sampled, exact, rule, chosen.most_utilities, shape), sampled]
 
 
 def _check_limit(shape: tuple[int, int], n_needed: int, stop: StoppingRule | None) -> None:

@@ -35,14 +35,12 @@ from cellworth.sampling.moments import (
     Moments,
     OwnerSums,
     Tally,
-    UtilityLog,
     append_pairs,
     limit_threads,
     widening,
 )
 from cellworth.sampling.passes import PassSums
 from cellworth.sampling.samplers import ExhaustiveTasks, TaskSampler, n_utilities
-from cellworth.sampling.shrinkage import compute_share_errors, estimate_with_errors
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.known_utilities import Utilities
 from cellworth.valuation.provenance import (
@@ -62,6 +60,7 @@ from cellworth.valuers.utilities import (
     pack_utilities,
     read_log,
 )
+from cellworth.valuers.utility_log import UtilityLog, estimate_with_errors
 
 # Memory for the deviations of all utilities; beyond it, validation rows are grouped.
 MAX_BYTES_OF_DEVIATIONS = 2**28
@@ -91,8 +90,6 @@ class Method:
     describe: Callable[[Progress], str] = count_tasks
     # Whether the variance between tasks gives standard errors.
     has_errors: bool = True
-    # Whether values are shrunk towards equal shares, as far as noise explains their differences.
-    shrink: bool = False
     # Whether two runs with different seeds can be averaged.
     merges: bool = True
     # Tasks after which all coalitions are evaluated, so that values are exact.
@@ -237,12 +234,8 @@ def value_blocks(
     exact = outcome.tasks >= method.exact_after
     # Share of each owner in each block, shape (n_owners, n_rows, n_columns).
     shares = None if holdings is None else np.moveaxis(holdings.shares[holdings.codes()], -1, 0)
-    moments, errors, owner_errors = estimate_with_errors(
-        added,
-        samples=method.has_errors and not exact,
-        shrink_to=ends.total if method.shrink and not exact else None,
-        shares=shares,
-    )
+    samples = method.has_errors and not exact
+    moments, errors, owner_errors = estimate_with_errors(added, shares, samples=samples)
     tally = ends.tally.merge(added.tally)
     _warn(outcome, tally)
     how = {"name": method.name, "stop": describe(method.stop), "merges": method.merges}
@@ -264,7 +257,6 @@ def value_blocks(
         provenance,
         backend,
         errors,
-        shrink=method.shrink and not exact,
         baseline=ends.full_utility - ends.total,
         scores=scores_of_game(game, ends.full_utility),
         column_info=columns,
@@ -297,17 +289,14 @@ def _sum_by_owner(
     """Return the sums of the owners' blocks, with their own errors."""
     values = append_pairs(np.tensordot(shares, valuation.values, axes=2))
     count = np.full(len(values), max(int(valuation.moments.count.min()), 2), dtype=np.int64)
-    observed = method.observes_sums and not valuation.shrink and valuation.status != "exact"
+    observed = method.observes_sums and valuation.status != "exact"
     if observed and isinstance(added, UtilityLog):
         seen = added.moments_of(lambda blocks: append_pairs(np.tensordot(shares, blocks, axes=2)))
         errors = seen.sampling_se
     else:
-        if valuation.shrink:
-            by_owner = compute_share_errors(valuation.moments, valuation.expected_total, shares)
-        else:
-            # The standard errors of blocks add up to those of their sum at most.
-            errors_of_blocks = valuation.sampling_se
-            by_owner = np.array([mine[mine > 0] @ errors_of_blocks[mine > 0] for mine in shares])
+        # The standard errors of blocks add up to those of their sum at most.
+        errors_of_blocks = valuation.sampling_se
+        by_owner = np.array([mine[mine > 0] @ errors_of_blocks[mine > 0] for mine in shares])
         # As if they were uncorrelated, because their correlations are not known.
         errors = np.sqrt(append_pairs(by_owner**2)) / widening(count)
     moments = Moments.of_variances(count, values, errors**2)
@@ -373,14 +362,6 @@ def _warn_if_uninformative(valuation: Valuation, n_tasks: int) -> None:
             f"{valuation.provenance.method['name']}, and all values are NaN; give a larger budget.",
             stacklevel=2,
         )
-    elif valuation.shrink and valuation.values.size > 1:
-        range_seen = np.ptp(valuation.moments.values[:-1, :-1])
-        if np.ptp(valuation.values) <= 1e-9 * range_seen and range_seen > 0:
-            warnings.warn(
-                "all differences between blocks are within noise, so that each has an equal share "
-                "of the total; give a larger budget before you rank them.",
-                stacklevel=2,
-            )
 
 
 def _warn(outcome: Outcome, tally: Tally) -> None:

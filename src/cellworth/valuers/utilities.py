@@ -16,16 +16,17 @@ from cellworth.games.game import FailedUtility, Game, compute_utility
 from cellworth.runtime.checkpoint import Loader
 from cellworth.runtime.stopping import LOOKUPS_PER_UTILITY, StoppingRule
 from cellworth.runtime.workers import leave_if_cancelled
+from cellworth.sampling.designed_tasks import DesignedTasks
 from cellworth.sampling.estimators import GaussianProcess, Semivalues, Shape
 from cellworth.sampling.moments import (
     Deviations,
     Estimate,
     Tally,
-    UtilityLog,
     pool_deviations,
 )
 from cellworth.sampling.samplers import CoalitionPairs, TaskSampler
 from cellworth.valuation.known_utilities import Utilities
+from cellworth.valuers.utility_log import UtilityLog
 
 # A request is about this much work: little is lost if a worker dies, and a run ends soon. Its size
 # does not depend on the number of workers.
@@ -103,6 +104,8 @@ class UtilityPlanner:
         known: Mapping[bytes, Known],
     ) -> None:
         self._sampler = sampler
+        # Its pairs were chosen by floats, which may differ between processors.
+        self._designed = sampler if isinstance(sampler, DesignedTasks) else None
         self._estimate = estimate
         self._most_utilities = stop.most_utilities
         self.deadline: float = time.time() + stop.most_seconds
@@ -132,6 +135,8 @@ class UtilityPlanner:
         self._known |= known
         self._met.update(known)
         self._tally = Tally(new=1).merge(tally)
+        if self._designed:
+            self._designed.restore(state["pairs"])
         tasks = map(self._sampler, range(state["tasks"]))
         entries = [self._complete(task, pack_coalitions(task)) for task in tasks]
         return UtilityLog(entries, len(entries), self._estimate, tally)
@@ -170,6 +175,7 @@ class UtilityPlanner:
         return {
             **_pack_known(read_log(log)),
             "tasks": log.n_tasks,
+            "pairs": self._designed.pack() if self._designed else np.zeros((0, 0), np.uint8),
             **add_prefix("tally", pack(log.tally)),
         }
 
