@@ -20,17 +20,17 @@ MAX_CODE_LINES = {
     "cli": 2258,
     "data": 2994,
     "findings": 3400,
-    "games": 897,
+    "games": 892,
     "knn": 3971,
     "payouts": 1894,
-    "plots": 907,
+    "plots": 906,
     "report": 958,
     "runtime": 2353,
-    "sampling": 1457,
+    "sampling": 1451,
     "valuation": 1403,
-    "valuers": 2256,
+    "valuers": 2271,
 }
-MAX_CODE_LINES_IN_ALL = 24_791
+MAX_CODE_LINES_IN_ALL = 24_794
 
 
 @cache

@@ -21,7 +21,9 @@ from cellworth.runtime import (
 from cellworth.sampling import (
     AntitheticPermutations,
     Banzhaf,
+    Estimator,
     LeaveOneOut,
+    Moments,
     Shapley,
 )
 from cellworth.sampling.samplers import n_utilities
@@ -341,3 +343,29 @@ def test_a_run_ends_at_the_same_task_after_a_resume_and_in_processes(tmp_path):
         np.testing.assert_array_equal(resumed.values, whole.values)
     in_processes, _ = play(rule, Processes(2))
     np.testing.assert_array_equal(in_processes.values, whole.values)
+
+
+class OfBlocks(Estimator):
+    """An estimator whose Moments lack the sums."""
+
+    def __init__(self, sampler=None):
+        self.sampler = sampler
+
+    def make_sampler(self, shape, semivalues, seed):
+        return self.sampler or AntitheticPermutations().make_sampler(shape, semivalues, seed)
+
+    def estimate(self, semivalues, total):
+        return lambda tasks, utilities: Moments.of_all([np.zeros((4, 2))])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (OfBlocks(), r"own estimator must return Moments of shape \(5, 3\), .* got \(4, 2\)"),
+        (OfBlocks(sampler=[1]), r"an object with utilities_per_task .* got \[1\]"),
+    ],
+)
+def test_an_estimator_of_ones_own_that_is_wrong_gets_one_sentence(estimator, message):
+    game = TableGame(np.zeros((16, 4)))
+    with pytest.raises(TypeError, match=message):
+        value_game(game, estimator=estimator, stop=MaxTasks(3), random_state=0)

@@ -373,25 +373,20 @@ class ModelGame:
         return 0 if self._codes is None else len(np.unique(self._codes[train]))
 
     def _constant_score(self, number: int, train: Positions) -> FoldScore:
-        fold = self.problem.folds[number]
+        fold, failure = self.problem.folds[number], None
+        X, constants = fold.table.native, self._constants(train)
         try:
-            scores = [
-                self._validation.score(constant, fold.table.native, number)
-                for constant in self._constants(train)
-            ]
+            found = _mean_score([self._validation.score(each, X, number) for each in constants])
+            if math.isfinite(found.score):
+                return found
+            said = f"gives {found.score}"
         except Exception as error:
-            raise ValueError(
-                f"scoring={self._scoring!r} cannot score a constant prediction "
-                f"({one_line(error)}); give a scikit-learn scoring name or a function "
-                "scorer(model, X, y) -> float that uses predictions only."
-            ) from error
-        if not np.isfinite([score for score, _ in scores]).all():
-            raise ValueError(
-                f"scoring={self._scoring!r} gives {scores[0][0]} for a constant prediction on "
-                f"{len(fold.target)} validation rows; give more validation rows (larger folds) or "
-                "another scoring."
-            )
-        return _mean_score(scores)
+            failure, said = error, f"fails ({one_line(error)})"
+        raise ValueError(
+            f"scoring={self._scoring!r} {said} for a constant prediction on {len(fold.target)} "
+            "validation rows; give more of them (larger folds), a scikit-learn scoring name, or a "
+            "function scorer(model, X, y) -> float that uses predictions only."
+        ) from failure
 
     def _constants(self, train: Positions) -> list[Any]:
         """Return the constant predictors that fit these rows best; several if classes tie.

@@ -13,7 +13,13 @@ from scipy.linalg import solve_triangular
 from cellworth.data.arguments import Floats, Mask
 from cellworth.sampling.gaussian_process import Side, link_values, pair_kernel, prior_covariance
 from cellworth.sampling.moments import limit_threads
-from cellworth.sampling.samplers import CoalitionPairs, coalition_masks, generator, n_utilities
+from cellworth.sampling.samplers import (
+    CoalitionPairs,
+    coalition_masks,
+    draw_coalitions,
+    generator,
+    n_utilities,
+)
 from cellworth.sampling.semivalues import Semivalue, sizes_around
 
 _PAIRS_PER_TASK = 8
@@ -120,7 +126,7 @@ class DesignedTasks:
         """Draw pairs that are new, with sizes before and after a player joins, half each."""
         rng = generator(self.seed, len(self._rows))
         rows, columns = (
-            _draw(rng, sizes_around(semivalue, n_players), 2 * _POOL)
+            draw_coalitions(rng, sizes_around(semivalue, n_players), 2 * _POOL)
             for semivalue, n_players in zip(self.semivalues, self.shape, strict=True)
         )
         new = self._find_new(rows, columns)
@@ -185,11 +191,3 @@ class _Search:
         corner = np.tril(self._learned[:, chosen].T)
         nothing = np.zeros((len(self._factor), len(chosen)))
         return np.block([[self._factor, nothing], [self._known[:, chosen].T, corner]])
-
-
-def _draw(rng: np.random.Generator, chances: Floats, n_draws: int) -> Mask:
-    """Draw coalitions whose sizes, from 0 to all players, have these probabilities."""
-    n_players = len(chances) - 1
-    sizes = rng.choice(n_players + 1, n_draws, p=chances)
-    ranks = rng.random((n_draws, n_players)).argsort(axis=1).argsort(axis=1)
-    return np.asarray(ranks < sizes[:, np.newaxis])

@@ -56,7 +56,7 @@ class Estimator(WithoutParameters, ABC):
     True
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str] = "own estimator"
     # Whether runs can be merged by averaging.
     merges: ClassVar[bool] = True
     # Whether every task observes all blocks, so that the variance of any sum of blocks is known.

@@ -103,8 +103,8 @@ class QuadTasks:
     def __call__(self, task: int) -> CoalitionPairs:
         """Draw the coalitions of a task."""
         rng = generator(self.seed, task)
-        drawn = [[_draw(rng, chances) for chances in self.sizes] for _ in range(_QUADS_PER_TASK)]
-        pairs = [pair for r, c in drawn for pair in product((r, ~r), (c, ~c))]
+        drawn = (draw_coalitions(rng, chances, _QUADS_PER_TASK) for chances in self.sizes)
+        pairs = [pair for r, c in zip(*drawn, strict=True) for pair in product((r, ~r), (c, ~c))]
         rows, columns = zip(*pairs, strict=True)
         return CoalitionPairs(np.array(rows), np.array(columns))
 
@@ -160,10 +160,9 @@ def _prefixes(order: Positions) -> Mask:
     return np.asarray(np.argsort(order) < np.arange(len(order) + 1)[:, np.newaxis])
 
 
-def _draw(rng: np.random.Generator, chances: Floats) -> Mask:
-    """Draw a coalition whose size has these probabilities, from 0 to all players."""
+def draw_coalitions(rng: np.random.Generator, chances: Floats, n_draws: int) -> Mask:
+    """Draw coalitions whose sizes, from 0 to all players, have these probabilities."""
     n_players = len(chances) - 1
-    size = rng.choice(n_players + 1, p=chances)
-    members = np.zeros(n_players, dtype=bool)
-    members[rng.permutation(n_players)[:size]] = True
-    return members
+    sizes = rng.choice(n_players + 1, n_draws, p=chances)
+    ranks = rng.random((n_draws, n_players)).argsort(axis=1).argsort(axis=1)
+    return np.asarray(ranks < sizes[:, np.newaxis])

@@ -33,7 +33,7 @@ from cellworth.valuers.exact_values import (
 )
 from cellworth.valuers.run import Method, corners, value_blocks
 from cellworth.valuers.settings import Semivalues, Settings, check_stop, draw_seed
-from cellworth.valuers.utilities import KnownCoalitions
+from cellworth.valuers.utilities import KnownCoalitions, check_sampler
 from cellworth.valuers.valuer import Valuer
 
 # An estimator, or the word that asks for all coalitions.
@@ -345,7 +345,7 @@ def _sample(
     rule: StoppingRule,
 ) -> Method:
     """Return the method that draws coalitions for an estimator."""
-    tasks = estimator.make_sampler(blocks.shape, semivalues, seed)
+    tasks = check_sampler(estimator.make_sampler(blocks.shape, semivalues, seed))
     wanted = int(_UTILITIES_PER_ROUND / tasks.utilities_per_task)
     return Method(
         name=estimator.name,
@@ -402,7 +402,7 @@ def _weigh_all(shape: tuple[int, int], settings: Settings) -> Method:
     return Method.of_all_tasks(
         _WEIGHED,
         ExhaustiveTasks(shape),
-        lambda ends: partial(weigh_utilities, settings.semivalues, ends.full_utility),
+        lambda ends: partial(weigh_utilities, settings.semivalues, float(ends.utilities[0])),
     )
 
 

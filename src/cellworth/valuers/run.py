@@ -140,11 +140,6 @@ class Corners:
         return dict(zip(names, map(Known.of, self.utilities), strict=True))
 
     @property
-    def full_utility(self) -> float:
-        """h(N, M), the utility of the whole table."""
-        return float(self.utilities[0])
-
-    @property
     def total(self) -> float:
         """h(N, M) - h(N, 0) - h(0, M) + h(0, 0): the sum of Shapley values."""
         full_utility, no_columns, no_rows, nothing = map(float, self.utilities)
@@ -257,8 +252,8 @@ def value_blocks(
         provenance,
         backend,
         errors,
-        baseline=ends.full_utility - ends.total,
-        scores=scores_of_game(game, ends.full_utility),
+        baseline=float(ends.utilities[0]) - ends.total,
+        scores=scores_of_game(game, float(ends.utilities[0])),
         column_info=columns,
         held_out=problem.held_out if problem else None,
         utilities=utilities,
@@ -314,12 +309,26 @@ def _make_planner(
     most_deviations = int(max(MAX_BYTES_OF_DEVIATIONS // (_BYTES_PER_DEVIATION * n_kept), 1))
     planner = UtilityPlanner(
         method.sampler,
-        method.make_estimate(ends),
+        partial(_check_moments, method.name, ends.shape, method.make_estimate(ends)),
         method.stop,
         seconds=ends.seconds,
         known=ends.known,
     )
     return planner, partial(look_up, game, ends.shape, most_deviations, planner.deadline)
+
+
+def _check_moments(
+    name: str, shape: tuple[int, int], estimate: Estimate, tasks: Any, utilities: Any, **sums: Any
+) -> Moments:
+    """Return the Moments of an estimate; raise TypeError if they are not those of the blocks."""
+    found: Any = estimate(tasks, utilities, **sums)
+    wanted = (shape[0] + 1, shape[1] + 1, *utilities[0].shape[1:])
+    if not sums and (not isinstance(found, Moments) or found.mean.shape != wanted):
+        raise TypeError(
+            f"the estimate of {name} must return Moments of shape {wanted}, with the sums of "
+            f"blocks in the last row and column, got {np.shape(getattr(found, 'mean', found))}."
+        )
+    return cast(Moments, found)
 
 
 def _most_utilities(method: Method) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,6 +281,16 @@ class KnownCoalitions(GaussianProcess):
         """Return a sampler whose only task has all pairs; raise an error if players are many."""
         super().make_sampler(shape, semivalues, seed)
         return OneTask(self._pairs, len(self._pairs.rows))
+
+
+def check_sampler(sampler: Any) -> TaskSampler:
+    """Return the sampler of an estimator; raise TypeError if it is none."""
+    if not callable(sampler) or not hasattr(sampler, "utilities_per_task"):
+        raise TypeError(
+            "make_sampler must return an object with utilities_per_task whose call with the number "
+            f"of a task returns its pairs of coalitions, got {sampler!r}."
+        )
+    return cast(TaskSampler, sampler)
 
 
 class OneTask(NamedTuple):
