@@ -117,9 +117,13 @@ QUICK = {"seeds": range(1), "games": ("lawschool, naive Bayes",), "per_block": (
 N_TRAIN, N_VALIDATION = 120, 200
 
 
-def make_game(name: str, folder: Path) -> Any:
-    """Return all utilities of a game, by numbers of the row and the column coalition."""
+def make_game(name: str, folder: Path, one_side: int = 0) -> Any:
+    """Return all utilities of a game, by numbers of the row and the column coalition.
+
+    If a number of row players is given, all columns are one player.
+    """
     table_name, shape, model = GAMES[name]
+    shape = (one_side, 1) if one_side else shape
     table = load(table_name, folder).numbers()
     n_train = min(N_TRAIN, len(table.y) * 2 // 5)
     train, validation = draw_samples(table, n_train, N_VALIDATION, seed=0)

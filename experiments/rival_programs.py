@@ -62,9 +62,71 @@ def pyod_copod(given: Any) -> np.ndarray:
     return np.asarray(COPOD().fit(given["X"]).O)
 
 
+def pydvl_sampled(given: Any) -> np.ndarray:
+    """Return Shapley values by a sampler of pyDVL, for each budget and seed.
+
+    A run ends once it has looked up so many different coalitions.
+    """
+    from pydvl.utils.status import Status
+    from pydvl.valuation import Dataset, ShapleyValuation, samplers
+    from pydvl.valuation.stopping import StoppingCriterion
+    from pydvl.valuation.utility.base import UtilityBase
+
+    utilities = given["utilities"]
+    n_players = int(np.log2(len(utilities)))
+    players = Dataset(np.zeros((n_players, 1)), np.zeros(n_players))
+
+    class Lookup(UtilityBase):
+        seen: set[int]
+
+        def __call__(self, sample: Any) -> float:
+            number = 0 if sample is None else int((1 << np.asarray(sample.subset, int)).sum())
+            self.seen.add(number)
+            return float(utilities[number])
+
+    class Spent(StoppingCriterion):
+        def __init__(self, seen: set[int], budget: int) -> None:
+            super().__init__()
+            self._seen, self._budget = seen, budget
+
+        def _check(self, result: Any) -> Status:
+            return Status.Converged if len(self._seen) >= self._budget else Status.Pending
+
+        def completion(self) -> float:
+            return min(len(self._seen) / self._budget, 1.0)
+
+    def run(budget: int, seed: int) -> np.ndarray:
+        lookup, sampler = Lookup(), getattr(samplers, str(given["method"]))(seed=seed)
+        lookup.seen = set()
+        found = ShapleyValuation(lookup, sampler, Spent(lookup.seen, budget)).fit(players).result
+        return np.asarray(found.values)[np.argsort(found.indices)]
+
+    return np.array([[run(b, s) for s in given["seeds"].tolist()] for b in given["budgets"]])
+
+
+def shapiq_sampled(given: Any) -> np.ndarray:
+    """Return Shapley values by an approximator of shapiq, for each budget and seed."""
+    from shapiq import approximator
+
+    utilities = given["utilities"]
+    n_players = int(np.log2(len(utilities)))
+
+    def look_up(coalitions: np.ndarray) -> np.ndarray:
+        return utilities[np.asarray(coalitions, int) @ (1 << np.arange(n_players))]
+
+    def run(budget: int, seed: int) -> list[float]:
+        kind = getattr(approximator, str(given["method"]))
+        found = kind(n=n_players, random_state=seed).approximate(budget, look_up)
+        return [found[(player,)] for player in range(n_players)]
+
+    return np.array([[run(int(b), int(s)) for s in given["seeds"]] for b in given["budgets"]])
+
+
 PROGRAMS: dict[str, tuple[str, Callable[[Any], np.ndarray]]] = {
     "pydvl_rows": ("pyDVL", pydvl_rows),
     "shapiq_rows": ("shapiq", shapiq_rows),
+    "pydvl_sampled": ("pyDVL", pydvl_sampled),
+    "shapiq_sampled": ("shapiq", shapiq_sampled),
     "pyod_ecod": ("pyod", pyod_ecod),
     "pyod_copod": ("pyod", pyod_copod),
 }

@@ -9,6 +9,10 @@ twice, the second time with another label; and with more neighbors than rows. Th
 enumeration of all coalitions, ties averaged over their orders. shapiq has no closed form for
 neighbors: its ExactComputer enumerates the game that we give it, which averages ties. Seconds are
 of CPU time, the best of three, one thread, without imports and compilation.
+
+Samplers of both then value 14 groups of rows in six games of ``estimators_race.py``, at equal
+numbers of fits: different coalitions for ours and pyDVL's, and the budget that shapiq takes. The
+error is in units of that of equal shares.
 """
 
 from __future__ import annotations
@@ -25,18 +29,42 @@ from typing import Any
 
 import numpy as np
 
-from cellworth import KNNValuer, Runtime
-from cellworth.runtime import Serial
+from cellworth import KNNValuer, Runtime, value_game
+from cellworth.games import TableGame
+from cellworth.runtime import MaxUtilities, Serial
+from cellworth.sampling import Shapley
+from cellworth.sampling.semivalues import membership_weights
 from experiments import rival_programs
 from experiments.cell_scores import copod, ecod
-from experiments.frame import Tables, log
+from experiments.estimators_race import make_game
+from experiments.frame import Mean, Tables, log
+from experiments.race_estimators import masks
 
-QUICK = {"sizes": (100,)}
+QUICK = {"sizes": (100,), "seeds": range(1)}
+# Games of groups of rows: all columns are one player.
+RACED = (
+    "electricity, naive Bayes", "lawschool, naive Bayes", "pol, naive Bayes",
+    "jannis, neighbors", "2dplanes, neighbors", "breast 30, neighbors",
+)  # fmt: skip
+N_PLAYERS, BUDGETS = 14, (100, 200, 400)
+SAMPLED = (
+    ("pydvl_sampled", "PermutationSampler"),
+    ("pydvl_sampled", "AntitheticPermutationSampler"),
+    ("shapiq_sampled", "PermutationSamplingSV"),
+    ("shapiq_sampled", "SVARM"),
+    ("shapiq_sampled", "KernelSHAP"),
+    ("shapiq_sampled", "UnbiasedKernelSHAP"),
+)
 _REPEATS = 3
 _SKIPPED = "not measured: give --python the interpreter of an environment that has it"
 
 
-def run(python: tuple[str, ...] = ("",), sizes: tuple[int, ...] = (100, 1000, 3000)) -> Tables:
+def run(
+    data: Path,
+    python: tuple[str, ...] = ("",),
+    sizes: tuple[int, ...] = (100, 1000, 3000),
+    seeds: range = range(5),
+) -> Tables:
     """Return the largest differences from the truth, and seconds by number of rows."""
     environments = [each for each in python if each]
     cases = {
@@ -50,6 +78,7 @@ def run(python: tuple[str, ...] = ("",), sizes: tuple[int, ...] = (100, 1000, 30
         ],
         "agreement of larger tables": [compare_rows(n, environments) for n in sizes],
         "CPU seconds": [time_rows(n, environments) for n in sizes],
+        "sampled values of 14 groups of rows": race_rows(environments, data, seeds),
         "scores of PyOD": [
             compare_scores(name, ours, environments)
             for name, ours in (("pyod_ecod", ecod), ("pyod_copod", copod))
@@ -171,6 +200,42 @@ def compare_scores(program: str, ours: Any, environments: list[str]) -> dict[str
     answer = ask(program, {"X": X}, environments)
     apart = _show(np.abs(answer["answer"] - ours(X)).max()) if answer else _SKIPPED
     return {"detector": program.removeprefix("pyod_").upper(), "largest difference": apart}
+
+
+def race_rows(environments: list[str], data: Path, seeds: range) -> list[dict[str, Any]]:
+    """Return the error of row values by equal numbers of fits, one game after another."""
+    lines: dict[str, list[Any]] = {}
+    for game in RACED:
+        utilities = make_game(game, data, one_side=N_PLAYERS)[:, 1]
+        utilities = utilities - utilities[0]
+        weights = membership_weights(Shapley(), masks(N_PLAYERS))
+        exact = weights.T @ utilities
+
+        def error(values: Any, exact: Any = exact) -> Any:
+            away = np.sqrt(np.mean((np.reshape(values, (-1, N_PLAYERS)) - exact) ** 2, axis=1))
+            return away.reshape(len(BUDGETS), -1).mean(axis=1) / exact.std()
+
+        table = TableGame(np.column_stack([np.zeros_like(utilities), utilities]))
+        runtime = Runtime(Serial(), progress=False)
+        own = [
+            value_game(table, stop=MaxUtilities(b), random_state=s, runtime=runtime).values
+            for b in BUDGETS for s in seeds
+        ]  # fmt: skip
+        lines.setdefault("cellworth, default", []).append(error(own))
+        for program, method in SAMPLED:
+            case = {
+                "utilities": utilities, "method": method, "budgets": BUDGETS, "seeds": list(seeds)
+            }  # fmt: skip
+            answer = ask(program, case, environments)
+            if answer:
+                name = f"{rival_programs.PROGRAMS[program][0]} {answer['version']}, {method}"
+                lines.setdefault(name, []).append(error(answer["answer"]))
+        log(game)
+    return [
+        {"values by": name}
+        | {f"error, {b} fits": Mean.of(each[i] for each in found) for i, b in enumerate(BUDGETS)}
+        for name, found in lines.items()
+    ]
 
 
 def _show(number: float) -> str:

@@ -27,7 +27,8 @@ from experiments.frame import Mean, Row, Tables, log
 
 SHAPE = (6, 5)
 BLOCKS = 30
-FITS_PER_BLOCK = (10, 20, 40)
+# A task of a Gaussian process has eight fits.
+FITS_PER_BLOCK, FITS_PER_TASK = (10, 20, 40), 8
 TASKS = (10, 40, 160)
 # Of larger games, the first six groups of rows and five of columns play.
 MODELS = ("heart, tree", "lawschool, naive Bayes", "2dplanes, neighbors")
@@ -72,27 +73,39 @@ def exact_values(game: Any, pair: Any) -> Any:
     return rows.T @ game @ columns
 
 
-def measure(case: str, utilities: Any, exact: Any, seed: int) -> list[Row]:
-    """Return which intervals cover, and the error, after each budget of one run on one game."""
-    estimator, pair = CASES[case]
+def measure(
+    estimator: Any, pair: Any, games: list[Any], budgets: tuple[int, ...], seed: int
+) -> list[list[Row]]:
+    """Return which intervals cover and the error, by game and number of tasks, of one seed."""
     sampler = estimator.make_sampler(SHAPE, pair, seed)
-    budgets = TASKS
-    if isinstance(estimator, GaussianProcess):
-        budgets = tuple(int(k * BLOCKS / sampler.utilities_per_task) + 1 for k in FITS_PER_BLOCK)
-    tasks = [sampler(task) for task in range(budgets[-1])]
+    tasks = [sampler(task) for task in range(max(budgets))]
     rows, columns = (1 << np.arange(n) for n in SHAPE)
-    sides = [map(np.array, zip(*task, strict=True)) for task in tasks]
-    seen = [utilities[one @ rows, other @ columns] for one, other in sides]
-    total = utilities[-1, -1] - utilities[-1, 0] - utilities[0, -1] + utilities[0, 0]
-    estimate = estimator.estimate(pair, np.array([total]))
+    sides = [tuple(map(np.array, zip(*task, strict=True))) for task in tasks]
+    return [
+        _measure_game(
+            estimator.estimate(
+                pair, np.array([game[-1, -1] - game[-1, 0] - game[0, -1] + game[0, 0]])
+            ),
+            tasks,
+            [game[one @ rows, other @ columns] for one, other in sides],
+            exact_values(game, pair),
+            budgets,
+        )
+        for game in games
+    ]
+
+
+def _measure_game(
+    estimate: Any, tasks: Any, seen: Any, exact: Any, budgets: tuple[int, ...]
+) -> list[Row]:
     found = []
     for n in budgets:
         moments = estimate(tasks[:n], seen[:n])
-        away = np.abs(moments.values[:-1, :-1] - exact)
-        reach = WIDTH_95 * (moments.sampling_se * widening(moments.count))[:-1, :-1]
+        values, errors = moments.values[:-1, :-1], moments.sampling_se * widening(moments.count)
+        away, reach = np.abs(values - exact), WIDTH_95 * errors[:-1, :-1]
         covers = np.where(np.isnan(reach), np.nan, away <= reach + 1e-12)
         error = np.sqrt(np.mean(away**2)) / np.std(exact)
-        found.append({"tasks": n, "covers": covers, "error": error})
+        found.append({"covers": covers, "error": error})
     return found
 
 
@@ -125,13 +138,15 @@ def run(
     with threadpool_limits(1):
         for case in cases:
             estimator, pair = CASES[case]
-            budgets = FITS_PER_BLOCK if isinstance(estimator, GaussianProcess) else TASKS
-            by_game = [
-                [measure(case, game, exact_values(game, pair), s) for s in range(repetitions)]
-                for game in games
+            budgets, n_tasks = TASKS, TASKS
+            if isinstance(estimator, GaussianProcess):
+                budgets = FITS_PER_BLOCK
+                n_tasks = tuple(k * BLOCKS // FITS_PER_TASK + 1 for k in FITS_PER_BLOCK)
+            by_seed = [
+                measure(estimator, pair, games, n_tasks, seed) for seed in range(repetitions)
             ]
             for i, budget in enumerate(budgets):
-                runs = [[run[i] for run in some] for some in by_game]
+                runs = [[of_seed[g][i] for of_seed in by_seed] for g in range(len(games))]
                 found.append(summarize(case, budget, runs))
             log(case)
     return {"coverage of 95% intervals": found}

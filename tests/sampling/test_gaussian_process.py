@@ -44,8 +44,11 @@ def test_every_semivalue_is_estimated(pair):
     exact = value_game(GAME, **semivalues)
     ours = estimate(400, **semivalues)
     assert np.corrcoef(ours.values.ravel(), exact.values.ravel())[0, 1] > 0.95
-    inside = np.abs(ours.values - exact.values) <= 1.96 * ours.sampling_se + 1e-9
-    assert np.mean(inside) > 0.8
+    if pair == (Banzhaf(), Banzhaf()):
+        inside = np.abs(ours.values - exact.values) <= 1.96 * ours.sampling_se + 1e-9
+        assert np.mean(inside) > 0.8
+    else:
+        assert np.isnan(ours.sampling_se).all()
 
 
 def test_values_add_up_to_the_total_and_sums_are_sums():

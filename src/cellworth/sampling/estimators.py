@@ -13,6 +13,7 @@ import numpy as np
 from cellworth.data.arguments import Floats, WithoutParameters
 from cellworth.sampling.designed_tasks import DesignedTasks
 from cellworth.sampling.gaussian_process import (
+    MAX_FITTED,
     Side,
     find_interactions,
     fit_process,
@@ -193,7 +194,7 @@ class GaussianProcess(Estimator):
             rows, columns, amounts = find_interactions(tasks, utilities)
             sides = Side(rows, semivalues[0]), Side(columns, semivalues[1])
             first = amounts.reshape(len(amounts), -1)[:, 0]
-            key = first.tobytes()
+            key = first[:MAX_FITTED].tobytes()
             if key not in fitted:
                 fitted.clear()
                 fitted[key] = fit_process(sides, first)

@@ -38,7 +38,7 @@ _PENALTY = 0.15
 _BOUNDS = [(-6.0, 4.0), (-8.0, 5.0), (-4.0, 8.0), (-6.0, 8.0)] * 2 + [(-12.0, 1.0)]
 _ITERATIONS = 30
 # The likelihood uses this many utilities; its cost grows with the third power.
-_UTILITIES_TO_FIT = 400
+MAX_FITTED = 400
 # Posterior errors ignore that the kernel is estimated, and are too small. This factor was measured
 # on games with known values (docs/explanation/models.md).
 _KERNEL_UNKNOWN = 1.15
@@ -231,11 +231,11 @@ def fit_process(sides: Sides, amounts: Floats) -> Floats:
     """Return the parameters that fit the first interactions, by penalized marginal likelihood."""
     from scipy.optimize import minimize
 
-    first = (Side(side.members[:_UTILITIES_TO_FIT], side.semivalue) for side in sides)
+    first = (Side(side.members[:MAX_FITTED], side.semivalue) for side in sides)
     found = minimize(
         _misfit,
         _USUAL,
-        args=(*first, amounts[:_UTILITIES_TO_FIT]),
+        args=(*first, amounts[:MAX_FITTED]),
         jac=True,
         method="L-BFGS-B",
         bounds=_BOUNDS,
