@@ -147,6 +147,7 @@ NO_FIGURES = re.compile(
 TYPED = {
     "about/install.md": "0.1",
     "explanation/agreements.md": "2.5% 500_times 97.5%",
+    "explanation/bibliography.md": "10.24432",
     "explanation/column-samplers.md": "1.11 ±",
     "explanation/errors-of-models.md": ".95 15% 256_MB 60_times",
     "explanation/estimators.md": "1.15 11% 6.5",
