@@ -26,11 +26,11 @@ MAX_CODE_LINES = {
     "plots": 906,
     "report": 958,
     "runtime": 2353,
-    "sampling": 1451,
+    "sampling": 1450,
     "valuation": 1403,
     "valuers": 2271,
 }
-MAX_CODE_LINES_IN_ALL = 24_794
+MAX_CODE_LINES_IN_ALL = 24_793
 
 
 @cache

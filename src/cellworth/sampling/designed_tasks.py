@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from cellworth.sampling.gaussian_process import Side, link_values, pair_kernel, 
 from cellworth.sampling.moments import limit_threads
 from cellworth.sampling.samplers import (
     CoalitionPairs,
-    coalition_masks,
     draw_coalitions,
     generator,
+    list_pairs,
     n_utilities,
 )
 from cellworth.sampling.semivalues import Semivalue, sizes_around
@@ -57,8 +58,7 @@ class DesignedTasks:
     _columns: Mask = field(init=False, repr=False)
     # Of these pairs: covariances with the values, in units in which values are independent; and the
     # Cholesky factors of their covariances, and of those if the values were known.
-    _links: Floats = field(init=False, repr=False)
-    _whiten: Floats = field(init=False, repr=False)
+    _links: Floats | None = field(init=False, repr=False)
     _factors: list[Floats] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -111,13 +111,14 @@ class DesignedTasks:
 
     def _go_on(self, rows: Mask, columns: Mask) -> None:
         self._rows, self._columns = rows, columns
-        sides = self._sides((rows[:_MAX_CHOSEN], columns[:_MAX_CHOSEN]))
-        prior = prior_covariance(_KERNEL, sides)
-        self._whiten = np.linalg.inv(np.linalg.cholesky(prior + _JITTER * np.diag(np.diag(prior))))
-        self._links = link_values(_KERNEL, sides) @ self._whiten.T
-        kernel = pair_kernel(_KERNEL, sides) + _JITTER * np.eye(len(self._links))
-        both = kernel, kernel - self._links @ self._links.T
-        self._factors = [np.asarray(np.linalg.cholesky(each)) for each in both]
+        # They take long where blocks are many, and a run may need no pairs.
+        self._links = None
+
+    @cached_property
+    def _whiten(self) -> Floats:
+        prior = prior_covariance(_KERNEL, self._sides((self._rows, self._columns)))
+        factor = np.linalg.cholesky(prior + _JITTER * np.diag(np.diag(prior)))
+        return np.asarray(np.linalg.inv(factor))
 
     def _sides(self, pairs: Sequence[Mask]) -> tuple[Side, Side]:
         return Side(pairs[0], self.semivalues[0]), Side(pairs[1], self.semivalues[1])
@@ -131,10 +132,8 @@ class DesignedTasks:
         )
         new = self._find_new(rows, columns)
         if len(new) < _BATCH and n_utilities(self.shape) <= _MAX_LISTED:
-            n_rows, n_columns = self.shape
-            numbers = np.arange(1 << (n_rows + n_columns))
-            rows = coalition_masks(numbers >> n_columns, n_rows)
-            columns = coalition_masks(numbers & ((1 << n_columns) - 1), n_columns)
+            every = list_pairs(np.arange(1 << sum(self.shape)), self.shape)
+            rows, columns = every.rows, every.columns
             new = rng.permutation(self._find_new(rows, columns))
         return rows[new[:_POOL]], columns[new[:_POOL]]
 
@@ -149,6 +148,11 @@ class DesignedTasks:
     def _choose(self, pool: tuple[Mask, Mask]) -> list[int]:
         """Return the positions of the best pairs of a pool, and add them to the factors."""
         sides, seen = self._sides(pool), self._sides((self._rows, self._columns))
+        if self._links is None:
+            self._links = link_values(_KERNEL, seen) @ self._whiten.T
+            kernel = pair_kernel(_KERNEL, seen) + _JITTER * np.eye(len(self._links))
+            both = kernel, kernel - self._links @ self._links.T
+            self._factors = [np.asarray(np.linalg.cholesky(each)) for each in both]
         links = link_values(_KERNEL, sides) @ self._whiten.T
         kernel = pair_kernel(_KERNEL, sides) + _JITTER * np.eye(len(links))
         with_seen = pair_kernel(_KERNEL, seen, sides)

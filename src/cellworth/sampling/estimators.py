@@ -38,8 +38,9 @@ from cellworth.sampling.semivalues import Banzhaf, Semivalue, Shapley, size_prob
 Semivalues = tuple[Semivalue, Semivalue]
 Shape = tuple[int, int]
 _SHAPLEY = (Shapley(), Shapley())
-_MAX_PLAYERS_OF_A_PROCESS = 300
-_MAX_BLOCKS_OF_A_PROCESS = 3_000
+# Of a Gaussian process.
+_MAX_PLAYERS = 300
+_MAX_BLOCKS = 3_000
 _SIGNS = np.array([1.0, -1.0, -1.0, 1.0])
 
 
@@ -167,15 +168,14 @@ class GaussianProcess(Estimator):
     @staticmethod
     def suits(shape: Shape) -> bool:
         """Return whether a game is small enough."""
-        blocks = math.prod(shape)
-        return max(shape) <= _MAX_PLAYERS_OF_A_PROCESS and blocks <= _MAX_BLOCKS_OF_A_PROCESS
+        return max(shape) <= _MAX_PLAYERS and math.prod(shape) <= _MAX_BLOCKS
 
     def make_sampler(self, shape: Shape, semivalues: Semivalues, seed: int) -> TaskSampler:
         """Return a sampler of the pairs that are expected to say most about the values."""
         if not self.suits(shape):
             raise ValueError(
-                f"GaussianProcess needs at most {_MAX_PLAYERS_OF_A_PROCESS} row groups and as "
-                f"many column groups, and at most {_MAX_BLOCKS_OF_A_PROCESS:,} blocks, got "
+                f"GaussianProcess needs at most {_MAX_PLAYERS} row groups and as "
+                f"many column groups, and at most {_MAX_BLOCKS:,} blocks, got "
                 f"{shape[0]} x {shape[1]}; form fewer groups, or value with Shapley() or Banzhaf()."
             )
         return DesignedTasks(shape, seed, semivalues)

@@ -288,7 +288,7 @@ def posterior(
     """
     from scipy.linalg import cho_solve, solve_triangular
 
-    factor = _factor(parameters, sides)
+    factor = np.linalg.cholesky(pair_kernel(parameters, sides))
     weights = cho_solve((factor, True), amounts)
     links = link_values(parameters, sides)
     values = links.T @ weights
@@ -348,11 +348,6 @@ def prior_covariance(parameters: Floats, sides: Sides) -> Floats:
 
 def _multiply(of_rows: Floats, of_columns: Floats) -> Floats:
     return np.asarray(np.einsum("ki,kj->kij", of_rows, of_columns).reshape(len(of_rows), -1))
-
-
-def _factor(parameters: Floats, sides: Sides) -> Floats:
-    factor = np.linalg.cholesky(pair_kernel(parameters, sides))
-    return np.asarray(factor)
 
 
 def _scale(amounts: Floats, weights: Floats) -> Floats:

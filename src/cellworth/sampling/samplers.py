@@ -133,12 +133,17 @@ class ExhaustiveTasks:
     def __call__(self, task: int) -> CoalitionPairs:
         """List the pairs of a task."""
         start = task * _COALITIONS_PER_TASK
-        pairs = np.arange(start, min(start + _COALITIONS_PER_TASK, self.n_pairs))
-        n_rows, n_columns = self.shape
-        return CoalitionPairs(
-            coalition_masks(pairs >> n_columns, n_rows),
-            coalition_masks(pairs & ((1 << n_columns) - 1), n_columns),
-        )
+        end = min(start + _COALITIONS_PER_TASK, self.n_pairs)
+        return list_pairs(np.arange(start, end), self.shape)
+
+
+def list_pairs(numbers: NDArray[np.int64], shape: tuple[int, int]) -> CoalitionPairs:
+    """Return pairs by number: its last bits are those of the column coalition."""
+    n_rows, n_columns = shape
+    columns = numbers & ((1 << n_columns) - 1)
+    return CoalitionPairs(
+        coalition_masks(numbers >> n_columns, n_rows), coalition_masks(columns, n_columns)
+    )
 
 
 def coalition_masks(numbers: NDArray[np.int64], n_players: int) -> Mask:
