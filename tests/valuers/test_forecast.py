@@ -94,7 +94,7 @@ def test_a_rule_limits_the_time_of_nearest_neighbors():
     [
         (
             ModelValuer(GaussianNB(), stop=MaxUtilities(63 * 15 - 1)),
-            "antithetic permutations", 63 * 15 - 1,
+            "gaussian process", 63 * 15 - 1,
         ),
         # 128 utilities for each of 24 blocks cover all coalitions.
         (ModelValuer(GaussianNB()), "antithetic permutations", 63 * 15),
