@@ -1,7 +1,5 @@
 """Compare neighbor agreement with the accuracy of the same neighbors.
 
-python -m experiments agreement
-
 At most 2,000 rows of each table, five-fold cross-validation, five neighbors: the score of
 KNNValuer, its baseline, the accuracy of the majority vote, and that of always guessing the most
 frequent class.

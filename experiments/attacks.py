@@ -1,8 +1,5 @@
 """What cheating gains in a payout of 100,000, and what honest parties get, by how it is split.
 
-    python -m experiments attacks
-    python -m experiments attacks --quick
-
 Five parties hold 120 rows each, and 300 rows validate (K = 5). One party adds rows: copies of its
 own, moved ones, mixtures of two of its rows (SMOTE), rows of a rival or of the validation set, junk
 with the label of the rarest class; or it appears under four names. Its gain is what it gets in all,
@@ -37,15 +34,17 @@ from cellworth.payouts import Policy
 from cellworth.payouts.allocation import simulate_quotas
 from cellworth.payouts.neighbor_scores import Nearest, PartyScorer
 from cellworth.payouts.owner_players import OwnerGame
-from cellworth.sampling.moments import append_pairs, draw_errors, widening
+from cellworth.sampling import Shapley
+from cellworth.sampling.semivalues import membership_weights
 from experiments.frame import Mean, Row, Tables, compute_part, log
-from experiments.money_intervals import sum_by_row
+from experiments.money_intervals import AMOUNT, ValueSimulator, compare_intervals, sum_by_row
+from experiments.race_estimators import masks
 from experiments.tables import Table, load
 
 QUICK: dict[str, Any] = {"seeds": range(1), "tables": ("electricity",), "pool": 400, "draws": 5}
 TABLES = ("adult", "electricity", "credit", "pol", "lawschool", "fried")
 VARIANTS = ("cells", "above baseline", "whole", "whole, one vote")
-PARTIES, ROWS, VALIDATION, K, AMOUNT = "ABCDE", 120, 300, 5, 100_000.0
+PARTIES, ROWS, VALIDATION, K = "ABCDE", 120, 300, 5
 CHEAT, RIVAL = "C", "A"
 NO_PADDING = ("four names", "junk of the rare class")
 
@@ -200,27 +199,15 @@ def value(case: Case, val: Table, variant: str) -> tuple[list[str], np.ndarray]:
     scorer = ByRow(inner, held.claims, held.codes[:, 0])
     if scoring is not None:
         keep_one_vote(scorer)
-    utilities = [score_coalition(scorer, number, held.names) for number in range(1 << len(names))]
-    found = weigh(len(names)) @ np.array(utilities)
+    utilities = [score_coalition(scorer, members) for members in masks(len(names))]
+    found = membership_weights(Shapley(), masks(len(names))).T @ np.array(utilities)
     return names, found[[held.names.index(name) for name in names]].T
 
 
-def score_coalition(scorer: PartyScorer, number: int, names: tuple[str, ...]) -> np.ndarray:
-    members = np.array([bool(number >> position & 1) for position in range(len(names))])
+def score_coalition(scorer: PartyScorer, members: np.ndarray) -> np.ndarray:
     return scorer.score_members(members, with_cells=True) - scorer.score_members(
         members, with_cells=False
     )
-
-
-def weigh(n: int) -> np.ndarray:
-    """Return the weights of all coalitions in the Shapley values, shape (n, 2**n)."""
-    numbers = np.arange(1 << n)
-    sizes = np.array([number.bit_count() for number in numbers.tolist()])
-    chances = [1 / (n * math.comb(n - 1, size)) for size in range(n)]
-    inside = (numbers >> np.arange(n)[:, np.newaxis]) & 1 == 1
-    joined = np.array([0.0, *chances])[sizes]
-    left = np.array([*chances, 0.0])[sizes]
-    return np.where(inside, joined, -left)
 
 
 def split(values: np.ndarray) -> np.ndarray:
@@ -242,18 +229,12 @@ def bootstrap(names: list[str], lines: np.ndarray, rng: np.random.Generator) -> 
 
 def cover(lines: np.ndarray, n_draws: int, rng: np.random.Generator) -> tuple[float, float]:
     """Return how often intervals hold the amounts of all validation rows, and their mean width."""
-    (true,) = split(lines.mean(axis=0))
-    n_owners, inside, width = lines.shape[1], [], []
-    half = rng.standard_normal((500, n_owners + 1))
-    normals = np.concatenate([half, -half])
+    simulate, found = ValueSimulator(lines.shape[1], VALIDATION, rng), []
     for _ in range(n_draws):
-        rows = lines[rng.choice(len(lines), VALIDATION, replace=True)]
-        errors = append_pairs(rows).std(axis=0, ddof=1) * widening(VALIDATION) / VALIDATION**0.5
-        drawn = rows.mean(axis=0) + draw_errors(errors, n_owners, normals)
-        low, high = np.quantile(split(drawn), [0.025, 0.975], axis=0)
-        inside.append((low <= true + 0.01) & (true <= high + 0.01))
-        width.append(high - low)
-    return float(np.mean(inside)), float(np.mean(width))
+        values = simulate(lines[rng.choice(len(lines), VALIDATION, replace=True)])
+        found.append(compare_intervals(Policy(), values, lines))
+    inside, width = np.mean(found, axis=(0, 2))
+    return float(inside), float(width)
 
 
 def measure(
@@ -279,8 +260,6 @@ def measure(
                 names, lines = value(changed, small, variant)
                 amount = find_gain(names, lines)
                 found = {"what": what, "case": title, "amount": amount, "gain": amount - honest}
-                if what == "different":
-                    found["deviation"] = bootstrap(names, lines, drawn)
                 rows.append(head | found)
     log(name, seed)
     return rows
@@ -324,14 +303,10 @@ def report(found: pd.DataFrame) -> Tables:
     different = found[found["what"] == "different"]
     padding = attacks[~attacks["case"].isin(NO_PADDING)]
     by_table = padding.groupby(["table", "case", "variant"], sort=False)["gain"].mean()
+    largest = by_table.groupby(["table", "variant"], sort=False).max().unstack(sort=False)
     return {
         "gains": _across(attacks, "gain"),
-        "largest gain by padding": _pivot(by_table.groupby(["table", "variant"]).max(), "table"),
-        "gains by table": [
-            {"table": name} | row
-            for name, part in attacks.groupby("table", sort=False)
-            for row in _across(part, "gain")
-        ],
+        "largest gain by padding": largest.reset_index().to_dict("records"),
         "honest": [
             {
                 "split": variant,
@@ -342,28 +317,14 @@ def report(found: pd.DataFrame) -> Tables:
             }
             for variant, part in honest.groupby("variant", sort=False)
         ],
-        "honest by table": _across(honest, "deviation", by="table"),
         "different": _across(different, "amount"),
-        "different, in standard deviations": [
-            {"case": title} | {
-                variant: Mean.of(part["gain"] / part["deviation"].replace(0.0, np.nan))
-                for variant, part in rows.groupby("variant", sort=False)
-            }
-            for title, rows in different.groupby("case", sort=False)
-        ],
-    }  # fmt: skip
+    }
 
 
-def _across(found: pd.DataFrame, figure: str, by: str = "case") -> list[Row]:
+def _across(found: pd.DataFrame, figure: str) -> list[Row]:
     """Return a row per case with a column per variant: means over tables and seeds."""
     return [
-        {by: title} | {v: Mean.of(part[figure]) for v, part in rows.groupby("variant", sort=False)}
-        for title, rows in found.groupby(by, sort=False)
-    ]
-
-
-def _pivot(figures: pd.Series, by: str) -> list[Row]:
-    return [
-        {by: name} | {variant: float(part.get((name, variant), np.nan)) for variant in VARIANTS}
-        for name, part in figures.groupby(by, sort=False)
+        {"case": title}
+        | {v: Mean.of(part[figure]) for v, part in rows.groupby("variant", sort=False)}
+        for title, rows in found.groupby("case", sort=False)
     ]

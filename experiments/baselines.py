@@ -1,20 +1,14 @@
-"""Baselines: random orders and cells as players of the 2D-Shapley paper, and Leverage SHAP."""
+"""Baselines: random orders of the 2D-Shapley paper, and Leverage SHAP."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from cellworth.data.arguments import Floats, Integers, Mask
-from cellworth.data.blocks import Blocks
-from cellworth.data.problem import Problem
-from cellworth.games import ModelGame
-from cellworth.games.model import FoldScore
-from cellworth.games.table_filler import TableFiller
 from cellworth.sampling.column_samplers import (
     QuadratureSampler,
     allot,
@@ -97,82 +91,6 @@ class PlainTasks(PermutationTasks):
     def utilities_per_task(self) -> float:
         """One utility per pair of prefixes."""
         return super().utilities_per_task / 2
-
-
-class FlattenedGame:
-    """Game of single blocks: the model is trained on all rows, with absent cells filled.
-
-    This is the one-dimensional game that the 2D-Shapley paper compares with. ``value_game`` of it
-    gives the values of cells, one row for each. An absent number is
-    replaced by the mean of the numbers present in its column, an absent string or category by the
-    most frequent one present. If no cell of a column is present, all its cells determine the fill,
-    and the column is constant. Missing values of the user's table are left to the model.
-
-    As a :class:`~cellworth.games.Game`, its row players are the blocks (row by row of the table).
-    There is a single column player, without which the utility is 0.
-
-    Parameters
-    ----------
-    game : ModelGame
-        Model, table and validation rows. Without a validation set, the fills of a fold come from
-        its training rows. A filled table is never empty, so ``empty`` does not matter.
-
-    Examples
-    --------
-    >>> from sklearn.tree import DecisionTreeClassifier
-    >>> X, y = [[0.0], [1.0]], [0, 1]
-    >>> from cellworth.games import ModelGame
-    >>> from experiments.baselines import FlattenedGame
-    >>> game = FlattenedGame(ModelGame(DecisionTreeClassifier(), X, y, X_val=X, y_val=y))
-    >>> game.value(np.array([True, True]), np.array([True]))
-    1.0
-    >>> game.value(np.array([True, False]), np.array([True]))
-    0.5
-    """
-
-    def __init__(self, game: ModelGame) -> None:
-        self._model_game = game
-        self.problem: Problem = game.problem
-        self.scoring: str = game.scoring
-        self.blocks: Blocks = Blocks.from_shape((int(np.prod(self.problem.blocks.shape)), 1))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of blocks, and 1."""
-        return self.blocks.shape
-
-    def problem_spec(self) -> dict[str, Any]:
-        """Return everything that determines the values of this game."""
-        problem_spec = self._model_game.problem_spec() | {"game": "FlattenedGame"}
-        # Filled tables are never empty.
-        del problem_spec["empty"]
-        return problem_spec
-
-    def parts(self) -> list[Any]:
-        """Return the objects whose code determines the utilities."""
-        return [self, *self._model_game.parts()]
-
-    def value(self, rows: Mask, columns: Mask) -> float:
-        """Return the score of the model trained on the filled table, mean over the folds."""
-        if not columns.any():
-            return self._model_game.no_utility()
-        present = self._cells(rows)
-        return self._model_game.mean_utility(lambda fold: self._fold_score(fold, present))
-
-    def _cells(self, members: Mask) -> Mask:
-        blocks = self.problem.blocks
-        present = members.reshape(blocks.shape)
-        return present[np.ix_(blocks.rows.codes, blocks.columns.codes)]
-
-    def _fold_score(self, number: int, present: Mask) -> FoldScore:
-        # The same game on another table: it handles failed fits.
-        table = self._fillings.fill(present, self.problem.folds[number].may_train)
-        everything = (np.ones(n, dtype=bool) for n in self.problem.blocks.shape)
-        return self._model_game.on(table).fold_score(number, *everything)
-
-    @cached_property
-    def _fillings(self) -> TableFiller:
-        return TableFiller(self.problem.table)
 
 
 @dataclass(frozen=True)

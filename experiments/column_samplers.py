@@ -1,7 +1,5 @@
 """Measure the variance of the column samplers, in units of that between queries.
 
-    python -m experiments column_samplers
-
 With q queries, c coalitions each and p passes, the variance of a value is (v_q + v_c / (c p)) / q,
 where v_q is the variance between queries. All samplers are unbiased, so this is the whole error.
 Figures are v_c / (c v_q), both the mean over cells.

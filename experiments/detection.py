@@ -1,7 +1,5 @@
 r"""Measure the detection of wrong cells: anomaly scores, values and baselines, three error types.
 
-    python -m experiments detection --keep FOLDER
-
 Flags: --seeds 30, --slow 3 (how many of them have KNN values and 2D-OOB, which take long), --sets
 heart pol, --trees 200 (of 2D-OOB), --neighbors 10 (of the KNN values), --rows 100 (of each table),
 --errors A B S. A run that is stopped continues from the folder.

@@ -1,7 +1,5 @@
 """Race estimators for games of models: error, coverage and time at equal numbers of fits.
 
-    python -m experiments estimators_race
-
 Fourteen games on real tables have known values, because all their coalitions are evaluated first:
 trees, boosting, logistic regression, naive Bayes and nearest neighbors, 6 x 5 to 10 x 10 blocks.
 An estimator may then look up a number of distinct coalitions. Those of the literature are in

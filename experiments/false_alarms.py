@@ -1,7 +1,4 @@
-"""Count the warnings of data checks on real tables: none on clean ones, some on flawed ones.
-
-python -m experiments false_alarms
-"""
+"""Count the warnings of data checks on real tables: none on clean ones, some on flawed ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Measure what a utility costs beside its fit and score, and what validation errors cost.
 
-    python -m experiments fit_cost
-
 A utility of ModelGame is timed against a bare clone, fit and score, whose subtables are ready:
 ModelGame selects rows and columns, restricts the model's column selections, checks the labels and
 counts failures. Then exact values of a decision tree are timed with and without what validation

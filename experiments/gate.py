@@ -1,7 +1,5 @@
 """Corrupt a table and count how often a comparison with a reference finds it.
 
-    python -m experiments gate
-
 Flags: --sets adult credit electricity lawschool jannis, --seeds 10, --rows 10000, --clean 1000,
 --clean-rows 1000, --corruptions "swaps 2%" ...; --seeds 0 or --clean 0 leaves a part out.
 

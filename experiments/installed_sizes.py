@@ -1,7 +1,5 @@
 """Measure what packages take on disk, with all that they need.
 
-    python -m experiments installed_sizes
-
 Each is installed by ``pip install --no-compile --target`` into an empty folder, whose blocks are
 added up as ``du`` does. "." is this checkout, whose largest parts are in the second table.
 """

@@ -1,7 +1,5 @@
 """Repeat the cell experiments of 2D-OOB: detection and correction of outlier cells.
 
-    python -m experiments oob_cells --keep FOLDER
-
 Flags: --seeds 30, --wide-seeds 3 (of tables with more than 50 columns, from 0), --sets pol fried,
 --rows 1000, --trees 1000. A run that is stopped continues from the folder.
 

@@ -1,7 +1,5 @@
 """Measure the overhead of the runtime: CPU time of runs with a checkpoint against plain loops.
 
-    python -m experiments overhead
-
 Flags: --seconds 2 (of CPU time of the plain loops), --rounds 2. Needs Dask and Ray.
 
 The work is kernel calls (KNNValuer) or fits of a model (ModelValuer). The bare version makes

@@ -1,7 +1,5 @@
 """Blocks of the credit table: whether a block of high value also trains a good model.
 
-    python -m experiments paper_blocks
-
 Flags: --seeds 12 (splits), --rows 400 (of the table that is cut into blocks), --cuts 4 (row groups,
 and column groups).
 

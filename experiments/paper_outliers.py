@@ -1,7 +1,5 @@
 """The outliers of the 2D-Shapley paper: where its values put them, and its published values again.
 
-    python -m experiments paper_outliers
-
 Flags: --seeds 20 (of other shares and of random ties; settings have 3), --trees 200 (of 2D-OOB),
 --shares 0.01 ..., --flat-orders 500 (of 1-D values by flattening, as in the paper), --parts shares.
 

@@ -1,6 +1,5 @@
 r"""Removal of cells in the order of their values, at the sizes of the 2D-Shapley paper.
 
-    python -m experiments paper_removal --keep FOLDER
     python -m experiments paper_removal --orders 0 --sets authors "breast original" wine heart \
         --as paper_removal_knn
 

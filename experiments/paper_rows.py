@@ -1,7 +1,5 @@
 """Rows of nearly the same value: how alike the values of their cells are.
 
-    python -m experiments paper_rows
-
 Flags: --seeds 5 (of the tables other than the authors'), --sets heart wine credit, --rows 200.
 
 A pair of rows has nearly the same value if they differ by at most 1% of the standard deviation of

@@ -1,7 +1,5 @@
 """Seconds to value 1,000 to 100,000 cells of the census table: 2D-MC, 2D-KNN and KNNValuer.
 
-    python -m experiments paper_runtime
-
 Flags: --cells 1000 5000 ..., --orders 150 (for the noise of one permutation), --validation 200,
 --seeds 3 (draws of rows, for the same).
 

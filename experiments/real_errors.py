@@ -1,7 +1,5 @@
 """Measure how well real errors of cells are found in four tables with a clean copy.
 
-    python -m experiments real_errors
-
 The tables hospital, rayyan, beers and flights are those of Raha (Mahdavi and others, 2019): a dirty
 and a clean copy of each; a cell is wrong where they differ. No label is given to any method.
 Reports AUROC and average precision over all cells of a table. Rarity is minus the logarithm of how

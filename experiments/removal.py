@@ -1,7 +1,5 @@
 """Measure a model as cells of its training table are removed, by value or at random.
 
-    python -m experiments removal --keep FOLDER
-
 Flags: --seeds 30, --sets heart pol, --rows 200 (of each table). A run that is stopped continues
 from the folder. The tables chose nothing in the library (``tables.py``). Each is split into
 training rows (a half), validation rows (a quarter) and untouched test rows (a quarter).

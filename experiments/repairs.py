@@ -1,7 +1,5 @@
 """Measure whether it helps to repair the cells of lowest value: by hand, or by a rule.
 
-    python -m experiments repairs --keep FOLDER
-
 Flags: --seeds 5, --sets heart pol, --rows 200 (of each table). Tables and splits are those of
 ``removal.py``. Some cells of the training rows get the value of the same column in a row of another
 class. As many cells as are wrong, those of lowest value, are then checked. A person restores the

@@ -1,7 +1,5 @@
 """Measure the size of a report of the Census, and the time to make, open and use it.
 
-    python -m experiments reports
-
 Needs Chromium on the path and playwright. The valuation is short (20 validation rows, three
 passes), which changes neither size nor speed of its report.
 """

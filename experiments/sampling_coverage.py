@@ -1,7 +1,5 @@
 """Measure how often 95% intervals of sampled coalitions cover exact values, for several semivalues.
 
-    python -m experiments sampling_coverage
-
 Six games of 6 x 5 blocks have known values: three of models on real tables, and a sparse, a
 heavy-tailed and a nearly additive one. None of them was used to choose the rules for errors.
 Coverage is that of the mean block of a game, over independent runs. Errors are in units of that of

@@ -1,7 +1,5 @@
 """Measure CPU time and memory of nearest-neighbor values by rows, in memory and in shards.
 
-    python -m experiments scale
-
 In memory: a synthetic table of 20 columns, the default sampler, one pass. In shards: the mixture of
 ``mixture.py``, written to a temporary folder, one order of the columns for each query, one thread.
 Every measurement is a process of its own. Memory is the peak of that process during the fit, beyond

@@ -54,48 +54,20 @@ _BREAST_COLUMNS = (
     "marginal_adhesion,single_epithelial_cell_size,bare_nuclei,bland_chromatin,normal_nucleoli,"
     "mitoses,class"
 )
-# Addresses and sha256 of single files. Those of Raha are tables with real errors, each as it was
-# and corrected.
-_RAHA = "https://raw.githubusercontent.com/BigDaMa/raha/master/datasets/"
-_DOWNLOADS = {
-    _BREAST: (
-        "https://archive.ics.uci.edu/ml/machine-learning-databases/breast-cancer-wisconsin/"
-        "breast-cancer-wisconsin.data",
-        "402c585309c399237740f635ef9919dc512cca12cbeb20de5e563a4593f22b64",
-    ),
-    "raha_beers_clean": (
-        f"{_RAHA}beers/clean.csv",
-        "373227df59ad197e154dd5149125789e415019535c7223355e9486ee1b3b93de",
-    ),
-    "raha_beers_dirty": (
-        f"{_RAHA}beers/dirty.csv",
-        "7110bf4931a9445a1675e544d6c996817c739136239f8a2b02e088c7ec0a1f68",
-    ),
-    "raha_flights_clean": (
-        f"{_RAHA}flights/clean.csv",
-        "0acfcfd8985b06fdd363965c9e8d9522c43e7589a93d79ae7dc311e1c37fdf3b",
-    ),
-    "raha_flights_dirty": (
-        f"{_RAHA}flights/dirty.csv",
-        "1b5c1afa10aa0e7c20fd7e14d05c56772715b2771aa0f5fa67ed1709e1eecd46",
-    ),
-    "raha_hospital_clean": (
-        f"{_RAHA}hospital/clean.csv",
-        "ea3ee44998455c0b491750c348509de176c758a3bbf58e4530c0a136bb248b4b",
-    ),
-    "raha_hospital_dirty": (
-        f"{_RAHA}hospital/dirty.csv",
-        "dbc5575b915fe8b5e0ac6dc6172f38ba91e611fdb76d09a8f4a81cb7ea9925ac",
-    ),
-    "raha_rayyan_clean": (
-        f"{_RAHA}rayyan/clean.csv",
-        "23159f43c0706782388ed8957ad0c74eb7b88bc98f34d65bd49296e186d4673f",
-    ),
-    "raha_rayyan_dirty": (
-        f"{_RAHA}rayyan/dirty.csv",
-        "7e25e6db262b0c72ca2d9735d5959599cf5a582e1c705459507c7b45d0d1d174",
-    ),
+# Sha256 of single files. Those of Raha are tables with real errors, each as it was and corrected.
+_SHA256 = {
+    _BREAST: "402c585309c399237740f635ef9919dc512cca12cbeb20de5e563a4593f22b64",
+    "raha_beers_clean": "373227df59ad197e154dd5149125789e415019535c7223355e9486ee1b3b93de",
+    "raha_beers_dirty": "7110bf4931a9445a1675e544d6c996817c739136239f8a2b02e088c7ec0a1f68",
+    "raha_flights_clean": "0acfcfd8985b06fdd363965c9e8d9522c43e7589a93d79ae7dc311e1c37fdf3b",
+    "raha_flights_dirty": "1b5c1afa10aa0e7c20fd7e14d05c56772715b2771aa0f5fa67ed1709e1eecd46",
+    "raha_hospital_clean": "ea3ee44998455c0b491750c348509de176c758a3bbf58e4530c0a136bb248b4b",
+    "raha_hospital_dirty": "dbc5575b915fe8b5e0ac6dc6172f38ba91e611fdb76d09a8f4a81cb7ea9925ac",
+    "raha_rayyan_clean": "23159f43c0706782388ed8957ad0c74eb7b88bc98f34d65bd49296e186d4673f",
+    "raha_rayyan_dirty": "7e25e6db262b0c72ca2d9735d5959599cf5a582e1c705459507c7b45d0d1d174",
 }
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/breast-cancer-wisconsin/"
+_RAHA = "https://raw.githubusercontent.com/BigDaMa/raha/master/datasets/"
 # Table and package.
 _R_TABLES = {
     "spam7": "DAAG",
@@ -230,10 +202,12 @@ def _download(file: str, path: Path) -> pd.DataFrame:
         found = datasets.fetch_openml(data_id=_OPENML[file], as_frame=True)
         targets = {name: target for name, target, _ in _FILES.values()}
         return found.frame.rename(columns={found.target_names[0]: targets[file]})
-    if file not in _DOWNLOADS:
+    if file not in _SHA256:
         raise FileNotFoundError(f"{path} is missing, and the table has no public home.")
-    address, sha256 = _DOWNLOADS[file]
-    original = pooch.retrieve(address, sha256, path=pooch.os_cache("cellworth"))
+    # raha_beers_dirty is datasets/beers/dirty.csv.
+    of_raha = f"{_RAHA}{'/'.join(file.split('_')[1:])}.csv"
+    address = f"{_UCI}breast-cancer-wisconsin.data" if file == _BREAST else of_raha
+    original = pooch.retrieve(address, _SHA256[file], path=pooch.os_cache("cellworth"))
     if file == _BREAST:
         names = _BREAST_COLUMNS.split(",")
         return pd.read_csv(original, names=names, na_values="?", dtype="Int64")

@@ -1,7 +1,5 @@
 """Count ties, and compute totals of the authors' breast-cancer table and of a raw column.
 
-    python -m experiments ties
-
 Ties are broken by the order of rows, and rows are shuffled: values that depend on the order move.
 The column relationship of the Census is valued as one player, and as the sum of one-hot columns.
 """

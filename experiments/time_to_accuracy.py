@@ -1,7 +1,5 @@
 """Compare default fits of KNNValuer with the paper's algorithm: its authors' loop, and NumPy.
 
-    python -m experiments time_to_accuracy
-
 All are in ``paper.py``. Up to 12 columns or so, a default fit evaluates all column subsets, and has
 no sampling error. It is compared with 500 permutations, the paper's number, whose error is given.
 Where it samples, the others get as many permutations as have its error. Columns are standardized,

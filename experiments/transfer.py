@@ -1,7 +1,5 @@
 """Whether values of sources by nearest neighbors hold for other models, decision by decision.
 
-    python -m experiments transfer --keep folder
-
 The 12 largest tables of ``tables.py`` with at most 60 columns and no class of more than 80%. Of
 each, 1,200 training rows belong to eight sources of 150. One source has half of its labels wrong,
 one has noise of two standard deviations in every cell, and one has another population: the rows

@@ -24,29 +24,6 @@ class Rows(NamedTuple):
     y: np.ndarray
 
 
-class TreeGame:
-    """Game of groups of rows and columns: the accuracy of a tree on other rows.
-
-    Without columns, it is that of the most frequent label; without rows, 0.
-    """
-
-    def __init__(
-        self, train: Rows, scored: Rows, row_groups: np.ndarray, column_groups: np.ndarray
-    ) -> None:
-        self._given = train, scored
-        self._groups = row_groups, column_groups
-
-    def value(self, rows: np.ndarray, columns: np.ndarray) -> float:
-        """Return the accuracy of a tree trained on these groups."""
-        train, scored = self._given
-        members = zip((rows, columns), self._groups, strict=True)
-        of_rows, of_columns = (np.flatnonzero(these[groups]) for these, groups in members)
-        if not len(of_rows):
-            return 0.0
-        # Without columns a tree is its root.
-        return float(_accuracy(train, scored, of_rows, of_columns, 1))
-
-
 def permutation_values(
     train: Rows, scored: Rows, n_orders: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -89,12 +66,6 @@ def score(train: Rows, scored: Rows, n_fits: int) -> tuple[float, float]:
     found = [_accuracies(train, scored, seed + 1) for seed in range(n_fits)]
     accuracy, balanced = np.mean(found, axis=0)
     return float(accuracy), float(balanced)
-
-
-def predict(train: Rows, X: np.ndarray, seed: int = 1) -> np.ndarray:
-    """Return the label codes that a tree predicts."""
-    rows, columns = (np.arange(n) for n in train.X.shape)
-    return _predict(train, X, rows, columns, seed)
 
 
 @njit(cache=True)

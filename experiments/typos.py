@@ -1,7 +1,5 @@
 """Digit-reversed ages in the census table: how many cells to inspect until 12 of 15 are found.
 
-    python -m experiments typos
-
 Flags: --seeds 5, --rows 600 3000 32561 (of each table), --trees 200 (of 2D-OOB), --flat-orders 2
 (of the 1-D values).
 

@@ -1,7 +1,5 @@
 """How often compare_models gives a verdict, with and without an effect.
 
-    python -m experiments verdicts
-    python -m experiments verdicts --quick
     python -m experiments verdicts --repeats 5 --only real
 
 Five tables, three models, balanced accuracy on held-out rows. In changes without an effect, before

@@ -1,7 +1,5 @@
 """How many labels of others an owner can work out from its own values.
 
-    python -m experiments what_values_reveal
-
 The attacker knows all features, its own labels, the validation rows and the values of its own
 cells. A score that counts neighbors with the right label is linear in labels, and so are the
 values: the attacker values the table with one label changed at a time and solves for all of them.

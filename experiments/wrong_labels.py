@@ -1,7 +1,6 @@
 """Measure the detection of wrong labels: label_scores, values, cleanlab, a vote of neighbors.
 
     pip install cleanlab
-    python -m experiments wrong_labels
 
 Flags: --seeds 2, --sets wine credit, --share 0.1. The first six tables chose nothing in it.
 
