@@ -26,7 +26,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score, train_test
 from cellworth.data import load_adult
 
 # File, target, columns that are not features.
-_FILES = {
+FILES = {
     "breast original": ("breast_cancer_wisconsin_original", "class", ["sample_code_number"]),
     "credit": ("credit_card_default", "default_payment_next_month", ["ID"]),
     "electricity": ("electricity", "class", []),
@@ -123,7 +123,7 @@ def load(name: str, folder: Path) -> Table:
         return Table(X.rename(columns=lambda column: column.replace("/", "_")), y.to_numpy())
     if name in _R_TABLES:
         return load_r_table(_R_TABLES[name], name)
-    file, target, dropped = _FILES[name]
+    file, target, dropped = FILES[name]
     # OpenML leaves out what is no feature.
     table = pd.read_csv(find(file, folder)).drop(columns=dropped, errors="ignore").dropna()
     if name == "heart":
@@ -200,7 +200,7 @@ def _download(file: str, path: Path) -> pd.DataFrame:
         return X.assign(income=y)
     if file in _OPENML:
         found = datasets.fetch_openml(data_id=_OPENML[file], as_frame=True)
-        targets = {name: target for name, target, _ in _FILES.values()}
+        targets = {name: target for name, target, _ in FILES.values()}
         return found.frame.rename(columns={found.target_names[0]: targets[file]})
     if file not in _SHA256:
         raise FileNotFoundError(f"{path} is missing, and the table has no public home.")
