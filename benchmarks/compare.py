@@ -19,6 +19,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -75,20 +76,16 @@ def kernels():
     return lambda: tasks.contribution(tasks(0))
 
 
-def sort_ranks():
-    return lambda: knn().fit(**table())
+def numeric_target():
+    given = table()
+    given = given | {"y": given["X"][:, 0], "y_val": given["X_val"][:, 0]}
+    return lambda: knn().fit(**given)
 
 
 def count_in_bins():
     from cellworth.knn import BinnedRanks
 
     return lambda: knn(ranking=BinnedRanks()).fit(**table())
-
-
-def numeric_target():
-    given = table()
-    given = given | {"y": given["X"][:, 0], "y_val": given["X_val"][:, 0]}
-    return lambda: knn().fit(**given)
 
 
 def sampler(name, n_coalitions):
@@ -134,18 +131,14 @@ def out_of_bag():
     return lambda: OutOfBagValuer(n_trees=30, random_state=0, runtime=quiet()).fit(**given)
 
 
-def audit():
-    from cellworth import audit as find
+def finder(name):
+    def prepare():
+        from cellworth import findings
 
-    given = table(150, 6)
-    return lambda: find(given["X"], given["y"])
+        given = table(150, 6)
+        return lambda: getattr(findings, name)(given["X"], given["y"])
 
-
-def anomalies():
-    from cellworth.findings import anomaly_scores
-
-    given = table(150, 6)
-    return lambda: anomaly_scores(given["X"], given["y"])
+    return prepare
 
 
 def payout():
@@ -166,10 +159,7 @@ def save():
     valuation = knn_valuation()
 
     def write(keep=folder):
-        if path.exists():
-            for each in sorted(path.rglob("*"), reverse=True):
-                each.unlink()
-            path.rmdir()
+        shutil.rmtree(path, ignore_errors=True)
         valuation.save(path)
 
     return write
@@ -202,7 +192,7 @@ def start(*arguments):
 
 PIECES: dict[str, Callable[[], Callable[[], object]]] = {
     "kernels: ranks and values of a task": kernels,
-    "KNNValuer, sorted ranks": sort_ranks,
+    "KNNValuer, sorted ranks": lambda: lambda: knn().fit(**table()),
     "KNNValuer, binned ranks": count_in_bins,
     "KNNValuer, numeric target": numeric_target,
     "PermutationSampler": sampler("PermutationSampler", 4),
@@ -211,8 +201,8 @@ PIECES: dict[str, Callable[[], Callable[[], object]]] = {
     "GaussianProcess": estimator("GaussianProcess", 200),
     "ModelValuer, exact": exact_valuer,
     "OutOfBagValuer": out_of_bag,
-    "audit": audit,
-    "anomaly_scores": anomalies,
+    "audit": finder("audit"),
+    "anomaly_scores": finder("anomaly_scores"),
     "split_revenue": payout,
     "save": save,
     "load": load,
@@ -292,37 +282,29 @@ def measure_in(checkout, names, turns, *flags):
     return json.loads(done.stdout)
 
 
-def change_worktrees(*arguments):
-    command = ["git", "-C", str(ROOT), "worktree", *arguments]
-    subprocess.run(command, check=True, capture_output=True)  # noqa: S603 (commits are the user's)
-
-
-def run_both(commit, names, *flags, rounds, turns):
-    """Return what this checkout and a commit measured in each round, in turns."""
+def measure_both(commit, names, *flags, rounds, turns):
+    """Return the least of what this checkout and a commit measured in some rounds, in turns."""
     with tempfile.TemporaryDirectory() as folder:
-        other = Path(folder) / "checkout"
-        change_worktrees("add", "--detach", str(other), commit)
+        other, git = Path(folder) / "checkout", ["git", "-C", str(ROOT), "worktree"]
+        added = [*git, "add", "--detach", str(other), commit]
+        subprocess.run(added, check=True, capture_output=True)  # noqa: S603 (the user's commit)
         try:
-            return [
+            rows = [
                 [measure_in(each, names, turns, *flags) for each in (ROOT, other)]
                 for _ in range(rounds)
             ]
         finally:
-            change_worktrees("remove", "--force", str(other))
-
-
-def measure_both(commit, names, *, rounds, turns):
-    """Return the least ratios of this checkout and of a commit."""
-    ours, theirs = zip(*run_both(commit, names, rounds=rounds, turns=turns), strict=True)
+            removed = [*git, "remove", "--force", str(other)]
+            subprocess.run(removed, check=True, capture_output=True)  # noqa: S603
     return [
         {name: min(each[name] for each in some) for name in names if all(name in e for e in some)}
-        for some in (ours, theirs)
+        for some in zip(*rows, strict=True)
     ]
 
 
 def compare_bits(commit, names):
     """Print and return the names of pieces whose results have other bits than those of a commit."""
-    ((ours, theirs),) = run_both(commit, names, "--bits", rounds=1, turns=1)
+    ours, theirs = measure_both(commit, names, "--bits", rounds=1, turns=1)
     changed = [name for name in ours if name in theirs and ours[name] != theirs[name]]
     n_compared = sum(name in theirs and digest is not None for name, digest in ours.items())
     print(*(f"changed  {name}" for name in changed), sep="\n", end="\n" if changed else "")
@@ -356,21 +338,17 @@ def main(arguments=None):
     parser.add_argument("--bits", action="store_true", help="compare results, not times")
     options = parser.parse_args(arguments)
     if options.against and options.bits:
-        sys.exit(1 if compare_bits(options.against, options.only) else 0)
-    elif options.against:
-        both = measure_both(
-            options.against, options.only, rounds=options.rounds, turns=options.turns
-        )
-        slower = show_both(*both, options.limit)
-        sys.exit(1 if slower else 0)
+        sys.exit(bool(compare_bits(options.against, options.only)))
+    if options.against:
+        times = {"rounds": options.rounds, "turns": options.turns}
+        both = measure_both(options.against, options.only, **times)
+        sys.exit(bool(show_both(*both, options.limit)))
+    found = measure(options.only, options.turns, digest_bits if options.bits else measure_ratio)
+    if options.json:
+        print(json.dumps(found))
     else:
-        take = digest_bits if options.bits else measure_ratio
-        found = measure(options.only, options.turns, take)
-        if options.json:
-            print(json.dumps(found))
-        else:
-            for name, each in found.items():
-                print(f"{name:<38} {each if options.bits else f'{each:>8.2f}'}")
+        for name, each in found.items():
+            print(f"{name:<38} {each if options.bits else f'{each:>8.2f}'}")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from experiments.cell_scores import ecod
 from experiments.frame import Tables, log, means
 
 QUICK = {"seeds": range(1), "rows": (300,)}
-MISTAKES = ("typo", "swap", "unit", "code", "digits")
 N_EACH = 8
 MAX_CELLS = 100
 CODES = {True: (-1, 999, 9999, -99), False: ("N/A", "unknown", "-", "none")}
@@ -49,74 +48,63 @@ def plant(X: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, list[Mistake]]:
     text = [j for j in range(X.shape[1]) if j not in numeric]
     rows = iter(rng.permutation(len(X)).tolist())
     mistakes = []
-    for kind in MISTAKES:
+    for kind, make in MISTAKES.items():
         while sum(each.kind == kind for each in mistakes) < N_EACH:
             row = next(rows)
-            cells = {
-                "typo": make_typo, "swap": swap, "unit": change_unit, "code": enter_code,
-                "digits": slip_digits,
-            }[kind](wrong, row, numeric, text, rng)  # fmt: skip
-            if cells:
-                mistakes.append(Mistake(kind, cells))
+            cells = wrong.iloc[row].tolist()
+            changes = make(cells, numeric, text, rng)
+            if any(new != cells[column] for column, new in changes.items()):
+                mistakes.append(Mistake(kind, tuple((row, column) for column in changes)))
+            for column, new in changes.items():
+                wrong.iat[row, column] = new
     return wrong.infer_objects(), mistakes
 
 
-def make_typo(wrong, row, numeric, text, rng):
+def make_typo(cells, numeric, text, rng):
     column = int(rng.choice(text))
-    word = wrong.iat[row, column]
+    word = cells[column]
     letters = [i for i, letter in enumerate(word) if letter.isalpha()]
     if len(letters) < 4:
-        return ()
+        return {}
     i = int(rng.choice(letters[1:]))
     other = str(rng.choice(list("abcdefghijklmnopqrstuvwxyz")))
     made = [word[:i] + other + word[i:], word[:i] + word[i + 1 :], word[:i] + other + word[i + 1 :]]
-    new = made[int(rng.integers(3))]
-    if new == word:
-        return ()
-    wrong.iat[row, column] = new
-    return ((row, column),)
+    return {column: made[int(rng.integers(3))]}
 
 
-def swap(wrong, row, numeric, text, rng):
+def swap(cells, numeric, text, rng):
     kind = text if rng.random() < len(text) / (len(text) + len(numeric)) else numeric
     one, other = rng.choice(kind, 2, replace=False).tolist()
-    a, b = wrong.iat[row, one], wrong.iat[row, other]
-    if a == b:
-        return ()
-    wrong.iat[row, one], wrong.iat[row, other] = b, a
-    return ((row, one), (row, other))
+    return {one: cells[other], other: cells[one]}
 
 
-def change_unit(wrong, row, numeric, text, rng):
+def change_unit(cells, numeric, text, rng):
     column = int(rng.choice(numeric))
-    if wrong.iat[row, column] == 0:
-        return ()
-    wrong.iat[row, column] *= int(rng.choice([10, 100, 1000]))
-    return ((row, column),)
+    return {column: cells[column] * int(rng.choice([10, 100, 1000]))} if cells[column] else {}
 
 
-def enter_code(wrong, row, numeric, text, rng):
-    column = int(rng.integers(wrong.shape[1]))
-    wrong.iat[row, column] = CODES[column in numeric][int(rng.integers(4))]
-    return ((row, column),)
+def enter_code(cells, numeric, text, rng):
+    column = int(rng.integers(len(cells)))
+    return {column: CODES[column in numeric][int(rng.integers(4))]}
 
 
-def slip_digits(wrong, row, numeric, text, rng):
+def slip_digits(cells, numeric, text, rng):
     column = int(rng.choice(numeric))
-    digits = str(wrong.iat[row, column])
+    digits = str(cells[column])
     if len(digits) < 2:
-        return ()
+        return {}
     i = int(rng.integers(len(digits) - 1))
     made = [
         digits[:i] + digits[i + 1] + digits[i] + digits[i + 2 :],
         digits[:i] + digits[i] + digits[i:],
         digits[:i] + digits[i + 1 :],
     ]
-    new = int(made[int(rng.integers(3))])
-    if new == wrong.iat[row, column]:
-        return ()
-    wrong.iat[row, column] = new
-    return ((row, column),)
+    return {column: int(made[int(rng.integers(3))])}
+
+
+MISTAKES = {
+    "typo": make_typo, "swap": swap, "unit": change_unit, "code": enter_code, "digits": slip_digits
+}  # fmt: skip
 
 
 def count_found(items: Iterator[set[tuple[int, int]]], mistakes: list[Mistake]) -> Counter[str]:
@@ -132,27 +120,21 @@ def by_audit(X: pd.DataFrame, y: np.ndarray, n_items: int) -> Iterator[set[tuple
             yield {(row, line.column) for row in line.rows.tolist()}
 
 
-def by_score(score: np.ndarray, n_items: int) -> Iterator[set[tuple[int, int]]]:
-    order = np.argsort(-score, axis=None, kind="stable")[:n_items]
-    for cell in zip(*np.unravel_index(order, score.shape), strict=True):
-        yield {(int(cell[0]), int(cell[1]))}
-
-
-def encode(X: pd.DataFrame) -> np.ndarray:
-    """Return numbers; strings are coded by how frequent they are."""
-    return np.column_stack(
-        [
-            X[name]
-            if pd.api.types.is_numeric_dtype(X[name])
-            else X[name].map(X[name].value_counts())
-            for name in X
-        ]
-    ).astype(float)
+def by_ecod(X: pd.DataFrame, y: np.ndarray, n_items: int) -> Iterator[set[tuple[int, int]]]:
+    """Yield the first cells by ECOD; strings are coded by how frequent they are."""
+    coded = X.apply(
+        lambda cells: (
+            cells if pd.api.types.is_numeric_dtype(cells) else cells.map(cells.value_counts())
+        )
+    )
+    order = np.argsort(-ecod(coded.to_numpy(dtype=float)), axis=None, kind="stable")[:n_items]
+    for row, column in zip(*np.unravel_index(order, X.shape), strict=True):
+        yield {(int(row), int(column))}
 
 
 METHODS = {
     "audit": by_audit,
-    "ECOD, strings by frequency": lambda X, y, n: by_score(ecod(encode(X)), n),
+    "ECOD, strings by frequency": by_ecod,
 }
 
 

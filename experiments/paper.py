@@ -56,20 +56,32 @@ def many_permutations(X, y, queries, labels, *, n_neighbors, orders, nothing=0.0
     """
     squares = np.square(X.T[:, np.newaxis] - queries.T[:, :, np.newaxis])
     match = (y == labels[:, np.newaxis]).astype(float)
-    ranks = np.maximum(np.arange(1, len(y) + 1), n_neighbors)
-    values = np.empty((len(orders), *X.shape))
-    for cells, order in zip(values, orders, strict=True):
-        distances, before = np.zeros(match.shape), nothing
-        for column in order:
-            distances += squares[column]
-            nearest_first = distances.argsort(axis=1)
-            ranked = np.take_along_axis(match, nearest_first, axis=1)
-            steps = np.append(ranked[:, :-1] - ranked[:, 1:], ranked[:, -1:], axis=1) / ranks
-            of_ranks = steps[:, ::-1].cumsum(axis=1)[:, ::-1] / len(match)
-            after = np.bincount(nearest_first.ravel(), of_ranks.ravel())
-            cells[:, column] = after - before
-            before = after
-    return values
+    settings = {"n_neighbors": n_neighbors, "nothing": nothing}
+    return np.array([value_order(squares, match, order, **settings) for order in orders])
+
+
+def value_order(squares, match, order, *, n_neighbors, nothing=0.0, kind=None):
+    """Return marginal values of all cells along one order, with ties as this kind of sort has them.
+
+    Squares are those of each column, query and row.
+    """
+    cells = np.empty((match.shape[1], len(squares)))
+    distances, before = np.zeros(match.shape), nothing
+    for column in order:
+        distances += squares[column]
+        after = value_ranks(distances.argsort(axis=1, kind=kind), match, n_neighbors)
+        cells[:, column] = after - before
+        before = after
+    return cells
+
+
+def value_ranks(nearest_first, match, n_neighbors):
+    """Return Shapley values of the rows, mean over queries, if rows are nearest in this order."""
+    ranked = np.take_along_axis(match, nearest_first, axis=1)
+    ranks = np.maximum(np.arange(1, match.shape[1] + 1), n_neighbors)
+    steps = np.append(ranked[:, :-1] - ranked[:, 1:], ranked[:, -1:], axis=1) / ranks
+    of_ranks = steps[:, ::-1].cumsum(axis=1)[:, ::-1] / len(match)
+    return np.bincount(nearest_first.ravel(), of_ranks.ravel())
 
 
 def values_of_ties(y, labels, *, n_neighbors):

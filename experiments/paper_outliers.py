@@ -29,6 +29,7 @@ from cellworth.findings import anomaly_scores
 from cellworth.sampling import Banzhaf, Beta, LeaveOneOut
 from experiments.detection import Case, authors_case, inspect, rare, share_found
 from experiments.frame import Mean, Row, Tables, log, means
+from experiments.paper import value_ranks
 from experiments.tree_games import Rows, flat_values
 
 QUICK = {"seeds": range(1), "trees": 5, "shares": (0.02,), "orders": 20, "flat_orders": 1}
@@ -257,7 +258,7 @@ def transcribe(given: Case, sort: Any, n_orders: int) -> np.ndarray:
     def value_rows(columns: frozenset[int]) -> np.ndarray:
         if columns not in known:
             distances = squares[:, :, sorted(columns)].sum(axis=2)
-            known[columns] = knn_values(sort(distances), match)
+            known[columns] = value_ranks(sort(distances), match, N_NEIGHBORS)
         return known[columns]
 
     sums, counts = np.zeros(given.X.shape), np.zeros(n_columns)
@@ -269,32 +270,6 @@ def transcribe(given: Case, sort: Any, n_orders: int) -> np.ndarray:
             sums[:, order[position]] += value_rows(before | {order[position]}) - value_rows(before)
             counts[order[position]] += 1
     return sums / np.maximum(counts, 1)
-
-
-def knn_values(nearest_first: np.ndarray, match: np.ndarray) -> np.ndarray:
-    """Return the Shapley values of rows (Jia et al. 2019), mean over validation rows."""
-    ranked = np.take_along_axis(match, nearest_first, axis=1)
-    n_rows = ranked.shape[1]
-    ranks = np.maximum(np.arange(1, n_rows), N_NEIGHBORS)
-    steps = np.column_stack([(ranked[:, :-1] - ranked[:, 1:]) / ranks, ranked[:, -1] / n_rows])
-    values = np.empty_like(steps)
-    np.put_along_axis(values, nearest_first, steps[:, ::-1].cumsum(axis=1)[:, ::-1], axis=1)
-    return values.mean(axis=0)
-
-
-def value_order(distances: np.ndarray, match: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the values of cells along one order of the columns, ties by the order of rows.
-
-    Distances are those of each validation row, training row and column.
-    """
-    values = np.empty(distances.shape[1:])
-    sums, before = np.zeros(match.shape), np.zeros(match.shape[1])
-    for column in order:
-        sums += distances[:, :, column]
-        after = knn_values(np.argsort(sums, axis=1, kind="stable"), match)
-        values[:, column] = after - before
-        before = after
-    return values
 
 
 def sort_like_the_authors(distances: np.ndarray) -> np.ndarray:

@@ -22,8 +22,6 @@ import subprocess
 import tempfile
 import time
 from functools import cache
-from itertools import combinations
-from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -105,23 +103,15 @@ def enumerate_rows(case: dict[str, Any]) -> np.ndarray:
     distances = ((case["X_val"][:, None] - case["X"]) ** 2).sum(axis=2)
     match = case["y"] == case["y_val"][:, None]
 
-    def utility(members: tuple[int, ...]) -> float:
+    def utility(members: np.ndarray) -> float:
         near, right = distances[:, members], match[:, members]
         closer = (near[:, None, :] < near[:, :, None]).sum(axis=2)
         equal = (near[:, None, :] == near[:, :, None]).sum(axis=2)
         return float((np.clip((K - closer) / equal, 0, 1) * right).sum(axis=1).mean() / K)
 
-    values = np.zeros(n_rows)
-    utilities = {
-        members: utility(members) if members else 0.0
-        for size in range(n_rows + 1)
-        for members in combinations(range(n_rows), size)
-    }
-    for members, before in utilities.items():
-        weight = 1 / (n_rows * comb(n_rows - 1, len(members))) if len(members) < n_rows else 0
-        for row in set(range(n_rows)) - set(members):
-            values[row] += weight * (utilities[tuple(sorted((*members, row)))] - before)
-    return values
+    coalitions = masks(n_rows)
+    utilities = np.array([utility(members) for members in coalitions])
+    return membership_weights(Shapley(), coalitions).T @ utilities
 
 
 def ours(case: dict[str, Any]) -> np.ndarray:

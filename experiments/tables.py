@@ -68,25 +68,15 @@ _SHA256 = {
 }
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/breast-cancer-wisconsin/"
 _RAHA = "https://raw.githubusercontent.com/BigDaMa/raha/master/datasets/"
+_OF_ECDAT = (
+    "BudgetFood", "Catsup", "Cracker", "Fishing", "Mode", "Train", "Tuna", "UnempDur",
+    "Workinghours", "Yogurt",
+)  # fmt: skip
 # Table and package.
 _R_TABLES = {
-    "spam7": "DAAG",
-    "BudgetFood": "Ecdat",
-    "Catsup": "Ecdat",
-    "Cracker": "Ecdat",
-    "Fishing": "Ecdat",
-    "Mode": "Ecdat",
-    "Train": "Ecdat",
-    "Tuna": "Ecdat",
-    "UnempDur": "Ecdat",
-    "Workinghours": "Ecdat",
-    "Yogurt": "Ecdat",
-    "Iwasaki_Big_Five": "heplots",
-    "Pima.te": "MASS",
-    "lalonde": "MatchIt",
-    "vote92": "pscl",
-    "liver": "texmex",
-}
+    "spam7": "DAAG", **dict.fromkeys(_OF_ECDAT, "Ecdat"), "Iwasaki_Big_Five": "heplots",
+    "Pima.te": "MASS", "lalonde": "MatchIt", "vote92": "pscl", "liver": "texmex",
+}  # fmt: skip
 _ROW_NAMES = "rownames"
 _SAME_AS_OTHERS = {"brca", "biopsy"}
 # Tables of at most 15 columns that chose nothing in the library. Settings of the anomaly score were

@@ -17,7 +17,8 @@ from cellworth.knn import KNNGame
 from experiments.baselines import LeverageSampler
 from experiments.detection import Case
 from experiments.frame import Row, Tables, log
-from experiments.paper_outliers import read_clean, read_values, value_order
+from experiments.paper import value_order
+from experiments.paper_outliers import read_clean, read_values
 from experiments.tables import find
 
 QUICK = {"orders": 1, "queries": 10, "rows": 300}
@@ -48,12 +49,13 @@ def count_ties(name: str, given: Case, n_orders: int) -> Row:
     orders = [rng.permutation(n_columns) for _ in range(n_orders)]
     labels = game.query_labels[0][:, np.newaxis]
     match = (game.labels == labels).astype(float)
-    distances = np.stack([game.distances.measure(0, query).T for query in range(len(labels))])
-    shares = [np.isin(line, find_repeated(line)).mean() for line in distances.sum(axis=2)]
+    distances = np.stack([game.distances.measure(0, each) for each in range(len(labels))], axis=1)
+    shares = [pd.Series(line).duplicated(keep=False).mean() for line in distances.sum(axis=0)]
     cells = np.zeros((2, n_rows, n_columns))
     for order in orders:
-        cells[0] += value_order(distances, match, order)
-        cells[1, shuffled] += value_order(distances[:, shuffled], match[:, shuffled], order)
+        given = {"order": order, "n_neighbors": K, "kind": "stable"}
+        cells[0] += value_order(distances, match, **given)
+        cells[1, shuffled] += value_order(distances[:, :, shuffled], match[:, shuffled], **given)
     moved = np.sqrt(np.mean((cells[0] - cells[1]) ** 2) / np.mean(cells[0] ** 2))
     settings = {"sampler": LeverageSampler(), "n_passes": 1}
     again = fit(given._replace(X=given.X.iloc[shuffled], y=given.y[shuffled]), **settings)
@@ -64,11 +66,6 @@ def count_ties(name: str, given: Case, n_orders: int) -> Row:
         "change if rows are shuffled, ties by row order, %": round(100 * moved),
         "largest change of KNNValuer": f"{change:.0e}" if change else "0",
     }
-
-
-def find_repeated(line: np.ndarray) -> np.ndarray:
-    distances, counts = np.unique(line, return_counts=True)
-    return distances[counts > 1]
 
 
 def compute_totals(given: Case) -> list[Row]:
