@@ -23,6 +23,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -47,6 +48,7 @@ from experiments.race_estimators import Asked, Found, masks
 from experiments.tables import Table, draw_samples, load
 
 QUIET = Runtime(Serial(), progress=False)
+SHAPLEY = Shapley()
 N_NEIGHBORS = 5
 TREE = DecisionTreeClassifier(max_depth=6, random_state=0)
 BOOSTING = HistGradientBoostingClassifier(
@@ -196,11 +198,11 @@ def _neighbor_utilities(by_group: Any, right: Any, row_groups: Any, n_rows: int)
     return utilities
 
 
-def exact_values(interactions: Any) -> Any:
-    """Return the values by weighing all coalitions."""
-    sides = (masks(size.bit_length() - 1) for size in interactions.shape)
-    rows, columns = (membership_weights(Shapley(), each) for each in sides)
-    return rows.T @ interactions @ columns
+def exact_values(utilities: Any, of_rows: Any = SHAPLEY, of_columns: Any = SHAPLEY) -> Any:
+    """Return the values by weighing all coalitions, for a semivalue of each side."""
+    sides = (masks(size.bit_length() - 1) for size in utilities.shape)
+    rows, columns = map(membership_weights, (of_rows, of_columns), sides)
+    return rows.T @ utilities @ columns
 
 
 def estimate(name: str, utilities: Any, interactions: Any, n_fits: int, seed: int) -> Any:
@@ -252,23 +254,18 @@ def _coverage(values: Any, errors: Any, exact: Any) -> float:
 
 def summarize(rows: list[Row], per_block: tuple[int, ...]) -> list[Row]:
     """Return a row per estimator: errors at each budget, coverage, and seconds at 25 per block."""
-    mean = {
-        (row["estimator"], row["fits per block"], row["game"]): row
-        for row in means(rows, ["estimator", "fits per block", "game"])
+    over_games = {
+        (row["estimator"], row["fits per block"]): row
+        for row in means(rows, ["estimator", "fits per block"], "game")
     }
-    games = list(dict.fromkeys(row["game"] for row in rows))
-
-    def over_games(name: str, what: str, k: int) -> Mean:
-        return Mean.of(mean[name, k, g][what].mean for g in games if (name, k, g) in mean)
-
+    none = {"error": Mean.of([]), "seconds": Mean.of([])}
     found = []
     for name in (*OURS, *OTHERS):
-        line: Row = {"estimator": name}
-        line |= {f"error, {k} fits per block": over_games(name, "error", k) for k in per_block}
+        at = {k: over_games.get((name, k), none) for k in per_block}
+        line = {"estimator": name} | {f"error, {k} fits per block": at[k]["error"] for k in at}
         known = [row["coverage"] for row in rows if row["estimator"] == name]
         line["coverage"] = Mean.of(known)._replace(se=math.nan)
-        line["seconds"] = over_games(name, "seconds", per_block[len(per_block) // 2])
-        found.append(line)
+        found.append(line | {"seconds": at[per_block[len(per_block) // 2]]["seconds"]})
     return found
 
 
@@ -277,29 +274,23 @@ def compare_games(rows: list[Row]) -> list[Row]:
 
     Clearly: by more than two standard errors of the difference over seeds.
     """
-    errors = {
-        (row["estimator"], row["fits per block"], row["game"]): row["error"]
-        for row in means(rows, ["estimator", "fits per block", "game"])
-    }
-    found = []
-    for other in (*OURS, *OTHERS):
-        if other == DEFAULT:
-            continue
-        line: Row = {"against": other}
-        for k in dict.fromkeys(row["fits per block"] for row in rows):
-            pairs = [
-                (errors[DEFAULT, k, g], errors[other, k, g])
-                for g in dict.fromkeys(row["game"] for row in rows)
-                if (DEFAULT, k, g) in errors and (other, k, g) in errors
-            ]
-            won = sum(ours.mean < theirs.mean for ours, theirs in pairs)
-            lost = sum(
-                ours.mean - theirs.mean > 2 * np.hypot(*np.nan_to_num((ours.se, theirs.se)))
-                for ours, theirs in pairs
-            )
-            line[f"{k} fits per block"] = f"{won} of {len(pairs)}, {lost} clearly worse"
-        found.append(line)
-    return found
+    errors = pd.DataFrame(rows).groupby(["estimator", "fits per block", "game"])["error"]
+    mean = errors.mean().unstack("game")
+    variance = errors.sem().fillna(0).unstack("game") ** 2
+    more = mean.loc[DEFAULT] - mean.drop(DEFAULT)
+    clearly = more > 2 * np.sqrt(variance.loc[DEFAULT] + variance.drop(DEFAULT))
+    counts = pd.DataFrame({
+        "won": (more < 0).sum(axis=1), "of": more.count(axis=1), "lost": clearly.sum(axis=1)
+    })  # fmt: skip
+    return [
+        {"against": other}
+        | {
+            f"{k} fits per block": f"{line.won} of {line.of}, {line.lost} clearly worse"
+            for k, line in counts.loc[other].iterrows()
+        }
+        for other in (*OURS, *OTHERS)
+        if other != DEFAULT and other in counts.index
+    ]
 
 
 def run(

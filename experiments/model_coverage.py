@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.linear_model import LinearRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
@@ -53,26 +52,16 @@ CASES: dict[str, tuple[Any, Any]] = {
 }
 
 
-class Answers(BaseEstimator):
+class Answers:
     """A model that looks up its predictions by row number."""
 
     def __init__(self, fitted: Any, X: Any) -> None:
         """Store the predictions of all rows."""
         self.predicted = fitted.predict(X)
-        if hasattr(fitted, "classes_"):
-            self.classes_ = np.array([0, 1])
 
     def predict(self, rows: Any) -> Any:
         """Return predictions of some rows."""
         return self.predicted[rows]
-
-
-class NumberAnswers(RegressorMixin, Answers):
-    """Predictions of a regressor."""
-
-
-class ClassAnswers(ClassifierMixin, Answers):
-    """Predictions of a classifier."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,10 +113,9 @@ class Population:
         y = (level > 0.3).astype(int) if classifies else level
         self.y = y[TRAINING:]
         kept: list[Any] = []
-        kind = ClassAnswers if classifies else NumberAnswers
 
         def keep(fitted: Any, rows: Any, _: Any) -> float:
-            kept.append(kind(fitted, rows))
+            kept.append(Answers(fitted, rows))
             return 0.0
 
         game = ModelGame(

@@ -18,10 +18,9 @@ from threadpoolctl import threadpool_limits
 from cellworth.sampling import AntitheticPermutations, Banzhaf, Beta, GaussianProcess, Shapley
 from cellworth.sampling.estimators import BanzhafSampling
 from cellworth.sampling.moments import WIDTH_95, widening
-from cellworth.sampling.samplers import coalition_masks
-from cellworth.sampling.semivalues import membership_weights
-from experiments.estimators_race import make_game
+from experiments.estimators_race import exact_values, make_game
 from experiments.frame import Mean, Row, Tables, log
+from experiments.race_estimators import masks
 
 SHAPE = (6, 5)
 BLOCKS = 30
@@ -47,7 +46,7 @@ QUICK = {"tables": (), "cases": ("Beta(4, 1)",), "repetitions": 1}
 def make_up_games(seed: int) -> dict[str, Any]:
     """Return all utilities of a sparse, a heavy-tailed and a nearly additive game."""
     rng = np.random.default_rng(seed)
-    rows, columns = (coalition_masks(np.arange(1 << n), n) for n in SHAPE)
+    rows, columns = map(masks, SHAPE)
     contains_rows, contains_columns = (
         (side[:, None] >= side).all(axis=2).astype(float) for side in (rows, columns)
     )
@@ -62,13 +61,6 @@ def make_up_games(seed: int) -> dict[str, Any]:
         rows @ rng.uniform(0.5, 2, SHAPE[0]), columns @ rng.uniform(0.5, 2, SHAPE[1])
     )
     return found | {"nearly additive": products * rng.normal(1, 0.05, products.shape)}
-
-
-def exact_values(game: Any, pair: Any) -> Any:
-    """Return the values of all blocks, as weighted sums of all utilities."""
-    sides = (coalition_masks(np.arange(1 << n), n) for n in SHAPE)
-    rows, columns = map(membership_weights, pair, sides)
-    return rows.T @ game @ columns
 
 
 def measure(
@@ -86,7 +78,7 @@ def measure(
             ),
             tasks,
             [game[one @ rows, other @ columns] for one, other in sides],
-            exact_values(game, pair),
+            exact_values(game, *pair),
             budgets,
         )
         for game in games
