@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics import roc_auc_score
+from sklearn.tree import ExtraTreeClassifier
 
 from cellworth import audit
 from cellworth.findings import label_scores
 from cellworth.findings.features import FeatureColumn
-from cellworth.findings.label_checks import score_labels
+from cellworth.findings.label_checks import predict_by_trees, score_labels
 
 
 def columns(X):
@@ -58,6 +59,28 @@ def test_labels_that_name_rows_are_not_predicted():
     X = pd.DataFrame(np.random.default_rng(4).normal(size=(60, 3)))
     found = audit(X, [f"case {i % 40}" for i in range(60)])
     assert "wrong label" not in {finding.kind for finding in (*found, *found.unusual)}
+
+
+def test_labels_of_two_rows_each_warn_of_nothing():
+    # A tree may see more labels than half of its rows.
+    X = pd.DataFrame(np.random.default_rng(5).normal(size=(60, 3)))
+    assert audit(X, [f"class {i % 28}" for i in range(60)]).checked[-1] == "wrong labels"
+
+
+def test_trees_are_asked_about_few_rows_whose_label_is_clear(flipped, monkeypatch):
+    X, y, _ = flipped
+    asked, predict = [], ExtraTreeClassifier.predict_proba
+
+    def count(tree, rows, **settings):
+        asked.append(len(rows))
+        return predict(tree, rows, **settings)
+
+    monkeypatch.setattr(ExtraTreeClassifier, "predict_proba", count)
+    every, some = (predict_by_trees(columns(X), y, least) for least in (0.0, 0.9))
+    assert sum(asked[200:]) < 0.4 * sum(asked[:200])
+    others, found = every[np.arange(len(y)), 1 - y], some[np.arange(len(y)), 1 - y]
+    np.testing.assert_array_equal(found >= 0.9, others >= 0.9)
+    np.testing.assert_array_equal(some[others >= 0.9], every[others >= 0.9])
 
 
 def test_probabilities_do_not_use_the_row_itself():

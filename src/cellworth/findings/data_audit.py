@@ -120,12 +120,9 @@ def audit(
 
 
 def _read_input(
-    table: Table,
-    y: VectorLike | None,
-    X_val: TableLike | None,
-    y_val: VectorLike | None,
+    table: Table, y: VectorLike | None, X_val: TableLike | None, y_val: VectorLike | None,
     protected: Sequence[str],
-) -> AuditInput:
+) -> AuditInput:  # fmt: skip
     """Check the arguments of an audit, and read the columns and labels."""
     names = [str(name) for name in table.names.tolist()]
     if isinstance(protected, str) or not all(str(name) in names for name in protected):

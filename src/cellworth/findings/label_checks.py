@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -21,7 +21,8 @@ from cellworth.findings.finding import Action, Finding
 _N_TREES = 200
 # Rows that one tree is trained on, so that large tables take seconds.
 _ROWS_PER_TREE = 5_000
-_N_THREADS, _ROWS_AT_ONCE = 2, 16_384
+# After so many trees, rows are left out of which nothing more needs to be known.
+_TREES_AT_ONCE = 10
 _MIN_CHANCE = 1e-3
 # Labels are doubtful if another one has at least this probability.
 _CONFIDENT = 0.9
@@ -73,32 +74,31 @@ def label_scores(X: TableLike, y: VectorLike, *, column_types: ColumnTypes | Non
 
 
 def score_labels(
-    columns: Sequence[FeatureColumn], labels: Integers, features: Features | None = None
-) -> tuple[Floats, Floats]:
+    columns: Sequence[FeatureColumn], labels: Integers, features: Features | None = None,
+    least: float = 0.0,
+) -> tuple[Floats, Floats]:  # fmt: skip
     """Return scores, high where both models find the label unlikely, and the trees' probabilities.
 
-    ``features`` are those of the columns and the label, if they are known.
+    ``features`` are those of the columns and the label, if they are known; ``least`` is that of
+    ``predict_by_trees``.
     """
-    chances = predict_by_trees(columns, labels)
-    own = np.log(np.maximum(chances[np.arange(len(labels)), labels], _MIN_CHANCE))
+    chances = predict_by_trees(columns, labels, least)
     label, position = FeatureColumn.from_levels(labels), len(columns)
     features = features or Features([*columns, label])
     by_ridge = predict_left_out(features, {position: ask_levels(label)})[position]
-    linear = np.log(np.clip(by_ridge, _MIN_CHANCE, 1.0))
-    return -(own + linear) / 2, chances
+    both = chances[np.arange(len(labels)), labels], by_ridge
+    return -np.log(np.clip(both, _MIN_CHANCE, 1.0)).mean(axis=0), chances
 
 
 def find_wrong_labels(
-    columns: Sequence[FeatureColumn],
-    labels: Integers,
-    classes: NDArray[Any],
+    columns: Sequence[FeatureColumn], labels: Integers, classes: NDArray[Any],
     features: Features | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding]:  # fmt: skip
     """Yield the rows of each class whose cells speak for another one, the surest first."""
     # Labels of which most rows have one of their own are names of rows, and cannot be predicted.
     if len(labels) < _MIN_ROWS or not 2 <= len(classes) <= len(labels) / 2:
         return
-    scores, others = score_labels(columns, labels, features)
+    scores, others = score_labels(columns, labels, features, _CONFIDENT)
     others[np.arange(len(others)), labels] = -1.0
     best = others.argmax(axis=1)
     doubtful = others.max(axis=1) >= _CONFIDENT
@@ -114,36 +114,41 @@ def find_wrong_labels(
             )  # fmt: skip
 
 
-def predict_by_trees(columns: Sequence[FeatureColumn], labels: Integers) -> Floats:
+def predict_by_trees(
+    columns: Sequence[FeatureColumn], labels: Integers, least: float = 0.0
+) -> Floats:
     """Return the probability of each label by trees that have not seen the row.
 
-    They are scikit-learn's ``oob_decision_function_``, but on several threads and without a copy of
-    the table for every tree.
+    They are scikit-learn's extremely randomized trees on bootstrap samples. Where no label but the
+    row's own can reach ``least``, the probability is that of the first trees.
     """
-    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn import config_context
+    from sklearn.tree import ExtraTreeClassifier
 
     X = np.column_stack([_as_numbers(column).astype(np.float32) for column in columns])
-    forest = ExtraTreesClassifier(
-        _N_TREES, bootstrap=True, min_samples_leaf=2, n_jobs=_N_THREADS, random_state=0,
-        max_samples=min(_ROWS_PER_TREE, len(labels)) / len(labels),
-    ).fit(X, labels)  # fmt: skip
-    chances = np.zeros((len(X), len(forest.classes_)))
-    seen = [np.unique(rows) for rows in forest.estimators_samples_]
-
-    def predict(start: int) -> None:
-        rows = slice(start, min(start + _ROWS_AT_ONCE, len(X)))
-        counts = np.full(rows.stop - start, len(seen))
-        for tree, every in zip(forest.estimators_, seen, strict=True):
-            own = every[slice(*np.searchsorted(every, (start, rows.stop)))] - start
-            found = tree.predict_proba(X[rows], check_input=False)
-            found[own] = 0.0
-            counts[own] -= 1
-            chances[rows] += found
-        chances[rows] /= np.maximum(counts, 1)[:, None]
-
-    with ThreadPoolExecutor(_N_THREADS) as threads:
-        list(threads.map(predict, range(0, len(X), _ROWS_AT_ONCE)))
-    return chances
+    n_rows, rng = len(labels), np.random.RandomState(0)
+    sums, n_trees, left = np.zeros((n_rows, labels.max() + 1)), np.zeros(n_rows), np.arange(n_rows)
+    for number in range(_N_TREES):
+        if number % _TREES_AT_ONCE == 0:
+            # As if all later trees were sure of another label.
+            others = np.where(np.arange(sums.shape[1]) == labels[left, None], 0.0, sums[left])
+            more = _N_TREES - number
+            left = left[others.max(axis=1) + more > least * (n_trees[left] + more) - 1e-6]
+            asked = X[left]
+        seed = rng.randint(np.iinfo(np.int32).max)
+        drawn = np.random.RandomState(seed).randint(0, n_rows, min(n_rows, _ROWS_PER_TREE))
+        counts = np.bincount(drawn, minlength=n_rows)
+        rows = np.flatnonzero(counts)
+        tree = ExtraTreeClassifier(min_samples_leaf=2, random_state=seed)
+        with warnings.catch_warnings(), config_context(skip_parameter_validation=True):
+            # Many labels among few rows.
+            warnings.simplefilter("ignore")
+            tree.fit(X[rows], labels[rows], counts[rows].astype(np.float64), check_input=False)
+        is_new = counts[left] == 0
+        found = tree.predict_proba(asked, check_input=False) * is_new[:, None]
+        sums[np.ix_(left, tree.classes_)] += found
+        n_trees[left] += is_new
+    return np.asarray(sums / np.maximum(n_trees, 1.0)[:, None])
 
 
 def _as_numbers(column: FeatureColumn) -> Floats:

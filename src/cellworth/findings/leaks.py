@@ -26,12 +26,9 @@ _CHANGES_PER_CLASS = 20
 
 
 def find_leaks(
-    columns: Sequence[ColumnLevels],
-    target: NDArray[Any],
-    *,
-    of_classes: bool,
+    columns: Sequence[ColumnLevels], target: NDArray[Any], *, of_classes: bool,
     target_name: str | None = None,
-) -> Iterator[Finding]:
+) -> Iterator[Finding]:  # fmt: skip
     """Yield columns that are the target, or that alone predict it on up to 5,000 distinct rows."""
     if len(target) < _MIN_ROWS:
         return
@@ -123,9 +120,8 @@ def _is_target(column: ColumnLevels, target: NDArray[Any], *, of_classes: bool) 
         return False
     firsts = np.full(len(labels), MISSING)
     firsts[column.codes] = codes
-    one_to_one = len(np.unique(firsts)) == len(labels) and np.array_equal(
-        firsts[column.codes], codes
-    )
+    agrees = np.array_equal(firsts[column.codes], codes)
+    one_to_one = agrees and len(np.unique(firsts)) == len(labels)
     # Any column of distinct numbers is one to one with a numeric target: it must be monotone, too.
     steps = np.diff(firsts)
     return one_to_one and bool(of_classes or (steps > 0).all() or (steps < 0).all())

@@ -419,10 +419,10 @@ def _find_foreign(column: ColumnLevels, where: dict[str, list[ColumnLevels]]) ->
     usual = [level for level in known if column.counts[level] >= 5]
     if len(usual) < 2:
         return
+    is_rare = column.counts <= max(3, 0.001 * column.n_known)
     for level in known:
-        is_rare = column.counts[level] <= max(3, 0.001 * column.n_known)
-        homes = where.get(strings[level], []) if is_rare and _is_word(strings[level]) else []
-        for home in homes:
+        text = strings[level]
+        for home in where[text] if is_rare[level] and text in where and _is_word(text) else []:
             shared = sum(home in where.get(strings[other], []) for other in usual) / len(usual)
             if home is not column and shared < 0.1:
                 yield _describe_foreign(column, level, home.name, shared + 0.02)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import ndtri
 
 from cellworth.data.arguments import Floats
@@ -103,22 +104,25 @@ def _compute_ratios(
     frequencies = np.bincount(target, minlength=N_CODES) @ kernel - np.diag(kernel)
     overall = np.maximum(frequencies, _MIN_COUNT) / (n_rows - 1)
     heights = np.minimum(target, _MOST_FREQUENT) if is_level else target
-    sums, counts = np.zeros(n_rows), np.zeros(n_rows)
+    tree = make_tree(min_samples_leaf=MIN_LEAF, random_state=0)
+    sums, counts = np.zeros(n_rows), np.full(n_rows, n_trees)
     for _ in range(n_trees):
         drawn = rng.choice(n_rows, n_drawn, replace=False)
-        tree = make_tree(min_samples_leaf=MIN_LEAF, random_state=0)
         tree.fit(others[drawn], heights[drawn], check_input=False)
-        leaves, shape = tree.apply(others, check_input=False), (tree.tree_.node_count, N_CODES)
-        entries = leaves[drawn] * N_CODES + target[drawn]
-        alike = np.bincount(entries, minlength=shape[0] * N_CODES).reshape(shape)
-        found = (alike @ kernel / overall + _PRIOR_ROWS) / (
-            alike.sum(axis=1, keepdims=True) + _PRIOR_ROWS
-        )
-        is_new = np.ones(n_rows, dtype=bool)
-        is_new[drawn] = False
-        sums[is_new] += found[leaves[is_new], target[is_new]]
-        counts += is_new
-    return np.where(counts > 0, sums / np.maximum(counts, 1.0), 1.0)
+        leaves = tree.apply(others, check_input=False)
+        drawn = drawn[np.argsort(leaves[drawn], kind="stable")]
+        n_nodes = tree.tree_.node_count
+        starts = np.searchsorted(leaves[drawn], np.arange(n_nodes + 1))
+        # Lines are nodes. Most counts of codes are 0: a dense product would take as long as all
+        # else, and keep the threads of BLAS busy in between.
+        entries = (np.ones(n_drawn), target[drawn], starts)
+        alike = sparse.csr_array(entries, shape=(n_nodes, N_CODES)) @ kernel
+        found = (alike / overall + _PRIOR_ROWS) / (np.diff(starts)[:, None] + _PRIOR_ROWS)
+        before = sums[drawn]
+        sums += found[leaves, target]
+        sums[drawn] = before
+        counts[drawn] -= 1
+    return np.where(counts > 0, sums / np.maximum(counts, 1), 1.0)
 
 
 def _make_kernel(codes: Codes) -> Floats:
