@@ -1,8 +1,6 @@
 r"""Measure the detection of wrong cells: anomaly scores, values and baselines, three error types.
 
-Flags: --seeds 30, --slow 3 (how many of them have KNN values and 2D-OOB, which take long), --sets
-heart pol, --trees 200 (of 2D-OOB), --neighbors 10 (of the KNN values), --rows 100 (of each table),
---errors A B S. A run that is stopped continues from the folder.
+KNN values and 2D-OOB, which take long, are computed for the first seeds only (--slow).
 
 The protocol of 2D-OOB at its own size:
 
@@ -48,6 +46,7 @@ from experiments.frame import Row, Tables, compute_part, log, means, sign_tests
 QUICK = {"seeds": range(1), "sets": ("wine",), "trees": 20, "rows": 60, "errors": ("A",)}
 FIGURES = ("AUROC", "AP")
 SHARE = 0.02
+FIRST = (0.01, 0.02, 0.05, 0.10)
 _TAIL = 2.5758  # both tails beyond it hold 1% of a normal distribution
 _FEW_VALUES = 30
 
@@ -200,15 +199,10 @@ def share_found(wrong: np.ndarray, score: np.ndarray, share: float) -> float:
     return float(first.sum() / wrong.sum())
 
 
-def authors_file(folder: Path, part: str) -> Path:
-    """Return the path of a file of the authors of 2D-Shapley, who published them pickled."""
-    return folder / f"breast_cancer_2dshapley_{part}.csv.gz"
-
-
 def authors_case(folder: Path) -> Case:
     """Read the breast-cancer table of the authors of 2D-Shapley, with their 43 outlier cells."""
     parts = [
-        pd.read_csv(authors_file(folder, part))
+        pd.read_csv(folder / f"breast_cancer_2dshapley_{part}.csv.gz")
         for part in ("train_outliers", "test", "outlier_cells")
     ]
     (X, y), (X_val, y_val) = (
@@ -244,21 +238,28 @@ def run(
             found += [{"table": name, "error": error, "seed": seed} | row for row in part["rows"]]
         log(seed)
     result = summarize(found)
-    if authors_file(data, "outlier_cells").exists():
-        compute = partial(measure_authors_case, data, trees, neighbors)
+    # Their file was published pickled, and not every folder has it.
+    if (data / "breast_cancer_2dshapley_outlier_cells.csv.gz").exists():
+        compute = partial(measure, partial(authors_case, data), (trees, neighbors), 0, FIRST)
         part = compute_part(keep, f"detection, the authors', {(trees, neighbors)}", compute)
         result["the authors' outliers"] = part["rows"]
     return result
 
 
-def measure(spoil: Callable[[], Case], values: tuple[int, int] | None, seed: int) -> list[Row]:
-    """Return AUROC and average precision of all detectors."""
+def measure(
+    spoil: Callable[[], Case],
+    values: tuple[int, int] | None,
+    seed: int,
+    first: tuple[float, ...] = (),
+) -> list[Row]:
+    """Return AUROC, average precision and shares found first of all detectors."""
     spoiled = spoil()
-    lines = []
-    for detector, score in scores(spoiled, values, seed).items():
-        area, precision = figures(spoiled.wrong, score)
-        lines.append({"detector": detector} | dict(zip(FIGURES, (area, precision), strict=True)))
-    return lines
+    return [
+        {"detector": detector}
+        | dict(zip(FIGURES, figures(spoiled.wrong, score), strict=True))
+        | {f"first {share:.0%}": share_found(spoiled.wrong, score, share) for share in first}
+        for detector, score in scores(spoiled, values, seed).items()
+    ]
 
 
 def summarize(found: list[Row]) -> Tables:
@@ -303,16 +304,3 @@ def summarize(found: list[Row]) -> Tables:
         "tables on which the anomaly score leads": won.to_dict("records"),
         "AUROC by table": by_table,
     }
-
-
-def measure_authors_case(data: Path, n_trees: int, n_neighbors: int) -> list[Row]:
-    """Return AUROC, average precision and the shares found first in the authors' file."""
-    spoiled = authors_case(data)
-    lines = []
-    for detector, score in scores(spoiled, (n_trees, n_neighbors), 0).items():
-        area, precision = figures(spoiled.wrong, score)
-        line = {"detector": detector, "AUROC": area, "AP": precision}
-        for share in (0.01, 0.02, 0.05, 0.10):
-            line[f"first {share:.0%}"] = share_found(spoiled.wrong, score, share)
-        lines.append(line)
-    return lines

@@ -7,8 +7,9 @@
     python -m experiments --docs                    # copy docs/results into the pages
 
 An experiment is a module of this package with a function ``run``. Its parameters are the flags;
-``QUICK`` has those of ``--quick``. It returns tables by title: lists of rows, which map names to
-strings, numbers or a ``Mean``. A function ``draw``, if there is one, makes a picture of the result.
+``QUICK`` has those of ``--quick``; with ``--keep FOLDER`` a run that was stopped continues there.
+It returns tables by title: lists of rows, which map names to strings, numbers or a ``Mean``. A
+function ``draw``, if there is one, makes a picture of the result.
 """
 
 from __future__ import annotations
@@ -273,7 +274,8 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     first, count = options.pop("first_seed", None), options.pop("seeds", None)
     given = {key: each for key, each in options.items() if each is not None}
     if first is not None or count is not None:
-        usual = (experiment.QUICK if quick else {}).get("seeds", _seeds(experiment))
+        default = _parameters(experiment)["seeds"].default
+        usual = (experiment.QUICK if quick else {}).get("seeds", default)
         start = usual.start if first is None else first
         given["seeds"] = range(start, start + (len(usual) if count is None else count))
     if out.resolve() == RESULTS and find_commit()[-1:] in {"", "+"}:
@@ -326,10 +328,6 @@ def _parser(name: str, experiment: Any) -> argparse.ArgumentParser:
 
 def _parameters(experiment: Any) -> dict[str, inspect.Parameter]:
     return dict(inspect.signature(experiment.run).parameters)
-
-
-def _seeds(experiment: Any) -> range:
-    return _parameters(experiment)["seeds"].default
 
 
 def _plain(value: Any) -> Any:

@@ -1,12 +1,9 @@
 """Corrupt a table and count how often a comparison with a reference finds it.
 
-Flags: --sets adult credit electricity lawschool jannis, --seeds 10, --rows 10000, --clean 1000,
---clean-rows 1000, --corruptions "swaps 2%" ...; --seeds 0 or --clean 0 leaves a part out.
-
 The new table and the reference are disjoint random samples of the same size. Power is the share of
 corrupted tables with at least one alarm, beside the mean number of touched rows, and then the same
 as counts. False alarms are counted over pairs of clean samples, tables in turn. The limit is 1%
-over all checks together.
+over all checks together. Without seeds or clean pairs, that part is left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Plant 40 realistic mistakes in the census table and count those among the first 100 items.
 
-Flags: --seeds 8, --rows 2000 5000, --items 100.
-
 Eight of each kind: a letter of a category is changed (typo); two cells of a row, both strings or
 both numbers, change places (swap); a number is multiplied by 10, 100 or 1,000 (unit); a cell gets a
 code for a missing value that its column does not use (code); two neighboring digits change places,

@@ -1,8 +1,5 @@
 """Repeat the cell experiments of 2D-OOB: detection and correction of outlier cells.
 
-Flags: --seeds 30, --wide-seeds 3 (of tables with more than 50 columns, from 0), --sets pol fried,
---rows 1000, --trees 1000. A run that is stopped continues from the folder.
-
 The protocol is that of Sun, Shen and Kwon (2024), on nine of their twelve tables: 40% of rows get
 outliers in 40% of their columns. Each tree sees a quarter, half or three quarters of the columns;
 the value has its distance term or not. KNN values have 100 clean validation rows. First table:

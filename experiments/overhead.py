@@ -1,13 +1,11 @@
 """Measure the overhead of the runtime: CPU time of runs with a checkpoint against plain loops.
 
-Flags: --seconds 2 (of CPU time of the plain loops), --rounds 2. Needs Dask and Ray.
-
 The work is kernel calls (KNNValuer) or fits of a model (ModelValuer). The bare version makes
 the same calls in plain loops, one per core: threads for kernels, forked processes for models. It
 writes and folds nothing. The others are complete fits with a checkpoint. All take turns, and the
 least CPU time of each counts: that of this process and of all processes that it started, workers
 and schedulers included. Time in which a worker waits for work does not count. Processes and
-clusters are started before.
+clusters are started before, of Dask and Ray, too.
 """
 
 from __future__ import annotations

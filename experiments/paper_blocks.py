@@ -1,8 +1,5 @@
 """Blocks of the credit table: whether a block of high value also trains a good model.
 
-Flags: --seeds 12 (splits), --rows 400 (of the table that is cut into blocks), --cuts 4 (row groups,
-and column groups).
-
 Each split draws training rows, 500 validation rows for the values and 2,000 test rows for the
 scores, permutes rows and columns, and cuts them at random places into blocks. The score of a block
 is that of a tree trained on its rows and columns alone, mean of 10 fits. Two values of a block: the

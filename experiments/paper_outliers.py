@@ -1,8 +1,5 @@
 """The outliers of the 2D-Shapley paper: where its values put them, and its published values again.
 
-Flags: --seeds 20 (of other shares and of random ties; settings have 3), --trees 200 (of 2D-OOB),
---shares 0.01 ..., --flat-orders 500 (of 1-D values by flattening, as in the paper), --parts shares.
-
 The authors' breast-cancer table has 43 altered cells among 241 x 9. Cells are inspected from the
 lowest value up, among all rows or those of one class; the paper plots the benign ones. Then their
 scripts are transcribed: K = 10, raw distances, 1,000 orders of the columns from
@@ -27,7 +24,7 @@ from scipy.stats import norm
 from cellworth import KNNValuer, OutOfBagValuer, Runtime
 from cellworth.findings import anomaly_scores
 from cellworth.sampling import Banzhaf, Beta, LeaveOneOut
-from experiments.detection import Case, authors_case, inspect, rare, share_found
+from experiments.detection import FIRST, Case, authors_case, inspect, rare, share_found
 from experiments.frame import Mean, Row, Tables, log, means
 from experiments.paper import value_ranks
 from experiments.tree_games import Rows, flat_values
@@ -35,7 +32,6 @@ from experiments.tree_games import Rows, flat_values
 QUICK = {"seeds": range(1), "trees": 5, "shares": (0.02,), "orders": 20, "flat_orders": 1}
 N_NEIGHBORS = 10
 BENIGN, MALIGNANT = 2, 4
-FIRST = (0.01, 0.02, 0.05, 0.10)
 N_INSPECTED = 200
 LOW_DENSITY = 0.05
 N_SEEDS_OF_SETTINGS = 3

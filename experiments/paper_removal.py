@@ -3,11 +3,7 @@ r"""Removal of cells in the order of their values, at the sizes of the 2D-Shaple
     python -m experiments paper_removal --orders 0 --sets authors "breast original" wine heart \
         --as paper_removal_knn
 
-Flags: --seeds 5 (splits), --sets wine heart, --rows 12 (training rows; 0: those of ``SIZES``),
---orders 100 (of 2D-MC; 0: no values by orders), --flat-orders 8 (of 1-D values by flattening: about
-half of the CPU time, because these trees have all rows). A run that is stopped continues from the
-folder.
-
+With 0 rows, sizes are those of ``SIZES``; with 0 orders, there are no values by orders.
 Breast cancer and wine have the paper's training rows, heart a half of its 302 distinct rows (of the
 1,025 in the paper, the others repeat some of them). Census and credit have 60: one order of 2D-MC
 takes as many fits as the table has cells. The rest is halved into validation rows, which values are

@@ -1,7 +1,5 @@
 """Rows of nearly the same value: how alike the values of their cells are.
 
-Flags: --seeds 5 (of the tables other than the authors'), --sets heart wine credit, --rows 200.
-
 A pair of rows has nearly the same value if they differ by at most 1% of the standard deviation of
 row values. Rows with the same cells are left out. Values are exact or sampled 2D-KNN values,
 K = 10. The authors' table is that of paper_outliers.py, clean, with raw distances.

@@ -1,8 +1,5 @@
 """Seconds to value 1,000 to 100,000 cells of the census table: 2D-MC, 2D-KNN and KNNValuer.
 
-Flags: --cells 1000 5000 ..., --orders 150 (for the noise of one permutation), --validation 200,
---seeds 3 (draws of rows, for the same).
-
 2D-MC takes a fit per cell and permutation. Timed are 40 fits of scikit-learn's tree on prefixes of
 random sizes, multiplied by cells and permutations. 2D-KNN is the authors' algorithm
 (paper.py): one permutation is timed for three validation rows, and multiplied. KNNValuer runs as a

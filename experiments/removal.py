@@ -1,16 +1,14 @@
 """Measure a model as cells of its training table are removed, by value or at random.
 
-Flags: --seeds 30, --sets heart pol, --rows 200 (of each table). A run that is stopped continues
-from the folder. The tables chose nothing in the library (``tables.py``). Each is split into
-training rows (a half), validation rows (a quarter) and untouched test rows (a quarter).
-Columns are standardized, and strings are codes.
+The tables chose nothing in the library (``tables.py``). Each is split into training rows (a half),
+validation rows (a quarter) and untouched test rows (a quarter). Columns are standardized, and
+strings are codes.
 
 First table: balanced accuracy on the test rows minus that of removing as many cells at random, in
 points, mean over 10% and 20% of cells removed, with standard errors over tables, and the number
 of tables where it is positive, with sign tests. A removed cell becomes a random draw from the cells
 of its column that are kept, or (last two lines) their mean, as in the 2D-Shapley paper. Second
-table: the same, by table. Third: cross-validation on a table without its lowest 20% of
-cells, for the first ten seeds.
+table: cross-validation on a table without its lowest 20% of cells, for the first ten seeds.
 """
 
 from __future__ import annotations
@@ -71,8 +69,9 @@ def run(
     loaded = {name: load(name, data).numbers() for name in sets}
     found = measure_all("removal", measure, loaded, seeds=seeds, rows=rows, keep=keep)
     leaks = [row for row in found if "points" not in row]
-    return against_random([row for row in found if "points" in row]) | {
-        "lowest 20% replaced": means(leaks, ["fill"], "table")
+    return {
+        "points against random removal": against_random([row for row in found if "points" in row]),
+        "lowest 20% replaced": means(leaks, ["fill"], "table"),
     }
 
 
@@ -177,17 +176,12 @@ def all_leaks(split: Split, seed: int) -> list[Row]:
     ]
 
 
-def against_random(improvements: list[Row]) -> Tables:
-    """Return the mean over tables with sign tests, and that of each table."""
+def against_random(improvements: list[Row]) -> list[Row]:
+    """Return the mean over tables with sign tests."""
     by = ["fill", "order", "model"]
     points = pd.DataFrame(improvements).groupby([*by, "table"], sort=False).points.mean().to_frame()
     won = sign_tests(points.rename(columns={"points": "tables above random removal"}))
     rows = means(points.reset_index(), by)
     for row in rows:
         row.update(won.loc[tuple(row[key] for key in by)])
-    drawn = points.loc["draw"].unstack(["order", "model"], sort=False).points
-    drawn.columns = [f"{order}, {model}" for order, model in drawn.columns]
-    return {
-        "points against random removal": rows,
-        "points by table": drawn.reset_index().to_dict("records"),
-    }
+    return rows

@@ -7,6 +7,7 @@ Reads arrays, writes the answer and the CPU seconds that it took (the best of so
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
 from collections.abc import Callable
@@ -48,18 +49,11 @@ def shapiq_rows(given: Any) -> np.ndarray:
     return np.array([found[(row,)] for row in range(n_rows)])
 
 
-def pyod_ecod(given: Any) -> np.ndarray:
-    """Return the terms of PyOD's ECOD."""
-    from pyod.models.ecod import ECOD
-
-    return np.asarray(ECOD().fit(given["X"]).O)
-
-
-def pyod_copod(given: Any) -> np.ndarray:
-    """Return the terms of PyOD's COPOD."""
-    from pyod.models.copod import COPOD
-
-    return np.asarray(COPOD().fit(given["X"]).O)
+def pyod_terms(given: Any) -> np.ndarray:
+    """Return the terms of PyOD's ECOD or COPOD."""
+    name = str(given["name"])
+    module = importlib.import_module(f"pyod.models.{name.lower()}")
+    return np.asarray(getattr(module, name)().fit(given["X"]).O)
 
 
 def pydvl_sampled(given: Any) -> np.ndarray:
@@ -127,8 +121,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[Any], np.ndarray]]] = {
     "shapiq_rows": ("shapiq", shapiq_rows),
     "pydvl_sampled": ("pyDVL", pydvl_sampled),
     "shapiq_sampled": ("shapiq", shapiq_sampled),
-    "pyod_ecod": ("pyod", pyod_ecod),
-    "pyod_copod": ("pyod", pyod_copod),
+    "pyod_terms": ("pyod", pyod_terms),
 }
 
 

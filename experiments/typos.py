@@ -1,8 +1,5 @@
 """Digit-reversed ages in the census table: how many cells to inspect until 12 of 15 are found.
 
-Flags: --seeds 5, --rows 600 3000 32561 (of each table), --trees 200 (of 2D-OOB), --flat-orders 2
-(of the 1-D values).
-
 In 15 random rows the age is reversed: 17 becomes 71, 18 becomes 81, 19 becomes 91, and vice versa.
 All cells of the table are ranked. Tables of some rows omit fnlwgt, a census weight, which says
 nothing about the person; only there are values computed: 2D-KNN (K = 10, 200 validation rows), the
