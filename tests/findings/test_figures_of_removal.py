@@ -43,4 +43,8 @@ def test_errors_are_those_of_the_means_of_tables():
     ]
     found = removal.against_random(differences)
     tests = {"tables above random removal": "2 of 2 (p = 0.5)"}
-    assert found == [asked | {"points": (3.0, 2.0, 2)} | tests]
+    assert found["points against random removal"] == [asked | {"points": (3.0, 2.0, 2)} | tests]
+    assert found["points by table"] == [
+        {"table": "wine", "lowest, tree": 1.0},
+        {"table": "heart", "lowest, tree": 5.0},
+    ]
