@@ -42,12 +42,8 @@ def compare(train: tables.Table, val: tables.Table, seeds: range) -> dict[str, f
     for name, sampler in list_samplers(train.X.shape[1]).items():
         runtime = Runtime(executor=Serial(), progress=False)
         valuer = KNNValuer(sampler=sampler, n_passes=1, runtime=runtime)
-        runs = [
-            valuer.set_params(random_state=seed)
-            .fit(train.X, train.y, X_val=val.X, y_val=val.y)
-            .valuation_
-            for seed in seeds
-        ]
+        given = {"X": train.X, "y": train.y, "X_val": val.X, "y_val": val.y}
+        runs = [valuer.set_params(random_state=seed).fit(**given).valuation_ for seed in seeds]
         # A pass draws coalitions twice for each query.
         sampling[name] = 2 * np.var([each.values for each in runs], axis=0, ddof=1).mean()
         between = np.mean([(each.validation_se**2).mean() for each in runs])

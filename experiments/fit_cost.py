@@ -8,7 +8,6 @@ errors need. Both are timed in turns, in one thread, least CPU time of several.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from cellworth.runtime import Serial
 from cellworth.valuers.model_valuer import value_coalitions
 from cellworth.valuers.settings import Settings
 from experiments import tables
-from experiments.frame import Row, Tables, log
+from experiments.frame import Row, Tables, log, spend
 
 QUICK = {"rounds": 1, "validation_rows": (100,)}
 N_ROW_GROUPS, N_COLUMN_COALITIONS, N_ROW_COALITIONS = 20, 6, 4
@@ -77,7 +76,8 @@ def compare_with_bare(name: str, model: Any, data: tuple[Any, ...], rounds: int)
             lambda rows=rows, columns=columns: game.value(rows, columns),
             lambda m=ready, c=cut, v=checked: scorer(clone(m).fit(*c), *v),
         )
-        best.append(np.min([(spend(ours), spend(bare)) for _ in range(rounds)], axis=0))
+        times = [(spend(ours)[1], spend(bare)[1]) for _ in range(rounds)]
+        best.append(np.min(times, axis=0))
     of_game, of_fit = np.mean(best, axis=0) * 1e3
     figures = {"fit and score, ms": of_fit, "beyond that, ms": of_game - of_fit}
     return {"table, model": name} | figures | {"ratio": of_game / of_fit}
@@ -85,12 +85,6 @@ def compare_with_bare(name: str, model: Any, data: tuple[Any, ...], rounds: int)
 
 def part(X: Any, rows: Any, columns: Any) -> Any:
     return X[rows][:, columns] if isinstance(X, np.ndarray) else X.loc[rows, columns]
-
-
-def spend(work: Callable[[], object]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
 
 
 class Plain:
@@ -118,7 +112,7 @@ def compare_without_errors(scoring: Any, n_rows: int, rounds: int) -> Row:
     def value(given: Any) -> Callable[[], object]:
         return lambda: value_coalitions(given, game.blocks, settings, estimator="exact")
 
-    times = [(spend(value(Plain(game))), spend(value(game))) for _ in range(rounds)]
+    times = [(spend(value(Plain(game)))[1], spend(value(game))[1]) for _ in range(rounds)]
     without, with_errors = np.min(times, axis=0)
     name = "accuracy" if scoring == "accuracy" else "a function (bootstrap)"
     return {"score": name, "validation rows": n_rows, "with / without": with_errors / without}

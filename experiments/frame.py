@@ -128,9 +128,7 @@ def compute_part(keep: str, name: str, compute: Callable[[], list[Row]]) -> Row:
         found = json.loads(file.read_text(encoding="utf-8"))
         _earlier.append(found["seconds"])
         return dict(found)
-    began = time.process_time()
-    rows = compute()
-    found = {"rows": rows, "seconds": time.process_time() - began}
+    found = dict(zip(("rows", "seconds"), spend(compute), strict=True))
     if keep:
         file.parent.mkdir(parents=True, exist_ok=True)
         unfinished = file.with_suffix(".unfinished")
@@ -166,6 +164,12 @@ def _ask_git(*arguments: str) -> str:
 def log(*what: object) -> None:
     """Say how far an experiment is."""
     print(f"{time.perf_counter() - _BEGAN:6.0f} s ", *what, file=sys.stderr, flush=True)
+
+
+def spend(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Return what a function returns, and its CPU seconds."""
+    began = time.process_time()
+    return work(), time.process_time() - began
 
 
 def find_folder() -> Path:

@@ -50,13 +50,9 @@ class Neighbours:
     def grow(self, factor):
         self.n_queries = int(self.n_queries * factor)
 
-    def valuer(self, executor=None, checkpoint=None):
-        return KNNValuer(
-            sampler=LeverageSampler(64),
-            n_passes=1,
-            random_state=0,
-            runtime=Runtime(executor, checkpoint, progress=False),
-        )
+    def valuer(self, **runtime):
+        runtime = Runtime(**runtime, progress=False)
+        return KNNValuer(sampler=LeverageSampler(64), n_passes=1, random_state=0, runtime=runtime)
 
     def data(self):
         return table(10_000, 14, self.n_queries)
@@ -74,7 +70,7 @@ class Neighbours:
 
         # As in tasks: multithreaded libraries would compete for the cores.
         with threadpool_limits(1):
-            return spend([threading.Thread(target=loop, args=(start,)) for start in range(N_CORES)])
+            return spend(threading.Thread, loop)
 
 
 @dataclass
@@ -86,14 +82,10 @@ class Fits:
     def grow(self, factor):
         self.n_tasks = max(int(self.n_tasks * factor), 1)
 
-    def valuer(self, executor=None, checkpoint=None):
+    def valuer(self, **runtime):
         model = DecisionTreeClassifier(max_depth=6, random_state=0)
-        return ModelValuer(
-            model,
-            stop=MaxTasks(self.n_tasks),
-            random_state=0,
-            runtime=Runtime(executor, checkpoint, progress=False),
-        )
+        runtime = Runtime(**runtime, progress=False)
+        return ModelValuer(model, stop=MaxTasks(self.n_tasks), random_state=0, runtime=runtime)
 
     def data(self):
         groups = {"row_groups": np.arange(1000) % 10, "column_groups": np.arange(14) % 7}
@@ -111,8 +103,7 @@ class Fits:
                 for rows, columns in distinct[start::N_CORES]:
                     game.value(rows, columns)
 
-        fork = multiprocessing.get_context("fork")
-        return spend([fork.Process(target=loop, args=(start,)) for start in range(N_CORES)])
+        return spend(multiprocessing.get_context("fork").Process, loop)
 
 
 def cpu_seconds():
@@ -128,8 +119,10 @@ def cpu_seconds():
     return total
 
 
-def spend(workers):
+def spend(start_worker, loop):
+    """Return the CPU seconds of one worker per core."""
     began = cpu_seconds()
+    workers = [start_worker(target=loop, args=(start,)) for start in range(N_CORES)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -140,7 +133,7 @@ def spend(workers):
 def spend_on_fit(job, executor):
     data = job.data()
     with tempfile.TemporaryDirectory() as folder:
-        valuer = job.valuer(executor, folder)
+        valuer = job.valuer(executor=executor, checkpoint=folder)
         began = cpu_seconds()
         valuer.fit(**data)
         return cpu_seconds() - began

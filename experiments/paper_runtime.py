@@ -20,7 +20,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, Runtime
 from experiments import paper
-from experiments.frame import Row, Tables, log, means
+from experiments.frame import Row, Tables, log, means, spend
 from experiments.tables import Table, draw_samples, load
 from experiments.tree_games import Rows, permutation_values
 
@@ -105,13 +105,10 @@ def value_shared_orders(train: Rows, scored: Rows, n_orders: int) -> np.ndarray:
 def time_methods(train: Rows, scored: Rows) -> Row:
     """Return seconds of 500 permutations of both methods of the paper, and of KNNValuer."""
     fit = time_fit(train, scored)
-    start = time.process_time()
-    few = slice(None, N_QUERIES)
-    paper.one_permutation(
-        *train, scored.X[few], scored.y[few], n_neighbors=N_NEIGHBORS,
-        order=np.arange(train.X.shape[1]),
-    )  # fmt: skip
-    order = (time.process_time() - start) * len(scored.y) / N_QUERIES
+    few = scored.X[:N_QUERIES], scored.y[:N_QUERIES]
+    settings = {"n_neighbors": N_NEIGHBORS, "order": np.arange(train.X.shape[1])}
+    _, seconds = spend(lambda: paper.one_permutation(*train, *few, **settings))
+    order = seconds * len(scored.y) / N_QUERIES
     of_mc, of_knn = PAPER_ORDERS * train.X.size * fit, PAPER_ORDERS * order
     ours, noise = time_valuer(train, scored)
     return {
@@ -142,9 +139,7 @@ def time_valuer(train: Rows, scored: Rows) -> tuple[float, float]:
     valuer = KNNValuer(
         N_NEIGHBORS, scale=None, n_jobs=1, random_state=0, runtime=Runtime(progress=False)
     )
-    start = time.process_time()
-    valuer.fit(*train, X_val=scored.X, y_val=scored.y)
-    seconds = time.process_time() - start
+    _, seconds = spend(lambda: valuer.fit(*train, X_val=scored.X, y_val=scored.y))
     errors = valuer.valuation_.sampling_se
     return seconds, float(np.square(errors).mean() / valuer.values_.var())
 

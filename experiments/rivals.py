@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ from cellworth.sampling.semivalues import membership_weights
 from experiments import rival_programs
 from experiments.cell_scores import copod, ecod
 from experiments.estimators_race import make_game
-from experiments.frame import Mean, Tables, log
+from experiments.frame import Mean, Tables, log, spend
 from experiments.race_estimators import masks
 
 QUICK = {"sizes": (100,), "seeds": range(1)}
@@ -162,12 +161,9 @@ def compare_values(case: dict[str, Any], environments: list[str]) -> dict[str, A
 
 def compare_rows(n_rows: int, environments: list[str]) -> list[dict[str, Any]]:
     """Return how far pyDVL's row values are from ours, without ties and K <= N, and CPU seconds."""
-    case, seconds = draw_case(n_rows, 5, 100), []
+    case = draw_case(n_rows, 5, 100)
     values = ours(case)
-    for _ in range(_REPEATS):
-        began = time.process_time()
-        ours(case)
-        seconds.append(time.process_time() - began)
+    seconds = [spend(lambda: ours(case))[1] for _ in range(_REPEATS)]
     answer = ask("pydvl_rows", case | {"repeats": _REPEATS}, environments)
     apart = _show(np.abs(answer["answer"] - values).max()) if answer else _SKIPPED
     theirs = float(answer["seconds"]) if answer else _SKIPPED

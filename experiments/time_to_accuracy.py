@@ -13,8 +13,6 @@ multiplied: each costs the same.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from cellworth import KNNValuer, Runtime
 from cellworth.runtime import Serial
 from experiments import paper, tables
-from experiments.frame import Row, Tables, log
+from experiments.frame import Row, Tables, log, spend
 
 QUICK = {"sets": ("wine 106 x 13",), "repetitions": 2, "orders": 10}
 PAPER_PERMUTATIONS = 500
@@ -62,11 +60,6 @@ def variance_of_a_permutation(given: tuple[np.ndarray, ...], orders: list[np.nda
     nothing = paper.values_of_ties(y, y_val, n_neighbors=N_NEIGHBORS)
     found = paper.many_permutations(*given, n_neighbors=N_NEIGHBORS, orders=orders, nothing=nothing)
     return float(found.var(axis=0, ddof=1).mean())
-
-
-def spend(work: Callable[[], Any]) -> tuple[Any, float]:
-    began = time.process_time()
-    return work(), time.process_time() - began
 
 
 def compare(name: str, folder: Path, *, repetitions: int, n_orders: int) -> tuple[Row, Row]:
