@@ -91,6 +91,7 @@ def _compute_ratios(
     cells: Codes, position: int, is_level: bool, rng: np.random.Generator
 ) -> Floats:
     """Return the mean ratio of each cell of a column, over trees that did not see its row."""
+    from sklearn import config_context
     from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
     make_tree = DecisionTreeClassifier if is_level else DecisionTreeRegressor
@@ -108,15 +109,15 @@ def _compute_ratios(
     sums, counts = np.zeros(n_rows), np.full(n_rows, n_trees)
     for _ in range(n_trees):
         drawn = rng.choice(n_rows, n_drawn, replace=False)
-        tree.fit(others[drawn], heights[drawn], check_input=False)
+        with config_context(skip_parameter_validation=True):
+            tree.fit(others[drawn], heights[drawn], check_input=False)
         leaves = tree.apply(others, check_input=False)
         drawn = drawn[np.argsort(leaves[drawn], kind="stable")]
-        n_nodes = tree.tree_.node_count
-        starts = np.searchsorted(leaves[drawn], np.arange(n_nodes + 1))
+        starts = np.searchsorted(leaves[drawn], np.arange(tree.tree_.node_count + 1))
         # Lines are nodes. Most counts of codes are 0: a dense product would take as long as all
         # else, and keep the threads of BLAS busy in between.
         entries = (np.ones(n_drawn), target[drawn], starts)
-        alike = sparse.csr_array(entries, shape=(n_nodes, N_CODES)) @ kernel
+        alike = sparse.csr_array(entries, shape=(len(starts) - 1, N_CODES)) @ kernel
         found = (alike / overall + _PRIOR_ROWS) / (np.diff(starts)[:, None] + _PRIOR_ROWS)
         before = sums[drawn]
         sums += found[leaves, target]
