@@ -24,7 +24,7 @@ from cellworth.games import ModelGame
 from cellworth.games.model import check_scorer
 from cellworth.games.scoring import Recorded, ValidationScorer, row_scores
 from cellworth.runtime import MaxTasks, MaxUtilities, Serial, TargetPrecision
-from cellworth.sampling import DetailedUtility
+from cellworth.sampling import AntitheticPermutations, DetailedUtility
 from cellworth.sampling.moments import WIDTH_95
 from cellworth.valuers.model_valuer import value_coalitions
 from cellworth.valuers.settings import Settings
@@ -39,8 +39,8 @@ SETTINGS = Settings.of(runtime=Runtime(Serial(), progress=False))
 STOPS = (3, 5, 8, 12, 20)
 WAYS: dict[str, dict[str, Any]] = {
     "exact": {},
-    "150 fits": {"stop": MaxUtilities(150)},
-    "stopped after 3 to 20 tasks": {},
+    "180 fits": {"stop": MaxUtilities(180)},
+    "orders, stopped after 3 to 20 tasks": {"estimator": AntitheticPermutations()},
     "TargetPrecision()": {"stop": TargetPrecision() | MaxTasks(500)},
 }
 
@@ -137,12 +137,14 @@ class Population:
         self.holdings = owners.project(self.blocks)
         self.truth = self.valuation(np.arange(POPULATION))
 
-    def valuation(self, rows: Any, *, stop: Any = None, seed: int = 0) -> Any:
+    def valuation(
+        self, rows: Any, *, stop: Any = None, seed: int = 0, estimator: Any = None
+    ) -> Any:
         """Value the game scored on these rows: exactly, or until a stopping rule is met."""
         game = Sampled.on(self, rows)
         return value_coalitions(
-            game, self.blocks, SETTINGS, estimator="exact" if stop is None else None, stop=stop,
-            random_state=seed, holdings=self.holdings,
+            game, self.blocks, SETTINGS, estimator="exact" if stop is None else estimator,
+            stop=stop, random_state=seed, holdings=self.holdings,
         )  # fmt: skip
 
 
@@ -163,8 +165,9 @@ def measure_coverage(population: Population, way: str, repetition: int) -> dict[
     """Return which intervals of a repetition cover the truth."""
     rng = np.random.default_rng([repetition, 5])
     rows = rng.integers(POPULATION, size=SAMPLE)
-    stopped = {"stop": MaxTasks(STOPS[repetition % len(STOPS)])}
-    given = stopped if way.startswith("stopped") else WAYS[way]
+    given = WAYS[way]
+    if "estimator" in given:
+        given = given | {"stop": MaxTasks(STOPS[repetition % len(STOPS)])}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         seen = figures(population.valuation(rows, seed=repetition, **given))
