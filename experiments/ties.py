@@ -53,9 +53,9 @@ def count_ties(name: str, given: Case, n_orders: int) -> Row:
     shares = [pd.Series(line).duplicated(keep=False).mean() for line in distances.sum(axis=0)]
     cells = np.zeros((2, n_rows, n_columns))
     for order in orders:
-        given = {"order": order, "n_neighbors": K, "kind": "stable"}
-        cells[0] += value_order(distances, match, **given)
-        cells[1, shuffled] += value_order(distances[:, :, shuffled], match[:, shuffled], **given)
+        ways = {"order": order, "n_neighbors": K, "kind": "stable"}
+        cells[0] += value_order(distances, match, **ways)
+        cells[1, shuffled] += value_order(distances[:, :, shuffled], match[:, shuffled], **ways)
     moved = np.sqrt(np.mean((cells[0] - cells[1]) ** 2) / np.mean(cells[0] ** 2))
     settings = {"sampler": LeverageSampler(), "n_passes": 1}
     again = fit(given._replace(X=given.X.iloc[shuffled], y=given.y[shuffled]), **settings)

@@ -17,6 +17,7 @@ from cellworth.runtime import (
     Serial,
     Threads,
     dask_executor,
+    rounds,
     shard_algorithm,
     workers,
 )
@@ -172,7 +173,8 @@ def test_what_dask_gives_up_on_is_sent_again(impatient, truth, tmp_path):
 
 @pytest.mark.nightly
 def test_work_that_always_kills_its_worker_is_given_up(impatient, monkeypatch, tmp_path):
-    monkeypatch.setattr(workers, "MAX_FAILURES_IN_A_ROW", 1)
+    for module in (workers, rounds):
+        monkeypatch.setattr(module, "MAX_FAILURES_IN_A_ROW", 1)
     toy = Deadly(N_SHARDS, log=str(tmp_path / "log"), n_kills=1000)
     with pytest.raises(RuntimeError, match=r"workers died 2 times in a row|done in 2 attempts"):
         toy_shards.run(toy, N_ROUNDS, Dask(impatient), tmp_path)
