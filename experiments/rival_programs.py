@@ -106,7 +106,9 @@ def shapiq_sampled(given: Any) -> np.ndarray:
     n_players = int(np.log2(len(utilities)))
 
     def look_up(coalitions: np.ndarray) -> np.ndarray:
-        return utilities[np.asarray(coalitions, int) @ (1 << np.arange(n_players))]
+        # Some approximators ask for one coalition as a line of its own.
+        asked = np.atleast_2d(np.asarray(coalitions, int))
+        return utilities[asked @ (1 << np.arange(n_players))]
 
     def run(budget: int, seed: int) -> list[float]:
         kind = getattr(approximator, str(given["method"]))
