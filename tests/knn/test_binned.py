@@ -137,7 +137,7 @@ def test_sums_equal_those_of_exact_ranking(given, n_neighbors, bins):
 
 def column_sums(game):
     """Return column sums by definition: Shapley values of columns with all rows."""
-    distances = replace(game.distances, scales=game.distances.fine)
+    distances = game.distances
     coalitions = ExhaustiveSampler().draw(3, Shapley(), np.random.default_rng(0))
     sums = np.zeros(3)
     for query, (label, count) in enumerate(

@@ -102,6 +102,6 @@ def test_nothing_is_compiled_after_a_warm_up(tmp_path, monkeypatch):
 def test_a_warm_up_without_a_folder_to_keep_kernels_in_says_so(monkeypatch):
     from cellworth.cli.runs import warm_up
 
-    monkeypatch.delattr(kernels.follow_steps, "_cache")
+    monkeypatch.delattr(kernels.fill_keys, "_cache")
     with pytest.raises(OSError, match="set NUMBA_CACHE_DIR"):
         warm_up()

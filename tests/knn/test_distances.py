@@ -11,7 +11,7 @@ import pytest
 from cellworth.data.tables import Table
 from cellworth.knn import kernels
 from cellworth.knn.distances import Distances
-from cellworth.knn.exact import Query, find_steps
+from cellworth.knn.draws import QueryBatch, Steps, find_steps
 from cellworth.sampling import ExhaustiveSampler, Shapley
 
 
@@ -150,26 +150,32 @@ def mixed():
 
 def kernel_distances(distances, members, query, way):
     """Return a kernel's distances over coalitions of columns."""
-    cells = Query.from_row(distances.queries[0], query, 0.0)[:2]
-    rows, scales, players = distances.rows, distances.scales, distances.scales.positions
-    payload = np.zeros(rows.numbers.shape[1], dtype=np.int64)
-    keys = np.empty((len(members), len(payload)), dtype=np.int64)
-    order = np.arange(4)
-    if way == "all":
-        kernels.fill_keys(
-            rows, cells, scales, players, order, find_steps(members), payload, 3, keys
-        )
-        return keys >> 3
-    steps = find_steps(members, with_everything=way == "from everything")
-    columns = np.argsort(players), np.arange(5)
-    everything = (distances.measure(0, query) << 3).sum(axis=0)
-    kernels.follow_steps(
-        rows, cells, scales, columns, order, steps, payload, 3, everything, payload.copy(), keys
+    numbers, categories = (np.ascontiguousarray(c[:, [query]].T) for c in distances.queries[0])
+    rows, n_rows = distances.rows, distances.rows.numbers.shape[1]
+    at_once = len(members) // (2 if way == "in parts" else 1)
+    steps = Steps(
+        np.array([0, len(members)]),
+        *find_steps(members, with_everything=way == "from everything"),
     )
-    return keys >> 3
+    one = np.zeros(1, dtype=np.int64)
+    batch = QueryBatch(
+        numbers, categories, one, np.arange(4)[np.newaxis], one, np.array([0, len(members)]),
+        np.ones(1),
+    )  # fmt: skip
+    found, last = [], np.empty(n_rows)
+    for first in range(0, len(members), at_once):
+        end = min(first + at_once, len(members))
+        lines = np.empty((end - first, n_rows))
+        kernels.fill_keys(
+            rows, distances.scales, distances.scales.positions, batch, steps, (0, 1, first, end),
+            np.zeros(n_rows, dtype=np.int64), (0, 40, 11), last, lines,
+            np.empty(lines.shape, dtype=np.uint32),
+        )  # fmt: skip
+        found.append(lines)
+    return np.vstack(found)
 
 
-@pytest.mark.parametrize("way", ["all", "from everything", "from nothing"])
+@pytest.mark.parametrize("way", ["in parts", "from everything", "from nothing"])
 def test_the_kernels_compute_distances_by_definition(mixed, way):
     rng = np.random.default_rng(0)
     members = rng.permutation(ExhaustiveSampler().draw(4, Shapley(), rng).members)
@@ -179,22 +185,16 @@ def test_the_kernels_compute_distances_by_definition(mixed, way):
 
 
 @pytest.mark.parametrize("n_columns", [1, 3, 40])
-def test_fine_scales_are_the_finest_whose_sums_stay_below_2_to_the_51(n_columns):
+def test_scales_are_the_finest_whose_sums_stay_below_2_to_the_51(n_columns):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, n_columns))
     X[0] = 1e9
     distances = Distances.from_tables(
         Table.from_data(X, called="X"), [Table.from_data(X[:2], called="X")]
     )
-    unit, fine = (scales.farthest / 1e6 for scales in (distances.scales, distances.fine))
-    largest = n_columns * 1e6
-    assert largest * fine < 2**51
-    assert fine == 2.0**40 or 2 * largest * fine >= 2**51
-    ratio = fine / unit
-    np.testing.assert_array_equal(
-        distances.fine.number_weights, distances.scales.number_weights * ratio
-    )
-    assert distances.fine.positions.tolist() == distances.scales.positions.tolist()
+    unit, largest = distances.scales.unit, n_columns * 1e6
+    assert largest * unit < 2**51
+    assert unit == 2.0**40 or 2 * largest * unit >= 2**51
 
 
 def test_timestamps_with_a_time_zone_are_exact_to_the_microsecond():

@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from cellworth import KNNValuer
 from cellworth.knn import exact, kernels
-from cellworth.knn.exact import CoalitionBatches, RankChances, ShapleyChances, choose_chances
+from cellworth.knn.exact import RankChances, ShapleyChances, choose_chances
 from cellworth.sampling import (
     Banzhaf,
     Beta,
@@ -110,25 +110,6 @@ SAMPLERS = [
 ]
 
 
-@pytest.mark.parametrize(("sampler", "semivalue"), SAMPLERS, ids=repr)
-@pytest.mark.parametrize("with_label", [False, True])
-def test_few_weights_are_those_of_the_sampler(sampler, semivalue, with_label):
-    drawn = sampler.draw(6, semivalue, np.random.default_rng(0))
-    drawn = drawn.with_last_player() if with_label else drawn
-    weights = np.vstack([drawn.weights, drawn.nothing])
-    plan = CoalitionBatches.divide(drawn.members, weights, 20_000)
-    assert len(plan.few) > 1
-    found, first = np.zeros_like(weights), 0
-    for firsts, results, own, others, which in plan.few:
-        for s in range(len(firsts) - 1):
-            for e in range(firsts[s], firsts[s + 1]):
-                found[first + s, results[e]] += own[e]
-                other = first + s - 1 if which[e] == kernels.PREVIOUS else -1
-                found[other, results[e]] += others[e]
-        first += len(firsts) - 1
-    np.testing.assert_array_equal(found, weights)
-
-
 @pytest.mark.parametrize("target", ["class", "number"])
 @pytest.mark.parametrize(("sampler", "semivalue"), SAMPLERS, ids=repr)
 def test_batches_and_matrix_products_give_the_same_values(sampler, semivalue, target, monkeypatch):
@@ -142,10 +123,32 @@ def test_batches_and_matrix_products_give_the_same_values(sampler, semivalue, ta
         return valuer.fit(X[:30], y[:30], X_val=X[30:], y_val=y[30:], column_groups=[0, 1, 1, 2, 3])
 
     whole = fit().valuation_.values
-    monkeypatch.setattr(exact, "_FEW_KEYS_AT_ONCE", 60)
-    assert np.array_equal(fit().valuation_.values, whole)
-    monkeypatch.setattr(exact, "_FEW_PER_COALITION", -100)
+    monkeypatch.setattr(exact, "_KEYS_AT_ONCE", 60)
+    monkeypatch.setattr(exact, "_MIN_AT_ONCE", 1)
     np.testing.assert_allclose(fit().valuation_.values, whole, rtol=1e-12, atol=1e-15)
+    monkeypatch.setattr(exact, "_MIN_RESULTS_OF_FEW", 0)
+    np.testing.assert_allclose(fit().valuation_.values, whole, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("target", ["class", "number"])
+def test_values_are_the_same_bits_however_many_distances_have_the_same_code(target, monkeypatch):
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(200, 4))
+    X[::7] = X[0]
+    X[1::5, 1:] = np.round(X[1::5, 1:])
+    y = X[:, 0] > 0 if target == "class" else X[:, 0] + X[:, 1]
+
+    def fit():
+        valuer = KNNValuer(3, sampler=ExhaustiveSampler())
+        return valuer.fit(X[:180], y[:180], X_val=X[180:], y_val=y[180:]).valuation_.values
+
+    short = fit()
+    monkeypatch.setattr(exact, "_LEAST_SHARE", 1.0)
+    assert np.array_equal(fit(), short)
+    monkeypatch.setattr(exact, "_LEAST_SHARE", 2.0**40)
+    assert np.array_equal(fit(), short)
+    monkeypatch.setattr(exact, "_MAX_ROWS_OF_SHORT_KEYS", 0)
+    assert np.array_equal(fit(), short)
 
 
 def values_in_order(matches, single):
@@ -155,17 +158,29 @@ def values_in_order(matches, single):
     return matches * single[ranks] - (pushed_out[::-1].cumsum()[::-1] - pushed_out)
 
 
-@pytest.mark.parametrize("sizes", [(1, 2, 1, 1, 3, 1), (2, 2, 1, 1, 1, 1, 3), (3, 1, 1, 1, 2, 2)])
-@pytest.mark.parametrize("seed", range(3))
-def test_tied_rows_have_the_mean_value_over_all_of_their_orders(sizes, seed):
-    rng = np.random.default_rng(seed)
-    n_rows, shift = sum(sizes), 6
+FEW_TIES = (1,) * 30 + (2, 1, 3) + (1,) * 40
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 2, 1, 1, 3, 1), (2, 2, 1, 1, 1, 1, 3), (3, 1, 1, 1, 2, 2), FEW_TIES]
+)
+@pytest.mark.parametrize("n_per_code", [1, 2, 100])
+def test_tied_rows_have_the_mean_value_over_all_of_their_orders(sizes, n_per_code):
+    rng = np.random.default_rng(n_per_code)
+    n_rows, n_low = sum(sizes), 8
     matches, rows = rng.integers(0, 2, n_rows), rng.permutation(n_rows)
-    distances = np.repeat(np.arange(len(sizes)), sizes)
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    distances = np.empty((1, n_rows))
+    distances[0, rows] = groups
     chances = RankChances.from_semivalue(Shapley(), n_rows, n_rows, 2)
-    keys = np.sort((distances << shift) + 2 * rows + matches)
-    found = np.empty((1, n_rows))
-    kernels.class_values(keys[np.newaxis], shift, chances.single, chances.running, found)
+    codes = groups // n_per_code << (n_low + 1)
+    keys = np.sort(codes + 2 * rows + matches)[np.newaxis].astype(np.uint32)
+    found, n_ties = np.empty((1, n_rows)), np.empty(1, dtype=np.int64)
+    kernels.order_ties(keys, 2**n_low - 1, distances, n_ties)
+    assert n_ties == n_rows - len(sizes)
+    kernels.class_values(
+        keys, 2**n_low - 1, n_ties, chances.single, chances.running, chances.fixed, found
+    )
     ties = np.split(np.arange(n_rows), np.cumsum(sizes)[:-1])
     orders = [np.concatenate(order) for order in itertools.product(*map(permute, ties))]
     mean = np.zeros(n_rows)

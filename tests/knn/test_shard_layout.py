@@ -69,7 +69,7 @@ def test_scales_and_cells_equal_those_of_the_table_in_memory(tmp_path, library, 
     for shards in (None, 1, 4):
         table, layout, queries = laid_out(folder, X_val, y_val, shards=shards, **settings)
         layout = travelled(layout)
-        assert_equal_arrays(layout.scales, in_memory.fine)
+        assert_equal_arrays(layout.scales, in_memory.scales)
         assert_equal_arrays(queries.columns, in_memory.queries[0])
         assert layout.classes == problem.classes.tolist() == ["no", "yes"]
         assert queries.labels.tolist() == np.searchsorted(problem.classes, y_val).tolist()
@@ -111,7 +111,7 @@ def test_scales_of_many_distinct_numbers_do_not_depend_on_the_shards(tmp_path):
     )
     for shards in (1, 3, 11):
         _, layout, _ = laid_out(folder, X_val, [0, 1, 0, 1, 0], shards=shards)
-        assert_equal_arrays(layout.scales, in_memory.fine)
+        assert_equal_arrays(layout.scales, in_memory.scales)
 
 
 def test_summaries_merge_in_any_order(tmp_path):
@@ -170,7 +170,7 @@ def test_a_column_of_missing_values_has_the_type_of_the_validation_rows(tmp_path
         Table.from_data(pq.read_table(folder).drop_columns("y"), called="X"),
         [Table.from_data(X_val, called="X")],
     )
-    assert_equal_arrays(layout.scales, in_memory.fine)
+    assert_equal_arrays(layout.scales, in_memory.scales)
     assert_equal_arrays(queries.columns, in_memory.queries[0])
     part = read_shard(table, 0, layout)
     np.testing.assert_array_equal(part.rows.numbers[1:], np.full((2, 4), np.nan))
@@ -194,7 +194,7 @@ def test_column_types_make_categories_of_timestamps_and_numbers(tmp_path, librar
     table, layout, queries = laid_out(
         folder, X_val, rows["y"].to_pylist()[7:97], column_types=column_types
     )
-    assert_equal_arrays(layout.scales, in_memory.fine)
+    assert_equal_arrays(layout.scales, in_memory.scales)
     assert_equal_arrays(queries.columns, in_memory.queries[0])
     for shard in range(2):
         part = read_shard(table, shard, layout)

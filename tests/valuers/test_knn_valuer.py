@@ -463,7 +463,7 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
     small = fit(KNNValuer(), larger_problem())
     assert small.status == "exact"
     wide = fit(KNNValuer(n_passes=2, random_state=0), larger_problem(n_columns=21))
-    assert wide.provenance.method["sampler"] == "QuadratureSampler(coalitions=84)"
+    assert wide.provenance.method["sampler"] == "QuadratureSampler(coalitions=168)"
     other = KNNValuer(n_passes=1, random_state=0, semivalue=(None, Beta(2, 1)))
     assert (
         "PermutationSampler"
@@ -472,7 +472,7 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
 
 
 def test_bins_cost_as_much_for_few_rows_so_fewer_subsets_are_looked_at():
-    size = Size(4000, 13, 50, with_label=False, n_targets=0, in_bins=False)
+    size = Size(2000, 9, 50, with_label=False, n_targets=0, in_bins=False)
     sampler = {
         in_bins: Effort.resolve(
             KNNValuer(), None, dataclasses.replace(size, in_bins=in_bins), Shapley()
@@ -480,13 +480,13 @@ def test_bins_cost_as_much_for_few_rows_so_fewer_subsets_are_looked_at():
         for in_bins in (False, True)
     }
     assert sampler[False] == ExhaustiveSampler()
-    assert sampler[True] == QuadratureSampler(52)
+    assert sampler[True] == QuadratureSampler(72)
 
 
 def test_the_quick_pass_is_replaced_by_the_passes_that_follow():
     problem = larger_problem(n_columns=21)
     by_default = fit(KNNValuer(n_passes=2, random_state=0), problem)
-    alone = fit(KNNValuer(sampler=QuadratureSampler(84), n_passes=2, random_state=0), problem)
+    alone = fit(KNNValuer(sampler=QuadratureSampler(168), n_passes=2, random_state=0), problem)
     np.testing.assert_array_equal(by_default.values, alone.values)
     np.testing.assert_array_equal(by_default.sampling_se, alone.sampling_se)
     np.testing.assert_array_equal(by_default.validation_se, alone.validation_se)
@@ -518,11 +518,11 @@ def test_a_default_run_ends_when_sampling_errors_are_small_beside_validation_err
 @pytest.mark.parametrize(
     ("size", "n_validation", "n_passes"),
     [
-        ((1000, 14, 1000), 1000, 44),
-        ((10_000, 14, 10_000), 10_000, 0),
-        ((32_561, 14, 32_561), 4385, 0),
-        ((300_000, 15, 300_000), 493, 0),
-        ((1000, 500, 1000), 1000, 2),
+        ((1000, 14, 1000), 1000, 29),
+        ((10_000, 14, 10_000), 10_000, 1),
+        ((32_561, 14, 32_561), 4757, 1),
+        ((300_000, 15, 300_000), 859, 1),
+        ((1000, 500, 1000), 732, 1),
         ((10**9, 15, 10**6), 100, 1),
     ],
 )

@@ -430,7 +430,7 @@ def warm_up() -> None:
     """Value tiny tables of all kinds, so that all kernels are compiled and kept on disk."""
     from cellworth.knn import kernels
 
-    cached = getattr(getattr(kernels.follow_steps, "_cache", None), "cache_path", None)
+    cached = getattr(getattr(kernels.fill_keys, "_cache", None), "cache_path", None)
     if cached is None:
         raise OSError(
             "no folder for compiled kernels can be written; set NUMBA_CACHE_DIR to one that can."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -13,15 +13,8 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Floats, Integers, Positions, check_count
 from cellworth.knn.distances import Columns, ColumnScales
-from cellworth.knn.exact import (
-    Chances,
-    RadiusVotes,
-    choose_chances,
-    find_fewest_steps,
-    find_steps,
-    score_vote,
-)
-from cellworth.sampling.column_samplers import Coalitions
+from cellworth.knn.draws import DrawnCoalitions, QueryBatch, Steps, find_steps
+from cellworth.knn.exact import Chances, RadiusVotes, choose_chances, score_vote
 from cellworth.sampling.passes import LARGEST, TARGET_BITS, UNITS
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 from cellworth.sampling.statistics import NumberSummary
@@ -37,62 +30,6 @@ _LARGE_SHARE = 1024
 # The nearest rows must include this many rows of the sample, to determine where they end.
 _MIN_NEAREST_IN_SAMPLE = 8
 _MARGIN = 50
-
-
-class Steps(NamedTuple):
-    """Steps from coalition to coalition, for concatenated draws."""
-
-    starts: Integers  # (n_draws + 1,): first coalition of each draw
-    # As in kernels.fill_keys.
-    bases: Integers
-    firsts: Integers
-    toggles: Integers
-
-
-@dataclass(frozen=True, eq=False)
-class DrawnCoalitions:
-    """Concatenated draws of coalitions of a pass, with their weights."""
-
-    steps: Steps
-    weights: Floats  # (n_coalitions of all draws, n_results)
-    nothing: Floats  # (n_draws, n_results): weights of the empty coalition
-
-    @classmethod
-    def concatenate(cls, draws: Sequence[tuple[Coalitions, Floats]]) -> DrawnCoalitions:
-        """Concatenate draws; the last line of their weights is for the empty coalition."""
-        members = [coalitions.members for coalitions, _ in draws]
-        steps = [find_fewest_steps(each) for each in members]
-        bases, toggles = (np.concatenate([each[k] for each in steps]) for k in (0, 2))
-        lengths = np.concatenate([np.diff(each[1]) for each in steps])
-        starts = np.cumsum([0] + [len(each) for each in members])
-        firsts = np.concatenate([[0], np.cumsum(lengths)])
-        weights = np.vstack([weights[:-1] for _, weights in draws])
-        nothing = np.array([weights[-1] for _, weights in draws])
-        return cls(Steps(starts, bases, firsts, toggles), weights, nothing)
-
-
-class QueryBatch(NamedTuple):
-    """Queries of a round. A pair is a query with one of its coalitions."""
-
-    # (n_queries, n_columns of the type): as in Query.
-    numbers: Floats
-    categories: Codes
-    # (n_queries,): codes of classes, or targets minus the mean target of the training rows
-    labels: Integers | Floats
-    # (n_queries, n_results): column player at each position of the query's draw.
-    orders: Integers
-    draws: Integers  # (n_queries,): number of each query's draw
-    pair_starts: Integers  # (n_queries + 1,): first pair of each query
-    weights: Floats  # (n_queries,): weight of each query
-
-    @property
-    def n_pairs(self) -> int:
-        """Number of pairs of all queries."""
-        return int(self.pair_starts[-1])
-
-    def of_full_table(self, utilities: Floats) -> Floats:
-        """Return each query's utility of the full table; the last coalition has all columns."""
-        return utilities[self.pair_starts[1:] - 1]
 
 
 @dataclass(frozen=True)
@@ -709,18 +646,23 @@ def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floa
     """
     from cellworth.knn import kernels
 
-    scales, n_rows = ranker.scales, shard.n_rows
-    one_player = np.zeros(len(scales.positions), dtype=np.int64)
-    no_payload = np.zeros(n_rows, dtype=np.int64)
+    # One player has all columns, and joins in one step.
+    n_rows, n_queries = shard.n_rows, len(batch.labels)
+    steps = Steps(np.array([0, 1]), *find_steps(np.ones((1, 1), dtype=bool)))
+    no_order, no_draw = (np.zeros(shape, dtype=np.int64) for shape in ((n_queries, 1), n_queries))
+    on_all, one_player = (
+        batch._replace(orders=no_order, draws=no_draw),
+        np.zeros_like(ranker.players),
+    )
     n_nearest = min(ranker.n_neighbors, n_rows)
-    steps = find_steps(np.ones((1, 1), dtype=bool))
-    distances = np.empty((1, n_rows), dtype=np.int64)
-    scores = np.empty(len(batch.labels))
+    no_classes, keys = np.zeros((2, 1, n_rows), dtype=np.int64)
+    distances, last = np.empty((1, n_rows)), np.empty(n_rows)
+    scores = np.empty(n_queries)
     for query, label in enumerate(batch.labels.tolist()):
-        cells = batch.numbers[query], batch.categories[query]
         kernels.fill_keys(
-            shard.rows, cells, scales, one_player, one_player[:1], steps, no_payload, 0, distances
-        )
+            shard.rows, ranker.scales, one_player, on_all, steps, (query, query + 1, 0, 1),
+            no_classes[0], (0, 0, 0), last, distances, keys,
+        )  # fmt: skip
         farthest = np.partition(distances[0], n_nearest - 1)[n_nearest - 1]
         if ranker.within is not None:
             # All rows up to the limit vote, and none tie.

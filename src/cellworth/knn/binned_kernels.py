@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 from cellworth.knn.kernels import (
-    EVERYTHING,
-    NOTHING,
+    add_everything,
+    apply_steps,
     kernel,
-    measure_categories,
+    measure,
     variance_of_draw,
 )
 from cellworth.sampling.passes import TARGET_BITS
@@ -53,12 +53,13 @@ def sample_distances(rows, scales, players, batch, steps, query, origins, ordina
     for is_second in range(2):
         for first in range(0, n_rows, _ROWS_AT_ONCE):
             width = min(_ROWS_AT_ONCE, n_rows - first)
-            _measure(rows, scales, players, batch, query, first, width, block)
-            _add_everything(steps, draw, width, block)
+            measure(rows, scales, players, batch, query, first, width, block)
+            add_everything(steps, draw, width, block)
             for s in range(ordinals.shape[0]):
-                _apply_steps(
-                    block, batch.orders[query], steps, steps.starts[draw] + s, line[:width]
-                )
+                apply_steps(
+                    block, batch.orders[query], steps.bases, steps.firsts, steps.toggles,
+                    steps.starts[draw] + s, line[:width],
+                )  # fmt: skip
                 if is_second:
                     _as_ordinals(line[:width], origins[s], ordinals[s, first : first + width])
                 else:
@@ -107,12 +108,15 @@ def count(rows, starts, targets, scales, players, batch, steps, ends, counts, ne
                 _make_words(targets[first : first + width], words)
             for query in range(batch.labels.shape[0]):
                 match = np.int64(batch.labels[query] == group)
-                _measure(rows, scales, players, batch, query, first, width, block)
+                measure(rows, scales, players, batch, query, first, width, block)
                 draw = batch.draws[query]
-                _add_everything(steps, draw, width, block)
+                add_everything(steps, draw, width, block)
                 for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
                     s = steps.starts[draw] + pair - batch.pair_starts[query]
-                    _apply_steps(block, batch.orders[query], steps, s, line[:width])
+                    apply_steps(
+                        block, batch.orders[query], steps.bases, steps.firsts, steps.toggles, s,
+                        line[:width],
+                    )  # fmt: skip
                     _as_ordinals(line[:width], origins[pair], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
                     reached = _choose_steps(kept, pair, first, buffer[:width])
@@ -189,8 +193,8 @@ def accumulate(
                 if recorded:
                     own_cells[:, :width] = 0
                 if kept is None:
-                    _measure(rows, scales, players, batch, query, first, width, block)
-                    _add_everything(steps, draw, width, block)
+                    measure(rows, scales, players, batch, query, first, width, block)
+                    add_everything(steps, draw, width, block)
                 _begin(
                     _some(targets, first, width), (nothing[query], match, weight), without[draw],
                     dense[draw], order, (values[:width], units[:width], sums), cells, at,
@@ -202,7 +206,10 @@ def accumulate(
                         None if kept is None else kept[0], pair, first, buffer[:width]
                     )
                     if kept is None:
-                        _apply_steps(block, order, steps, s, line[:width])
+                        apply_steps(
+                            block, order, steps.bases, steps.firsts, steps.toggles, s,
+                            line[:width],
+                        )  # fmt: skip
                         _as_ordinals(line[:width], origins[pair], ordinals[:width])
                         _find_steps(ordinal, end, bits[pair - before], reached)
                     _find_bins(reached, bins[pair - before], positions[:width])
@@ -308,77 +315,6 @@ def _find_edges(ends, bins):
 def _step(beyond, bits):
     """Return the step of a distance beyond the first edge, rounded up."""
     return (beyond + (1 << bits) - 1) >> bits
-
-
-@kernel
-def _measure(rows, scales, players, batch, query, first, width, block):
-    """Compute the distances of rows first..first + width - 1 to one query, one line per player."""
-    block[:-1, :width] = 0.0
-    for j in range(players.shape[0]):
-        _measure_column(rows, scales, batch, query, j, 1.0, first, block[players[j], :width])
-
-
-@kernel
-def _measure_column(rows, scales, batch, query, j, sign, first, line):
-    """Add the distances in column j, times ``sign``, to a line that starts at row ``first``."""
-    # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
-    end = first + line.shape[0]
-    n_numbers = rows.numbers.shape[0]
-    if j < n_numbers:
-        _measure_numbers(
-            rows.numbers[j, first:end], batch.numbers[query, j], scales.number_weights[j],
-            scales.number_missing[j], scales.farthest, sign, line,
-        )  # fmt: skip
-        return
-    j -= n_numbers
-    measure_categories(
-        rows.categories[j, first:end], batch.categories[query, j],
-        sign * scales.category_weights[j], sign * scales.category_missing[j], line,
-    )  # fmt: skip
-
-
-@kernel
-def _measure_numbers(cells, here, weight, missing, farthest, sign, line):
-    # Independent conditional expressions compile to vector instructions.
-    for i in range(cells.shape[0]):
-        difference = np.float64(cells[i]) - here
-        distance = np.floor(difference * difference * weight + 0.5)
-        distance = distance if distance < farthest else farthest
-        distance = distance if difference == difference else missing  # noqa: PLR0124 (NaN)
-        line[i] += sign * distance
-
-
-@kernel
-def _add_everything(steps, draw, width, block):
-    """Add up the distances of all players in the last line, if a coalition needs them."""
-    needed = False
-    for s in range(steps.starts[draw], steps.starts[draw + 1]):
-        needed = needed or steps.bases[s] == EVERYTHING
-    if needed:
-        last = block.shape[0] - 1
-        everything = block[last, :width]
-        everything[:] = 0.0
-        for player in range(last):
-            _add(block[player, :width], everything)
-
-
-@kernel
-def _apply_steps(block, order, steps, s, line):
-    """Turn the distances of the previous coalition into those of coalition s."""
-    width = line.shape[0]
-    if steps.bases[s] == NOTHING:
-        for i in range(width):
-            line[i] = 0.0
-    elif steps.bases[s] == EVERYTHING:
-        everything = block[block.shape[0] - 1, :width]
-        for i in range(width):
-            line[i] = everything[i]
-    for t in range(steps.firsts[s], steps.firsts[s + 1]):
-        toggle = steps.toggles[t]
-        if toggle >= 0:
-            _add(block[order[toggle], :width], line)
-        else:
-            _subtract(block[order[~toggle], :width], line)
 
 
 @kernel

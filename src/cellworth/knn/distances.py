@@ -37,11 +37,9 @@ _NARROWEST = 1e-100
 _DAY = 86_400e6
 # Pairs of percentiles, and their difference in a standard normal distribution.
 _QUANTILES = ((25, 75, 1.349), (5, 95, 3.290), (1, 99, 4.653))
-# A 64-bit key has a sign, a distance, a row and whether its label matches.
-_BITS = 62
 _FINEST = 40
-# Floats represent sums of distances below 2**51 exactly, with two bits to spare.
-_FINE_BITS = 51
+# Floats represent sums of distances below exactly, with two bits to spare.
+LARGEST_DISTANCE = 2.0**51
 
 
 class Columns(NamedTuple):
@@ -110,10 +108,7 @@ class Distances:
 
     rows: Columns
     queries: tuple[Columns, ...]  # One for each query table
-    # Their unit is such that 64 bits hold the distance over all columns, a row and whether its
-    # label matches.
     scales: ColumnScales
-    fine: ColumnScales  # The same in a finer unit that does not depend on the number of rows
 
     @classmethod
     def from_tables(
@@ -137,11 +132,8 @@ class Distances:
             read_column(position, tables, column_types.get(name), scale)
             for position, name in enumerate(table.names.tolist())
         ]
-        bits = _BITS - 1 - table.shape[0].bit_length()
-        largest = sum(column.largest for column in columns)
-        unit = 2.0 ** min(math.floor(math.log2(2.0**bits / max(largest, 1.0))), _FINEST)
         rows, *others = (stack_columns(columns, side) for side in range(len(tables)))
-        return cls(rows, tuple(others), _make_scales(columns, unit), fine_scales(columns))
+        return cls(rows, tuple(others), make_scales(columns))
 
     def sha256(self) -> str:
         """Return a hash of the column types, scales, missing values and given distances."""
@@ -183,17 +175,13 @@ def stack_columns(columns: Sequence[ScaledColumn], side: int) -> Columns:
     return Columns(stack("numbers", np.float64), stack("categories", np.int32))
 
 
-def fine_scales(columns: Sequence[ScaledColumn]) -> ColumnScales:
-    """Return scales in the finest unit in which distances over all columns stay below 2**51."""
+def make_scales(columns: Sequence[ScaledColumn]) -> ColumnScales:
+    """Return scales in the finest unit in which distances over all columns are exact."""
     largest = sum(column.largest for column in columns)
     unit = 2.0**_FINEST
     # Rounding adds at most 1/2 per column.
-    while largest * unit + len(columns) / 2 >= 2.0**_FINE_BITS:
+    while largest * unit + len(columns) / 2 >= LARGEST_DISTANCE:
         unit /= 2
-    return _make_scales(columns, unit)
-
-
-def _make_scales(columns: Sequence[ScaledColumn], unit: float) -> ColumnScales:
     numeric = [column for column in columns if column.kind == "numbers"]
     categorical = [column for column in columns if column.kind == "categories"]
 

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy.linalg.blas import dgemm
 
-from cellworth.data.arguments import Codes, Floats, Integers, Mask
-from cellworth.knn.distances import Columns, ColumnScales
+from cellworth.data.arguments import Floats, Integers
+from cellworth.knn.distances import LARGEST_DISTANCE, Columns, ColumnScales
+from cellworth.knn.draws import DrawnCoalitions, QueryBatch
 from cellworth.sampling.semivalues import Semivalue, Shapley, inside_chances
 
-# Bases, first entries and toggles of coalitions; see kernels.fill_keys.
-StepArrays = tuple[Integers, Integers, Integers]
-# Arrays of FewWeights.
-FewArrays = tuple[Integers, Integers, Floats, Floats, Integers]
-# As in kernels, which are imported when they are needed.
-_NOTHING, _PREVIOUS, _EVERYTHING = 0, 1, 2
-# Keys that are sorted together if a matrix product follows, which is fast for many lines.
-_KEYS_AT_ONCE = 2**18
+# Keys that are sorted together: with distances and values of rows, they stay in a core's cache.
+_KEYS_AT_ONCE = 2**17
+# Of fewer coalitions at once, distances by column are measured too often.
 _MIN_AT_ONCE = 16
-# Keys that are sorted together if not: with two lines of values they stay in a core's cache.
-_FEW_KEYS_AT_ONCE = 2**16
 # Weights that are not 0, up to which no matrix product is needed: a prefix of an order has two.
-_FEW_PER_COALITION = 2
-# Floats below are not normal numbers, which some libraries tell the processor to take for 0.
-_MIN_NORMAL_BITS = 2**52
+_FEW_PER_COALITION = 3
+_MIN_RESULTS_OF_FEW = 32
+# With more rows, 32 bits leave too few for distances: to order rows with equal codes takes longer.
+_MAX_ROWS_OF_SHORT_KEYS = 8192
+# Distances below this share of the unit have one code.
+_LEAST_SHARE = 2.0**-12
 # Sums up to this rank are tabulated.
 _HEAD = 65_536
 
@@ -84,6 +78,13 @@ class RankChances:
         return *self.at(ranks), self.pair[ranks], pairs[ranks], fronts[ranks]
 
     @cached_property
+    def fixed(self) -> Integers:
+        """``single`` as integers, in units of 1 / FIXED_UNITS."""
+        from cellworth.knn.kernels import FIXED_UNITS
+
+        return np.rint(self.single * FIXED_UNITS).astype(np.int64)
+
+    @cached_property
     def _pair_sums(self) -> tuple[Floats, Floats]:
         fronts = self.pair * (np.arange(len(self.pair)) - 1)
         return -_from_the_end(0.0, self.pair), -_from_the_end(0.0, fronts)
@@ -122,19 +123,29 @@ class RadiusVotes:
         return terms[:, :1], terms[:, 1:]
 
 
-class Query(NamedTuple):
-    """One validation row."""
+class RankedRows(NamedTuple):
+    """All rows, ranked by distance on some coalitions: a line for each."""
 
-    # Cells as in Columns.
-    numbers: Floats
-    categories: Codes
-    label: float  # Code of its class, or its target minus the mean target of all training rows
+    keys: Any  # (n_lines, n_rows): as kernels.order_ties leaves them
+    low_bits: int  # Bits of position and match
+    n_ties: Integers  # (n_lines,): number of rows that tie with the next
+    distances: Floats  # (n_lines, n_rows): by position, in integer units
 
-    @classmethod
-    def from_row(cls, columns: Columns, position: int, label: float) -> Query:
-        """Return one row of a query table."""
-        numbers = np.ascontiguousarray(columns.numbers[:, position])
-        return cls(numbers, np.ascontiguousarray(columns.categories[:, position]), label)
+    def take(self, lines: Any) -> RankedRows:
+        """Keep these lines."""
+        return RankedRows(
+            self.keys[lines], self.low_bits, self.n_ties[lines], self.distances[lines]
+        )
+
+    @property
+    def positions(self) -> Integers:
+        """Positions of the rows, from the nearest to the farthest."""
+        return np.asarray((self.keys & self.low_bits) >> 1, dtype=np.int64)
+
+    @property
+    def sorted_distances(self) -> Floats:
+        """Distances from the nearest row to the farthest."""
+        return np.take_along_axis(self.distances, self.positions, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +165,7 @@ class TrainingRows:
     voter_terms: tuple[float, float] | None = None
     radius: RadiusVotes | None = None  # If rows within a distance vote, instead of the nearest
     class_targets: Floats | None = None  # As in find_targets
-    weigh: Callable[[Integers], Floats] | None = None  # Weights of votes by integer distance
+    weigh: Callable[[Floats], Floats] | None = None  # Weights of votes by distance
 
     @property
     def n_rows(self) -> int:
@@ -162,149 +173,153 @@ class TrainingRows:
         return len(self.labels)
 
     @property
-    def shift(self) -> int:
-        """Number of low bits in a sort key: the row's position, and whether its label matches."""
-        return self.n_rows.bit_length() + 1
-
-    @property
     def has_votes(self) -> bool:
         """Whether votes count, instead of a squared error."""
         return self.is_class and self.class_targets is None
 
     @cached_property
-    def columns(self) -> tuple[Integers, Integers]:
-        """Columns sorted by player, and the first column of each player."""
-        starts = np.concatenate([[0], np.cumsum(np.bincount(self.players))])
-        return np.argsort(self.players, kind="stable"), starts
+    def key_type(self) -> type[np.uint32 | np.int64]:
+        """Type of the sort keys."""
+        return np.uint32 if self.n_rows <= _MAX_ROWS_OF_SHORT_KEYS else np.int64
+
+    @cached_property
+    def low_bits(self) -> int:
+        """Bits of position and match in a key."""
+        return (2 << (self.n_rows - 1).bit_length()) - 1
+
+    @cached_property
+    def code(self) -> tuple[int, int, int]:
+        """How distances become codes; see kernels.fill_keys."""
+        n_low = self.low_bits.bit_length() + 1
+        n_bits = (32 if self.key_type is np.uint32 else 63) - n_low
+        ends = np.array([max(self.scales.unit * _LEAST_SHARE, 0.5), LARGEST_DISTANCE])
+        least, largest = ends.view(np.int64).tolist()
+        return least, max((largest - least).bit_length() - n_bits, 0), n_low
+
+    @cached_property
+    def classes(self) -> Integers:
+        """Codes of classes; -1 for numeric targets, which match no query."""
+        return self.labels.astype(np.int64) if self.is_class else np.full(self.n_rows, -1)
 
     @cached_property
     def _targets(self) -> Floats:
         return find_targets(self.labels, self.class_targets)
 
-    def _compare(self, query: Query) -> Iterator[tuple[Floats, float]]:
+    def _compare(self, label: float) -> Iterator[tuple[Floats, float]]:
         """Yield targets of all rows, and that of a query."""
-        asked = find_targets(np.array([query.label]), self.class_targets)
+        asked = find_targets(np.array([label]), self.class_targets)
         return zip(self._targets, asked[:, 0].tolist(), strict=True)
 
-    def payload(self, query: Query) -> Integers:
-        """Return the low bits of the sort keys, with one bit that all keys have in common."""
-        positions = (np.arange(self.n_rows, dtype=np.int64) << 1) + _MIN_NORMAL_BITS
-        return positions | (self.labels == query.label) if self.is_class else positions
-
-    def row_values(self, keys: Integers, query: Query, out: Floats) -> None:
-        """Compute the value of every row from sorted keys, one line per coalition."""
+    def row_values(self, ranked: RankedRows, labels: Sequence[float], out: Floats) -> None:
+        """Compute the value of every row; each of the labels has as many lines."""
         from cellworth.knn import kernels
 
-        single, running = self.chances.single, self.chances.running
-        if not self.has_votes:
-            self._value_targets(keys, query, out)
-        elif self.gains is None:
-            kernels.class_values(keys, self.shift, single, running, out)
-        elif self.radius is None:
+        chances = self.chances
+        if self.has_votes and self.gains is None:
+            kernels.class_values(*ranked[:3], chances.single, chances.running, chances.fixed, out)
+            return
+        n_lines = len(out) // len(labels)
+        for number, label in enumerate(labels):
+            lines = slice(number * n_lines, (number + 1) * n_lines)
+            if self.has_votes:
+                self._value_gains(ranked.take(lines), label, out[lines])
+            else:
+                self._value_targets(ranked.take(lines), label, out[lines])
+
+    def _value_gains(self, ranked: RankedRows, label: float, out: Floats) -> None:
+        from cellworth.knn import kernels
+
+        gains, chances = self._sort_gains(ranked, label), self.chances
+        if self.radius is None:
             kernels.gain_values(
-                keys, self.shift, self._sort_gains(keys, query), (single, running),
+                *ranked[:2], gains, (chances.single, chances.running),
                 self.voter_terms or (0.0, 0.0), out,
             )  # fmt: skip
-        else:
-            gains, inside = self._sort_gains(keys, query), self._find_inside(keys, self.radius)
-            kept, lost = self.radius.find_terms(inside.sum(axis=1))
-            total = (gains * inside).sum(axis=1, keepdims=True)
-            values = inside * (kept * gains - lost * (total - gains))
-            np.put_along_axis(out, self._positions(keys), values, axis=1)
+            return
+        inside = ranked.sorted_distances <= self.radius.limit
+        kept, lost = self.radius.find_terms(inside.sum(axis=1))
+        total = (gains * inside).sum(axis=1, keepdims=True)
+        values = inside * (kept * gains - lost * (total - gains))
+        np.put_along_axis(out, ranked.positions, values, axis=1)
 
-    def _value_targets(self, keys: Integers, query: Query, out: Floats) -> None:
+    def _value_targets(self, ranked: RankedRows, label: float, out: Floats) -> None:
         from cellworth.knn import kernels
 
         chances = self.chances
         tables = (chances.single, chances.running, chances.pair, chances.pushed)
-        for number, (targets, asked) in enumerate(self._compare(query)):
+        for number, (targets, asked) in enumerate(self._compare(label)):
             values = np.empty_like(out) if number else out
-            kernels.target_values(
-                keys, self.shift, targets, asked, self.n_neighbors, tables, values
-            )
+            kernels.target_values(*ranked[:2], targets, asked, self.n_neighbors, tables, values)
             if number:
                 out += values
 
-    def utility(self, keys: Integers, query: Query) -> float:
-        """Compute the utility of all rows from one line of sorted keys."""
+    def score(self, ranked: RankedRows, labels: Sequence[float]) -> tuple[Floats, Floats]:
+        """Return the utility of all rows, and whether their vote is correct: a line per query.
+
+        A vote is as in :func:`score_vote`; NaN for a numeric target.
+        """
         from cellworth.knn import kernels
 
-        if not self.has_votes:
-            return -sum(
-                float(kernels.nearest_error(keys, self.shift, targets, asked, self.n_neighbors))
-                for targets, asked in self._compare(query)
+        utilities, scores = np.full((2, len(labels)), np.nan)
+        if self.is_class:
+            asked = np.array(labels, dtype=np.int64)
+            votes = np.zeros((2, 1 + int(max(self.classes.max(), asked.max()))), dtype=np.int64)
+        if self.is_class and self.radius is None:
+            kernels.score_votes(
+                *ranked[:2], self.classes, asked, votes, self.n_neighbors, utilities, scores
             )
-        if self.gains is not None:
-            return self._mean_gain(keys, query)
-        surely, tied, n_left = self._count_votes(keys, query)
-        right = int(query.label)
-        # The mean share of right votes, over all orders of ties.
-        return float(surely[right] + tied[right] * n_left / tied.sum()) / self.n_neighbors
+        for query, label in enumerate(labels):
+            if self.radius is not None:
+                inside = self.classes[ranked.distances[query] <= self.radius.limit]
+                surely = np.bincount(inside, minlength=votes.shape[1])
+                scores[query] = score_vote(surely, votes[1], 0, int(label))
+            if not self.has_votes:
+                utilities[query] = self._negative_error(ranked.take([query]), label)
+            elif self.gains is not None:
+                utilities[query] = self._mean_gain(ranked.take([query]), label)
+        return utilities, scores
 
-    def score_vote(self, keys: Integers, query: Query) -> float:
-        """Return whether the vote is correct, as :func:`score_vote` does; NaN for a number."""
-        if not self.is_class:
-            return math.nan
-        return score_vote(*self._count_votes(keys, query), int(query.label))
+    def _negative_error(self, ranked: RankedRows, label: float) -> float:
+        from cellworth.knn import kernels
 
-    def utility_of_nothing(self, query: Query) -> float:
+        keys, low_bits = ranked.keys[0], self.low_bits
+        return -sum(
+            float(kernels.nearest_error(keys, low_bits, targets, asked, self.n_neighbors))
+            for targets, asked in self._compare(label)
+        )
+
+    def utility_of_nothing(self, label: float) -> float:
         """Return the utility without rows: no row votes, and the prediction is the mean."""
-        return 0.0 if self.has_votes else -sum(asked**2 for _, asked in self._compare(query))
+        return 0.0 if self.has_votes else -sum(asked**2 for _, asked in self._compare(label))
 
-    def _mean_gain(self, keys: Integers, query: Query) -> float:
+    def _mean_gain(self, ranked: RankedRows, label: float) -> float:
         """Return the mean gain of the rows that vote, over all orders of ties."""
-        gains = self._sort_gains(keys, query)
+        from cellworth.knn import kernels
+
+        gains = self._sort_gains(ranked, label)[0]
         if self.radius is not None:
-            inside = self._find_inside(keys, self.radius)
+            inside = ranked.sorted_distances[0] <= self.radius.limit
             return float((gains * inside).sum() / max(inside.sum(), 1))
-        begin, end, n_left = self._find_voters(keys)
-        earned = float(gains[:begin].sum() + gains[begin:end].mean() * n_left)
-        return earned / (self.n_neighbors if self.voter_terms is None else begin + n_left)
+        begin, end, n_voters = kernels.find_voters(ranked.keys[0], self.low_bits, self.n_neighbors)
+        earned = float(gains[:begin].sum() + gains[begin:end].mean() * (n_voters - begin))
+        return earned / (self.n_neighbors if self.voter_terms is None else n_voters)
 
-    def _find_voters(self, keys: Integers) -> tuple[int, int, int]:
-        """Return where tied rows begin and end among sorted keys, and how many of them vote.
+    def _sort_gains(self, ranked: RankedRows, label: float) -> Floats:
+        """Return what the votes of rows earn, from the nearest row to the farthest."""
+        gains: Floats = cast(Floats, self.gains)[int(label)][ranked.positions]
+        return gains if self.weigh is None else self.weigh(ranked.sorted_distances) * gains
 
-        All rows in front of them vote.
-        """
-        n_nearest = min(self.n_neighbors, self.n_rows)
-        farthest = keys[n_nearest - 1] >> self.shift
-        ends = np.array([farthest, farthest + 1]) << self.shift
-        begin, end = np.searchsorted(keys, ends).tolist()
-        return begin, end, n_nearest - begin
-
-    def _sort_gains(self, keys: Integers, query: Query) -> Floats:
-        """Return what the votes of rows earn, in the order of keys."""
-        gains: Floats = cast(Floats, self.gains)[int(query.label)][self._positions(keys)]
-        return gains if self.weigh is None else self.weigh(self._find_distances(keys)) * gains
-
-    def _positions(self, keys: Integers) -> Integers:
-        return (keys & ((1 << self.shift) - 1)) >> 1
-
-    def _find_inside(self, keys: Integers, radius: RadiusVotes) -> Mask:
-        """Return whether rows are within the radius, in the order of keys."""
-        return np.asarray(self._find_distances(keys) <= radius.limit)
-
-    def _find_distances(self, keys: Integers) -> Integers:
-        return (keys - _MIN_NORMAL_BITS) >> self.shift
-
-    def without_columns(self, query: Query) -> tuple[Floats, float]:
+    def without_columns(self, label: float) -> tuple[Floats, float]:
         """Return the values of rows, and their utility, without columns: all rows tie."""
-        keys = self.payload(query)
+        keys = (np.arange(self.n_rows) << 1) | (self.classes == label)
+        keys[-1] |= self.low_bits + 1
+        ranked = RankedRows(
+            keys.astype(self.key_type)[np.newaxis], self.low_bits, np.array([self.n_rows - 1]),
+            np.zeros((1, self.n_rows)),
+        )  # fmt: skip
         values = np.empty((1, self.n_rows))
-        self.row_values(keys[None, :], query, values)
-        return values[0], self.utility(keys, query)
-
-    def _count_votes(self, keys: Integers, query: Query) -> tuple[Integers, Integers, int]:
-        """Count the votes of the nearest rows, as in :func:`score_vote`."""
-        if self.radius is None:
-            begin, end, n_left = self._find_voters(keys)
-        else:
-            begin = end = int(self._find_inside(keys, self.radius).sum())
-            n_left = 0
-        classes = self.labels[self._positions(keys[:end])].astype(np.int64)
-        n_classes = int(max(self.labels.max(), query.label)) + 1
-        surely, tied = (np.bincount(c, minlength=n_classes) for c in np.split(classes, [begin]))
-        return surely, tied, n_left
+        self.row_values(ranked, [label], values)
+        return values[0], float(self.score(ranked, [label])[0][0])
 
 
 def find_targets(labels: Floats, class_targets: Floats | None) -> Floats:
@@ -333,211 +348,88 @@ def find_voter_terms(
     return own, float(shares[1:].sum()) / max(n_rows - 1, 1)
 
 
-def score_vote(surely: Integers, tied: Integers, positions: int, right: int) -> float:
+def score_vote(surely: Integers, tied: Integers, n_left: int, right: int) -> float:
     """Return 1 if class ``right`` wins the vote, its share if several classes do, and 0 otherwise.
 
-    ``surely`` counts the rows that vote, by class, and ``tied`` those that tie for ``positions``
-    more votes, which they share.
+    ``surely`` counts the rows that vote, by class, and ``tied`` those that tie for the votes that
+    are left, which they share.
     """
     # In integers: rounding must not decide.
-    votes = (surely * max(int(tied.sum()), 1) + tied * positions).tolist()
+    votes = (surely * max(int(tied.sum()), 1) + tied * n_left).tolist()
     most = max(votes)
     return float(votes[right] == most) / int(votes.count(most))
 
 
-class FewWeights(NamedTuple):
-    """Weights of coalitions with few results each, such as the prefixes of an order.
+class SortedRows:
+    """Computes the values of all cells for some queries after the other, with its own buffers."""
 
-    The value of a column that joins is the difference of two coalitions that follow each other, so
-    an entry has two weights.
-    """
-
-    firsts: Integers  # (n_coalitions + 1,): first entry of each coalition
-    results: Integers  # (n_entries,)
-    weights: Floats
-    other_weights: Floats
-    others: Integers  # To what the other weight belongs: kernels.NOTHING or PREVIOUS
-
-    @classmethod
-    def from_weights(cls, weights: Floats) -> FewWeights:
-        """Find the weights that are not 0; the last line is for the empty coalition."""
-        entries: list[list[tuple[int, float, float, int]]] = [[] for _ in weights[:-1]]
-        coalitions: list[list[int]] = [[] for _ in weights.T]
-        for result, s in np.argwhere(weights[:-1].T).tolist():
-            coalitions[result].append(s)
-        for result, (left, nothing) in enumerate(
-            zip(coalitions, weights[-1].tolist(), strict=True)
-        ):
-            if nothing and not left:
-                left.append(0)
-            other, which = nothing, _NOTHING
-            while left:
-                s = left.pop(0)
-                if not other and left[:1] == [s + 1]:
-                    other, which = float(weights[s, result]), _PREVIOUS
-                    s = left.pop(0)
-                entries[s].append((result, float(weights[s, result]), other, which))
-                other, which = 0.0, _NOTHING
-        table = np.array(list(chain.from_iterable(entries)), dtype=np.float64).reshape(-1, 4)
-        results, own, others, which_others = np.ascontiguousarray(table.T)
-        firsts = np.cumsum([0] + [len(some) for some in entries])
-        return cls(firsts, results.astype(np.int64), own, others, which_others.astype(np.int64))
-
-    def take(self, batch: slice) -> FewArrays:
-        """Return the arrays of a batch of coalitions; kernels take plain tuples faster."""
-        firsts = self.firsts[batch.start : batch.stop + 1]
-        mine = slice(firsts[0], firsts[-1])
-        return (
-            firsts - firsts[0],
-            self.results[mine],
-            self.weights[mine],
-            self.other_weights[mine],
-            self.others[mine],
+    def __init__(self, training: TrainingRows, drawn: DrawnCoalitions, draw: int) -> None:
+        n_rows, self._training, self._drawn, self._draw = training.n_rows, training, drawn, draw
+        self._start, end = drawn.steps.starts[draw : draw + 2].tolist()
+        weights = drawn.weights[self._start : end]
+        n_coalitions, n_results = weights.shape
+        at_once = max(_KEYS_AT_ONCE // n_rows, _MIN_AT_ONCE, n_results // 2)
+        self._weights, self._parts = weights, _divide(n_coalitions, at_once)
+        # Queries that are valued together: several, if all coalitions of each fit.
+        self.n_queries = max(at_once // n_coalitions, 1)
+        shape = min(at_once, self.n_queries * n_coalitions), n_rows
+        self._has_few = (
+            n_results > _MIN_RESULTS_OF_FEW
+            and np.count_nonzero(weights) <= _FEW_PER_COALITION * n_coalitions
         )
+        self._last, self._distances = np.empty(n_rows), np.empty(shape)
+        self._keys = np.empty(shape, dtype=training.key_type)
+        self._cells, self._product = np.empty((2, self.n_queries, n_results, n_rows))
+        self._n_ties = np.empty(shape[0], dtype=np.int64)
 
+    def value(self, batch: QueryBatch, first: int, end: int) -> tuple[Floats, Floats, Floats]:
+        """Return the values of cells for some queries, and the scores of all rows and columns.
 
-@dataclass(frozen=True, eq=False)
-class CoalitionBatches:
-    """Coalitions of a draw, in batches that are ranked together."""
+        The scores are as in :meth:`TrainingRows.score`. Values have shape (n_queries, n_results,
+        n_rows), and columns are players of the draw. The share of the empty coalition is left out.
+        """
+        from cellworth.knn import kernels
 
-    weights: Floats  # (n_coalitions + 1, n_results); the last line is for the empty coalition
-    # Slices of the coalitions, each with its steps for the kernel.
-    batches: tuple[tuple[slice, StepArrays], ...]
-    # For each batch, if all coalitions have weights in few results; steps go on over batches then.
-    few: tuple[FewArrays, ...] = ()
-    needs_everything: bool = False  # Whether steps of these batches start at the full coalition
+        labels = batch.labels[first:end].tolist()
+        cells, product = self._cells[: end - first], self._product[: end - first]
+        cells[:] = 0.0
+        for part in self._parts:
+            n_each = part.stop - part.start
+            ranked = self._rank(batch, first, end, part)
+            if part.stop == len(self._weights):
+                # The last coalition is full.
+                full = ranked.take(slice(n_each - 1, None, n_each))
+                utilities, votes = self._training.score(full, labels)
+            # Values take the place of distances, so that all stays in a core's cache.
+            self._training.row_values(ranked, labels, ranked.distances)
+            by_query = ranked.distances.reshape(end - first, n_each, -1)
+            if self._has_few:
+                for query, lines in enumerate(by_query):
+                    kernels.add_few(lines, self._weights[part], cells[query])
+            else:
+                cells += np.matmul(self._weights[part].T, by_query, out=product)
+        return cells, utilities, votes
 
-    @classmethod
-    def divide(cls, members: Mask, weights: Floats, n_rows: int) -> CoalitionBatches:
-        """Divide coalitions into batches for tables of n_rows rows."""
-        n_coalitions, n_results = len(members), weights.shape[1]
-        if np.count_nonzero(weights) > _FEW_PER_COALITION * n_coalitions + n_results:
-            batches = _divide(n_coalitions, max(_KEYS_AT_ONCE // n_rows, _MIN_AT_ONCE))
-            steps = [find_steps(members[batch]) for batch in batches]
-            return cls(weights, tuple(zip(batches, steps, strict=True)))
-        batches = _divide(n_coalitions, max(_FEW_KEYS_AT_ONCE // n_rows, 1))
-        bases, firsts, toggles = find_fewest_steps(members)
-        few, steps = FewWeights.from_weights(weights), []
-        for batch in batches:
-            mine = firsts[batch.start : batch.stop + 1]
-            steps.append((bases[batch], mine - mine[0], toggles[mine[0] : mine[-1]]))
-        return cls(
-            weights,
-            tuple(zip(batches, steps, strict=True)),
-            tuple(map(few.take, batches)),
-            needs_everything=_EVERYTHING in bases,
-        )
+    def _rank(self, batch: QueryBatch, first: int, end: int, part: slice) -> RankedRows:
+        """Rank all rows for some queries on some coalitions."""
+        from cellworth.knn import kernels
+
+        training, n_lines = self._training, (end - first) * (part.stop - part.start)
+        keys, distances = self._keys[:n_lines], self._distances[:n_lines]
+        kernels.fill_keys(
+            training.rows, training.scales, training.players, batch, self._drawn.steps,
+            (first, end, part.start, part.stop), training.classes, training.code, self._last,
+            distances, keys,
+        )  # fmt: skip
+        keys.sort(axis=1)
+        n_ties = self._n_ties[:n_lines]
+        kernels.order_ties(keys, training.low_bits, distances, n_ties)
+        return RankedRows(keys, training.low_bits, n_ties, distances)
 
 
 def _divide(n_coalitions: int, at_once: int) -> list[slice]:
     starts = range(0, n_coalitions, at_once)
     return [slice(start, min(start + at_once, n_coalitions)) for start in starts]
-
-
-def find_steps(members: Mask, *, with_everything: bool = True) -> StepArrays:
-    """Return the fewest steps to each coalition from nothing, the previous one, or everything."""
-    before = np.vstack([members[:1], members[:-1]])
-    sources = np.stack([np.zeros_like(members), before, np.ones_like(members)])
-    lengths = (sources != members).sum(axis=2)
-    lengths[1, 0] = members.shape[1] + 1
-    bases = lengths[: 3 if with_everything else 2].argmin(axis=0)
-    changed = sources[bases, np.arange(len(members))] != members
-    coalition, player = np.nonzero(changed)
-    toggles = np.where(members[coalition, player], player, ~player)
-    firsts = np.concatenate([[0], np.cumsum(changed.sum(axis=1))])
-    return bases.astype(np.int64), firsts.astype(np.int64), toggles.astype(np.int64)
-
-
-def find_fewest_steps(members: Mask) -> StepArrays:
-    """Return steps that start from everything only if that saves more than it takes to add up."""
-    return min(
-        (find_steps(members, with_everything=choice) for choice in (False, True)),
-        key=lambda steps: len(steps[2]) + (_EVERYTHING in steps[0]) * members.shape[1],
-    )
-
-
-class SortedRows:
-    """Computes values for one query after the other, with its own buffers."""
-
-    def __init__(self, training: TrainingRows, plans: Sequence[CoalitionBatches]) -> None:
-        # Coalitions of the largest batch, and rows.
-        sizes = [len(steps[0]) for plan in plans for _, steps in plan.batches]
-        shape = max(sizes), training.n_rows
-        self._training = training
-        self._keys = np.empty(shape, dtype=np.int64)
-        if any(plan.few for plan in plans):
-            # Values of this batch of coalitions and of the one before.
-            self._values = np.empty((2, *shape))
-            self._last, self._everything = np.empty((2, shape[1]), dtype=np.int64)
-        if not all(plan.few for plan in plans):
-            # The last line is for the values without columns.
-            self._stacked = np.empty((shape[0] + 1, shape[1]))
-
-    def add(
-        self,
-        query: Query,
-        plan: CoalitionBatches,
-        *,
-        order: Integers,
-        query_weight: float,
-        nothing: Floats,
-        into: Floats,
-    ) -> Integers:
-        """Add the values of all cells for one query; return the keys of the full coalition.
-
-        ``order`` is the column player at each position of the plan's coalitions. ``nothing`` has
-        the values of rows without columns. ``into`` has shape (n_results, n_rows).
-        """
-        from cellworth.knn import kernels
-
-        training, keys, before = self._training, self._keys[:1], nothing
-        weights = plan.weights if plan.few else plan.weights[:, np.argsort(order)]
-        for number, keys in enumerate(self._rank(query, plan, order)):
-            if plan.few:
-                values = self._values[number % 2, : len(keys)]
-                training.row_values(keys, query, values)
-                kernels.add_few(
-                    values, before, nothing, plan.few[number], order, query_weight, into
-                )
-                before = values[-1]
-                continue
-            values, batch = self._stacked[: len(keys) + 1], plan.batches[number][0]
-            training.row_values(keys, query, values[:-1])
-            batch_weights = weights[batch]
-            if batch.stop == len(weights) - 1:
-                values[-1] = nothing
-                batch_weights = weights[batch.start :]
-            dgemm(
-                query_weight, values[: len(batch_weights)].T, batch_weights,
-                beta=1.0, c=into.T, overwrite_c=1,
-            )  # fmt: skip
-        return np.asarray(keys[-1])
-
-    def _rank(self, query: Query, plan: CoalitionBatches, order: Integers) -> Iterator[Integers]:
-        """Yield the sorted keys of each batch of coalitions."""
-        from cellworth.knn import kernels
-
-        training, payload = self._training, self._training.payload(query)
-        given, shift = (training.rows, query[:2], training.scales), training.shift
-        if plan.needs_everything:
-            players = np.arange(len(training.columns[1]) - 1)
-            steps = find_steps(np.ones((1, len(players)), dtype=bool), with_everything=False)
-            kernels.follow_steps(
-                *given, training.columns, players, steps, payload, shift, payload, self._last,
-                self._everything[np.newaxis],
-            )  # fmt: skip
-        for _, steps in plan.batches:
-            keys = self._keys[: len(steps[0])]
-            if plan.few:
-                kernels.follow_steps(
-                    *given, training.columns, order, steps, payload, shift, self._everything,
-                    self._last, keys,
-                )  # fmt: skip
-            else:
-                kernels.fill_keys(*given, training.players, order, steps, payload, shift, keys)
-            # Floats with the same bits are sorted faster, in the same order.
-            keys.view(np.float64).sort(axis=1)
-            yield keys
 
 
 def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> Chances:

@@ -15,10 +15,13 @@ from cellworth.runtime.executors import Serial, Threads
 from cellworth.runtime.progress import announce
 
 # Rows whose distances are computed together: small enough for the fastest cache.
-_ROWS_AT_ONCE = 256
-_ROWS_OF_STEPS = 1024
+_ROWS_AT_ONCE = 512
 # Distances from which those of a coalition are computed by adding or subtracting columns.
 NOTHING, PREVIOUS, EVERYTHING = 0, 1, 2
+# Values by rank are integers in these units: a sum of all is at most 1.
+FIXED_UNITS = 2.0**60
+# If more than one row in this many ties, rows are valued by groups.
+_ROWS_PER_FEW_TIES = 16
 _ONCE = "kernels, once per machine and release, which takes 5 to 20 s"
 
 
@@ -84,276 +87,322 @@ def kernel(function: Any) -> Any:
 
 
 @kernel
-def fill_keys(rows, query, scales, players, order, steps, payload, shift, keys):
-    """Write the sort keys of all rows for one query, one line per coalition.
+def fill_keys(rows, scales, players, batch, steps, part, classes, code, last, distances, keys):
+    """Write the distances of all rows, and their sort keys, one line per query and coalition.
 
-    A key is an integer distance, shifted left by ``shift``, plus the row's payload.
+    From its highest bits, a key has a code of the distance, a 0 for the mark of order_ties, the
+    row's position, and whether its label matches. A code has the highest bits of the distance, so
+    that a farther row never has a lower one.
 
     Parameters
     ----------
     rows : Columns
-    query : tuple, ``numbers`` and ``categories`` of the Query
     scales : ColumnScales
     players : (n_columns,) int64, player of each column of ``rows``
-    order : (n_players,) int64
-        Actual player for each player of the coalitions; queries share coalitions.
-    steps : tuple
-        Base of each coalition (NOTHING, PREVIOUS or EVERYTHING), its first entry in toggles, and
-        toggles: p if player p joins, ~p if it leaves.
-    payload : (n_rows,) int64, low bits of the keys
-    keys : (n_coalitions, n_rows) int64, output
+    batch : QueryBatch
+    steps : Steps
+    part : tuple
+        First query and end, first coalition and end. Of several queries, these are all.
+    classes : (n_rows,) int64, codes of classes; -1 for numeric targets
+    code : tuple
+        Bits of the float up to which codes are 0, bits that are dropped, bits below the code.
+    last : (n_rows,) float64
+        Distances on the coalition before the first; output: those on the last one.
+    distances : (n_lines, n_rows) float64, output
+    keys : (n_lines, n_rows) uint32 or int64, output
     """
-    n_rows = payload.shape[0]
-    block = np.empty((order.shape[0] + 1, _ROWS_AT_ONCE), dtype=np.int64)
-    for first in range(0, n_rows, _ROWS_AT_ONCE):
-        width = min(_ROWS_AT_ONCE, n_rows - first)
-        _measure(rows, query, scales, players, shift, first, width, block)
-        _fill_block(block, order, steps, payload[first : first + width], keys, first)
+    first_query, end_query, first_coalition, end_coalition = part
+    least, n_dropped, n_low = code
+    n_rows, n_coalitions = last.shape[0], end_coalition - first_coalition
+    block = np.empty((batch.orders.shape[1] + 1, _ROWS_AT_ONCE))
+    payload = np.empty(_ROWS_AT_ONCE, dtype=np.int64)
+    for query in range(first_query, end_query):
+        order, label = batch.orders[query], np.int64(batch.labels[query])
+        draw = batch.draws[query]
+        start, at = steps.starts[draw] + first_coalition, (query - first_query) * n_coalitions
+        for first in range(0, n_rows, _ROWS_AT_ONCE):
+            width = min(_ROWS_AT_ONCE, n_rows - first)
+            measure(rows, scales, players, batch, query, first, width, block)
+            add_everything(steps, draw, width, block)
+            for i in range(width):
+                payload[i] = ((first + i) << 1) | np.int64(classes[first + i] == label)
+            end = first + width
+            line = last[first:end]
+            bits = line.view(np.int64)
+            for s in range(n_coalitions):
+                apply_steps(block, order, steps.bases, steps.firsts, steps.toggles, start + s, line)
+                away, own = distances[at + s, first:end], keys[at + s, first:end]
+                for i in range(width):
+                    away[i] = line[i]
+                    beyond = max(bits[i] - least, 0) >> n_dropped
+                    own[i] = (beyond << n_low) | payload[i]
 
 
 @kernel
-def _fill_block(block, order, steps, payload, keys, first):
-    """Write the keys of a block of rows from their distances by player.
-
-    The keys start at ``first`` in each line. The last line of ``block`` is overwritten.
-    """
-    bases, firsts, toggles = steps
-    n_players, width = order.shape[0], payload.shape[0]
-    everything = block[n_players, :width]
-    needed = False
-    for s in range(bases.shape[0]):
-        needed = needed or bases[s] == EVERYTHING
-    if needed:
-        _copy(payload, everything)
-        for player in range(n_players):
-            _add(block[player, :width], everything, everything)
-    for s in range(bases.shape[0]):
-        line = keys[s, first : first + width]
-        source = payload
-        if bases[s] == PREVIOUS:
-            source = keys[s - 1, first : first + width]
-        elif bases[s] == EVERYTHING:
-            source = everything
-        for t in range(firsts[s], firsts[s + 1]):
-            if toggles[t] >= 0:
-                _add(block[order[toggles[t]], :width], source, line)
-            else:
-                _subtract(block[order[~toggles[t]], :width], source, line)
-            source = line
-        if firsts[s] == firsts[s + 1]:
-            _copy(source, line)
-
-
-@kernel
-def follow_steps(
-    rows, query, scales, columns, order, steps, payload, shift, everything, last, keys
-):  # fmt: skip
-    """Write the sort keys of all rows as fill_keys does, with a column measured whenever it joins.
-
-    This is faster where every coalition is few steps from the one before.
-
-    Parameters
-    ----------
-    rows, query, scales, order, steps, payload, shift, keys
-        As in fill_keys. The first coalition may have the base PREVIOUS, too.
-    columns : tuple
-        Columns of ``rows`` sorted by player, and the first of each player.
-    everything : (n_rows,) int64, keys of the full coalition; not read unless a base is EVERYTHING
-    last : (n_rows,) int64, keys of the coalition before the first; output: those of the last one
-    """
-    bases, firsts, toggles = steps
-    sorted_columns, starts = columns
-    n_rows = payload.shape[0]
-    for first in range(0, n_rows, _ROWS_OF_STEPS):
-        end = min(first + _ROWS_OF_STEPS, n_rows)
-        line = last[first:end]
-        for s in range(bases.shape[0]):
-            if bases[s] == NOTHING:
-                _copy(payload[first:end], line)
-            elif bases[s] == EVERYTHING:
-                _copy(everything[first:end], line)
-            for t in range(firsts[s], firsts[s + 1]):
-                leaves = np.int64(-1) if toggles[t] < 0 else np.int64(0)
-                player = order[toggles[t] ^ leaves]
-                for j in range(starts[player], starts[player + 1]):
-                    _measure_column(
-                        rows, query, scales, sorted_columns[j], shift, leaves, first, end, line
-                    )
-            _copy(line, keys[s, first:end])
-
-
-@kernel
-def _measure(rows, query, scales, players, shift, first, width, block):
-    """Compute the distances of rows first..first + width - 1 to one query, one line per player.
-
-    The last line of ``block`` is not changed.
-    """
-    for player in range(block.shape[0] - 1):
-        _fill(block[player], 0)
-    for j in range(players.shape[0]):
-        line, end = block[players[j], :width], first + width
-        _measure_column(rows, query, scales, j, shift, np.int64(0), first, end, line)
-
-
-@kernel
-def _measure_column(rows, query, scales, j, shift, leaves, first, end, line):
-    """Add the distances of rows first..end - 1 in column j; subtract them if ``leaves`` is -1."""
+def measure(rows, scales, players, batch, query, first, width, block):
+    """Compute the distances of rows first..first + width - 1 to one query, one line per player."""
+    block[:-1, :width] = 0.0
+    numbers, categories, end = rows.numbers, rows.categories, first + width
+    n_numbers = numbers.shape[0]
     # Slices of single lines are known to be contiguous, so the compiler uses vector instructions.
-    n_numbers = rows.numbers.shape[0]
-    if j < n_numbers:
+    for j in range(n_numbers):
         _measure_numbers(
-            rows.numbers[j, first:end], query[0][j], scales.number_weights[j],
-            scales.number_missing[j], scales.farthest, shift, leaves, line,
+            numbers[j, first:end], batch.numbers[query, j], scales.number_weights[j],
+            scales.number_missing[j], scales.farthest, block[players[j], :width],
         )  # fmt: skip
-        return
-    j -= n_numbers
-    mismatch, missing = scales.category_weights[j] << shift, scales.category_missing[j] << shift
-    measure_categories(
-        rows.categories[j, first:end], query[1][j], (mismatch ^ leaves) - leaves,
-        (missing ^ leaves) - leaves, line,
-    )  # fmt: skip
+    for j in range(categories.shape[0]):
+        _measure_categories(
+            categories[j, first:end], batch.categories[query, j], scales.category_weights[j],
+            scales.category_missing[j], block[players[n_numbers + j], :width],
+        )  # fmt: skip
 
 
 @kernel
-def _measure_numbers(cells, here, weight, missing, farthest, shift, leaves, line):
+def _measure_numbers(cells, here, weight, missing, farthest, line):
     # Independent conditional expressions compile to vector instructions.
     for i in range(cells.shape[0]):
-        difference = cells[i] - here
-        distance = difference * difference * weight + 0.5
+        difference = np.float64(cells[i]) - here
+        distance = np.floor(difference * difference * weight + 0.5)
         distance = distance if distance < farthest else farthest
-        distance = distance if difference == difference else missing  # noqa: PLR0124 (NaN)
-        # Distances are not negative and 0.5 was added, so truncation rounds to the nearest.
-        line[i] += ((np.int64(distance) << shift) ^ leaves) - leaves
+        line[i] += distance if difference == difference else missing  # noqa: PLR0124 (NaN)
 
 
 @kernel
-def measure_categories(cells, here, mismatch, missing, line):
+def _measure_categories(cells, here, mismatch, missing, line):
     """Add the distances of categories to one of them, which may be missing, to a line."""
     if here < 0:
         for i in range(cells.shape[0]):
             line[i] += missing
         return
-    # An integer or a float, as the distances are.
-    nothing = mismatch - mismatch
     for i in range(cells.shape[0]):
-        distance = mismatch if cells[i] != here else nothing
+        distance = mismatch if cells[i] != here else 0.0
         line[i] += missing if cells[i] < 0 else distance
 
 
 @kernel
-def _copy(source, line):
-    # A loop, because assignment to a slice takes seconds to compile.
-    for i in range(line.shape[0]):
-        line[i] = source[i]
+def add_everything(steps, draw, width, block):
+    """Add up the distances of all players in the last line, if a coalition needs them."""
+    needed = False
+    for s in range(steps.starts[draw], steps.starts[draw + 1]):
+        needed = needed or steps.bases[s] == EVERYTHING
+    if needed:
+        last = block.shape[0] - 1
+        block[last, :width] = 0.0
+        for player in range(last):
+            for i in range(width):
+                block[last, i] += block[player, i]
 
 
 @kernel
-def _add(distances, source, line):
-    for i in range(line.shape[0]):
-        line[i] = source[i] + distances[i]
+def apply_steps(block, order, bases, firsts, toggles, s, line):
+    """Turn the distances of the previous coalition into those of coalition s."""
+    width = line.shape[0]
+    if bases[s] == NOTHING:
+        for i in range(width):
+            line[i] = 0.0
+    elif bases[s] == EVERYTHING:
+        everything = block.shape[0] - 1
+        for i in range(width):
+            line[i] = block[everything, i]
+    for t in range(firsts[s], firsts[s + 1]):
+        if toggles[t] >= 0:
+            player = order[toggles[t]]
+            for i in range(width):
+                line[i] += block[player, i]
+        else:
+            player = order[~toggles[t]]
+            for i in range(width):
+                line[i] -= block[player, i]
 
 
 @kernel
-def _subtract(distances, source, line):
-    for i in range(line.shape[0]):
-        line[i] = source[i] - distances[i]
+def order_ties(keys, low_bits, distances, n_ties):
+    """Order rows with the same code by distance, and mark the last row of each distance.
+
+    Parameters
+    ----------
+    keys : (n_lines, n_rows) uint32 or int64
+        Sorted. The lowest bit of the code, which is 0, becomes the mark.
+    low_bits : int, bits of position and match, below the code
+    distances : (n_lines, n_rows) float64, by position
+    n_ties : (n_lines,) int64, output: number of rows without a mark
+    """
+    n_rows, mark = keys.shape[1], low_bits + 1
+    away = np.empty(n_rows)
+    for s in range(keys.shape[0]):
+        line, by_position = keys[s], distances[s]
+        n_equal = 0
+        for i in range(n_rows - 1):
+            differs = (line[i] ^ line[i + 1]) > low_bits
+            line[i] |= mark if differs else 0
+            n_equal += 0 if differs else 1
+        line[n_rows - 1] |= mark
+        n_ties[s] = 0
+        if n_equal == 0:
+            continue
+        _gather(line, low_bits, by_position, away)
+        n_wrong = 0
+        for i in range(n_rows - 1):
+            n_wrong += 1 if away[i] > away[i + 1] else 0
+        if n_wrong > 0:
+            _sort_runs(line, low_bits, away)
+        n_left = 0
+        for i in range(n_rows - 1):
+            differs = away[i] != away[i + 1]
+            line[i] |= mark if differs else 0
+            n_left += 0 if differs else 1
+        n_ties[s] = n_left
 
 
 @kernel
-def class_values(keys, shift, single, running, values):
-    """Compute the value of every row for one query with a class label, one line per coalition.
+def _gather(line, low_bits, by_position, sorted_values):
+    for i in range(line.shape[0]):
+        sorted_values[i] = by_position[(line[i] & low_bits) >> 1]
+
+
+@kernel
+def _sort_runs(line, low_bits, away):
+    """Sort the runs without marks whose distances, which are given, are not in order."""
+    mark, last = low_bits + 1, 0
+    while last < line.shape[0] - 1:
+        if away[last] > away[last + 1]:
+            begin = last
+            while begin > 0 and line[begin - 1] & mark == 0:
+                begin -= 1
+            while line[last] & mark == 0:
+                last += 1
+            line[last] ^= mark
+            _sort_run(line[begin : last + 1], away[begin : last + 1], low_bits)
+            line[last] |= mark
+        last += 1
+
+
+@kernel
+def _sort_run(run, away, low_bits):
+    """Sort keys by distance and position, by Shell's method with Ciura's strides."""
+    for stride in (1577, 701, 301, 132, 57, 23, 10, 4, 1):
+        for i in range(stride, run.shape[0]):
+            key, mine, at = run[i], away[i], i
+            while at >= stride and (
+                away[at - stride] > mine
+                or (away[at - stride] == mine and run[at - stride] & low_bits > key & low_bits)
+            ):
+                run[at], away[at] = run[at - stride], away[at - stride]
+                at -= stride
+            run[at], away[at] = key, mine
+
+
+@kernel
+def class_values(keys, low_bits, n_ties, single, running, fixed, values):
+    """Compute the value of every row for queries with a class label, one line per coalition.
 
     Rows at the same distance get the mean over all of their orders.
 
     Parameters
     ----------
-    keys : (n_coalitions, n_rows) int64
-        Sorted; the payload is twice the row's position, plus 1 if its label matches.
+    keys : (n_lines, n_rows) uint32 or int64, from order_ties
+    low_bits, n_ties
+        As in order_ties.
     single, running : (n_rows + 1,) float64, as in RankChances
-    values : (n_coalitions, n_rows) float64, output, by position
+    fixed : (n_rows + 1,) int64, ``single`` in units of 1 / FIXED_UNITS
+    values : (n_lines, n_rows) float64, output, by position
     """
-    low_bits = (np.int64(1) << shift) - 1
+    n_rows = keys.shape[1]
+    groups = np.empty(n_rows + 1, dtype=np.int64), np.empty(n_rows + 1, dtype=np.int64)
+    of_group, inverse = np.empty((n_rows, 2)), 1.0 / np.maximum(np.arange(n_rows + 1), 1)
     for s in range(keys.shape[0]):
-        line, out = keys[s], values[s]
-        farther, end = 0.0, keys.shape[1]
-        while end > 0:
-            while end > 4:
-                # Most often four rows tie with no other. Their sums do not wait for each other.
-                a, b, c, d = line[end - 1], line[end - 2], line[end - 3], line[end - 4]
-                apart = ((a ^ b) > low_bits) & ((b ^ c) > low_bits) & ((c ^ d) > low_bits)
-                if apart & ((d ^ line[end - 5]) > low_bits):
-                    single_a, single_b, single_c = single[end], single[end - 1], single[end - 2]
-                    single_d, single_e = single[end - 3], single[end - 4]
-                    of_a, of_b = (a & 1) * (single_b - single_a), (b & 1) * (single_c - single_b)
-                    of_c, of_d = (c & 1) * (single_d - single_c), (d & 1) * (single_e - single_d)
-                    of_two = of_a + of_b
-                    out[(a & low_bits) >> 1] = (a & 1) * single_a - farther
-                    out[(b & low_bits) >> 1] = (b & 1) * single_b - (farther + of_a)
-                    out[(c & low_bits) >> 1] = (c & 1) * single_c - (farther + of_two)
-                    out[(d & low_bits) >> 1] = (d & 1) * single_d - (farther + (of_two + of_c))
-                    farther += of_two + (of_c + of_d)
-                    end -= 4
-                    continue
-                two = (a ^ b) <= low_bits
-                if two & ((b ^ c) <= low_bits):
-                    break
-                # One or two rows, without branches that would often be predicted wrongly.
-                mean = 0.5 * (running[end] - running[end - 2]) if two else single[end]
-                pushed = mean - single[end]
-                match_a, match_b = np.float64(a & 1), np.float64(b & 1)
-                both = match_a + (match_b if two else 0.0)
-                of_other, more = -both * pushed - farther, mean + pushed
-                out[(a & low_bits) >> 1] = match_a * more + of_other
-                # If it does not tie, the next round overwrites this.
-                out[(b & low_bits) >> 1] = match_b * more + of_other
-                nearer, share = single[end - 2] if two else single[end - 1], 0.5 if two else 1.0
-                farther += both * (nearer - single[end]) * share
-                end -= 2 if two else 1
-            begin = end - 1
-            key, matches = line[begin], line[begin] & 1
-            while begin > 0 and (line[begin - 1] ^ key) <= low_bits:
-                begin -= 1
-                matches += line[begin] & 1
-            tied = end - begin
-            # As in binned_kernels.value_ties; a call would take more time.
-            mean, pushed = single[end], 0.0
-            if tied > 1:
-                mean = (running[end] - running[begin]) / tied
-                pushed = (mean - single[end]) / (tied - 1)
-            of_other, more = -matches * pushed - farther, mean + pushed
-            for i in range(begin, end):
-                out[(line[i] & low_bits) >> 1] = (line[i] & 1) * more + of_other
-            if begin > 0:
-                farther += matches * (single[begin] - single[end]) / tied
-            end = begin
+        if n_ties[s] * _ROWS_PER_FEW_TIES > n_rows:
+            _value_groups(keys[s], low_bits, single, running, inverse, groups, of_group, values[s])
+        else:
+            _value_rows(keys[s], low_bits, single, running, inverse, fixed, values[s])
 
 
 @kernel
-def gain_values(keys, shift, gains, chances, voter_terms, values):
+def _value_rows(line, low_bits, single, running, inverse, fixed, out):
+    """Compute the values of rows of which few tie, in integers: their sums take one cycle."""
+    mark, farther, end = low_bits + 1, np.int64(0), line.shape[0]
+    while end > 0:
+        key, share = line[end - 1], fixed[end]
+        if end == 1 or line[end - 2] & mark != 0:
+            match = -np.int64(key & 1)
+            out[(key & low_bits) >> 1] = ((share & match) - farther) * (1.0 / FIXED_UNITS)
+            farther += (fixed[end - 1] - share) & match
+            end -= 1
+            continue
+        begin, n_matches = end - 1, np.int64(key & 1)
+        while begin > 0 and line[begin - 1] & mark == 0:
+            begin -= 1
+            n_matches += np.int64(line[begin] & 1)
+        mean, pushed, nearer = _value_tie(begin, end, n_matches, single, running, inverse)
+        of_other = -n_matches * pushed - farther / FIXED_UNITS
+        for i in range(begin, end):
+            match = np.float64(line[i] & 1)
+            out[(line[i] & low_bits) >> 1] = match * (mean + pushed) + of_other
+        farther += np.int64(nearer * FIXED_UNITS)
+        end = begin
+
+
+@kernel
+def _value_tie(begin, end, n_matches, single, running, inverse):
+    """Return the mean share of tied rows, what each loses for another's match, and nearer rows."""
+    n_tied, alone = end - begin, single[end]
+    mean = (running[end] - running[begin]) * inverse[n_tied]
+    mean = mean if n_tied > 1 else alone
+    pushed = (mean - alone) * inverse[max(n_tied - 1, 1)]
+    return mean, pushed, n_matches * (single[max(begin, 1)] - alone) * inverse[n_tied]
+
+
+@kernel
+def _value_groups(line, low_bits, single, running, inverse, groups, of_group, out):
+    """Compute the values of rows of which many tie, without branches that are hard to predict."""
+    starts, matches = groups
+    mark, n_groups, n_matches = low_bits + 1, 0, 0
+    starts[0], matches[0] = 0, 0
+    for i in range(line.shape[0]):
+        n_matches += np.int64(line[i] & 1)
+        # Overwritten until the group ends.
+        starts[n_groups + 1], matches[n_groups + 1] = i + 1, n_matches
+        n_groups += np.int64(line[i] & mark != 0)
+    farther = 0.0
+    for group in range(n_groups - 1, -1, -1):
+        n_matches = matches[group + 1] - matches[group]
+        mean, pushed, nearer = _value_tie(
+            starts[group], starts[group + 1], n_matches, single, running, inverse
+        )
+        of_group[group, 0] = -n_matches * pushed - farther
+        of_group[group, 1] = of_group[group, 0] + mean + pushed
+        farther += nearer
+    group = 0
+    for i in range(line.shape[0]):
+        out[(line[i] & low_bits) >> 1] = of_group[group, line[i] & 1]
+        group += np.int64(line[i] & mark != 0)
+
+
+@kernel
+def gain_values(keys, low_bits, gains, chances, voter_terms, values):
     """Compute the value of every row for one query whose votes earn any gains.
 
     Parameters
     ----------
-    keys, shift, values : as in class_values
+    keys, low_bits, values : as in class_values
     gains : (n_coalitions, n_rows) float64, in the order of the keys
     chances : tuple, ``single`` and ``running`` of RankChances
     voter_terms : tuple, as in find_voter_terms
     """
-    (single, running), (own, others) = chances, voter_terms
-    low_bits = (np.int64(1) << shift) - 1
+    (single, running), (own, others), mark = chances, voter_terms, low_bits + 1
     for s in range(keys.shape[0]):
         line, gain, out = keys[s], gains[s], values[s]
         farther, end = others * _sum(gain), keys.shape[1]
         while end > 0:
             begin = end - 1
             key, total = line[begin], gain[begin]
-            if begin == 0 or (line[begin - 1] ^ key) > low_bits:
+            if begin == 0 or line[begin - 1] & mark != 0:
                 # Without ties, no sum waits for a division.
                 out[(key & low_bits) >> 1] = total * (single[end] + own + others) - farther
                 farther += total * (single[begin] - single[end])
                 end = begin
                 continue
-            while begin > 0 and (line[begin - 1] ^ key) <= low_bits:
+            while begin > 0 and line[begin - 1] & mark == 0:
                 begin -= 1
                 total += gain[begin]
             tied = end - begin
@@ -367,34 +416,19 @@ def gain_values(keys, shift, gains, chances, voter_terms, values):
 
 
 @kernel
-def add_few(values, before, nothing, few, order, query_weight, into):
-    """Add the values of rows to the cells in which coalitions have weights.
+def add_few(values, weights, into):
+    """Add the values of rows to the cells in which coalitions have weights; most are 0.
 
     Parameters
     ----------
     values : (n_coalitions, n_rows) float64
-    before : (n_rows,) float64, values of the coalition before the first one
-    nothing : (n_rows,) float64, values without columns
-    few : tuple
-        FewWeights of the coalitions: first entry of each coalition, and for each entry its result,
-        the weight of the coalition, the weight of another one, and which: NOTHING or PREVIOUS.
-    order : (n_players,) int64, as in fill_keys
-    query_weight : float
+    weights : (n_coalitions, n_results) float64
     into : (n_results, n_rows) float64, added to
     """
-    firsts, results, weights, other_weights, others = few
     for s in range(values.shape[0]):
-        for e in range(firsts[s], firsts[s + 1]):
-            line = into[order[results[e]]]
-            weight, other_weight = query_weight * weights[e], query_weight * other_weights[e]
-            if other_weight == 0.0:
-                _add_one(weight, values[s], line)
-            elif others[e] == NOTHING:
-                _add_two(weight, values[s], other_weight, nothing, line)
-            elif s == 0:
-                _add_two(weight, values[s], other_weight, before, line)
-            else:
-                _add_two(weight, values[s], other_weight, values[s - 1], line)
+        for result in range(weights.shape[1]):
+            if weights[s, result] != 0.0:
+                _add_one(weights[s, result], values[s], into[result])
 
 
 @kernel
@@ -404,13 +438,7 @@ def _add_one(weight, values, line):
 
 
 @kernel
-def _add_two(weight, values, other_weight, others, line):
-    for i in range(line.shape[0]):
-        line[i] += weight * values[i] + other_weight * others[i]
-
-
-@kernel
-def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
+def target_values(keys, low_bits, targets, asked, n_neighbors, chances, values):
     """Compute the value of every row for one query with a numeric target, one line per coalition.
 
     The utility of a coalition is -(sum of its nearest targets / K - asked)**2. Expanding the square
@@ -418,15 +446,15 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
 
     Parameters
     ----------
-    keys : (n_coalitions, n_rows) int64, sorted; the payload is as in class_values
+    keys, low_bits
+        As in class_values.
     targets : (n_rows,) float64
     asked : float, target of the query
     chances : tuple, ``single``, ``running``, ``pair`` and ``pushed`` of RankChances
     values : (n_coalitions, n_rows) float64, output, by position
     """
     single, running, pair, pushed = chances
-    n_rows = keys.shape[1]
-    low_bits = (np.int64(1) << shift) - 1
+    n_rows, mark = keys.shape[1], low_bits + 1
     nearer = np.empty(n_rows + 1)
     for s in range(keys.shape[0]):
         line, out = keys[s], values[s]
@@ -438,8 +466,7 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
         end = n_rows
         while end > 0:
             begin = end - 1
-            distance = line[begin] >> shift
-            while begin > 0 and line[begin - 1] >> shift == distance:
+            while begin > 0 and line[begin - 1] & mark == 0:
                 begin -= 1
             tied = end - begin
             total, squares = 0.0, 0.0
@@ -487,24 +514,16 @@ def target_values(keys, shift, targets, asked, n_neighbors, chances, values):
 
 
 @kernel
-def nearest_error(keys, shift, targets, asked, n_neighbors):
+def nearest_error(keys, low_bits, targets, asked, n_neighbors):
     """Return the squared error of the nearest rows' mean, averaged over all orders of ties."""
-    n_rows = keys.shape[0]
-    low_bits = (np.int64(1) << shift) - 1
-    n_nearest = min(n_neighbors, n_rows)
-    farthest = keys[n_nearest - 1] >> shift
-    nearer, tied = 0, 0
+    nearer, end, n_nearest = find_voters(keys, low_bits, n_neighbors)
+    tied = end - nearer
     sure, total, squares = 0.0, 0.0, 0.0
-    for i in range(n_rows):
-        distance = keys[i] >> shift
-        if distance > farthest:
-            break
+    for i in range(end):
         target = targets[(keys[i] & low_bits) >> 1]
-        if distance < farthest:
-            nearer += 1
+        if i < nearer:
             sure += target
         else:
-            tied += 1
             total += target
             squares += target * target
     positions = n_nearest - nearer
@@ -515,12 +534,72 @@ def nearest_error(keys, shift, targets, asked, n_neighbors):
 
 
 @kernel
+def find_voters(keys, low_bits, n_neighbors):
+    """Return where the rows begin and end that tie for the last votes, and how many rows vote."""
+    n_nearest = min(n_neighbors, keys.shape[0])
+    begin, end, mark = n_nearest - 1, n_nearest, low_bits + 1
+    while begin > 0 and keys[begin - 1] & mark == 0:
+        begin -= 1
+    while keys[end - 1] & mark == 0:
+        end += 1
+    return begin, end, n_nearest
+
+
+@kernel
+def score_votes(keys, low_bits, classes, asked, votes, n_neighbors, utilities, scores):
+    """Compute the mean share of right votes, and whether the vote is right, as score_vote does.
+
+    Parameters
+    ----------
+    keys, low_bits
+        As in class_values; a line for each query.
+    classes, asked : (n_rows,) and (n_queries,) int64, classes of rows and of queries
+    votes : (2, n_classes) int64, buffer: rows that vote, and rows that tie for the votes left
+    utilities, scores : (n_queries,) float64, output
+    """
+    for query in range(keys.shape[0]):
+        begin, end, n_nearest = find_voters(keys[query], low_bits, n_neighbors)
+        votes[:] = 0
+        for i in range(end):
+            votes[np.int64(i >= begin), classes[(keys[query, i] & low_bits) >> 1]] += 1
+        n_tied, n_left, right = end - begin, n_nearest - begin, asked[query]
+        earned = votes[0, right] + votes[1, right] * n_left / n_tied
+        utilities[query] = earned / n_neighbors
+        # In integers: rounding must not decide.
+        own, n_more, n_equal = votes[0, right] * n_tied + votes[1, right] * n_left, 0, 0
+        for other in range(votes.shape[1]):
+            theirs = votes[0, other] * n_tied + votes[1, other] * n_left
+            n_more += np.int64(theirs > own)
+            n_equal += np.int64(theirs == own)
+        scores[query] = 0.0 if n_more else 1.0 / n_equal
+
+
+@kernel
 def variance_of_draw(taken, tied, total, squares):
     """Return the variance of a sum of tied targets that are drawn without replacement."""
     if taken == tied:
         return 0.0
     deviations = squares - total * total / tied
     return float(taken) * (tied - taken) * deviations / (float(tied) * (tied - 1))
+
+
+@kernel
+def add_cells(weight, values, shares, nothing, order, into):
+    """Add the values of a query's cells to those of all.
+
+    Parameters
+    ----------
+    weight : float, weight of the query
+    values : (n_results, n_rows) float64, for the players of a draw
+    shares, nothing : (n_results,) and (n_rows,) float64
+        Weight of the empty coalition in each result, and values of rows on it.
+    order : (n_results,) int64, column player for each player of the draw
+    into : (n_results, n_rows) float64, added to
+    """
+    for j in range(values.shape[0]):
+        found, line, share = values[j], into[order[j]], shares[j]
+        for i in range(line.shape[0]):
+            line[i] += weight * (found[i] + share * nothing[i])
 
 
 @kernel

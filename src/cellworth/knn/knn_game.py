@@ -413,7 +413,7 @@ class KNNGame:
             return np.asarray(self.labels[rows] == asked[:, np.newaxis])
         return self.gains[asked.astype(np.int64)][:, rows]
 
-    def weigh(self, distances: Integers) -> Floats:
+    def weigh(self, distances: Integers | Floats) -> Floats:
         """Return the weights of votes at these distances, in integer units."""
         weights = cast(Callable[[Floats], Any], self.agreement.weights)
         lengths = np.sqrt(distances / self.distances.scales.unit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,8 +24,6 @@ from cellworth.knn.binned import (
     sample_positions,
 )
 from cellworth.knn.exact import (
-    CoalitionBatches,
-    Query,
     RadiusVotes,
     RankChances,
     SortedRows,
@@ -65,8 +62,7 @@ class QueryTasks:
     row_semivalue: Semivalue
     ranking: BinnedRanks | None  # None: all rows are ranked exactly
     holdings: Holdings | None = None  # Owners whose sums are computed
-    # Kept by pass, or by fold.
-    _plans: dict[int, list[CoalitionBatches]] = field(default_factory=dict, init=False)
+    # Kept by fold.
     _trainings: dict[int, TrainingRows] = field(default_factory=dict, init=False)
     _rankers: dict[int, tuple[Ranker, Shard]] = field(default_factory=dict, init=False)
 
@@ -164,41 +160,35 @@ class QueryTasks:
         """Rank all rows exactly, by sorting."""
         from cellworth.knn import kernels
 
-        schedule, queries, (fold, asked) = self.schedule, self.schedule.queries, piece
+        schedule, (fold, asked), n_draws = self.schedule, piece, task.n_draws
+        strata, weights = schedule.queries.strata[fold], schedule.queries.weights[fold]
         training = get_or_make(self._trainings, fold, self._training)
-        plans = get_or_make(self._plans, task.pass_number, self._batch_coalitions)
-        ranked = SortedRows(training, plans)
+        drawn = schedule.draw_coalitions(task.pass_number)
+        batch = schedule.list_queries(piece, task, orders, is_class=training.is_class)
+        draw = schedule.choose_draw(task)
+        ranked, shares = SortedRows(training, drawn, draw), drawn.nothing[draw]
         known: dict[float, tuple[Floats, float]] = {}
-        by_draw = np.zeros((task.n_draws, schedule.n_results, training.n_rows))
-        totals = []
-        draws = itertools.product(asked.tolist(), range(task.n_draws))
-        # zip stops at the end of the queries, before it takes an order of the next fold.
-        for (position, draw), order in zip(draws, orders, strict=False):
+        by_draw = np.zeros((n_draws, schedule.n_results, training.n_rows))
+        labels, totals = batch.labels.tolist(), np.empty((4, len(batch.labels)))
+        for first in range(0, len(labels), ranked.n_queries):
             leave_if_cancelled()
-            query_weight = float(queries.weights[fold][position])
-            label = float(queries.labels[fold][position])
-            query = Query.from_row(queries.cells[fold], position, label)
-            weight = query_weight / task.n_draws
-            # The first draw of a query is recorded.
-            kept = recorder if draw == 0 else None
-            into = by_draw[draw] if kept is None else kept.values
-            nothing, base = self._without_columns(training, query, known)
-            keys = ranked.add(
-                query,
-                plans[position % len(plans)],
-                order=order,
-                query_weight=weight if kept is None else 1.0,
-                nothing=nothing,
-                into=into,
-            )
-            if kept is not None:
-                kernels.add_scaled(weight, into, by_draw[draw])
-                squared = (query_weight * queries.n_queries) ** 2
-                kept.add_values(squared, int(queries.strata[fold][position]))
-            if draw == 0:
-                utility, vote = training.utility(keys, query), training.score_vote(keys, query)
-            totals.append((weight, utility, base, vote))
-        return by_draw, sum_queries(*zip(*totals, strict=True))
+            end = min(first + ranked.n_queries, len(labels))
+            cells, utilities, votes = ranked.value(batch, first, end)
+            totals[1, first:end], totals[3, first:end] = utilities, votes
+            for entry in range(first, end):
+                nothing, totals[2, entry] = self._without_columns(training, labels[entry], known)
+                (at, draw), weight = divmod(entry, n_draws), float(batch.weights[entry])
+                own = cells[entry - first], shares, nothing, batch.orders[entry]
+                # The first draw of a query is recorded.
+                if recorder is None or draw:
+                    kernels.add_cells(weight, *own, by_draw[draw])
+                    continue
+                kernels.add_cells(1.0, *own, recorder.values)
+                kernels.add_scaled(weight, recorder.values, by_draw[0])
+                squared = float(weights[asked[at]] * schedule.queries.n_queries) ** 2
+                recorder.add_values(squared, int(strata[asked[at]]))
+        totals[0] = batch.weights
+        return by_draw, sum_queries(*totals)
 
     def _value_binned(
         self, piece: FoldQueries, task: Task, orders: Orders, recorder: QueryRecorder | None
@@ -253,13 +243,6 @@ class QueryTasks:
         by_draw[..., shard.positions] = grouped
         return by_draw, sum_queries(*map(np.concatenate, zip(*totals, strict=True)))
 
-    def _batch_coalitions(self, pass_number: int) -> list[CoalitionBatches]:
-        """Return the draws of a pass in batches for sorting."""
-        return [
-            CoalitionBatches.divide(coalitions.members, weights, len(self.game.labels))
-            for coalitions, weights in self.schedule.draw(pass_number)
-        ]
-
     def _training(self, fold: int) -> TrainingRows:
         game = self.game
         may_train = game.problem.folds[fold].may_train
@@ -287,7 +270,7 @@ class QueryTasks:
     def _ranker(self, fold: int) -> tuple[Ranker, Shard]:
         game = self.game
         positions = np.flatnonzero(game.problem.folds[fold].may_train)
-        rows, scales = game.distances.rows.take(positions), game.distances.fine
+        rows, scales = game.distances.rows.take(positions), game.distances.scales
         target_scale = game.target_scales[fold]
         if target_scale is None:
             shard = Shard.by_class(rows, game.labels_in(fold), int(game.labels.max()) + 1)
@@ -314,18 +297,16 @@ class QueryTasks:
         return get_units(self.game.target_scales[0])
 
     def _without_columns(
-        self, training: TrainingRows, query: Query, known: dict[float, tuple[Floats, float]]
+        self, training: TrainingRows, label: float, known: dict[float, tuple[Floats, float]]
     ) -> tuple[Floats, float]:
         """Return the values of rows without columns, and the baseline; ``known`` is a cache."""
         if self.game.empty == "prior":
-            values, utility = get_or_make(
-                known, query.label, lambda _: training.without_columns(query)
-            )
-            return values, training.utility_of_nothing(
-                query
-            ) if self.schedule.with_label else utility
+            values, utility = get_or_make(known, label, training.without_columns)
+            if self.schedule.with_label:
+                utility = training.utility_of_nothing(label)
+            return values, utility
         # In the closed form, the prediction for a numeric target without rows is the mean.
-        level = training.utility_of_nothing(query)
+        level = training.utility_of_nothing(label)
         if level:
             n_others = training.n_rows - 1
             level *= float(inside_chances(self.row_semivalue, len(self.game.labels), n_others, 0))

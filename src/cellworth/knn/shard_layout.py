@@ -22,7 +22,7 @@ from cellworth.knn.distances import (
     ScaledColumn,
     check_column_types,
     check_scale,
-    fine_scales,
+    make_scales,
     scale_column,
     stack_columns,
 )
@@ -102,7 +102,7 @@ class TableSummary:
 class Layout:
     """How raw cells are converted to arrays: the same for all shards, and small enough to send."""
 
-    scales: ColumnScales  # In the fine unit (:func:`fine_scales`)
+    scales: ColumnScales
     # Columns in the order of the scales.
     numeric: tuple[ColumnLayout, ...]
     categorical: tuple[ColumnLayout, ...]
@@ -161,7 +161,7 @@ class Layout:
             if column.kind == "numbers" and layout.sort != "missing"
         )
         layout = cls(
-            fine_scales(columns),
+            make_scales(columns),
             tuple(lay for column, lay in read if column.kind == "numbers"),
             tuple(lay for column, lay in read if column.kind == "categories"),
             classes,

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Positions
-from cellworth.knn.binned import DrawnCoalitions, PreparedBatch, QueryBatch, Ranker
+from cellworth.knn.binned import PreparedBatch, Ranker
 from cellworth.knn.distances import Columns
+from cellworth.knn.draws import DrawnCoalitions, QueryBatch
 from cellworth.knn.knn_game import AGREEMENT, BALANCED, query_weights, stratify_queries
 from cellworth.sampling.column_samplers import Coalitions, ColumnSampler, ExhaustiveSampler
 from cellworth.sampling.passes import DrawVariance, QueryTotals, QueryVariance
@@ -40,7 +41,7 @@ _MAX_DRAWS = 16
 # that errors from a small share of them would often be too small.
 _MAX_OBSERVED = 10_000
 # Queries that are drawn twice in each pass; others have one draw.
-DRAWN_TWICE: int = 500
+DRAWN_TWICE: int = 128
 # With more strata, validation errors of single cells of shards would take too much memory.
 _MAX_KEPT_STRATA = 4
 # Most objects that a cache keeps. Tasks alternate between folds, and most splitters have fewer.
@@ -192,13 +193,13 @@ class TaskSchedule:
     def draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
         """Return the draws of a pass: coalitions and their weights.
 
-        The last line of the weights is for the empty coalition. The query at position q uses draw
-        number q modulo the number of draws.
+        The last line of the weights is for the empty coalition. The queries of a task share one
+        draw, each with its own order of the columns.
         """
         return get_or_make(self._draws, pass_number, self._draw)
 
     def draw_coalitions(self, pass_number: int) -> DrawnCoalitions:
-        """Return the concatenated draws of a pass, for binned ranks."""
+        """Return the concatenated draws of a pass."""
         return get_or_make(
             self._concatenated,
             pass_number,
@@ -232,36 +233,44 @@ class TaskSchedule:
                 order[: self.shape[1]] = rng.permutation(self.shape[1])
             yield order
 
+    def list_queries(
+        self, piece: FoldQueries, task: Task, orders: Orders, *, is_class: bool
+    ) -> QueryBatch:
+        """List the queries of one fold; both draws of a query are adjacent."""
+        (fold, queries), starts = piece, self.draw_coalitions(task.pass_number).steps.starts
+        positions = np.repeat(queries, task.n_draws).astype(np.int64)
+        cells = self.queries.cells[fold].take(positions)
+        labels = self.queries.labels[fold][positions]
+        draws = np.full(len(positions), self.choose_draw(task))
+        # Kernels are compiled for contiguous arrays.
+        return QueryBatch(
+            np.ascontiguousarray(cells.numbers.T),
+            np.ascontiguousarray(cells.categories.T),
+            labels.astype(np.int64) if is_class else labels,
+            np.array([order.copy() for order in islice(orders, len(positions))], dtype=np.int64),
+            draws,
+            np.concatenate([[0], np.cumsum(np.diff(starts)[draws])]),
+            self.queries.weights[fold][positions] / task.n_draws,
+        )
+
+    def choose_draw(self, task: Task) -> int:
+        """Return the number of the draw of coalitions that a task's queries have."""
+        return task.number % len(self.draw(task.pass_number))
+
     def prepare(
         self, piece: FoldQueries, task: Task, orders: Orders, ranker: Ranker
     ) -> PreparedBatch:
-        """Prepare the queries of one fold for binned ranks; both draws of a query are adjacent."""
-        drawn, (fold, queries) = self.draw_coalitions(task.pass_number), piece
-        positions = np.repeat(queries, task.n_draws).astype(np.int64)
-        cells = self.queries.cells[fold].take(positions)
-        labels, draws = self.queries.labels[fold][positions], positions % len(drawn.nothing)
-        # Kernels are compiled for contiguous arrays.
-        batch = QueryBatch(
-            np.ascontiguousarray(cells.numbers.T),
-            np.ascontiguousarray(cells.categories.T),
-            labels.astype(np.int64) if ranker.target_scale is None else labels,
-            np.array([order.copy() for order in islice(orders, len(positions))], dtype=np.int64),
-            draws,
-            np.concatenate([[0], np.cumsum(np.diff(drawn.steps.starts)[draws])]),
-            self.queries.weights[fold][positions] / task.n_draws,
-        )
+        """Prepare the queries of one fold for binned ranks."""
+        batch = self.list_queries(piece, task, orders, is_class=ranker.target_scale is None)
+        drawn = self.draw_coalitions(task.pass_number)
         return ranker.prepare(
             task.number, batch, drawn, empty=self.empty, with_label=self.with_label
         )
 
     def n_ranked(self, task: Task) -> int:
         """Return the number of coalitions of all queries of a task."""
-        drawn = self.draw(task.pass_number)
-        return task.n_draws * sum(
-            len(drawn[position % len(drawn)][0].members)
-            for _, queries in task.part
-            for position in queries.tolist()
-        )
+        coalitions, _ = self.draw(task.pass_number)[self.choose_draw(task)]
+        return task.n_draws * count_queries(task.part) * len(coalitions.members)
 
     @cached_property
     def n_observed_parts(self) -> int:

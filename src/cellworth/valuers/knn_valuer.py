@@ -57,8 +57,8 @@ from cellworth.valuers.run import scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop, draw_seed
 from cellworth.valuers.valuer import Valuer
 
-# Up to here all subsets of columns are evaluated, which takes about half a minute on one core.
-MAX_RANKED_ROWS = 2**31
+# Up to here all subsets of columns are evaluated, which takes about a second on one core.
+MAX_RANKED_ROWS = 2**26
 # To find the bins of a coalition takes as long as to sort so many rows.
 _ROWS_OF_BINS = 10_000
 # With more rows, bins are at least 1.5 times faster than sorting.
@@ -68,15 +68,15 @@ MAX_SORTED_NUMBERS = 30_000
 # cores. A numeric target takes twice as long again, bins half as long. Samplers whose coalitions
 # count for all columns take as long again for each hundred columns.
 _MAX_WORK = 2**32
-_SECONDS_PER_WORK = 20e-9
+_SECONDS_PER_WORK = 17e-9
 _WORK_OF_TARGET = 2.0
 _WORK_OF_BINS = 0.5
 _COLUMNS_ADDED_UP = 100
 _MIN_QUERIES = 100
-# A quick pass over this many validation rows has the total error of another pass over one
+# After a pass with so many, the sampling error is a third of the validation error on most tables
 # (experiments/column_samplers.py).
-_QUICK_PER_PASS = 2.0
-_COALITIONS_PER_COLUMN = 4
+_COALITIONS_PER_COLUMN = 8
+_ORDERS = 8
 # With more columns, adding up the values of all of them takes longer than more orders.
 _MAX_COLUMNS_OF_QUADRATURE = 100
 _MAX_PASSES = 100
@@ -143,7 +143,7 @@ class KNNValuer(NeighborValuer):
     """Value all cells of a table for a K-nearest-neighbor model, in closed form.
 
     For each coalition of columns, the values of all rows are exact. Only coalitions of columns are
-    sampled; with up to about 12 columns, all of them are evaluated. Columns are used as they are:
+    sampled; in small tables, all of them are evaluated. Columns are used as they are:
     numbers, strings, categories, dates, missing values. Tied rows are averaged over all their
     orders, so values do not depend on the order of the training rows. A sampled run depends on the
     order of columns and of validation rows: another order gives another draw of equal accuracy.
@@ -164,11 +164,14 @@ class KNNValuer(NeighborValuer):
     sampler : ColumnSampler, default=None
         Coalitions of columns that are evaluated for each validation row: ``ExhaustiveSampler()``,
         ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means
-        all subsets if training rows x validation rows x subsets are at most 2^31 (about half a
-        minute on one core). Otherwise a quick pass has an order of the columns and its reverse for
-        each validation row; further passes have ``QuadratureSampler(4 x columns)``, or
-        ``PermutationSampler()`` for more than 100 columns and for semivalues other than Shapley. A
-        sampler that would draw as many coalitions as exist is replaced by ``ExhaustiveSampler()``.
+        all subsets if training rows x validation rows x subsets are at most 2^26 (about a second
+        on one core). Otherwise a quick pass has an order of the columns and its reverse for each
+        validation row, and further passes have ``QuadratureSampler(8 x columns)``, or
+        ``PermutationSampler(8)`` for more than 100 columns and for semivalues other than Shapley.
+        If that would take longer than ``stop`` allows by default, there is one pass over as many
+        validation rows as it does, with ``PermutationSampler(2)``, which has the least total error.
+        A sampler that would draw as many coalitions as exist is replaced by
+        ``ExhaustiveSampler()``.
     ranking : BinnedRanks, default=None
         How rows are ranked by distance. None means exact ranks for up to 100,000 rows (30,000 if
         the target is numeric), and ``BinnedRanks()`` for more rows.
@@ -187,8 +190,7 @@ class KNNValuer(NeighborValuer):
         Rule that ends the run, such as ``MaxSeconds(600)`` or ``TargetPrecision(0.1)``. With
         ``n_passes``, the first of the two ends it. None means ``TargetPrecision()``, within a
         minute of work on two cores: the run ends when the sampling error is below half of the
-        validation error. If there are so many validation rows that a pass over them would take
-        longer, the quick pass over more of them is the whole run, which has a smaller total error.
+        validation error, or one pass is done over as many validation rows as that time allows.
     random_state : int, Generator, RandomState or None, default=None
         Seed of the coalitions; None draws one, which the provenance records.
     n_jobs : int, default=None
@@ -573,7 +575,8 @@ class Effort:
         sampler = choose_sampler(valuer.sampler, size, n_used, column_semivalue)
         draws = not isinstance(sampler, ExhaustiveSampler)
         quick_pass = draws and size.has_quick_pass and not valuer.sampler
-        quick = PermutationSampler() if quick_pass else None
+        # A sampler that is as quick needs no such pass.
+        quick = PermutationSampler() if quick_pass and sampler != PermutationSampler() else None
         n_passes = None if valuer.n_passes is None else check_count(valuer.n_passes, "n_passes")
         n_passes = n_passes if draws else 1
         stop = None if valuer.stop is None else check_stop(valuer.stop)
@@ -582,9 +585,6 @@ class Effort:
         if wanted == "auto":
             # The same for any stop and n_passes, so that a run can be resumed with others.
             n_used = _affordable_queries(sampler, size, per_quick + per_pass)
-            n_quick = _affordable_queries(sampler, size, per_quick) if quick else 0
-            if n_quick > _QUICK_PER_PASS * n_used:
-                n_used, n_passes = n_quick, 0 if by_default else n_passes
             n_used = min(max(n_used, _MIN_QUERIES), size.n_given)
         if by_default and n_passes is None:
             stop = TargetPrecision()
@@ -716,8 +716,11 @@ def _default_sampler(size: Size, n_queries: int, column_semivalue: Semivalue) ->
     if exist < MAX_COALITIONS_OF_ALL_SUBSETS and n_ranked <= MAX_RANKED_ROWS << size.with_label:
         return ExhaustiveSampler()
     sampled: ColumnSampler = PermutationSampler()
-    if isinstance(column_semivalue, Shapley) and n_players <= _MAX_COLUMNS_OF_QUADRATURE:
-        sampled = QuadratureSampler(_COALITIONS_PER_COLUMN * n_players)
+    # Otherwise two orders for each of more validation rows have the least total error.
+    if size.n_rows * n_queries * n_players * _COALITIONS_PER_COLUMN <= size.most_work:
+        sampled = PermutationSampler(_ORDERS)
+        if isinstance(column_semivalue, Shapley) and n_players <= _MAX_COLUMNS_OF_QUADRATURE:
+            sampled = QuadratureSampler(_COALITIONS_PER_COLUMN * n_players)
     return _all_if_enough(sampled, n_players, column_semivalue)
 
 
