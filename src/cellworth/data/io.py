@@ -530,7 +530,7 @@ def write_plain(file: BinaryIO, plain: Mapping[str, Any]) -> None:
     """Write arrays and JSON values to one npz file; every member has a checksum."""
     arrays = {name: value for name, value in plain.items() if isinstance(value, np.ndarray)}
     rest = {name: value for name, value in plain.items() if name not in arrays}
-    text = json.dumps({_ARRAYS: list(arrays), _REST: rest}, default=_as_number).encode()
+    text = json.dumps({_ARRAYS: list(arrays), _REST: rest}, default=np.generic.item).encode()
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in [*arrays.items(), (_REST, np.frombuffer(text, dtype=np.uint8))]:
             with archive.open(_member(name), "w", force_zip64=True) as member:
@@ -554,12 +554,11 @@ class PlainFile:
 
     def read(self, *prefixes: str) -> list[Plain]:
         """Return the entries with each prefix."""
-        asked = set(prefixes)
         found: dict[str, Plain] = {prefix: {} for prefix in prefixes}
         with _open_archive(self.path) as archive:
             for name in (*self.rest, *self._arrays):
                 prefix, _, inner = name.partition(".")
-                if inner and prefix in asked:
+                if inner and prefix in found:
                     value = self.rest[name] if name in self.rest else _array(archive, name)
                     found[prefix][inner] = value
         return [found[prefix] for prefix in prefixes]
@@ -605,9 +604,3 @@ def _open_archive(path: AnyPath) -> Iterator[zipfile.ZipFile]:
         # A damaged file can raise many types of errors.
         except Exception as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-def _as_number(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{value!r} can not be written as JSON.")

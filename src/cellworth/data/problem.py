@@ -385,7 +385,7 @@ def _read_measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
 
 def _find_classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[Any]:
     types = {type(label).__name__ for label in target.tolist()}
-    if len(types) > 1:
+    if len(types) > 1 or "ndarray" in types:
         raise TypeError(
             f"{called} must have labels of one type, got {' and '.join(sorted(types))}."
         )
