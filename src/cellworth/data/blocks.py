@@ -201,9 +201,8 @@ class Blocks:
         )
         if len(set(labels)) < len(labels) or len(set(ids)) < len(ids):
             raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
-        if not own.grouped:
-            return Blocks(self.rows, Axis.from_groups(ids, what="column"))
-        return Blocks(self.rows, Axis(labels, ids, np.append(own.codes, len(own.labels))))
+        players = labels if own.grouped else ids
+        return Blocks(self.rows, Axis(players, ids, np.append(own.codes, len(own.labels))))
 
 
 def _check_labels(ids: Labels, groups: Any, what: str) -> list[Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, ColumnType, Floats, Integers, Mask
+from cellworth.data.text import shorten
 
 # Mixed cells are Python objects of several types. Other cells, such as lists, have no distance.
 Kind = Literal[
@@ -204,7 +205,7 @@ class Column:
             floats = [np.nan if value is None else float(value) for value in values]
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(
-                f"cells of the numeric column {self.name!r} must be numbers ({error}); fix them, "
+                f"cells of column {self.name!r} must be numbers ({shorten(str(error))}); fix them, "
                 f"or pass column_types={{{self.name!r}: 'categorical'}}."
             ) from error
         return np.array([*floats, np.nan])[positions]

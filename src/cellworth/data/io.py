@@ -384,9 +384,7 @@ def write_atomically(
             path = path if named is None else path.with_name(named())
             path.upload(Path(copy.name), replacing=replacing)
         return
-    # A pipe or a device would be replaced by a file.
-    if path.exists() and not path.is_file():
-        raise FileExistsError(f"{path} is no regular file; give the path of a file.")
+    check_regular(path)
     temporary = path.with_name(f".{uuid4().hex}~{path.name}")
     try:
         with temporary.open("xb") as file:
@@ -416,6 +414,12 @@ def write_atomically(
                 os.close(descriptor)
 
 
+def check_regular(path: AnyPath) -> None:
+    """Raise for a pipe or a device: a reader would wait, and a writer would replace it."""
+    if isinstance(path, Path) and path.exists() and not path.is_file():
+        raise FileExistsError(f"{path} is no regular file; give the path of a file.")
+
+
 def _name_first(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
@@ -430,6 +434,7 @@ def _name_first(temporary: Path, path: Path) -> None:
 
 def read_json(path: AnyPath) -> Any:
     """Read a JSON file that cellworth wrote; raise ValueError if it is damaged."""
+    check_regular(path)
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -545,6 +550,7 @@ class PlainFile:
 
     def __init__(self, path: AnyPath) -> None:
         self.path: AnyPath = path
+        check_regular(path)
         with _open_archive(path) as archive:
             head = json.loads(_array(archive, _REST).tobytes())
             self._arrays: list[str] = head[_ARRAYS]

@@ -25,6 +25,7 @@ from cellworth.data.io import (
     write_atomically,
     write_hashed,
 )
+from cellworth.data.table_files import format_read_error
 from cellworth.data.tables import label_array
 from cellworth.sampling.moments import Moments
 
@@ -381,7 +382,8 @@ class ValueFile:
                     raise OSError(f"row group {group} has {table.num_rows} rows")
                 return table
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise ValueError(f"cannot read {path} ({error}); restore it from a copy.") from error
+            reason = format_read_error(error)
+            raise ValueError(f"cannot read {path} ({reason}); restore it from a copy.") from error
 
     def copy(self, folder: AnyPath, to: AnyPath) -> None:
         """Copy the file to another folder and check the copy."""
