@@ -26,7 +26,7 @@ from cellworth.data.tables import (
     array_as_given,
     series_array,
 )
-from cellworth.data.text import preview
+from cellworth.data.text import preview, shorten
 
 # Numbers without a fraction are read as classes up to this many different ones.
 _MAX_NUMBERS_AS_CLASSES = 50
@@ -398,7 +398,7 @@ def _find_classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[
     if len(classes) < least:
         raise ValueError(
             f"{called} must have at least two classes for a classifier, got one class "
-            f"({classes.tolist()[0]!r}), n_samples={len(target)}."
+            f"({shorten(repr(classes.tolist()[0]))}), n_samples={len(target)}."
         )
     return classes
 
