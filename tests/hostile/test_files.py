@@ -260,4 +260,5 @@ def test_a_damaged_file_is_refused_or_changes_no_result(name, tmp_path):
             if found not in ("refused", expected):
                 wrong[file.name, harm] = found
     assert wrong == {}
-    assert n_refused > len(files) * 8
+    # Shards that were prepared are prepared again.
+    assert n_refused > len(files) * 4
