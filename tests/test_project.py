@@ -103,3 +103,14 @@ def test_the_action_stops_at_a_table_with_missing_codes_and_says_why(tmp_path):
     assert done.returncode == 1, done.stderr
     assert "missing code" in summary.read_text()
     assert Path(output.read_text().strip().removeprefix("verdict=")).is_file()
+
+
+def test_each_promise_of_security_names_tests_that_there_are():
+    promises = (ROOT / "SECURITY.md").read_text(encoding="utf-8").split("## What it does not")[0]
+    sections = promises.split("\n- **")[1:]
+    assert len(sections) == 8
+    for section in sections:
+        named = re.findall(r"`(tests/\S+\.py)::(test_\w+)`", section)
+        assert named, section
+        for file, name in named:
+            assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8")

@@ -278,7 +278,7 @@ MISTAKES = [
     (lambda: fit_neighbors(column_types={"age": "ordinal"}), "column_types of column 'age'"),
     (
         lambda: fit_neighbors(X=X.assign(pay="high"), column_types={"pay": "numeric"}),
-        "cells of the numeric column 'pay' must be numbers",
+        "cells of column 'pay' must be numbers",
     ),
     (lambda: fit_neighbors(X_val=X.assign(pay=np.inf)), "column 'pay' must be finite"),
     (

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from cellworth import Owners, ShardedTable
-from cellworth.data.column import NO_TIME, Column, find_common_kind, is_missing_mark
+from cellworth.data.column import NO_TIME, Column, find_common_kind
 from cellworth.data.tables import Table
 from cellworth.findings.cells import read_cells
 from cellworth.findings.features import read_columns
-from cellworth.findings.levels import ColumnLevels, read_levels
+from cellworth.findings.levels import ColumnLevels, is_missing_mark, read_levels
 from cellworth.games.table_filler import TableFiller
 from cellworth.knn.distances import Distances
 from cellworth.knn.shard_data import read_shard

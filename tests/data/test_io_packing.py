@@ -97,7 +97,7 @@ def test_the_file_is_one_that_numpy_reads(tmp_path):
 def test_what_would_have_to_be_pickled_is_not_written(tmp_path):
     with pytest.raises(ValueError, match="allow_pickle=False"):
         written(tmp_path / "thing.npz", {"it.cells": np.array([object()])})
-    with pytest.raises(TypeError, match="can not be written as JSON"):
+    with pytest.raises(TypeError, match="generic"):
         written(tmp_path / "thing.npz", {"it.cell": object()})
 
 

@@ -115,6 +115,14 @@ def test_unknown_labels_tables_and_numbers_are_rejected():
         explain_row(value_game(Sum(CELLS), grouped), "p", X=np.ones((5, 3)))
 
 
+def test_rows_of_one_name_are_looked_at_by_position():
+    X = pd.DataFrame({"a": [1.0, 2.0, 8.0, 9.0], "b": [1.0, 5.0, 2.0, 6.0]}, index=[7, 8, 7, 9])
+    valuation = KNNValuer(1).fit(X, [0, 0, 1, 1], X_val=X, y_val=[0, 0, 1, 1]).valuation_
+    with pytest.raises(KeyError, match=r"valuation\.row\(position\), positions are 0, 2"):
+        explain_row(valuation, 7)
+    np.testing.assert_array_equal(valuation.row(2).values, valuation.values[2])
+
+
 def test_a_table_that_was_changed_after_it_was_valued_is_rejected():
     table = np.column_stack([np.arange(20.0), np.arange(20.0) % 7])
     valuation = KNNValuer().fit(table, np.arange(20) % 2).valuation_

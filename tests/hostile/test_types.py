@@ -109,3 +109,45 @@ def test_a_column_without_a_name_is_refused():
     for use in (fit, lambda table: audit(table, Y)):
         with pytest.raises(ValueError, match="name for every column"):
             use(table)
+
+
+LONE = pd.Index(["\ud800", "x"], dtype=object)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (pd.Index([("a", 1), "b"], tupleize_cols=False), "got str and tuple"),
+        (pd.Index(["b", ("a", 1)], tupleize_cols=False), "got str and tuple"),
+        (LONE, "column labels must be whole characters, got half of one .*ud800"),
+    ],
+)
+def test_names_of_several_kinds_or_with_half_a_character_are_refused(names, message):
+    table = pd.DataFrame(np.c_[COUNT, COUNT])
+    table.columns = names
+    for use in (fit, lambda table: audit(table, Y)):
+        with pytest.raises((TypeError, ValueError), match=message):
+            use(table)
+
+
+@pytest.mark.parametrize("name", ["Arrow string_view", "Arrow run-end encoded"])
+def test_a_type_of_which_arrow_takes_no_rows_is_refused_in_folds(name):
+    with pytest.raises(TypeError, match="rows of X cannot be taken"):
+        KNNValuer(2).fit(make_table(READ[name]), Y, cv=2)
+
+
+def test_a_signalling_nan_is_missing():
+    given = pl.Series([decimal.Decimal("sNaN"), decimal.Decimal(1)] * 6, dtype=pl.Object)
+    assert np.isfinite(fit(make_table(given)).valuation_.values).all()
+
+
+def test_labels_that_are_lists_are_refused():
+    lists = pa.array([[1, 2], [3, 4]] * 6)
+    with pytest.raises(TypeError, match="y must have labels of one type, got ndarray"):
+        KNNValuer(2).fit(make_table(pl.Series(Y)), lists)
+
+
+def test_row_ids_with_half_a_character_are_refused():
+    table = pd.DataFrame({"a": COUNT}, index=pd.Index([*LONE] * 6, dtype=object))
+    with pytest.raises(ValueError, match="row labels must be whole"):
+        fit(table)

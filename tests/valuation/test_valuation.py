@@ -260,6 +260,7 @@ DAMAGE = {
     "nested manifest": (lambda f: (f / "manifest.json").write_text("[" * 10**5), "not valid JSON"),
     "later version": (lambda f: rewrite(f, version=99), "format version 99"),
     "other status": (lambda f: rewrite(f, status="estimated"), "sha256 differs"),
+    "list of files": (lambda f: rewrite(f, forged=True, files=[]), "do not fit together"),
     "no provenance": (lambda f: rewrite(f, forged=True, provenance={}), "do not fit together"),
 }
 

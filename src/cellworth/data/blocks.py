@@ -75,8 +75,8 @@ class Axis:
                 "Use values to look up by position."
             )
         raise KeyError(
-            f"{len(found)} {what}s are called {label!r}; use values with a position: "
-            f"{preview(found)}."
+            f"{len(found)} {what}s are called {label!r}; look at one of them with "
+            f"valuation.{what}(position), positions are {preview(found)}."
         )
 
     def positions(self, coalition: Mask) -> Positions:
@@ -101,15 +101,8 @@ class NumberedAxis(Axis):
         """Label of each player: its position."""
         return np.arange(self.n_players)
 
-    @property
-    def ids(self) -> Labels:
-        """Ids are the labels: every player holds one row."""
-        return self.labels
-
-    @property
-    def codes(self) -> Positions:
-        """Codes are the labels as well."""
-        return self.labels
+    # Every player holds one row.
+    ids = codes = labels
 
     @property
     def grouped(self) -> bool:
@@ -208,9 +201,8 @@ class Blocks:
         )
         if len(set(labels)) < len(labels) or len(set(ids)) < len(ids):
             raise ValueError(f"X has a column called {LABEL!r}, the name of the labels; rename it.")
-        if not own.grouped:
-            return Blocks(self.rows, Axis.from_groups(ids, what="column"))
-        return Blocks(self.rows, Axis(labels, ids, np.append(own.codes, len(own.labels))))
+        players = labels if own.grouped else ids
+        return Blocks(self.rows, Axis(players, ids, np.append(own.codes, len(own.labels))))
 
 
 def _check_labels(ids: Labels, groups: Any, what: str) -> list[Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, ColumnType, Floats, Integers, Mask
+from cellworth.data.text import shorten
 
 # Mixed cells are Python objects of several types. Other cells, such as lists, have no distance.
 Kind = Literal[
@@ -24,8 +25,6 @@ Kind = Literal[
 MAX_EXACT = 2**53
 # NumPy's representation of a missing date.
 NO_TIME = np.iinfo(np.int64).min
-# What people write for a missing value.
-_MISSING_MARKS = {"", "?", "-", "--", ".", "n/a", "na", "nan", "null", "#n/a", "<na>", "(null)"}
 _UNKNOWN = -2
 # Arrow takes arrays of objects that are all strings.
 _TYPES_OF_ARRAYS: dict[str, Kind] = {
@@ -206,7 +205,7 @@ class Column:
             floats = [np.nan if value is None else float(value) for value in values]
         except (TypeError, ValueError, OverflowError) as error:
             raise ValueError(
-                f"cells of the numeric column {self.name!r} must be numbers ({error}); fix them, "
+                f"cells of column {self.name!r} must be numbers ({shorten(str(error))}); fix them, "
                 f"or pass column_types={{{self.name!r}: 'categorical'}}."
             ) from error
         return np.array([*floats, np.nan])[positions]
@@ -332,15 +331,14 @@ def is_missing(cell: Any) -> bool:
     """Return whether a label or cell is missing: None, NaN, NaT or pandas' NA."""
     if cell is None:
         return True
-    differs = cell != cell  # noqa: PLR0124 (NaN and NaT differ from themselves; NA returns NA)
+    try:
+        differs = cell != cell  # noqa: PLR0124 (NaN and NaT differ from themselves; NA returns NA)
+    # A signalling NaN.
+    except decimal.InvalidOperation:
+        return True
     if isinstance(differs, bool | np.bool_):
         return bool(differs)
     return not isinstance(cell, np.ndarray)
-
-
-def is_missing_mark(cell: Any) -> bool:
-    """Return whether a cell is a string that people write for a missing value."""
-    return isinstance(cell, str) and cell.strip().lower() in _MISSING_MARKS
 
 
 def list_cells(cells: NDArray[Any]) -> list[Any]:
@@ -353,6 +351,13 @@ def drop_zone(time: Any) -> Any:
     if isinstance(time, datetime.datetime) and time.tzinfo:
         return time.astimezone(datetime.UTC).replace(tzinfo=None)
     return time
+
+
+def object_array(cells: Sequence[Any]) -> NDArray[Any]:
+    """Return Python objects as a one-dimensional array."""
+    array = np.empty(len(cells), dtype=object)
+    array[:] = cells
+    return array
 
 
 class Coder:

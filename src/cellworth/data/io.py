@@ -384,9 +384,7 @@ def write_atomically(
             path = path if named is None else path.with_name(named())
             path.upload(Path(copy.name), replacing=replacing)
         return
-    # A pipe or a device would be replaced by a file.
-    if path.exists() and not path.is_file():
-        raise FileExistsError(f"{path} is no regular file; give the path of a file.")
+    check_regular(path)
     temporary = path.with_name(f".{uuid4().hex}~{path.name}")
     try:
         with temporary.open("xb") as file:
@@ -416,6 +414,12 @@ def write_atomically(
                 os.close(descriptor)
 
 
+def check_regular(path: AnyPath) -> None:
+    """Raise for a pipe or a device: a reader would wait, and a writer would replace it."""
+    if isinstance(path, Path) and path.exists() and not path.is_file():
+        raise FileExistsError(f"{path} is no regular file; give the path of a file.")
+
+
 def _name_first(temporary: Path, path: Path) -> None:
     try:
         os.link(temporary, path)
@@ -430,6 +434,7 @@ def _name_first(temporary: Path, path: Path) -> None:
 
 def read_json(path: AnyPath) -> Any:
     """Read a JSON file that cellworth wrote; raise ValueError if it is damaged."""
+    check_regular(path)
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -530,7 +535,7 @@ def write_plain(file: BinaryIO, plain: Mapping[str, Any]) -> None:
     """Write arrays and JSON values to one npz file; every member has a checksum."""
     arrays = {name: value for name, value in plain.items() if isinstance(value, np.ndarray)}
     rest = {name: value for name, value in plain.items() if name not in arrays}
-    text = json.dumps({_ARRAYS: list(arrays), _REST: rest}, default=_as_number).encode()
+    text = json.dumps({_ARRAYS: list(arrays), _REST: rest}, default=np.generic.item).encode()
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in [*arrays.items(), (_REST, np.frombuffer(text, dtype=np.uint8))]:
             with archive.open(_member(name), "w", force_zip64=True) as member:
@@ -545,6 +550,7 @@ class PlainFile:
 
     def __init__(self, path: AnyPath) -> None:
         self.path: AnyPath = path
+        check_regular(path)
         with _open_archive(path) as archive:
             head = json.loads(_array(archive, _REST).tobytes())
             self._arrays: list[str] = head[_ARRAYS]
@@ -554,12 +560,11 @@ class PlainFile:
 
     def read(self, *prefixes: str) -> list[Plain]:
         """Return the entries with each prefix."""
-        asked = set(prefixes)
         found: dict[str, Plain] = {prefix: {} for prefix in prefixes}
         with _open_archive(self.path) as archive:
             for name in (*self.rest, *self._arrays):
                 prefix, _, inner = name.partition(".")
-                if inner and prefix in asked:
+                if inner and prefix in found:
                     value = self.rest[name] if name in self.rest else _array(archive, name)
                     found[prefix][inner] = value
         return [found[prefix] for prefix in prefixes]
@@ -605,9 +610,3 @@ def _open_archive(path: AnyPath) -> Iterator[zipfile.ZipFile]:
         # A damaged file can raise many types of errors.
         except Exception as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
-
-
-def _as_number(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{value!r} can not be written as JSON.")

@@ -26,7 +26,7 @@ from cellworth.data.tables import (
     array_as_given,
     series_array,
 )
-from cellworth.data.text import preview
+from cellworth.data.text import preview, shorten
 
 # Numbers without a fraction are read as classes up to this many different ones.
 _MAX_NUMBERS_AS_CLASSES = 50
@@ -385,7 +385,7 @@ def _read_measurable(array: NDArray[Any], called: str) -> NDArray[np.float64]:
 
 def _find_classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[Any]:
     types = {type(label).__name__ for label in target.tolist()}
-    if len(types) > 1:
+    if len(types) > 1 or "ndarray" in types:
         raise TypeError(
             f"{called} must have labels of one type, got {' and '.join(sorted(types))}."
         )
@@ -398,7 +398,7 @@ def _find_classes(target: NDArray[Any], called: str, least: int = 2) -> NDArray[
     if len(classes) < least:
         raise ValueError(
             f"{called} must have at least two classes for a classifier, got one class "
-            f"({classes.tolist()[0]!r}), n_samples={len(target)}."
+            f"({shorten(repr(classes.tolist()[0]))}), n_samples={len(target)}."
         )
     return classes
 

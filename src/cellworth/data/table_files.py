@@ -130,8 +130,7 @@ class TableFile:
                 same = _hash_footer(file) == self.digest
         else:
             # Another time may be that of a copy: then the content decides.
-            same = get_stamp(path) == self.stamp
-            same = same or hash_file(path) == self.digest
+            same = get_stamp(path) == self.stamp or hash_file(path) == self.digest
         if not same:
             raise ValueError(
                 f"{self.address} was changed since this ShardedTable was created; create it again."

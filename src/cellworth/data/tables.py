@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from cellworth.data.arguments import ColumnType, Labels, Mask, Positions
-from cellworth.data.column import Column
+from cellworth.data.column import Column, object_array
 from cellworth.data.equal_rows import add_length, column_sha256, hash_rows
 from cellworth.data.text import preview
 
@@ -136,7 +136,13 @@ class Table:
 
     def keep(self, rows: Positions) -> Table:
         """Return a table of these rows with their ids, in this order."""
-        return Table(self.data[rows], self.names, self.row_ids[rows])
+        try:
+            return Table(self.data[rows], self.names, self.row_ids[rows])
+        # Arrow takes no rows of views and of runs.
+        except NotImplementedError as error:
+            raise TypeError(
+                f"rows of X cannot be taken ({error}); cast such columns to text or numbers."
+            ) from error
 
     def align(self, X: TableLike, *, called: str) -> Table:
         """Read a table with the columns of this one in their order, by name if both have names."""
@@ -174,7 +180,8 @@ class Table:
 def label_array(labels: Iterable[Any], *, what: str) -> Labels:
     """Return labels as an array of integers, floats, dates or strings (as Python objects)."""
     labels = labels if hasattr(labels, "__array__") else list(labels)
-    array = np.asarray(labels)
+    with_tuples = any(isinstance(label, tuple) for label in labels)
+    array = np.asarray(labels, dtype=object if with_tuples else None)
     if array.ndim != 1:
         raise ValueError(
             f"{what} labels must be one number, string or date per {what}, got "
@@ -194,9 +201,13 @@ def label_array(labels: Iterable[Any], *, what: str) -> Labels:
     # NumPy may have converted a mix of numbers and strings to strings.
     labels = list(labels)
     if all(isinstance(label, str) for label in labels):
-        text = np.empty(len(labels), dtype=object)
-        text[:] = [str(label) for label in labels]
-        return text
+        try:
+            "".join(labels).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{what} labels must be whole characters, got half of one ({error}); rename it."
+            ) from error
+        return object_array([str(label) for label in labels])
     if all(isinstance(label, date) and getattr(label, "tzinfo", None) is None for label in labels):
         return np.array(labels, dtype="datetime64[us]")
     types = sorted({type(label).__name__ for label in labels})
@@ -258,8 +269,7 @@ def series_array(series: nw.Series[Any]) -> NDArray[Any]:
         ) from error
     if array.ndim > 1:
         # One object per cell: NumPy has made a table of lists.
-        lists, array = [cell.tolist() for cell in array], np.empty(len(array), dtype=object)
-        array[:] = lists
+        array = object_array([cell.tolist() for cell in array])
     if missing is None or not missing.any():
         return array
     if array.dtype.kind in "iufb":

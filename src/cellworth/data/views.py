@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cellworth.data.text import escape_html, shorten
+from cellworth.data.text import NUMBER, escape_html, shorten
 
 # Blue and orange as in plots, in shades that can be read on white and on black.
 _POSITIVE, _NEGATIVE = "#3d8fc9", "#e07b39"
@@ -78,7 +79,7 @@ def html_table(
     widths = ["min-width: 16em" if name in sentences else _ON_ONE_LINE for name in columns]
     head = [escape_html(name) for name in columns]
     entries: list[Any] = [
-        [escape_html(str(entry)) if name in sentences else _short(entry) for entry in column]
+        list(map(escape_html, map(str if name in sentences else _shorten_entry, column)))
         for name, column in columns.items()
     ]
     if bars:
@@ -106,12 +107,7 @@ def draw_bars(numbers: ArrayLike) -> list[str]:
 
 
 def _are_numbers(entries: Sequence[object]) -> bool:
-    try:
-        for entry in entries:
-            float(str(entry).replace(",", "").rstrip("%"))
-    except ValueError:
-        return False
-    return True
+    return all(re.fullmatch(rf"{NUMBER}%?|nan", str(entry).replace(",", "")) for entry in entries)
 
 
 def _line(element: str, entries: Sequence[str], styles: Sequence[tuple[str, str]]) -> str:
@@ -123,5 +119,5 @@ def _line(element: str, entries: Sequence[str], styles: Sequence[tuple[str, str]
     return f"<tr>{''.join(cells)}</tr>"
 
 
-def _short(entry: object) -> str:
-    return escape_html(shorten(" ".join(str(entry).split()), _MAX_TEXT))
+def _shorten_entry(entry: object) -> str:
+    return shorten(" ".join(str(entry).split()), _MAX_TEXT)

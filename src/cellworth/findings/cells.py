@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Positions
 from cellworth.data.blocks import LABEL
@@ -25,13 +23,6 @@ def read_cells(table: Table, rows: Positions, columns: Positions) -> list[Any]:
         for position, cell in zip(positions, list_cells(cells), strict=True):
             found[position] = cell
     return found
-
-
-def object_array(cells: Sequence[Any]) -> NDArray[Any]:
-    """Return Python objects as a one-dimensional array."""
-    array = np.empty(len(cells), dtype=object)
-    array[:] = cells
-    return array
 
 
 def read_cell_values(valuation: Valuation, table: Table) -> Floats:

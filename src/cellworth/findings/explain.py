@@ -11,6 +11,7 @@ import numpy as np
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.blocks import LABEL
+from cellworth.data.column import object_array
 from cellworth.data.problem import read_target
 from cellworth.data.tables import Table, TableLike, VectorLike, default_backend
 from cellworth.data.text import format_cell
@@ -19,7 +20,6 @@ from cellworth.findings.cells import (
     check_cells,
     check_rows,
     check_valuation,
-    object_array,
     read_cells,
 )
 from cellworth.knn.distances import Distances

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from cellworth.data.arguments import Positions
-from cellworth.data.column import is_missing_mark
+from cellworth.data.column import object_array
 from cellworth.data.tables import Table, TableLike
 from cellworth.data.text import format_cell, format_count
-from cellworth.findings.cells import object_array, read_cells
+from cellworth.findings.cells import read_cells
 from cellworth.findings.changed_cells import copy_native, set_cells
 from cellworth.findings.finding import Finding
+from cellworth.findings.levels import is_missing_mark
 from cellworth.findings.text_checks import name_case
 
 _SHOWN = 20

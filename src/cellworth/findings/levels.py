@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Codes, Floats, Integers, Mask, Positions
-from cellworth.data.column import MAX_EXACT, Column, find_largest, is_missing_mark
+from cellworth.data.column import MAX_EXACT, Column, find_largest
 from cellworth.data.equal_rows import hash_floats, hash_values, mix_bits
 from cellworth.data.tables import Table
 
 SHARE_OF_NUMBERS = 0.9
+# What people write for a missing value.
+_MISSING_MARKS = {"", "?", "-", "--", ".", "n/a", "na", "nan", "null", "#n/a", "<na>", "(null)"}
 Kind = Literal["number", "date", "text"]
 
 
@@ -166,3 +168,8 @@ def _parse_plain(text: str) -> float:
     except ValueError:
         return np.nan
     return number if np.isfinite(number) and "_" not in text else np.nan
+
+
+def is_missing_mark(cell: Any) -> bool:
+    """Return whether a cell is a string that people write for a missing value."""
+    return isinstance(cell, str) and cell.strip().lower() in _MISSING_MARKS

@@ -14,11 +14,10 @@ from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
 from cellworth.data.arguments import Positions
-from cellworth.data.column import is_missing_mark
 from cellworth.data.text import format_count, list_first, preview, shorten
 from cellworth.findings.certainty import MAX_DOUBT
 from cellworth.findings.finding import Action, Finding
-from cellworth.findings.levels import SHARE_OF_NUMBERS, ColumnLevels
+from cellworth.findings.levels import SHARE_OF_NUMBERS, ColumnLevels, is_missing_mark
 from cellworth.valuation.column_info import (
     DATE_PATTERN,
     NUMBER_PATTERN,

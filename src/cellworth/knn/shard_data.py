@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, ColumnTypes, Floats, Integers
 from cellworth.data.column import NO_TIME, Coder, Column
-from cellworth.data.io import get_stamp, read_array, read_manifest, write_atomically
+from cellworth.data.io import (
+    check_regular,
+    get_stamp,
+    read_array,
+    read_manifest,
+    write_atomically,
+)
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.knn.binned import Shard, sort_by_class
 from cellworth.knn.distances import Columns
@@ -177,6 +183,7 @@ def _sha256(array: NDArray[Any]) -> str:
 
 def _map_array(folder: Path, name: str, shape: list[int], digest: str) -> NDArray[Any]:
     path = folder / Path(name).name
+    check_regular(path)
     # Copy-on-write: kernels need not be compiled for read-only arrays, too.
     mode: Literal["c"] | None = "c" if 0 not in shape else None
     array = read_array(partial(np.load, path, mmap_mode=mode))

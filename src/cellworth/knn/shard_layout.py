@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import ColumnType, ColumnTypes, Floats, Integers, Mask, Scale
-from cellworth.data.column import NO_TIME, Coder, Column, find_kind_of_type
+from cellworth.data.column import NO_TIME, Coder, Column, find_kind_of_type, object_array
 from cellworth.data.equal_rows import encode_value
 from cellworth.data.problem import Problem
 from cellworth.data.sharded_table import ShardedTable
@@ -293,8 +293,7 @@ def _read_training_ends(
     if summary.count == 0:
         return Column(name, cells, cells.type, column_type)
     if isinstance(summary, CategorySummary):
-        cells = np.empty(len(summary.counts), dtype=object)
-        cells[:] = summary.values
+        cells = object_array(summary.values)
     elif summary.integral:
         unit = "m8[us]" if pa.types.is_duration(type_) else "M8[us]"
         cells = np.array(summary.ends, dtype=np.int64).view(unit)

@@ -60,12 +60,12 @@ def load(folder: str | os.PathLike[str], storage_options: Options | None = None)
     True
     """
     path = to_path(folder, "folder", storage_options)
-    manifest, tables, files = read_folder(path)
     try:
+        manifest, tables, files = read_folder(path)
         plain = read_plain(manifest)
         if not files:
             blocks, moments, validation = read_cells(tables)
-            check_total(moments.mean[-1], plain)
+            check_total(moments.mean, plain)
             if (known := tables.get("utilities")) is not None:
                 spec, backend = plain["provenance"].problem_spec, plain["backend"]
                 plain["utilities"] = Utilities.from_table(known, blocks, spec, backend)
@@ -75,8 +75,11 @@ def load(folder: str | os.PathLike[str], storage_options: Options | None = None)
         stored = StoredMoments(path, files, sums)
         blocks = Blocks(NumberedAxis(stored.shape[0]), columns)
         return ShardedValuation(blocks, stored, validation=validation, **plain)
-    # All hashes are right, so the folder was written by something else.
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        # A file that is damaged is named.
+        if str(error).startswith((f"{path}/", f"{path}\\")):
+            raise
+        # All hashes are right, so the folder was written by something else.
         raise ValueError(
             f"the parts of {path} do not fit together ({error!r}); restore it from a copy."
         ) from error

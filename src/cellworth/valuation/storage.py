@@ -25,6 +25,7 @@ from cellworth.data.io import (
     write_atomically,
     write_hashed,
 )
+from cellworth.data.table_files import format_read_error
 from cellworth.data.tables import label_array
 from cellworth.sampling.moments import Moments
 
@@ -107,8 +108,7 @@ def _read_tables(path: AnyPath, manifest: Mapping[str, Any]) -> dict[str, pa.Tab
             )
         if "n_bytes" not in entry:
             content = (path / entry["file"]).read_bytes()
-            digest = hashlib.sha256(content).hexdigest()
-            _check_hash(digest, entry["sha256"], path / entry["file"])
+            _check_hash(hashlib.sha256(content).hexdigest(), entry["sha256"], path / entry["file"])
             tables[name] = read_parquet(pa.BufferReader(content))
     return tables
 
@@ -140,11 +140,11 @@ def files_to_replace(path: AnyPath) -> set[str]:
         return set()
     try:
         files = read_valuation_manifest(path)["files"].values()
-    except ValueError as error:
+        return {entry["file"] for entry in files if _is_inside(entry["file"])}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileExistsError(
             f"{path} has a {_MANIFEST} that is damaged or not of a Valuation; give another folder."
         ) from error
-    return {entry["file"] for entry in files if _is_inside(entry["file"])}
 
 
 def cell_tables(blocks: Blocks, moments: Moments, validation: Floats | None) -> dict[str, pa.Table]:
@@ -203,8 +203,6 @@ def read_cells(tables: Mapping[str, pa.Table]) -> tuple[Blocks, Moments, Floats 
         return np.vstack([of_rows, of_columns])
 
     moments = Moments(*(join(name, getattr(sums, name)) for name in _MOMENTS))
-    if not np.isfinite(moments.mean).all():
-        raise ValueError("some values are not finite")
     validation = None if sums_validation is None else join(_VALIDATION, sums_validation)
     return Blocks(_axis(tables, "row"), columns), moments, validation
 
@@ -384,7 +382,8 @@ class ValueFile:
                     raise OSError(f"row group {group} has {table.num_rows} rows")
                 return table
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise ValueError(f"cannot read {path} ({error}); restore it from a copy.") from error
+            reason = format_read_error(error)
+            raise ValueError(f"cannot read {path} ({reason}); restore it from a copy.") from error
 
     def copy(self, folder: AnyPath, to: AnyPath) -> None:
         """Copy the file to another folder and check the copy."""

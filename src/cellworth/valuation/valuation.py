@@ -642,11 +642,11 @@ def read_plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_total(sums: Floats, plain: Mapping[str, Any]) -> None:
-    """Raise ValueError unless sums of columns and the total suit the fields of a Valuation."""
-    if not np.isfinite(sums).all():
+def check_total(means: Floats, plain: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the last row, of sums, suits the fields of a Valuation."""
+    if not np.isfinite(means).all():
         raise ValueError("some values are not finite")
-    expected = plain["expected_total"]
+    sums, expected = np.atleast_2d(means)[-1], plain["expected_total"]
     if plain["status"] == "exact" and plain["provenance"].adds_up:
         scale = np.abs(sums).sum() + abs(expected) + abs(plain["baseline"])
         if abs(sums[-1] - expected) > 1e-6 * scale + 1e-12:
