@@ -114,6 +114,21 @@ def home() -> Figure:
     return plots.heatmap(valuation, ax=_make_axes()).figure
 
 
+def social_card() -> Figure:
+    """Draw what a link to the site shows: 1,200 x 630 pixels."""
+    figure = Figure(figsize=(12.0, 6.3))
+    figure.text(0.06, 0.72, "cellworth", size=58, weight="bold")
+    lines = "What is wrong with a table,\nwhat each of its cells is worth to a model,"
+    figure.text(0.06, 0.34, f"{lines}\nand who gets what.", size=24, linespacing=1.5)
+    X, y = _read_wine()
+    values = KNNValuer(5).fit(X, y).valuation_.values[40:68, 3:]
+    ax = figure.add_axes((0.66, 0.08, 0.28, 0.84))
+    limit = float(np.abs(values).max())
+    ax.imshow(values, cmap=diverging(), vmin=-limit, vmax=limit, aspect="auto")
+    ax.axis("off")
+    return figure
+
+
 def explain_a_row() -> Figure:
     """Draw why the lowest row of the wine table has its value."""
     X, y = _read_wine()
@@ -206,6 +221,9 @@ def _fill(ax: Axes, row: int, column: int, color: object) -> None:
 
 
 if __name__ == "__main__":
+    with plots.style():
+        card = HERE.parent / "_static" / "social-card.png"
+        social_card().savefig(card, dpi=100, metadata={"Software": None})
     for draw in (four_corners, one_pair_of_orders, sums_are_not_enough):
         name = draw.__name__.replace("_", "-")
         draw().savefig(HERE / f"{name}.png", dpi=110, metadata={"Software": None})
