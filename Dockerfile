@@ -6,7 +6,7 @@ COPY . .
 RUN python -m venv /tools && /tools/bin/pip install --no-cache-dir "build>=1.2" \
     && /tools/bin/python -m build --wheel --outdir /wheel . \
     && python -m venv /opt/cellworth \
-    && /opt/cellworth/bin/pip install --no-cache-dir "$(ls /wheel/*.whl)[report,excel,remote]" "s3fs>=2024.12"
+    && /opt/cellworth/bin/pip install --no-cache-dir "$(ls /wheel/*.whl)[excel,remote]" "s3fs>=2024.12"
 
 FROM ${BASE}
 COPY --from=build /opt/cellworth /opt/cellworth

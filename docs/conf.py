@@ -1,5 +1,6 @@
 """Configuration of Sphinx: sphinx-build -W --keep-going -n docs docs/_build/html."""
 
+import os
 import sys
 import tomllib
 from contextlib import chdir, redirect_stdout
@@ -35,6 +36,15 @@ smartquotes = False
 nitpicky = True
 # A build without network cannot link to scikit-learn's documentation.
 nitpick_ignore_regex = [(r"py:.*", r"sklearn\..*")]
+if os.environ.get("CELLWORTH_INTERSPHINX"):
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "matplotlib": ("https://matplotlib.org/stable/", None),
+        "numpy": ("https://numpy.org/doc/stable/", None),
+        "pandas": ("https://pandas.pydata.org/docs/", None),
+        "python": ("https://docs.python.org/3/", None),
+        "sklearn": ("https://scikit-learn.org/stable/", None),
+    }
 
 myst_enable_extensions = ["colon_fence", "dollarmath", "fieldlist"]
 myst_heading_anchors = 4
@@ -65,6 +75,8 @@ html_title = "cellworth"
 html_baseurl = urls["Documentation"]
 html_static_path = ["_static"]
 html_css_files = ["cellworth.css"]
+# What a link shows in a chat: the template layout.html names the picture.
+html_context = {"card": urls["Documentation"] + "_static/social-card.png"}
 html_logo = html_favicon = "_static/logo.svg"
 html_theme_options = {
     "logo": {"text": "cellworth"},

@@ -9,12 +9,10 @@ from pathlib import Path
 from docutils import nodes
 
 _SECTIONS = {
-    "tutorials": "Tutorials",
-    "how-to": "How-to guides",
-    "explanation": "Explanation",
+    "guide": "Guide",
     "gallery": "Examples",
+    "evidence": "Evidence",
     "reference": "Reference",
-    "about": "About",
 }
 _COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
@@ -76,6 +74,6 @@ def _ancestors(node):
 
 
 def _texts(env):
-    for folder in ("tutorials", "how-to", "explanation", "about"):
+    for folder in ("guide", "evidence", "reference"):
         for page in _pages(env, folder):
             yield _COMMENT.sub("", Path(env.doc2path(page)).read_text(encoding="utf-8")).strip()

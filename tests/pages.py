@@ -1,7 +1,7 @@
 """Run what a Markdown page shows, and compare what comes with what it says.
 
-    python tests/pages.py README.md docs/how-to/long-runs.md
-    python tests/pages.py --pictures docs/how-to/long-runs.md
+    python tests/pages.py README.md docs/reference/runs.md
+    python tests/pages.py --pictures docs/reference/runs.md
 
 The second command also takes the pictures of a page from what its blocks wrote.
 

@@ -14,7 +14,7 @@ from cellworth.sampling import Banzhaf, Beta, LeaveOneOut, Shapley
 from cellworth.sampling.semivalues import coalition_weights
 from enumeration import block_values, line_values, weight
 
-PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "axioms.md"
+PAGE = Path(__file__).parents[1] / "docs" / "guide" / "two-dimensional-shapley.md"
 TOLERANCE = 1e-12
 MAKERS = {"Shapley": Shapley, "Banzhaf": Banzhaf, "Beta": Beta, "LeaveOneOut": LeaveOneOut}
 PROMISES = ("linear", "dummy", "symmetric", "efficient", "row sums", "column sums")
@@ -26,8 +26,8 @@ def semivalue_named(text):
 
 
 def promises_on_the_page():
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
-    header, table = lines[0], lines[2:]
+    table = PAGE.read_text().split("\n| rows | columns ")[1].split("\n\n")[0]
+    header, _, *table = f"| rows | columns {table}".splitlines()
     assert [cell.strip() for cell in header.split("|")[3:-1]] == list(PROMISES)
     for line in table:
         rows, columns, *answers = (cell.strip() for cell in line.split("|")[1:-1])

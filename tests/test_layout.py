@@ -17,20 +17,20 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2258,
+    "cli": 2252,
     "data": 2994,
     "findings": 3400,
     "games": 892,
     "knn": 3971,
     "payouts": 1894,
-    "plots": 906,
-    "report": 958,
+    "plots": 910,
+    "report": 955,
     "runtime": 2353,
     "sampling": 1450,
-    "valuation": 1403,
+    "valuation": 1405,
     "valuers": 2271,
 }
-MAX_CODE_LINES_IN_ALL = 24_793
+MAX_CODE_LINES_IN_ALL = 24_790
 
 
 @cache

@@ -15,12 +15,12 @@ def test_links_are_found(tmp_path):
         '[e](https://example.org) `[f](f.md)` [![g](g.png)](other.md "title")\n\n'
         "```\n[h](h.md)\n```\n\n"
         f"[i]({source}/blob/main/README.md) [j]({source}/blob/main/nowhere.md)\n\n"
-        f"[k]: {documentation}how-to/audit.html\n[l]: {documentation}how-to/nowhere.html\n"
+        f"[k]: {documentation}guide/audit.html\n[l]: {documentation}guide/nowhere.html\n"
     )
     page = tmp_path / "page.md"
     page.write_text(text)
     wrong = {link for link in lint.links(text) if list(lint.check_link(page, link))}
-    nowhere = {f"{source}/blob/main/nowhere.md", f"{documentation}how-to/nowhere.html"}
+    nowhere = {f"{source}/blob/main/nowhere.md", f"{documentation}guide/nowhere.html"}
     assert wrong == {"b.png", "other.md#no-heading", *nowhere}
     assert len(lint.links(text)) == 10
 

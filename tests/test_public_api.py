@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 import warnings
@@ -30,6 +31,33 @@ def test_every_result_has_a_view_for_notebooks():
     results |= {"payouts.Verdict"}
     assert len(results) > 10
     assert [path for path in sorted(results) if not hasattr(PUBLIC[path], "_repr_html_")] == []
+
+
+# What messages say of other programs, of scikit-learn's shapes, of options, and of HTML.
+NO_PARAMETERS = {
+    "align", "code", "fits", "memory_limit", "n_samples", "pad", "passes", "sandbox", "srcdoc",
+    "style", "threads_per_worker",
+}  # fmt: skip
+
+
+def test_what_a_message_tells_to_pass_is_a_parameter():
+    known = {name for thing in PUBLIC.values() for name in words.parameters_of(thing)}
+    methods = [
+        getattr(thing, name)
+        for thing in PUBLIC.values()
+        if isinstance(thing, type)
+        for name in vars(thing)
+        if not name.startswith("_")
+    ]
+    known |= {name for method in methods for name in words.parameters_of(method)}
+    named = set()
+    for path in Path(cellworth.__file__).parent.glob("*/*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and id(node) not in described:
+                named |= set(re.findall(r"(?<![\w.\-])([a-z]\w*)=(?!=)", str(node.value)))
+    assert named - known == NO_PARAMETERS
 
 
 MODULES = [each.name for each in pkgutil.walk_packages(cellworth.__path__, "cellworth.")]

@@ -84,7 +84,7 @@ def test_every_link_between_pages_holds(site):
 
 def test_llms_txt_names_every_page_with_a_line(site):
     listing = (site / "llms.txt").read_text()
-    assert listing.startswith("# cellworth\n\n> cellworth computes what each cell")
+    assert listing.startswith("# cellworth\n\n> What is wrong with a table")
     written = [*ROOT.glob("docs/*/*.md"), *ROOT.glob("examples/plot_*.py")]
     for page in written:
         if page.stem != "index" and "_build" not in page.parts:
@@ -109,9 +109,9 @@ def browser():
 
 PAGES = (
     "index",
-    "tutorials/data-scientist",
-    "how-to/audit",
-    "how-to/choosing-a-method",
+    *(f"guide/{page.stem}" for page in sorted(ROOT.glob("docs/guide/[!i]*.md"))),
+    "guide/install",
+    "evidence/index",
     "gallery/plot_audit",
     "reference/api/cellworth.KNNValuer",
 )

@@ -103,11 +103,30 @@ def cluster() -> Figure:
     return ax.figure
 
 
-def bad_cells() -> Figure:
-    """Draw the values of the wine table around its lowest cell."""
+def home() -> Figure:
+    """Draw the values of the wine table of the home page around one of its wrong cells."""
     X, y = _read_wine()
+    alcohol, hue = X["alcohol"].to_numpy().copy(), X["hue"].to_numpy().copy()
+    alcohol[[3, 30, 90]], hue[100] = 999, 100 * hue[100]
+    for name, column in (("alcohol", alcohol), ("hue", hue)):
+        X = X.set_column(X.column_names.index(name), name, pa.array(column))
     valuation = KNNValuer(5).fit(X, y, row_groups=[n // 6 for n in range(len(y))]).valuation_
     return plots.heatmap(valuation, ax=_make_axes()).figure
+
+
+def social_card() -> Figure:
+    """Draw what a link to the site shows: 1,200 x 630 pixels."""
+    figure = Figure(figsize=(12.0, 6.3))
+    figure.text(0.06, 0.72, "cellworth", size=58, weight="bold")
+    lines = "What is wrong with a table,\nwhat each of its cells is worth to a model,"
+    figure.text(0.06, 0.34, f"{lines}\nand who gets what.", size=24, linespacing=1.5)
+    X, y = _read_wine()
+    values = KNNValuer(5).fit(X, y).valuation_.values[40:68, 3:]
+    ax = figure.add_axes((0.66, 0.08, 0.28, 0.84))
+    limit = float(np.abs(values).max())
+    ax.imshow(values, cmap=diverging(), vmin=-limit, vmax=limit, aspect="auto")
+    ax.axis("off")
+    return figure
 
 
 def explain_a_row() -> Figure:
@@ -118,29 +137,13 @@ def explain_a_row() -> Figure:
     return plots.waterfall(explain_row(valuation, row, X=X), max_bars=8, ax=_make_axes()).figure
 
 
-def choose_a_source() -> Figure:
-    """Draw what groups of columns of the wine table add."""
-    X, y = _read_wine()
-    sources = {
-        "alcohol": 1,
-        "acids and ash": 3,
-        "magnesium": 1,
-        "phenols": 4,
-        "color": 2,
-        "protein": 2,
-    }
-    groups = [name for name, n_columns in sources.items() for _ in range(n_columns)]
-    valuation = KNNValuer(5).fit(X, y, column_groups=groups).valuation_
-    return plots.bar(valuation.columns(), ax=_make_axes()).figure
-
-
 def split_revenue() -> Figure:
     """Draw a payout to three owners of columns of the wine table."""
     X, y = _read_wine()
     names = X.column_names
     owners = Owners(X).assign("laboratory", columns=names[:5])
     owners = owners.assign("winery", columns=names[5:10]).assign("grower", columns=names[10:])
-    valuation = KNNValuer(5).fit(X, y, owners=owners).valuation_
+    valuation = payouts.OwnerValuer(KNNValuer(5)).fit(X, y, owners=owners).valuation_
     payout = payouts.split_revenue(valuation, owners, amount="10000.00")
     return plots.owners(payout, ax=_make_axes()).figure
 
@@ -218,10 +221,13 @@ def _fill(ax: Axes, row: int, column: int, color: object) -> None:
 
 
 if __name__ == "__main__":
+    with plots.style():
+        card = HERE.parent / "_static" / "social-card.png"
+        social_card().savefig(card, dpi=100, metadata={"Software": None})
     for draw in (four_corners, one_pair_of_orders, sums_are_not_enough):
         name = draw.__name__.replace("_", "-")
         draw().savefig(HERE / f"{name}.png", dpi=110, metadata={"Software": None})
-    for draw in (cluster, bad_cells, explain_a_row, choose_a_source, split_revenue):
+    for draw in (cluster, home, explain_a_row, split_revenue):
         name = draw.__name__.replace("_", "-")
         with plots.style():
             draw().savefig(HERE / f"{name}.png", dpi=150, metadata={"Software": None})

@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
@@ -57,13 +56,6 @@ def test_a_report_is_one_page(home, tmp_path):
     assert "What changed" in path.read_text(encoding="utf-8")
     fine("report", home.values, "-o", path, "--no-cells", "--force")
     assert path.read_text(encoding="utf-8") != page
-
-
-def test_a_report_without_its_library_says_at_once_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    done = cellworth("report", tmp_path / "none", "-o", tmp_path / "report.html")
-    assert done.code == 2
-    assert "pip install 'cellworth[report]'" in done.err
 
 
 def test_info_says_what_a_folder_holds(home):

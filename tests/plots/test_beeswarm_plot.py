@@ -98,7 +98,7 @@ def test_numbers_and_dates_are_colored_by_rank_and_categories_by_frequency(libra
     }
     for j, name in enumerate(ranks):
         for i, rank in enumerate(ranks[name]):
-            expected = to_rgba(PALE_GRAY) if rank is None else sequential()(rank)
+            expected = to_rgba(PALE_GRAY) if rank is None else sequential(ax)(rank)
             assert color_of(ax, MIXED.values[i, j]) == pytest.approx(expected)
 
 
@@ -124,6 +124,27 @@ def test_scatter_names_categories_and_keeps_their_cells_apart():
     assert np.abs(np.array(at)[[0, 2]] - 0).max() < 0.3
     assert np.abs(np.array(at)[[1, 4]] - 1).max() < 0.3
     assert tick_names(ax.xaxis) == ["Ulm", "Bonn"]
+
+
+def test_scatter_draws_rare_categories_together_and_says_how_many():
+    X = pd.DataFrame({"town": [f"town {i // 2}" for i in range(40)], "a": np.arange(40.0)})
+    valuation = KNNValuer(1).fit(X, np.arange(40) % 2, cv=2, column_types={"a": "numeric"})
+    ax = plots.scatter(valuation.valuation_, X, "town")
+    assert len(tick_names(ax.xaxis)) == 12
+    assert tick_names(ax.xaxis)[-1] == "9 others"
+    seen = points(ax)
+    assert len(seen) == 40
+    assert (seen[:, 0].round() == 11).sum() == 18
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_no_point_vanishes_on_its_paper(dark):
+    with plots.style(dark=dark):
+        ax = plots.beeswarm(MIXED, X=TABLES["pandas"])
+    colors = [ax.get_facecolor(), *np.vstack([part.get_facecolors() for part in ax.collections])]
+    # Relative luminance, as contrast is defined for the web.
+    light = 0.05 + np.array(colors)[:, :3] ** 2.2 @ [0.2126, 0.7152, 0.0722]
+    assert np.maximum(light[1:] / light[0], light[0] / light[1:]).min() > 1.4
 
 
 def test_columns_are_found_by_name_and_the_label_column_is_grey():

@@ -1,10 +1,5 @@
 """Drawings: bars on one scale."""
 
-import sys
-
-import pytest
-
-from cellworth.report import page
 from cellworth.report.page import draw_column_bars
 
 
@@ -15,11 +10,3 @@ def test_bars_share_a_scale_that_holds_zero_and_all_whiskers():
     assert (second["start"], second["width"]) == (0.0, 250.0)
     (alone,) = draw_column_bars([{"value": 1.0, "error": 1.0}])
     assert (alone["low"], alone["high"]) == (0.0, 1000.0)
-
-
-def test_without_jinja2_a_sentence_says_what_to_install(monkeypatch):
-    page._make_environment.cache_clear()
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(ImportError, match=r"pip install 'cellworth\[report\]'"):
-        page._make_environment()
-    page._make_environment.cache_clear()

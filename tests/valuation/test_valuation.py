@@ -45,6 +45,12 @@ def estimate():
     return estimated()
 
 
+def test_functions_of_numpy_take_a_valuation_as_its_values(exact):
+    np.testing.assert_array_equal(np.asarray(exact), exact.values)
+    assert np.array(exact, dtype=np.float32).dtype == np.float32
+    assert np.abs(exact).sum() == np.abs(exact.values).sum()
+
+
 def test_values_carry_the_users_labels(exact):
     assert exact.shape == exact.values.shape == (4, 3)
     assert exact.row_labels.tolist() == ["a", "b", "c", "d"]

@@ -7,7 +7,6 @@ import os
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
-from importlib.util import find_spec
 from typing import Any
 from uuid import uuid4
 
@@ -159,14 +158,6 @@ def check_list_file(
     if output is not None and output.suffix not in endings:
         listed = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
         raise ValueError(f"{option} is {output}; give a file that ends in {listed}.")
-    if output is not None and output.suffix == ".html":
-        check_jinja()
-
-
-def check_jinja() -> None:
-    """Check that pages can be written."""
-    if find_spec("jinja2") is None:
-        raise ImportError("a report needs jinja2; pip install 'cellworth[report]'.")
 
 
 def check_writable(folder: AnyPath) -> None:

@@ -15,7 +15,6 @@ from cellworth.cli.app import CHECK_FAILED, note, print_result, shorten_path, sh
 from cellworth.cli.folders import (
     BUNDLE,
     Result,
-    check_jinja,
     check_output_file,
     check_writable,
     get_folder_format,
@@ -167,7 +166,6 @@ def _check_pages(page: Path | None, pages: Path | None) -> None:
     """Check, before anything is computed, that pages can be written and replace nothing."""
     if page is None and pages is None:
         return
-    check_jinja()
     check_output_file(page, force=True)
     if pages is not None:
         check_writable(pages)

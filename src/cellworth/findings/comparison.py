@@ -226,7 +226,7 @@ def compare_models(
     rows, before and after the change, each half with its own seeds. Halves have no row in common,
     so their differences in score vary like those of two independent tables. That variance, reduced
     by averaging over splits, is added to the variance over held-out rows. The interval is
-    Student's, with Satterthwaite's degrees of freedom. See ``docs/explanation/removal.md`` for the
+    Student's, with Satterthwaite's degrees of freedom. See ``docs/evidence/removal.md`` for the
     rate of false verdicts and the power.
 
     Halves have the same share of every class and of changed rows. Fewer than ten changed rows (and

@@ -17,7 +17,7 @@ from cellworth.games.model import ModelGame
 from cellworth.games.scoring import Recorded, RowScores, row_scores
 from cellworth.sampling.moments import student_width
 
-# Measured by experiments/removal.py; see docs/explanation/removal.md.
+# Measured by experiments/removal.py; see docs/evidence/removal.md.
 REASON = (
     "a table that was changed with the help of its labels overrates itself: in experiments, "
     "cross-validation on such a table rose from .795 to .957 while the score on untouched rows "

@@ -236,7 +236,7 @@ class OwnerValuer(Valuer):
     Cells may be held in any shape. ``split_revenue`` takes the valuation with
     ``Policy(game="owners")``. Values of owners differ from sums of the values of their cells: they
     depend on who the owners are, not only on what each cell is worth; see
-    ``docs/explanation/owners.md``.
+    ``docs/reference/owners.md``.
 
     Up to 12 players values are exact; beyond, they are estimated from random orders of the owners,
     with sampling errors. An owner of labels is a player, too: rows without a label do not count.

@@ -135,7 +135,7 @@ def scatter(
     X : table of shape (n_rows, n_columns)
         The table that was valued.
     column : label
-        The column's name.
+        The column's name. Of more than 12 categories the rarest are drawn together as others.
     color : label, default=None
         Name of another column, whose content colors the points: numbers by rank, frequent
         categories by a legend, missing values and other categories in gray.
@@ -203,18 +203,22 @@ def _only_cells(position: int | None, column: Any) -> int:
 def _locate_cells(table: Table, position: int) -> tuple[Floats, list[str]]:
     """Return the positions of cells on an axis, and the names of categories.
 
-    Cells of one category are drawn side by side; missing values and rare categories are NaN.
+    Cells of one category are drawn side by side, those of rare categories together at the end;
+    missing values are NaN.
     """
     cells = _read(table, position)
     if cells.dtype.kind != "i":
         return cells.astype(np.float64), []
     counts = np.bincount(cells[cells != MISSING], minlength=1)
-    frequent = np.argsort(-counts, kind="stable")[:_MAX_CATEGORIES]
+    order = np.argsort(-counts, kind="stable")
     held = table.column(position)
     first = {code: i for i, code in reversed(list(enumerate(cells.tolist())))}
-    names = format_labels([held[first[code]] for code in frequent.tolist() if code in first])
-    lines = np.full(len(counts), np.nan)
-    lines[frequent] = np.arange(len(frequent))
+    shown = [code for code in order.tolist()[:_MAX_CATEGORIES] if code in first]
+    names = format_labels([held[first[code]] for code in shown])
+    if len(counts) > _MAX_CATEGORIES:
+        names[-1] = f"{len(counts) - _MAX_CATEGORIES + 1:,} others"
+    lines = np.empty(len(counts))
+    lines[order] = np.minimum(np.arange(len(counts)), _MAX_CATEGORIES - 1)
     offsets = 0.5 * (((np.arange(len(cells)) * _GOLDEN) % 1.0) - 0.5)
     return np.where(cells == MISSING, np.nan, lines[cells] + offsets), names
 
@@ -338,7 +342,7 @@ def _draw_points(
     if not ranked.any():
         return
     shown = across[ranked], along[ranked]
-    points = ax.scatter(*shown, c=ranks[ranked], cmap=sequential(), vmin=0.0, vmax=1.0, **_DOTS)
+    points = ax.scatter(*shown, c=ranks[ranked], cmap=sequential(ax), vmin=0.0, vmax=1.0, **_DOTS)
     bar = ax.figure.colorbar(points, ax=ax, pad=0.02, aspect=30)
     bar.set_ticks([0.0, 1.0], labels=["low", "high"])
     note = "" if ranked.all() else ";\ngray: missing"

@@ -152,13 +152,14 @@ def diverging() -> Colormap:
     return LinearSegmentedColormap.from_list("cellworth", anchors, N=_N_COLORS)
 
 
-@cache
-def sequential() -> Colormap:
-    """Return viridis without its yellow end, which cannot be seen on white."""
+def sequential(ax: Axes) -> Colormap:
+    """Return viridis without its yellow end, or on dark axes without its purple end."""
     from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap
+    from matplotlib.colors import ListedColormap, to_rgb
 
-    return ListedColormap(colormaps["viridis"](np.linspace(0, 0.9, 256)))
+    is_dark = sum(to_rgb(text_color(ax))) > 1.5
+    ends = (0.35, 1.0) if is_dark else (0.0, 0.9)
+    return ListedColormap(colormaps["viridis"](np.linspace(*ends, 256)))
 
 
 def text_of(label: Any, longest: int = _MAX_TEXT) -> str:

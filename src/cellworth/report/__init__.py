@@ -6,7 +6,7 @@ contents as plain data, and
 :func:`~cellworth.report.write_audit` writes the findings of an audit,
 :func:`~cellworth.report.write_payout` a payout for those who decide on it, and
 :func:`~cellworth.report.write_statement` what one owner may see of it. Jinja2 is loaded by the
-first page (``pip install 'cellworth[report]'``).
+first page.
 
 Examples
 --------

@@ -184,10 +184,9 @@ def _read_files(names: tuple[str, ...]) -> str:
 
 @cache
 def _make_environment() -> Any:
-    try:
-        import jinja2
-    except ImportError as error:
-        raise ImportError("reports need Jinja2; pip install 'cellworth[report]'.") from error
+    # Loaded by the first page: start-up of commands counts.
+    import jinja2
+
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("cellworth.report"),
         autoescape=True,

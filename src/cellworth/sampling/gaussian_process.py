@@ -40,11 +40,11 @@ _ITERATIONS = 30
 # The likelihood uses this many utilities; its cost grows with the third power.
 MAX_FITTED = 400
 # Posterior errors ignore that the kernel is estimated, and are too small. This factor was measured
-# on games with known values (docs/explanation/models.md).
+# on games with known values (docs/reference/models.md).
 _KERNEL_UNKNOWN = 1.15
 # With fewer utilities per block the kernel is too uncertain for errors. For semivalues other than
 # Shapley's and Banzhaf's, intervals of some games cover less than 80%
-# (docs/explanation/errors-of-models.md).
+# (docs/evidence/errors-of-models.md).
 _UTILITIES_PER_BLOCK = 10
 
 

@@ -171,6 +171,10 @@ class Valuation:
         """Hashes of the validation rows."""
         return HashedRows.of(self.held_out) if isinstance(self.held_out, Table) else self.held_out
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the values, for functions of NumPy."""
+        return np.array(self.values, dtype=dtype, copy=copy)
+
     @cached_property
     def values(self) -> Floats:
         """Value of each block, shape (n_rows, n_columns); NaN where a block was not visited."""

@@ -75,7 +75,7 @@ class ModelValuer(Valuer):
     ``semivalue=LeaveOneOut()`` needs (n + 1)(m + 1) utilities only, so that by default it is exact
     for a table of any size. The values are h(N, M) - h(N-i, M) - h(N, M-j) + h(N-i, M-j); a row
     with a near copy has a value of about 0. They do not add up to the utility of the table; see
-    ``docs/explanation/baselines.md``.
+    ``docs/evidence/baselines.md``.
 
     Ctrl-C ends a run early: the finished tasks are kept, with a warning. Only with
     ``estimator="exact"`` they are no estimate; a checkpoint keeps them.
@@ -129,7 +129,7 @@ class ModelValuer(Valuer):
     ``valuation_`` also has validation errors, of all sums too: how far other validation rows would
     have moved the values. For them, every utility keeps up to 256 numbers, at most 256 MB in all.
     A scorer without a closed form is asked 32 more times for each utility, without new predictions;
-    see ``docs/explanation/models.md``.
+    see ``docs/reference/models.md``.
 
     References
     ----------

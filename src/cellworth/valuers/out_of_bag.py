@@ -241,7 +241,7 @@ class OutOfBagValuer(Valuer):
     the score, and symmetric within standard errors. The dummy axiom does not hold: a constant
     column gets the scores of trees that also have other columns. Sums of values have no meaning.
     With ``distance`` a cell counts even if no tree uses it: a row that is unlike its class has a
-    low value even if every tree predicts it well. See ``docs/explanation/baselines.md``.
+    low value even if every tree predicts it well. See ``docs/evidence/baselines.md``.
 
     A block of several rows gets the mean over its rows that are out of a tree's bag, and columns of
     a group are drawn together, so that the value is a mean score for any size of the block. Sums of
