@@ -18,19 +18,19 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2258,
-    "data": 2994,
+    "data": 2992,
     "findings": 3400,
     "games": 892,
-    "knn": 3971,
+    "knn": 3973,
     "payouts": 1894,
     "plots": 906,
     "report": 958,
-    "runtime": 2353,
-    "sampling": 1450,
+    "runtime": 2347,
+    "sampling": 1455,
     "valuation": 1403,
     "valuers": 2271,
 }
-MAX_CODE_LINES_IN_ALL = 24_793
+MAX_CODE_LINES_IN_ALL = 24_792
 
 
 @cache
