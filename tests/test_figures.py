@@ -1,6 +1,7 @@
 """Small versions of the benchmarks: what the docs claim of work and accuracy, at a size for CI."""
 
 import time
+import tracemalloc
 from itertools import permutations
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import memory
 from cellworth import KNNValuer, Runtime, value_game
 from cellworth.games import ModelGame, TableGame
 from cellworth.knn import BinnedRanks
-from cellworth.runtime import DirectoryCheckpoint, MaxUtilities, Processes, Threads
+from cellworth.runtime import DirectoryCheckpoint, MaxUtilities, Processes, Serial, Threads
 from cellworth.sampling import (
     AntitheticPermutations,
     GaussianProcess,
@@ -129,6 +130,25 @@ def test_large_answers_do_not_pile_up(with_checkpoint, tmp_path):
     # Processes are started and modules loaded before.
     memory.times_the_result(Processes(4), 2_000_000)
     assert memory.times_the_result(Processes(4), 60_000_000, checkpoint) <= 4.0
+
+
+@pytest.mark.alone
+def test_a_fit_in_memory_holds_few_arrays_as_large_as_its_values():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 20))
+    y = (X[:, 0] + rng.normal(size=len(X)) > 0).astype(int)
+    valuer = KNNValuer(n_passes=1, random_state=0, runtime=Runtime(Serial(), progress=False))
+    data = {"X_val": X[:24], "y_val": y[:24]}
+    valuer.fit(X[:500], y[:500], **data)  # kernels are compiled
+    tracemalloc.start()
+    try:
+        values = valuer.fit(X, y, **data).valuation_.moments.mean
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The sums of the quick pass, of the other one and of a task, four arrays each, with three
+    # milestones, the changes since then, and the buffers of kernels.
+    assert most < 27 * values.nbytes
 
 
 def sort_nanoseconds():

@@ -18,19 +18,19 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2252,
-    "data": 2994,
-    "findings": 3400,
+    "data": 2992,
+    "findings": 3399,
     "games": 892,
-    "knn": 3971,
+    "knn": 3900,
     "payouts": 1894,
     "plots": 910,
     "report": 955,
-    "runtime": 2353,
-    "sampling": 1450,
+    "runtime": 2347,
+    "sampling": 1455,
     "valuation": 1405,
-    "valuers": 2271,
+    "valuers": 2270,
 }
-MAX_CODE_LINES_IN_ALL = 24_790
+MAX_CODE_LINES_IN_ALL = 24_714
 
 
 @cache

@@ -16,7 +16,7 @@ from sklearn.naive_bayes import GaussianNB
 import cellworth
 from cellworth import KNNValuer, ModelValuer, Runtime
 from cellworth.knn import BinnedRanks
-from cellworth.runtime import MaxTasks, Serial
+from cellworth.runtime import DirectoryCheckpoint, MaxTasks, Serial
 from cellworth.runtime.engine import CheckpointWriter
 from cellworth.sampling import Banzhaf, PermutationSampler
 from cellworth.valuation import provenance
@@ -392,3 +392,19 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path):
     with pytest.raises(OSError, match=r"cannot write the checkpoint \(Not a directory\)") as it:
         monte_carlo(tmp_path / "file" / "run")
     assert str(tmp_path / "file" / "run") in the_sentence(it)
+
+
+def test_answers_that_wait_for_their_file_may_be_used_up(tmp_path):
+    checkpoint = DirectoryCheckpoint(tmp_path)
+    checkpoint.open({})
+    # The first is written at once, and others wait.
+    for task in range(3):
+        answer = {"sums": np.full(2, float(task))}
+        checkpoint.write_answer(task, answer)
+        answer["sums"] += 9.0
+    checkpoint.flush()
+    again = DirectoryCheckpoint(tmp_path)
+    again.open({})
+    assert {task: load()["sums"].tolist() for task, load in again.answers()} == {
+        0: [0.0, 0.0], 1: [1.0, 1.0], 2: [2.0, 2.0],
+    }  # fmt: skip

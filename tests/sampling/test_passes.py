@@ -1,3 +1,6 @@
+from copy import deepcopy
+from functools import reduce
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -17,10 +20,8 @@ def part(sums, weight=0.25, total=0.0, half_difference=None, **more):
 
 
 def fold(parts):
-    result = parts[0]
-    for one in parts[1:]:
-        result = result.merge(one)
-    return result
+    # Merging uses up the arrays of a part.
+    return reduce(PassSums.merge, map(deepcopy, parts))
 
 
 def test_parts_with_two_draws_are_observations():
@@ -116,6 +117,44 @@ def test_errors_of_a_simulated_run_are_right_at_every_moment(quick):
         )
         # Values vary around 0, the mean over all queries there could be.
         assert 0.93 < np.mean(np.abs(found.moments.values) < reach) < 0.98
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_earlier_sums_stay_as_they_are_when_later_tasks_are_added(quick):
+    numbers = np.random.default_rng(0).normal(size=12)
+    parts = [
+        part(
+            [n], half_difference=n / 3, quick=quick, milestones=(2, 3),
+            query_variance=variance_of([n]),
+        )
+        for n in numbers
+    ]  # fmt: skip
+    kept = [deepcopy(parts[0])]
+    for one in map(deepcopy, parts[1:]):
+        kept.append(kept[-1].merge(one))
+    for n_done, seen in enumerate(kept, 1):
+        alone = fold(parts[:n_done]).latest
+        assert seen.latest.values.tobytes() == alone.values.tobytes()
+        assert seen.moments.sum_sq.tobytes() == alone.moments.sum_sq.tobytes()
+        if n_done > 1:
+            assert seen.latest.validation_se().tobytes() == alone.validation_se().tobytes()
+
+
+def test_sums_take_the_memory_of_the_task_that_is_added():
+    one, other = (part([v], half_difference=v, query_variance=variance_of([v])) for v in VALUES[:2])
+    both = one.merge(other)
+    assert np.shares_memory(both.sums, other.sums)
+    assert np.shares_memory(both.draws.squares, other.draws.squares)
+    assert np.shares_memory(both.query_variance.second, other.query_variance.second)
+
+
+def test_arrays_that_are_read_only_are_added_all_the_same():
+    one, other = part([1.0], half_difference=2.0), part([3.0], half_difference=4.0)
+    other.sums.setflags(write=False)
+    other.draws.squares.setflags(write=False)
+    both = one.merge(other)
+    assert (both.sums[0, 0], both.draws.squares[0, 0]) == (4.0, 20.0)
+    assert (other.sums[0, 0], other.draws.squares[0, 0]) == (3.0, 16.0)
 
 
 def test_a_later_unfinished_pass_without_milestones_does_not_count():

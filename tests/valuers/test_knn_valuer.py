@@ -348,6 +348,20 @@ def test_a_broken_off_run_leaves_the_queries_that_were_done(monkeypatch):
     assert part.expected_total != fit(KNNValuer(), larger_problem()).expected_total
 
 
+def test_owners_leave_values_and_errors_as_they_are(monkeypatch):
+    cut_small(monkeypatch)
+    X, *others = larger_problem()
+    owners = Owners(X).assign("ann", columns=["c0", "c1"]).assign("bob", columns="c2")
+    valuer = KNNValuer(sampler=PermutationSampler(1), n_passes=2, random_state=0)
+    with_owners = fit(valuer, (X, *others), owners=owners)
+    alone = fit(valuer, (X, *others))
+    assert with_owners.moments.sum_sq.tobytes() == alone.moments.sum_sq.tobytes()
+    assert with_owners.validation.tobytes() == alone.validation.tobytes()
+    # All cells of a column are his: the error of their sum is the column's.
+    bob = with_owners.owners().validation_se[1]
+    assert bob == pytest.approx(alone.columns().validation_se[2])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [3, None])
 def test_a_broken_off_run_is_as_sure_as_a_whole_one_of_its_queries(

@@ -267,9 +267,8 @@ class ShardedTable:
 
         positions = self.find_rows(rows, called="rows")
         order = np.argsort(positions, kind="stable")
-        parts = self._read_positions(positions[order])
-        found = pa.concat_tables([self.schema.empty_table(), *parts])
-        return found.take(np.argsort(order, kind="stable"))
+        found = self.schema.empty_table(), *self._read_positions(positions[order])
+        return pa.concat_tables(found).take(np.argsort(order, kind="stable"))
 
     def _read_positions(self, positions: Labels) -> Iterator[pa.Table]:
         """Yield the rows at sorted positions, row group by row group."""
@@ -352,18 +351,17 @@ def _report_lacking(
 ) -> None:
     """Warn of files that lack a column, because a misspelled name looks the same."""
     lacking = [file.address for file, schema in examined if name not in schema.names]
-    if not lacking:
-        return
-    if is_target:
+    if lacking and is_target:
         raise ValueError(
             f"all files must have the target {name!r}, got {lacking[0]} without it; add the "
             "column, or leave the file out."
         )
-    warnings.warn(
-        f"{len(lacking)} of {len(examined)} files lack the column {name!r}, such as "
-        f"{lacking[0]}; its cells there are read as missing values.",
-        stacklevel=4,
-    )
+    if lacking:
+        warnings.warn(
+            f"{len(lacking)} of {len(examined)} files lack the column {name!r}, such as "
+            f"{lacking[0]}; its cells there are read as missing values.",
+            stacklevel=4,
+        )
 
 
 def _find_type(examined: list[tuple[TableFile, pa.Schema]], name: str) -> pa.DataType:

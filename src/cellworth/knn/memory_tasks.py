@@ -41,7 +41,7 @@ from cellworth.knn.tasks import (
     sum_queries,
 )
 from cellworth.runtime.workers import leave_if_cancelled
-from cellworth.sampling.moments import Tally, append_margins, append_pairs
+from cellworth.sampling.moments import Tally, append_pairs
 from cellworth.sampling.passes import PassSums, QueryTotals, QueryVariance, as_floats
 from cellworth.sampling.semivalues import Semivalue, inside_chances
 
@@ -81,7 +81,8 @@ class QueryTasks:
             )  # fmt: skip
         # Values of binned ranks are in fixed point.
         dtype: type[Any] = float if self.ranking is None else np.int64
-        sums = np.zeros((task.n_draws, self.game.shape[0], schedule.n_results), dtype=dtype)
+        # Also of rows, columns, and the total; append_margins would copy all.
+        sums = np.zeros((task.n_draws, self.game.shape[0] + 1, schedule.n_results + 1), dtype)
         owned_sums, added = np.zeros((task.n_draws, n_owners)), []
         orders = schedule.orders(task)
         for piece in task.part:
@@ -89,24 +90,26 @@ class QueryTasks:
             players = self._row_players(piece[0])
             for draw, cells in enumerate(by_draw):
                 if self.game.blocks.rows.grouped:
-                    np.add.at(sums[draw], players, cells.T)
+                    np.add.at(sums[draw, :-1, :-1], players, cells.T)
                 else:
-                    sums[draw, players] += cells.T
+                    sums[draw, players, :-1] += cells.T
                 if self.holdings is not None:
                     sum_cells = make_sum_by_owner(self.holdings, players)
                     owned_sums[draw] += sum_cells(as_floats(cells, self._units))
             added.append(of_piece)
+            # As large as the sums.
+            del by_draw, cells
         n_ranked = schedule.n_ranked(task)
-        with_margins = np.array([append_margins(one) for one in sums])
-        # Zeros if there is one draw.
-        difference = with_margins[0] - with_margins[-1]
+        sums[:, :-1, -1] = sums[:, :-1, :-1].sum(axis=2)
+        sums[:, -1] = sums[:, :-1].sum(axis=1)
         seen = PassSums(
             parts_per_pass=len(schedule.parts),
             parts=1,
             n_queries=count_queries(task.part),
-            sums=with_margins.sum(axis=0),
+            sums=sums.sum(axis=0),
             totals=reduce(QueryTotals.merge, added),
-            draws=schedule.draw_variance(task, as_floats(difference, self._units)),
+            # Zeros if there is one draw.
+            draws=schedule.draw_variance(task, as_floats(sums[0] - sums[-1], self._units)),
             query_variance=None if recorder is None else recorder.variance(),
             quick=schedule.n_quick_passes > 0,
             # Over shards, only whole passes count: milestones would need copies of all values.
@@ -367,6 +370,7 @@ class QueryRecorder:
         for stratum in range(n_strata):
             kernels.add_by_player(self._sums[0, stratum], where, self._first[stratum])
             kernels.add_by_player(self._sums[1, stratum], where, self._second[stratum])
+        del self.values, self._seen, self._sums
 
     def add_values(self, squared_weight: float, stratum: int) -> None:
         """Add the values in that array to the sums of a stratum, and set them to 0."""
@@ -385,8 +389,8 @@ class QueryRecorder:
 
     def variance(self) -> QueryVariance:
         """Return the sums over all recorded queries."""
-        first, second = (sums.swapaxes(1, 2).copy() for sums in (self._first, self._second))
-        return QueryVariance(self._n_queries, self._counts, first, second)
+        first, second = (sums.swapaxes(1, 2) for sums in (self._first, self._second))
+        return QueryVariance(self._n_queries.copy(), self._counts.copy(), first, second)
 
     def owner_variance(self) -> QueryVariance:
         """Return the sums of the owners' values."""

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -277,7 +278,8 @@ class DirectoryCheckpoint:
         """Write an answer; return a loader for a large one. Small ones may wait to share a file."""
         if n_bytes(answer) >= _LARGE:
             return partial(self._read_answer, self._write([(task, answer)]), 0)
-        self._pending.append((task, answer))
+        # A copy, because folding uses answers up.
+        self._pending.append((task, deepcopy(answer)))
         if len(self._pending) >= _MANY_ANSWERS or self._limiter.due:
             self.flush()
         return None
@@ -496,10 +498,7 @@ class RoundsCheckpoint:
     def record_accumulated(self, shard: int, number: int) -> None:
         """Record that a shard has accumulated a round."""
         self._accumulated[shard] = max(self._accumulated[shard], number + 1)
-
-    def record_complete(self, number: int) -> None:
-        """Record that all shards have accumulated a round."""
-        self.complete = max(self.complete, number + 1)
+        self.complete = max(self.complete, min(self._accumulated))
 
     @property
     def seconds(self) -> float:

@@ -197,7 +197,7 @@ class _RoundLoop:
         while True:
             measures = None
             if context.needs_measures(number) and number >= context.checkpoint.earliest:
-                self._accumulate(before)
+                self._pass_over_shards(before, None, None)
                 before = None
                 measures = _ask_shards(self.pool, context, ShardCache.measure, rounds=number)
                 if context.on_round is not None and number > began:
@@ -208,7 +208,7 @@ class _RoundLoop:
             before, report = self._split(number, shard, result)
             context.checkpoint.record_report(number, report)
             number += 1
-        self._accumulate(before)
+        self._pass_over_shards(before, None, None)
 
     def _count(
         self, before: _FinalizedRound | None, number: int, prepared: LazyAnswer | None
@@ -228,15 +228,12 @@ class _RoundLoop:
             release_memory()
         return shard, result, next_prepared
 
-    def _accumulate(self, before: _FinalizedRound | None) -> None:
-        if before is not None:
-            self._pass_over_shards(before, None, None)
-
     def _pass_over_shards(
         self, before: _FinalizedRound | None, number: int | None, prepared: LazyAnswer | None
     ) -> tuple[_Merging, LazyAnswer | None]:
         """Accumulate the round before and count this one, so that rows are opened once for both.
 
+        Either may be None.
         Returns the summaries of all shards, and the input of the next round.
         """
         context, preparing, next_prepared = self.context, None, None
@@ -262,8 +259,6 @@ class _RoundLoop:
                     context.reporter.advance()
                 # Merge first, so that few summaries are held at a time.
                 requests.extendleft(merging.take_full_groups())
-        if before is not None:
-            context.checkpoint.record_complete(before[0])
         return merging, next_prepared
 
     def _make_visits(

@@ -77,9 +77,13 @@ class Moments:
         return cls(count, mean, ((seen - mean) ** 2).sum(axis=0))
 
     @classmethod
-    def of_variances(cls, count: Counts, mean: Floats, variances: Floats) -> Moments:
-        """Return Moments with these squared standard errors; NaN means not known."""
-        return cls(count, mean, variances * count * np.maximum(count - 1, 0))
+    def of_variances(cls, count: Any, mean: Floats, variances: Floats) -> Moments:
+        """Return Moments with these squared standard errors; NaN means not known.
+
+        A single count holds for all entries.
+        """
+        counts = np.broadcast_to(np.asarray(count, dtype=np.int64), mean.shape)
+        return cls(counts, mean, variances * counts * np.maximum(count - 1, 0))
 
     def merge(self, other: Moments) -> Moments:
         """Return the Moments of both sets of observations (Chan, Golub and LeVeque 1983)."""
@@ -166,13 +170,20 @@ class DetailedUtility(float):
         return float(self), self.deviations
 
 
+def add_up(one: Any, other: Any) -> Any:
+    """Return the sum of two numbers or arrays, in the memory of ``other`` if it can hold it."""
+    if isinstance(other, np.ndarray) and other.ndim >= np.ndim(one) and other.flags.writeable:
+        return np.add(one, other, out=other)
+    return one + other
+
+
 class AdditiveSums:
     """Base of dataclasses whose fields are sums."""
 
     def merge(self, other: Self) -> Self:
-        """Return the sums over both."""
+        """Return the sums over both; arrays of ``other`` are used up."""
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
-        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+        return type(self)(*(add_up(getattr(self, name), getattr(other, name)) for name in names))
 
 
 @dataclass(frozen=True)
@@ -229,7 +240,7 @@ class Addition(Protocol):
         """
 
     def merge(self, other: Any, /) -> Any:
-        """Return the result of both; ``other`` comes later in the order of tasks."""
+        """Return the result of both; ``other`` comes later in the order of tasks and is used up."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats
-from cellworth.sampling.moments import AdditiveSums, LatestErrors, Moments, Tally, widening
+from cellworth.sampling.moments import AdditiveSums, LatestErrors, Moments, Tally, add_up, widening
 
 # Sums of values are small: 64 bits hold up to 8 in these units. Overflow of intermediate sums
 # wraps around and does no harm. For a numeric target, the units depend on its range.
@@ -169,8 +169,8 @@ class Passes:
             variance=self.variance + other.variance,
         )
 
-    def refine(self, before: Floats, now: Passes) -> Passes:
-        """Count the queries of an unfinished pass; ``before`` are the means over them until now.
+    def refine(self, now: Passes) -> Passes:
+        """Count the queries of an unfinished pass; its values are changes of the means over them.
 
         Each of these queries takes the mean over all its passes, or the new values alone if those
         until now are quick ones.
@@ -181,16 +181,15 @@ class Passes:
         return replace(
             self,
             n_parts=self.n_parts + (0 if self.is_quick else now.n_parts),
-            values=self.values + (now.values - before) * new_share,
+            values=self.values + now.values * new_share,
             sampling=self.variance / self.n_passes**2 * left + now.variance * new_share**2,
         )
 
     @property
     def moments(self) -> Moments:
         """Values and sampling errors; a part with two draws counts as an observation."""
-        count = np.full(self.values.shape, self.n_parts + 1, dtype=np.int64)
         variance = self.variance / self.n_passes**2 if self.sampling is None else self.sampling
-        return Moments.of_variances(count, self.values, variance)
+        return Moments.of_variances(self.n_parts + 1, self.values, variance)
 
     def validation_se(self) -> Floats | None:
         """Return the errors due to the choice of queries; None if they are not known."""
@@ -230,19 +229,18 @@ class PassSums:
     # Whether the first pass is a quick one, with few coalitions, which the second one replaces.
     quick: bool = False
     finished: Passes | None = None
-    # Numbers of parts at which an unfinished pass counts, and means of the finished passes over the
-    # queries of so many parts.
+    # Numbers of parts at which an unfinished pass counts, and means over the queries of so many
+    # parts. Later sums take over this array and change it: it is as large as all values together.
     milestones: tuple[int, ...] = ()
     before: Floats | None = None
-    # Means of the unfinished pass at the milestones that it has reached, and the last of them.
-    reached: Floats | None = None
+    # A later pass at its last milestone; its values are changes of the means until then.
     last: Passes | None = None
     tally: Tally = field(default_factory=Tally)
     owned: PassSums | None = None  # The same for the sums over the owners' cells
     units: float = UNITS
 
     def merge(self, other: PassSums) -> PassSums:
-        """Add the next task; tasks must come in order."""
+        """Add the next task, whose arrays are used up; tasks must come in order."""
         ended = self.close_pass()
         known = [part.query_variance for part in (ended, other) if part.query_variance is not None]
         return (
@@ -250,7 +248,7 @@ class PassSums:
                 ended,
                 parts=ended.parts + other.parts,
                 n_queries=ended.n_queries + other.n_queries,
-                sums=ended.sums + other.sums,
+                sums=add_up(ended.sums, other.sums),
                 totals=ended.totals.merge(other.totals),
                 draws=ended.draws.merge(other.draws),
                 query_variance=reduce(QueryVariance.merge, known) if known else None,
@@ -264,27 +262,31 @@ class PassSums:
     def _note_milestone(self) -> PassSums:
         if self.parts not in self.milestones:
             return self
-        last = replace(self._means(), query_variance=None)
-        lines = last.values[np.newaxis]
-        lines = lines if self.reached is None else np.concatenate([self.reached, lines])
-        return replace(self, reached=lines, last=last)
+        now, finished, before = self._means(), self.finished, self.before
+        if before is None:
+            before = np.zeros((len(self.milestones), *now.values.shape))
+        line = before[self.milestones.index(self.parts)]
+        if finished is None:
+            line[:] = now.values
+            return replace(self, before=before)
+        change = now.values - line
+        if finished.is_quick:
+            line[:] = now.values
+        else:
+            line += change / (finished.n_passes + 1)
+        return replace(self, last=replace(now, values=change, query_variance=None))
 
     def close_pass(self) -> PassSums:
         """Add a complete pass to the finished ones."""
         if self.parts < self.parts_per_pass:
             return self
         before, seen = self.finished, self._means()
-        milestones = self.reached
-        if self.before is not None and milestones is not None and before and not before.is_quick:
-            milestones = self.before + (milestones - self.before) / (before.n_passes + 1)
         return replace(
             self,
-            before=milestones,
-            reached=None,
             last=None,
             parts=0,
             n_queries=0,
-            sums=np.zeros_like(self.sums),
+            sums=np.zeros((), dtype=self.sums.dtype),
             totals=_NO_QUERIES,
             draws=_NOT_DRAWN_TWICE,
             query_variance=None,
@@ -297,9 +299,7 @@ class PassSums:
         closed = self.close_pass()
         if closed.finished is None:
             return self._means()
-        if closed.last is None or closed.reached is None or closed.before is None:
-            return closed.finished
-        return closed.finished.refine(closed.before[len(closed.reached) - 1], closed.last)
+        return closed.finished.refine(closed.last) if closed.last else closed.finished
 
     @property
     def moments(self) -> Moments:

@@ -427,7 +427,7 @@ class ShardedRun(NeighborRun):
             columns, differences = (np.column_stack([each, each.sum(axis=1)]) for each in sums)
             names = [field.name for field in fields(QueryVariance)]
             variances = [
-                QueryVariance(*(report[name] for name in names))
+                QueryVariance(*(report[name].copy() for name in names))
                 for report in finished.reports[: len(self.schedule.parts)]
             ]
             seen = fold_rounds(
