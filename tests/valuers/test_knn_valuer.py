@@ -486,7 +486,7 @@ def test_the_default_looks_at_all_subsets_where_that_is_quick():
 
 
 def test_bins_cost_as_much_for_few_rows_so_fewer_subsets_are_looked_at():
-    size = Size(2000, 9, 50, with_label=False, n_targets=0, in_bins=False)
+    size = Size(4000, 10, 50, with_label=False, n_targets=0, in_bins=False)
     sampler = {
         in_bins: Effort.resolve(
             KNNValuer(), None, dataclasses.replace(size, in_bins=in_bins), Shapley()
@@ -494,7 +494,7 @@ def test_bins_cost_as_much_for_few_rows_so_fewer_subsets_are_looked_at():
         for in_bins in (False, True)
     }
     assert sampler[False] == ExhaustiveSampler()
-    assert sampler[True] == QuadratureSampler(72)
+    assert sampler[True] == QuadratureSampler(80)
 
 
 def test_the_quick_pass_is_replaced_by_the_passes_that_follow():

@@ -57,8 +57,8 @@ from cellworth.valuers.run import scores_of_queries
 from cellworth.valuers.settings import Semivalues, Settings, check_flag, check_stop, draw_seed
 from cellworth.valuers.valuer import Valuer
 
-# Up to here all subsets of columns are evaluated, which takes about a second on one core.
-MAX_RANKED_ROWS = 2**26
+# Up to here all subsets of columns are evaluated, which takes about four seconds on one core.
+MAX_RANKED_ROWS = 2**28
 # To find the bins of a coalition takes as long as to sort so many rows.
 _ROWS_OF_BINS = 10_000
 # With more rows, bins are at least 1.5 times faster than sorting.
@@ -163,11 +163,11 @@ class KNNValuer(NeighborValuer):
         costs, class weights, soft labels, distance weights and radii.
     sampler : ColumnSampler, default=None
         Coalitions of columns that are evaluated for each validation row: ``ExhaustiveSampler()``,
-        ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means
-        all subsets if training rows x validation rows x subsets are at most 2^26 (about a second
-        on one core). Otherwise a quick pass has an order of the columns and its reverse for each
-        validation row, and further passes have ``QuadratureSampler(8 x columns)``, or
-        ``PermutationSampler(8)`` for more than 100 columns and for semivalues other than Shapley.
+        ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means all subsets if training
+        rows x validation rows x subsets are at most 2^28 (about four seconds on one core).
+        Otherwise a quick pass has an order of the columns and its reverse for each validation row,
+        and further passes have ``QuadratureSampler(8 x columns)``, or ``PermutationSampler(8)`` for
+        more than 100 columns and for semivalues other than Shapley.
         If that would take longer than ``stop`` allows by default, there is one pass over as many
         validation rows as it does, with ``PermutationSampler(2)``, which has the least total error.
         A sampler that would draw as many coalitions as exist is replaced by
