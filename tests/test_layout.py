@@ -17,11 +17,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2252,
+    "cli": 2254,
     "data": 2992,
     "findings": 3399,
     "games": 892,
-    "knn": 3900,
+    "knn": 3897,
     "payouts": 1894,
     "plots": 910,
     "report": 955,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1405,
     "valuers": 2270,
 }
-MAX_CODE_LINES_IN_ALL = 24_714
+MAX_CODE_LINES_IN_ALL = 24_713
 
 
 @cache

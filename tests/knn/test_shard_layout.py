@@ -338,7 +338,7 @@ def test_column_types_are_checked(tmp_path):
     folder = written(tmp_path, c=["1", "b", "1", "2"])
     X_val = pa.table({"x": [1.0], "c": ["1"]})
     for column_types, words in [
-        ({"c": "numeric"}, "numeric column 'c' must be numbers .*'b'"),
+        ({"c": "numeric"}, "column 'c' must be numbers .*'b'"),
         ({"d": "numeric"}, "column_types must name columns of X, got 'd'"),
     ]:
         with pytest.raises(ValueError, match=words):

@@ -449,6 +449,8 @@ def _value_tiny_tables(folder: Path) -> None:
 
     rows = [{"a": n % 7, "b": n * n % 5, "c": str(n % 2)} for n in range(20)]
     X = pa.Table.from_pylist(rows)
+    # Many rows have longer sort keys, and orders of many columns are not multiplied.
+    many = pa.table({str(k): [n / 7 for n in range(9_000)] for k in range(33)})
     settings: dict[str, Any] = {"random_state": 0, "runtime": Runtime(progress=False)}
     targets: dict[str, list[Any]] = {
         "two": [n % 2 for n in range(20)],
@@ -461,10 +463,11 @@ def _value_tiny_tables(folder: Path) -> None:
             valuer = KNNValuer(1, sampler=sampler, ranking=ranking, n_passes=1, **settings)
             valuer.fit(X, y, cv=2)
             valuer.fit(X, y, cv=2, row_groups=[n // 2 for n in range(20)])
-        if name != "number":
-            by_voters = NeighborAgreement(divisor="n_voters")
-            KNNValuer(1, scoring=by_voters, **settings).fit(X, y, cv=2)
-            KNNValuer(1, scoring="neg_brier_score", **settings).fit(X, y, cv=2)
+        long = KNNValuer(1, sampler=PermutationSampler(1), n_passes=1, **settings)
+        long.fit(many, y * 450, X_val=many[:20], y_val=y)
+        for scoring in (NeighborAgreement(divisor="n_voters"), "neg_brier_score"):
+            if name != "number":
+                KNNValuer(1, scoring=scoring, **settings).fit(X, y, cv=2)
         path = folder / f"{name}.parquet"
         pq.write_table(X.append_column("y", pa.array(y)), path)
         sharded = ShardedKNNValuer(1, sampler=PermutationSampler(1), n_passes=1, **settings)

@@ -133,9 +133,8 @@ class RankedRows(NamedTuple):
 
     def take(self, lines: Any) -> RankedRows:
         """Keep these lines."""
-        return RankedRows(
-            self.keys[lines], self.low_bits, self.n_ties[lines], self.distances[lines]
-        )
+        keys, low_bits, n_ties, distances = self
+        return RankedRows(keys[lines], low_bits, n_ties[lines], distances[lines])
 
     @property
     def positions(self) -> Integers:
@@ -365,11 +364,12 @@ class SortedRows:
 
     def __init__(self, training: TrainingRows, drawn: DrawnCoalitions, draw: int) -> None:
         n_rows, self._training, self._drawn, self._draw = training.n_rows, training, drawn, draw
-        self._start, end = drawn.steps.starts[draw : draw + 2].tolist()
-        weights = drawn.weights[self._start : end]
+        weights = drawn.weights[slice(*drawn.steps.starts[draw : draw + 2])]
         n_coalitions, n_results = weights.shape
         at_once = max(_KEYS_AT_ONCE // n_rows, _MIN_AT_ONCE, n_results // 2)
-        self._weights, self._parts = weights, _divide(n_coalitions, at_once)
+        starts = range(0, n_coalitions, at_once)
+        self._parts = [slice(start, min(start + at_once, n_coalitions)) for start in starts]
+        self._weights = weights
         # Queries that are valued together: several, if all coalitions of each fit.
         self.n_queries = max(at_once // n_coalitions, 1)
         shape = min(at_once, self.n_queries * n_coalitions), n_rows
@@ -398,7 +398,7 @@ class SortedRows:
             ranked = self._rank(batch, first, end, part)
             if part.stop == len(self._weights):
                 # The last coalition is full.
-                full = ranked.take(slice(n_each - 1, None, n_each))
+                full = ranked.take(np.arange(n_each - 1, len(ranked.keys), n_each))
                 utilities, votes = self._training.score(full, labels)
             # Values take the place of distances, so that all stays in a core's cache.
             self._training.row_values(ranked, labels, ranked.distances)
@@ -425,11 +425,6 @@ class SortedRows:
         n_ties = self._n_ties[:n_lines]
         kernels.order_ties(keys, training.low_bits, distances, n_ties)
         return RankedRows(keys, training.low_bits, n_ties, distances)
-
-
-def _divide(n_coalitions: int, at_once: int) -> list[slice]:
-    starts = range(0, n_coalitions, at_once)
-    return [slice(start, min(start + at_once, n_coalitions)) for start in starts]
 
 
 def choose_chances(semivalue: Semivalue, n_players: int, n_rows: int, n_neighbors: int) -> Chances:
