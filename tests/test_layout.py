@@ -21,7 +21,7 @@ MAX_CODE_LINES = {
     "data": 2992,
     "findings": 3399,
     "games": 892,
-    "knn": 3897,
+    "knn": 3895,
     "payouts": 1894,
     "plots": 910,
     "report": 955,
@@ -30,7 +30,7 @@ MAX_CODE_LINES = {
     "valuation": 1405,
     "valuers": 2270,
 }
-MAX_CODE_LINES_IN_ALL = 24_713
+MAX_CODE_LINES_IN_ALL = 24_711
 
 
 @cache

@@ -650,10 +650,8 @@ def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floa
     n_rows, n_queries = shard.n_rows, len(batch.labels)
     steps = Steps(np.array([0, 1]), *find_steps(np.ones((1, 1), dtype=bool)))
     no_order, no_draw = (np.zeros(shape, dtype=np.int64) for shape in ((n_queries, 1), n_queries))
-    on_all, one_player = (
-        batch._replace(orders=no_order, draws=no_draw),
-        np.zeros_like(ranker.players),
-    )
+    on_all = batch._replace(orders=no_order, draws=no_draw)
+    one_player = np.zeros_like(ranker.players)
     n_nearest = min(ranker.n_neighbors, n_rows)
     no_classes, keys = np.zeros((2, 1, n_rows), dtype=np.int64)
     distances, last = np.empty((1, n_rows)), np.empty(n_rows)
