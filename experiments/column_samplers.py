@@ -33,6 +33,7 @@ def list_samplers(n_columns: int) -> dict[str, Any]:
         "QuadratureSampler, c = 2 m": QuadratureSampler(2 * n_columns),
         "QuadratureSampler, c = 4 m": QuadratureSampler(4 * n_columns),
         "QuadratureSampler, c = 8 m": QuadratureSampler(8 * n_columns),
+        "QuadratureSampler, c = 24 m": QuadratureSampler(24 * n_columns),
     }
 
 

@@ -52,7 +52,7 @@ def read(name: str, folder: Path) -> tuple[np.ndarray, ...]:
 
 def fit(given: tuple[np.ndarray, ...], seed: int, *, samples: bool = False) -> Any:
     X, y, X_val, y_val = given
-    chosen = {"sampler": QuadratureSampler(8 * X.shape[1]), "n_passes": 1} if samples else {}
+    chosen = {"sampler": QuadratureSampler(24 * X.shape[1]), "n_passes": 1} if samples else {}
     runtime = Runtime(executor=Serial(), progress=False)
     valuer = KNNValuer(N_NEIGHBORS, scale=None, random_state=seed, runtime=runtime, **chosen)
     return valuer.fit(X, y, X_val=X_val, y_val=y_val).valuation_

@@ -173,7 +173,7 @@ def neighbors(folder):
     yield "knn, many columns", KNNValuer(**quiet).fit(wide, y, cv=3).valuation_
     some = KNNValuer(stop=MaxTasks(7), **quiet)
     with pytest.warns(UserWarning, match="interrupted"):
-        yield "knn, quick pass", some.fit(wide, y, cv=3, n_validation=10).valuation_
+        yield "knn, interrupted", some.fit(wide, y, cv=3, n_validation=10).valuation_
     for number in range(3):
         rows = X.append_column("y", pa.array(y)).slice(4 * number, 4)
         pq.write_table(rows, folder / f"{number}.parquet")

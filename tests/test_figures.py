@@ -146,8 +146,8 @@ def test_a_fit_in_memory_holds_few_arrays_as_large_as_its_values():
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # The sums of the quick pass, of the other one and of a task, four arrays each, with three
-    # milestones, the changes since then, and the buffers of kernels.
+    # The sums of a pass and of a task, four arrays each, with three milestones and the buffers of
+    # kernels.
     assert most < 27 * values.nbytes
 
 

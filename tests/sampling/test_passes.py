@@ -48,24 +48,10 @@ def test_without_second_draws_the_sampling_error_is_not_known():
     assert np.isnan(fold([part([1.0])] * 4).moments.sampling_se).all()
 
 
-def test_a_quick_pass_is_replaced_by_the_next_one():
-    quick = [part([v], quick=True, query_variance=variance_of([v])) for v in VALUES]
-    assert fold(quick).moments.values[0, 0] == VALUES.sum()
-    started = fold([*quick, part([9.0], quick=True)])
-    assert started.moments.values[0, 0] == VALUES.sum()
-    better = [part([2 * v], quick=True, query_variance=variance_of([2 * v])) for v in VALUES]
-    seen = fold([*quick, *better])
-    assert seen.moments.values[0, 0] == 2 * VALUES.sum()
-    assert seen.latest.validation_se()[0, 0] == pytest.approx(sampling_se(2 * VALUES))
-    thrice = fold([*quick, *better, *(part([4 * v], quick=True) for v in VALUES)])
-    assert thrice.moments.values[0, 0] == 3 * VALUES.sum()
-
-
-@pytest.mark.parametrize("quick", [False, True])
-def test_errors_of_a_simulated_run_are_right_at_every_moment(quick):
+def test_errors_of_a_simulated_run_are_right_at_every_moment():
     """Values of queries and of their draws are known: so are both errors."""
     rng = np.random.default_rng(0)
-    n_runs, n_parts, n_queries, query_sd, later_sd = 4000, 16, 4, 1.0, 1.0
+    n_runs, n_parts, n_queries, query_sd, draw_sd = 4000, 16, 4, 1.0, 1.0
     weight = 1 / (n_parts * n_queries)
     for n_done in (12, n_parts, 24, 31, 3 * n_parts, 3 * n_parts + 9):
         truth = query_sd * rng.normal(size=(n_runs, n_parts, n_queries))
@@ -73,18 +59,16 @@ def test_errors_of_a_simulated_run_are_right_at_every_moment(quick):
         # Variance of the mean of each query's draws, and passes that it is a mean over.
         of_query, n_means = np.zeros(n_parts), np.zeros(n_parts)
         for number in range(n_done):
-            at, is_quick = number % n_parts, quick and number < n_parts
-            draw_sd = 2.0 if is_quick else later_sd
+            at = number % n_parts
             # A pass counts by quarters.
             if number < n_parts or at < (n_done - number + at) // 4 * 4:
-                replaced = quick and number < 2 * n_parts
-                n_means[at] = 1 if replaced else n_means[at] + 1
-                of_query[at] = draw_sd**2 / 2 + (0.0 if replaced else of_query[at])
+                n_means[at] += 1
+                of_query[at] += draw_sd**2 / 2
             own = truth[:, at]
             draws = own + draw_sd * rng.normal(size=(2, *own.shape))
             halves = draws.sum(axis=2) * weight / 2
             variance = None
-            if number < n_parts * (1 + quick):
+            if number < n_parts:
                 seen = draws[0][np.newaxis]
                 variance = QueryVariance(
                     np.array([n_queries]), np.array([float(n_queries)]),
@@ -100,7 +84,6 @@ def test_errors_of_a_simulated_run_are_right_at_every_moment(quick):
                     QueryTotals(n_queries * weight, 0.0),
                     draws=squares,
                     query_variance=variance,
-                    quick=quick,
                     milestones=(4, 8, 12),
                 )
             )
@@ -119,16 +102,12 @@ def test_errors_of_a_simulated_run_are_right_at_every_moment(quick):
         assert 0.93 < np.mean(np.abs(found.moments.values) < reach) < 0.98
 
 
-@pytest.mark.parametrize("quick", [False, True])
-def test_earlier_sums_stay_as_they_are_when_later_tasks_are_added(quick):
+def test_earlier_sums_stay_as_they_are_when_later_tasks_are_added():
     numbers = np.random.default_rng(0).normal(size=12)
     parts = [
-        part(
-            [n], half_difference=n / 3, quick=quick, milestones=(2, 3),
-            query_variance=variance_of([n]),
-        )
+        part([n], half_difference=n / 3, milestones=(2, 3), query_variance=variance_of([n]))
         for n in numbers
-    ]  # fmt: skip
+    ]
     kept = [deepcopy(parts[0])]
     for one in map(deepcopy, parts[1:]):
         kept.append(kept[-1].merge(one))

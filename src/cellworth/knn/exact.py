@@ -24,7 +24,7 @@ _MIN_RESULTS_OF_FEW = 32
 # With more rows, 32 bits leave too few for distances: to order rows with equal codes takes longer.
 _MAX_ROWS_OF_SHORT_KEYS = 8192
 # Distances below this share of the unit have one code.
-_LEAST_SHARE = 2.0**-12
+_LEAST_SHARE = 2.0**-18
 # Sums up to this rank are tabulated.
 _HEAD = 65_536
 

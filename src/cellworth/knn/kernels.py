@@ -21,7 +21,7 @@ NOTHING, PREVIOUS, EVERYTHING = 0, 1, 2
 # Values by rank are integers in these units: a sum of all is at most 1.
 FIXED_UNITS = 2.0**60
 # If more than one row in this many ties, rows are valued by groups.
-_ROWS_PER_FEW_TIES = 16
+_ROWS_PER_FEW_TIES = 4
 _ONCE = "kernels, once per machine and release, which takes 5 to 20 s"
 
 

@@ -111,7 +111,6 @@ class QueryTasks:
             # Zeros if there is one draw.
             draws=schedule.draw_variance(task, as_floats(sums[0] - sums[-1], self._units)),
             query_variance=None if recorder is None else recorder.variance(),
-            quick=schedule.n_quick_passes > 0,
             # Over shards, only whole passes count: milestones would need copies of all values.
             milestones=schedule.milestones if self.ranking is None else (),
             tally=Tally(utilities=n_ranked, new=n_ranked),

@@ -139,8 +139,6 @@ class TaskSchedule:
     shape: tuple[int, int]  # Training rows and column players
     _: KW_ONLY
     sampler: ColumnSampler
-    # Adds a first pass with few coalitions, which later passes replace.
-    quick: ColumnSampler | None = None
     column_semivalue: Semivalue
     with_label: bool  # Whether the label column is a player
     empty: str  # "prior" or "zero": the utility without columns
@@ -152,7 +150,7 @@ class TaskSchedule:
         """Return task number t."""
         pass_number, position = divmod(number, len(self.parts))
         n_draws = 2 if self.draws and position < self._n_drawn_twice else 1
-        records = position < self.n_observed_parts and pass_number <= self.n_quick_passes
+        records = position < self.n_observed_parts and pass_number == 0
         return Task(number, pass_number, self.parts[position], n_draws, records)
 
     @property
@@ -164,11 +162,6 @@ class TaskSchedule:
     def n_results(self) -> int:
         """Number of column players, with the label column if it is one."""
         return self.shape[1] + self.with_label
-
-    @property
-    def n_quick_passes(self) -> int:
-        """Number of passes that later ones replace: 0 or 1."""
-        return int(self.quick is not None)
 
     @cached_property
     def milestones(self) -> tuple[int, ...]:
@@ -209,24 +202,15 @@ class TaskSchedule:
     @property
     def n_coalitions(self) -> int:
         """Approximate number of coalitions of a pass, a mean over queries."""
-        return self._mean_over_queries(self.sampler)
-
-    @property
-    def n_quick_coalitions(self) -> int:
-        """Approximate number of coalitions of the quick pass, a mean over queries."""
-        return 0 if self.quick is None else self._mean_over_queries(self.quick)
-
-    def _mean_over_queries(self, sampler: ColumnSampler) -> int:
         n_queries = self.queries.n_queries
         n_twice = sum(map(count_queries, self.parts[: self._n_drawn_twice]))
         n_draws = n_queries + n_twice * self.draws
-        n_coalitions = sampler.n_coalitions(self.n_results, self.column_semivalue)
+        n_coalitions = self.sampler.n_coalitions(self.n_results, self.column_semivalue)
         return -(-n_draws * n_coalitions // n_queries)
 
     def orders(self, task: Task) -> Orders:
         """Yield for each query and draw the column player at each position of the draw."""
-        number = task.number - self.n_quick_passes * len(self.parts)
-        rng = generator(self.seed or 0, *((number,) if number >= 0 else (0, 0, task.number)))
+        rng = generator(self.seed or 0, task.number)
         order = np.arange(self.n_results)
         for _ in range(count_queries(task.part) * task.n_draws):
             if self.draws:
@@ -330,9 +314,7 @@ class TaskSchedule:
     @cached_property
     def parts(self) -> list[Part]:
         """Parts of a pass, ordered so that the first ones are representative."""
-        # Of the first pass, which may be the only one.
-        sampler = self.quick or self.sampler
-        n_coalitions = sampler.n_coalitions(self.n_results, self.column_semivalue)
+        n_coalitions = self.sampler.n_coalitions(self.n_results, self.column_semivalue)
         size = max(
             _RANKED_PER_TASK // (self.shape[0] * n_coalitions),
             -(-_MIN_PER_COLUMN * self.n_results // n_coalitions),
@@ -356,14 +338,10 @@ class TaskSchedule:
 
     def _draw(self, pass_number: int) -> list[tuple[Coalitions, Floats]]:
         n_draws = min(max(self.queries.n_queries // _QUERIES_PER_DRAW, 1), _MAX_DRAWS)
-        is_quick = pass_number < self.n_quick_passes
-        sampler = self.quick if is_quick and self.quick is not None else self.sampler
         drawn = []
         for position in range(n_draws if self.draws else 1):
-            # A quick pass leaves the draws of later ones as they are without it.
-            key = (1, 0, position) if is_quick else (pass_number - self.n_quick_passes, position)
-            rng = generator(self.seed or 0, *key)
-            coalitions = sampler.draw(self.n_results, self.column_semivalue, rng)
+            rng = generator(self.seed or 0, pass_number, position)
+            coalitions = self.sampler.draw(self.n_results, self.column_semivalue, rng)
             if self.with_label:
                 coalitions = coalitions.with_last_player()
             # If the utility without columns is set to 0, all others rise by a constant, which the

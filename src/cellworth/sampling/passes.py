@@ -153,7 +153,6 @@ class Passes:
     right: float = math.nan
     # Variance between queries, from the first pass
     query_variance: QueryVariance | None = None
-    is_quick: bool = False  # Whether the next pass replaces this one
     # Sampling variance of the values; None means that it follows from ``variance``.
     sampling: Floats | None = None
 
@@ -172,15 +171,14 @@ class Passes:
     def refine(self, now: Passes) -> Passes:
         """Count the queries of an unfinished pass; its values are changes of the means over them.
 
-        Each of these queries takes the mean over all its passes, or the new values alone if those
-        until now are quick ones.
+        Each of these queries takes the mean over all its passes.
         """
-        old = 0.0 if self.is_quick else self.n_passes / (self.n_passes + 1.0)
+        old = self.n_passes / (self.n_passes + 1.0)
         new_share = now.weight / self.weight * (1.0 - old)
         left = 1.0 - now.relative_variance / self.relative_variance * (1.0 - old**2)
         return replace(
             self,
-            n_parts=self.n_parts + (0 if self.is_quick else now.n_parts),
+            n_parts=self.n_parts + now.n_parts,
             values=self.values + now.values * new_share,
             sampling=self.variance / self.n_passes**2 * left + now.variance * new_share**2,
         )
@@ -226,8 +224,6 @@ class PassSums:
     totals: QueryTotals
     draws: DrawVariance = _NOT_DRAWN_TWICE
     query_variance: QueryVariance | None = None  # Variance between queries, if it is observed
-    # Whether the first pass is a quick one, with few coalitions, which the second one replaces.
-    quick: bool = False
     finished: Passes | None = None
     # Numbers of parts at which an unfinished pass counts, and means over the queries of so many
     # parts. Later sums take over this array and change it: it is as large as all values together.
@@ -270,10 +266,7 @@ class PassSums:
             line[:] = now.values
             return replace(self, before=before)
         change = now.values - line
-        if finished.is_quick:
-            line[:] = now.values
-        else:
-            line += change / (finished.n_passes + 1)
+        line += change / (finished.n_passes + 1)
         return replace(self, last=replace(now, values=change, query_variance=None))
 
     def close_pass(self) -> PassSums:
@@ -290,7 +283,7 @@ class PassSums:
             totals=_NO_QUERIES,
             draws=_NOT_DRAWN_TWICE,
             query_variance=None,
-            finished=seen if before is None or before.is_quick else before.merge(seen),
+            finished=seen if before is None else before.merge(seen),
         )
 
     @cached_property
@@ -336,7 +329,6 @@ class PassSums:
             utility=totals.utility / totals.weight,
             right=totals.right / totals.weight,
             query_variance=self.query_variance,
-            is_quick=self.quick and self.finished is None,
         )
 
 

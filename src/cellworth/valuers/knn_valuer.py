@@ -73,10 +73,11 @@ _WORK_OF_TARGET = 2.0
 _WORK_OF_BINS = 0.5
 _COLUMNS_ADDED_UP = 100
 _MIN_QUERIES = 100
-# After a pass with so many, the sampling error is a third of the validation error on most tables
-# (experiments/column_samplers.py).
-_COALITIONS_PER_COLUMN = 8
-_ORDERS = 8
+# After a pass with the least, the sampling error is a third of the validation error on most tables
+# (experiments/column_samplers.py). More are used while they are as quick as all subsets may be;
+# beyond so many in all, the weights of a draw take longer than its ranks.
+_MIN_PER_COLUMN, _MAX_PER_COLUMN = 8, 24
+_MAX_COALITIONS = 1000
 # With more columns, adding up the values of all of them takes longer than more orders.
 _MAX_COLUMNS_OF_QUADRATURE = 100
 _MAX_PASSES = 100
@@ -165,9 +166,9 @@ class KNNValuer(NeighborValuer):
         Coalitions of columns that are evaluated for each validation row: ``ExhaustiveSampler()``,
         ``QuadratureSampler(n)`` or ``PermutationSampler(n)``. None means all subsets if training
         rows x validation rows x subsets are at most 2^28 (about four seconds on one core).
-        Otherwise a quick pass has an order of the columns and its reverse for each validation row,
-        and further passes have ``QuadratureSampler(8 x columns)``, or ``PermutationSampler(8)`` for
-        more than 100 columns and for semivalues other than Shapley.
+        Otherwise as many coalitions as are as quick, from 8 to 24 per column, are drawn by
+        ``QuadratureSampler``, or by ``PermutationSampler`` for more than 100 columns and for
+        semivalues other than Shapley.
         If that would take longer than ``stop`` allows by default, there is one pass over as many
         validation rows as it does, with ``PermutationSampler(2)``, which has the least total error.
         A sampler that would draw as many coalitions as exist is replaced by
@@ -383,7 +384,6 @@ class NeighborRun(ABC):
             self.queries,
             (self.size.n_rows, self.size.n_columns),
             sampler=effort.sampler,
-            quick=effort.quick,
             column_semivalue=self.settings.column_semivalue,
             with_label=self.size.with_label,
             empty=self.game.empty,
@@ -487,7 +487,7 @@ class MemoryRun(NeighborRun):
 
     def _value(self, columns: ColumnTable) -> Valuation:
         tasks, schedule, effort, problem = self.tasks, self.schedule, self.effort, self.game.problem
-        quick = {"method": self.method["name"], "quick": describe(effort.quick)}
+        method = {"method": self.method["name"]}
         runtime = self.settings.runtime
         forecast = effort.forecast(schedule, self.game.shape, self.settings.threads)
         runtime.announce(forecast)
@@ -496,7 +496,7 @@ class MemoryRun(NeighborRun):
             planner=TaskPlanner(PassSums),
             stop=effort.make_stop(len(schedule.parts)),
             executor=self.settings.threads,
-            identity=run_identity(self.problem_spec, self.game, self._describe_tasks() | quick),
+            identity=run_identity(self.problem_spec, self.game, self._describe_tasks() | method),
             title=type(schedule.sampler).__name__,
             tasks_per_round=len(schedule.parts),
             describe=partial(_describe_passes, schedule),
@@ -544,7 +544,6 @@ class Size:
     n_targets: int  # Targets whose squared errors count; 0 for votes
     in_bins: bool  # Whether rows are ranked in bins
     most_work: int = _MAX_WORK
-    has_quick_pass: bool = True
 
     @property
     def n_players(self) -> int:
@@ -557,13 +556,11 @@ class Effort:
     """How much a run does: coalitions of columns, validation rows and passes."""
 
     sampler: ColumnSampler
-    quick: ColumnSampler | None  # Sampler of a first, quick pass
     n_validation: int  # Validation rows that are used
     n_given: int  # Validation rows that were given
-    n_passes: int | None  # Most passes after the quick one; None if a rule alone ends the run
+    n_passes: int | None  # Most passes; None if a rule alone ends the run
     stop: StoppingRule | None  # Rule that ends the run earlier
-    quick_seconds: float  # Expected time of one core in the quick pass
-    pass_seconds: float  # Expected time of one core in each further pass
+    pass_seconds: float  # Expected time of one core in each pass
 
     @classmethod
     def resolve(
@@ -574,17 +571,14 @@ class Effort:
         n_used = min(size.n_given, wanted) if isinstance(wanted, int) else size.n_given
         sampler = choose_sampler(valuer.sampler, size, n_used, column_semivalue)
         draws = not isinstance(sampler, ExhaustiveSampler)
-        quick_pass = draws and size.has_quick_pass and not valuer.sampler
-        # A sampler that is as quick needs no such pass.
-        quick = PermutationSampler() if quick_pass and sampler != PermutationSampler() else None
         n_passes = None if valuer.n_passes is None else check_count(valuer.n_passes, "n_passes")
         n_passes = n_passes if draws else 1
         stop = None if valuer.stop is None else check_stop(valuer.stop)
-        per_quick, per_pass = _work_per_query(size, quick, sampler, column_semivalue)
+        per_pass = _work_per_query(size, sampler, column_semivalue)
         by_default = n_passes is None and stop is None
         if wanted == "auto":
             # The same for any stop and n_passes, so that a run can be resumed with others.
-            n_used = _affordable_queries(sampler, size, per_quick + per_pass)
+            n_used = _affordable_queries(sampler, size, per_pass)
             n_used = min(max(n_used, _MIN_QUERIES), size.n_given)
         if by_default and n_passes is None:
             stop = TargetPrecision()
@@ -593,10 +587,7 @@ class Effort:
                 n_draws = _count_draws(sampler, n_used)
                 n_passes = min(max(int(size.most_work / (per_pass * n_draws)), 1), _MAX_PASSES)
         seconds = _count_draws(sampler, n_used) * _SECONDS_PER_WORK
-        return cls(
-            sampler, quick, n_used, size.n_given, n_passes, stop, per_quick * seconds,
-            per_pass * seconds,
-        )  # fmt: skip
+        return cls(sampler, n_used, size.n_given, n_passes, stop, per_pass * seconds)
 
     def describe(self) -> dict[str, Any]:
         """Return what the provenance of a valuation says of it."""
@@ -611,8 +602,7 @@ class Effort:
         """Return the rule that ends a run."""
         if self.n_passes is None:
             return check_stop(self.stop)
-        n_all = self.n_passes + (self.quick is not None)
-        limit = MaxTasks(n_all * parts_per_pass)
+        limit = MaxTasks(self.n_passes * parts_per_pass)
         return limit if self.stop is None else limit | self.stop
 
     def forecast(
@@ -620,10 +610,9 @@ class Effort:
     ) -> Forecast:
         """Return the size and the expected time of a run."""
         stop, n_queries = self.make_stop(len(schedule.parts)), schedule.queries.n_queries
-        quick, per_pass = schedule.n_quick_coalitions, schedule.n_coalitions
-        n_passes = stop.most_tasks / len(schedule.parts) - schedule.n_quick_passes
-        utilities = min(stop.most_utilities, n_queries * (quick + n_passes * per_pass))
-        n_expected = max((utilities / n_queries - quick) / per_pass, 0.0)
+        per_pass, n_passes = schedule.n_coalitions, stop.most_tasks / len(schedule.parts)
+        utilities = min(stop.most_utilities, n_queries * n_passes * per_pass)
+        n_expected = utilities / (n_queries * per_pass)
         if stop.needs_errors:
             # Sampling errors are mostly small after the first pass.
             n_expected = min(n_expected, 1.0)
@@ -636,7 +625,7 @@ class Effort:
             type(self.sampler).__name__,
             shape,
             utilities,
-            self.quick_seconds + n_expected * self.pass_seconds,
+            n_expected * self.pass_seconds,
             count_cores(executor),
             stop.most_seconds,
             size=f"{shape[0]:,} x {shape[1]:,} cells, {used} validation rows",
@@ -644,16 +633,13 @@ class Effort:
         )
 
 
-def _work_per_query(
-    size: Size, quick: ColumnSampler | None, sampler: ColumnSampler, column_semivalue: Semivalue
-) -> tuple[float, float]:
-    """Return the work of one draw for a validation row, in the quick pass and in another one."""
+def _work_per_query(size: Size, sampler: ColumnSampler, column_semivalue: Semivalue) -> float:
+    """Return the work of one draw for a validation row."""
     n_rows = size.n_rows * (1.0 + _WORK_OF_TARGET * size.n_targets)
     n_rows *= _WORK_OF_BINS if size.in_bins else 1.0
-    few = 0 if quick is None else quick.n_coalitions(size.n_players, column_semivalue)
-    many = sampler.n_coalitions(size.n_players, column_semivalue)
+    n_coalitions = sampler.n_coalitions(size.n_players, column_semivalue)
     added = 0.0 if isinstance(sampler, PermutationSampler) else size.n_columns / _COLUMNS_ADDED_UP
-    return n_rows * few, n_rows * (1.0 + added) * many
+    return n_rows * (1.0 + added) * n_coalitions
 
 
 def _count_draws(sampler: ColumnSampler, n_queries: int) -> int:
@@ -672,26 +658,21 @@ def _affordable_queries(sampler: ColumnSampler, size: Size, per_draw: float) -> 
 
 def _describe_passes(schedule: TaskSchedule, progress: Progress) -> str:
     """Return the text beside the progress bar."""
-    n_passes = progress.tasks / len(schedule.parts) - schedule.n_quick_passes
-    return "quick pass" if n_passes < 0 else f"{n_passes:.1f} passes"
+    return f"{progress.tasks / len(schedule.parts):.1f} passes"
 
 
 def _expect_share_done(schedule: TaskSchedule, effort: Effort, progress: Progress) -> float:
     """Return the share of the expected work that is done, for the bar; it may exceed 1."""
-    stop, n_parts, n_quick = effort.stop, len(schedule.parts), schedule.n_quick_passes
+    stop, n_parts = effort.stop, len(schedule.parts)
     if not isinstance(stop, TargetPrecision):
         return effort.make_stop(n_parts).share_done(progress)
-    n_passes = max(progress.tasks / n_parts - n_quick, 0.0)
-    # The errors of a quick pass say little of the passes that replace it.
-    n_expected = 1.0
+    n_passes, n_expected = progress.tasks / n_parts, 1.0
     if n_passes >= 1.0:
         met = stop.share_done(progress)
         n_expected = max(n_passes / met if met else math.inf, math.ceil(n_passes))
     if effort.n_passes is not None:
         n_expected = min(n_expected, effort.n_passes)
-    quick, per_pass = schedule.n_quick_coalitions, schedule.n_coalitions
-    done = quick * min(progress.tasks / n_parts, n_quick) + per_pass * n_passes
-    return done / (quick + per_pass * n_expected)
+    return n_passes / n_expected
 
 
 def choose_sampler(
@@ -711,16 +692,20 @@ def choose_sampler(
 def _default_sampler(size: Size, n_queries: int, column_semivalue: Semivalue) -> ColumnSampler:
     n_players = size.n_players
     exist = ExhaustiveSampler().n_coalitions(n_players, column_semivalue)
-    n_ranked = (size.n_rows + _ROWS_OF_BINS * size.in_bins) * n_queries * exist
+    n_rows = size.n_rows + _ROWS_OF_BINS * size.in_bins
     # Coalitions without the label column have utility 0: half of them need no ranking.
-    if exist < MAX_COALITIONS_OF_ALL_SUBSETS and n_ranked <= MAX_RANKED_ROWS << size.with_label:
+    most = MAX_RANKED_ROWS << size.with_label
+    if exist < MAX_COALITIONS_OF_ALL_SUBSETS and n_rows * n_queries * exist <= most:
         return ExhaustiveSampler()
     sampled: ColumnSampler = PermutationSampler()
     # Otherwise two orders for each of more validation rows have the least total error.
-    if size.n_rows * n_queries * n_players * _COALITIONS_PER_COLUMN <= size.most_work:
-        sampled = PermutationSampler(_ORDERS)
+    if size.n_rows * n_queries * n_players * _MIN_PER_COLUMN <= size.most_work:
+        quick = most // (n_rows * _count_draws(sampled, n_queries) * n_players)
+        limit = min(_MAX_PER_COLUMN, max(_MAX_COALITIONS // n_players, _MIN_PER_COLUMN))
+        per_column = min(max(quick, _MIN_PER_COLUMN), limit)
+        sampled = PermutationSampler(per_column)
         if isinstance(column_semivalue, Shapley) and n_players <= _MAX_COLUMNS_OF_QUADRATURE:
-            sampled = QuadratureSampler(_COALITIONS_PER_COLUMN * n_players)
+            sampled = QuadratureSampler(per_column * n_players)
     return _all_if_enough(sampled, n_players, column_semivalue)
 
 

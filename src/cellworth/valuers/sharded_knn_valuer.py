@@ -231,8 +231,6 @@ class ShardedKNNValuer(NeighborValuer):
             n_targets=int(game.class_counts is None),
             in_bins=True,
             most_work=_MAX_WORK,
-            # A pass over the shards reads and writes all of them, so none is quick.
-            has_quick_pass=False,
         )
         rows: Axis = NumberedAxis(X.shape[0])
         if row_groups is not None:
