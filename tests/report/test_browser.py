@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cellworth import KNNValuer, look, report
+from cellworth import KNNValuer, Owners, look, report
 from cellworth.payouts import Policy, split_revenue
 from cellworth.report.page import visible
 from report_tables import DATA, census, flowers, hostile, quirks
@@ -72,7 +72,12 @@ def files(tmp_path_factory):
     report.save(fitted.valuation_, folder / "twins.html", twins, y)
     valuation, X, y, owners = hostile()
     report.save(valuation, folder / "owners.html", X, y, owners=owners, cells=False)
-    look(X, y, owners=owners, on_audit=None).save(folder / "look.html")
+    ages = [999 if i == 3 else 20 + 7 * i % 45 for i in range(60)]
+    people = pd.DataFrame(
+        {"age": ages, "town": [("Ulm", "Jena", "?")[i % 19 % 3] for i in range(60)]}
+    )
+    shops = Owners(people).assign("shop", columns="age").assign_rest("office")
+    look(people, [age < 40 for age in ages], owners=shops, on_audit=None).save(folder / "look.html")
     payout = split_revenue(valuation, owners, amount="1000.00", policy=Policy(game="cells"))
     report.write_payout(payout, folder / "payout.html", digest="0123456789abcdef" * 4)
     statement = payout.statement(owners.names[1])
