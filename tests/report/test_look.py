@@ -117,6 +117,14 @@ def test_without_labels_a_look_is_an_audit(tmp_path):
     assert (made.valuation, made.payout) == (None, None)
 
 
+def test_what_cannot_be_looked_at_gets_one_sentence():
+    X, y, owners = dirty()
+    with pytest.raises(ValueError, match="which needs labels; give y as well"):
+        look(X, owners=owners, on_audit=None)
+    with pytest.raises(ValueError, match="y_val needs X_val"):
+        look(X, y, y_val=y, on_audit=None)
+
+
 def test_owners_of_labels_are_paid_for_them():
     X, y, _ = dirty()
     owners = Owners(X).assign("doctor", columns="(label)").assign_rest("clinic")

@@ -121,16 +121,13 @@ def look(
     >>> found.valuation.shape
     (40, 2)
     """
-    held_out: dict[str, Any] = {} if X_val is None else {"X_val": X_val, "y_val": y_val}
+    given: dict[str, Any] = {"X_val": X_val, "y_val": y_val}
+    held_out = {name: given[name] for name in given if given[name] is not None}
     found = audit(X, y, **held_out, protected=protected)
     if on_audit is not None:
         on_audit(found)
-    code = {
-        "arguments": ", ".join(
-            ["X", *["y"][: y is not None], *(f"{name}={name}" for name in held_out)]
-        ),
-        "protected": list(protected),
-    }
+    arguments = ", ".join(["X", "y", *(f"{name}={name}" for name in held_out)])
+    code = {"arguments": arguments, "protected": list(protected)}
     return make_look(found, X, y, held_out, owners=owners, title=title, runtime=runtime, code=code)
 
 
@@ -142,6 +139,8 @@ def make_look(
     # Loaded by the first look at labels: it takes a second.
     from cellworth.valuers.knn_valuer import KNNValuer
 
+    if y is None and owners is not None:
+        raise ValueError("owners share the value of cells, which needs labels; give y as well.")
     if y is None:
         summary = {"title": title, "audit": summarize_audit(found)}
         return Look(fill_template("audit.html.j2", summary), audit=found)
