@@ -18,15 +18,15 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2254,
-    "data": 2992,
+    "data": 2998,
     "findings": 3399,
     "games": 892,
-    "knn": 3895,
+    "knn": 3881,
     "payouts": 1894,
     "plots": 910,
     "report": 955,
     "runtime": 2347,
-    "sampling": 1455,
+    "sampling": 1463,
     "valuation": 1405,
     "valuers": 2270,
 }
