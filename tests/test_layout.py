@@ -18,10 +18,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 43,
     "cli": 2254,
-    "data": 2998,
+    "data": 2996,
     "findings": 3399,
     "games": 892,
-    "knn": 3881,
+    "knn": 3883,
     "payouts": 1894,
     "plots": 910,
     "report": 955,

@@ -35,8 +35,8 @@ _JSON_STRINGS = {"string", "timestamp[s]"}
 class ShardedTable:
     """A table in Parquet, CSV or JSONL files, divided into shards; made by ``from_files``.
 
-    ``ShardedKNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes.
-    The object holds no cells: it is small, and workers on other machines read their shards
+    ``ShardedKNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target holds classes or
+    numbers. The object holds no cells: it is small, and workers on other machines read their shards
     themselves. Rows are numbered from 0, file by file. Values do not depend on the division into
     shards.
 
@@ -111,7 +111,7 @@ class ShardedTable:
             ``.ndjson``; text files may be compressed (``.gz``, ``.bz2``, ``.zst``). An
             address such as ``s3://...`` needs fsspec (``pip install 'cellworth[remote]'``).
         target : str
-            Name of the column of class labels.
+            Name of the column of labels: classes or numbers.
         columns : list of str, default=None
             Columns that are valued, in this order; None means all but the target.
         shards : int, default=None

@@ -253,9 +253,7 @@ def _read_parquet(
         stack.enter_context(_name_problem(file.address))
         settings: Any = {"pre_buffer": False, "read_dictionary": list(coded)}
         parquet = stack.enter_context(pq.ParquetFile(source, metadata=metadata, **settings))
-        yield from parquet.iter_batches(
-            batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
-        )
+        yield from parquet.iter_batches(_BATCH, list(groups), names, use_threads=False)
 
 
 def _read_digest(file: BinaryIO, kind: Kind) -> tuple[bytes, str]:
