@@ -18,19 +18,19 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 44,
     "cli": 2324,
-    "data": 2992,
+    "data": 2996,
     "findings": 3399,
     "games": 892,
-    "knn": 3895,
+    "knn": 3868,
     "payouts": 1894,
     "plots": 910,
     "report": 995,
     "runtime": 2347,
-    "sampling": 1455,
+    "sampling": 1457,
     "valuation": 1405,
-    "valuers": 2270,
+    "valuers": 2255,
 }
-MAX_CODE_LINES_IN_ALL = 24_822
+MAX_CODE_LINES_IN_ALL = 24_786
 
 
 @cache

@@ -1,14 +1,24 @@
 """Rows of one shard: sorted by class, stored in files, sampled by position."""
 
 import json
+import pickle
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from cellworth import ShardedTable
-from cellworth.knn.shard_data import PreparedShards, StoredShard, read_shard, take_rows
+from cellworth.knn.binned import sample_positions
+from cellworth.knn.shard_data import (
+    PreparedShards,
+    StoredShard,
+    read_shard,
+    summarize_table,
+    take_rows,
+)
 from cellworth.knn.shard_layout import Layout
+from cellworth.runtime import Serial
 from sharded_tables import KINDS, summarise_all, table_of_all_sorts, write
 
 
@@ -149,3 +159,48 @@ def test_files_that_change_while_they_are_read_are_an_error(tmp_path):
     write(pa.table({"c": list("aabb"), "y": [0, 1, 1, 1]}), tmp_path)
     with pytest.raises(ValueError, match="was changed since this ShardedTable was created"):
         read_shard(table, 0, layout)
+
+
+class Counted(Serial):
+    """An executor that counts the bytes of what its workers send to the driver."""
+
+    def __init__(self):
+        self.sent = []
+
+    @contextmanager
+    def start(self, work, title):
+        def counted(request):
+            answer = work(request)
+            self.sent.append(len(pickle.dumps(answer)))
+            return answer
+
+        with super().start(counted, title) as pool:
+            yield pool
+
+
+@pytest.mark.slow
+def test_the_driver_gets_at_most_a_gigabyte_of_the_columns_of_a_billion_rows(tmp_path):
+    n_shards, n_rows, n_columns = 150, 75_000, 4
+    rng = np.random.default_rng(0)
+    columns = {f"c{j}": rng.standard_cauchy(n_rows) for j in range(n_columns)}
+    rows = pa.table(columns | {"y": rng.integers(0, 2, n_rows)})
+    folder = write(rows, tmp_path / "files", rows_per_group=n_rows // n_shards)
+    table = ShardedTable.from_files(folder, target="y", shards=n_shards)
+    executor = Counted()
+    summary = summarize_table(table, None, executor, show_progress=False)
+    # Workers have merged those of two shards. The rest is for the label and hashes of shards.
+    assert len(executor.sent) == n_shards / 2
+    of_column = (max(executor.sent) - 2_000) / n_columns
+    assert 4_000 < of_column < 16_000, of_column
+
+    layout, _ = Layout.from_summary(table, summary, rows.slice(0, 2).drop_columns("y"), [0, 1])
+    shards = PreparedShards(table, layout, tmp_path, durable=False)
+    rows_sent, nothing_sent = Counted(), Counted()
+    ids = sample_positions(n_rows)
+    shards.sample(ids, rows_sent, show_progress=False)
+    shards.sample(ids[:0], nothing_sent, show_progress=False)
+    of_cell = (sum(rows_sent.sent) - sum(nothing_sent.sent)) / len(ids) / n_columns
+    assert of_cell == pytest.approx(8, rel=0.01)
+    # At most 128 summaries, however many shards there are, and a row in 1,024.
+    n_sampled = len(sample_positions(10**9))
+    assert 128 * (100 * 16_000 + 2_000) + n_sampled * 100 * 8 < 1e9

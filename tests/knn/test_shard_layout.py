@@ -73,7 +73,7 @@ def test_scales_and_cells_equal_those_of_the_table_in_memory(tmp_path, library, 
         assert_equal_arrays(queries.columns, in_memory.queries[0])
         assert layout.classes == problem.classes.tolist() == ["no", "yes"]
         assert queries.labels.tolist() == np.searchsorted(problem.classes, y_val).tolist()
-        assert (layout.n_rows, sum(layout.class_counts)) == (3000, 3000)
+        assert sum(layout.class_counts) == 3000
         for shard in range(table.n_shards):
             part = read_shard(table, shard, layout)
             assert_equal_arrays(part.rows, in_memory.rows.take(part.positions))
@@ -112,6 +112,19 @@ def test_scales_of_many_distinct_numbers_do_not_depend_on_the_shards(tmp_path):
     for shards in (1, 3, 11):
         _, layout, _ = laid_out(folder, X_val, [0, 1, 0, 1, 0], shards=shards)
         assert_equal_arrays(layout.scales, in_memory.scales)
+
+
+@pytest.mark.parametrize("n_rows", [2**16, 2**16 + 1])
+def test_scales_are_exact_up_to_65536_rows_and_near_beyond(tmp_path, n_rows):
+    rng = np.random.default_rng(0)
+    table = pa.table({"x": rng.normal(size=n_rows), "y": rng.integers(0, 2, n_rows)})
+    truth = np.subtract(*np.percentile(table["x"], (75, 25))) / 1.349
+    X = Table.from_data(table.drop_columns("y"), called="X")
+    in_memory = Distances.from_tables(X, [X]).scales
+    _, layout, _ = laid_out(write(table, tmp_path, [70]))
+    assert layout.scales.scale(0) == in_memory.scale(0)
+    assert in_memory.scale(0) == pytest.approx(truth, rel=1e-15 if n_rows == 2**16 else 1e-3)
+    assert (in_memory.scale(0) == truth) == (n_rows == 2**16)
 
 
 def test_summaries_merge_in_any_order(tmp_path):
@@ -255,9 +268,15 @@ def test_targets_that_cannot_judge_are_errors(tmp_path, labels, y_val, words):
         laid_out(written(tmp_path, y=labels), y_val=y_val)
 
 
+def count_few(monkeypatch, most):
+    """Keep so many distinct labels, and as many keys of others."""
+    monkeypatch.setattr("cellworth.knn.shard_layout.MAX_EXACT", most)
+    monkeypatch.setattr("cellworth.sampling.statistics.MAX_KEYS", most)
+
+
 @pytest.mark.parametrize("most", [2**16, 40])
 def test_integers_too_many_to_be_counted_are_a_numeric_target(tmp_path, most, monkeypatch):
-    monkeypatch.setattr("cellworth.sampling.statistics.MAX_KEYS", most)
+    count_few(monkeypatch, most)
     folder = write(pa.table({"x": np.arange(60.0), "y": list(range(60))}), tmp_path, [20])
     assert laid_out(folder, y_val=[70])[1].target_scale.center == 29.5
 
@@ -275,7 +294,7 @@ def test_many_numbers_are_classes_only_if_classification_is_true(tmp_path):
 
 @pytest.mark.parametrize("most", [2**16, 40, 3])
 def test_the_scale_of_a_numeric_target_does_not_depend_on_the_shards(tmp_path, most, monkeypatch):
-    monkeypatch.setattr("cellworth.sampling.statistics.MAX_KEYS", most)
+    count_few(monkeypatch, most)
     rng = np.random.default_rng(0)
     y = np.concatenate([rng.integers(0, 9, 60) / 4, rng.normal(size=140)])
     game = KNNGame(np.zeros((200, 1)), y, np.zeros((1, 1)), [5.0])
@@ -361,6 +380,6 @@ def test_too_many_categories_and_labels_are_errors(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="more than 3 different cells, which are too many class"):
         summarize_shard(table, 0)
     folder = written(tmp_path / "d", y=[1, 2, 3, 4])
-    monkeypatch.setattr("cellworth.sampling.statistics.MAX_KEYS", 3)
+    count_few(monkeypatch, 3)
     with pytest.raises(ValueError, match="different labels, which are too many class"):
         laid_out(folder, classification=True)

@@ -292,7 +292,7 @@ def find_common_kind(columns: Sequence[Column]) -> Kind:
 def read_differences(columns: Sequence[Column]) -> tuple[list[Floats], NDArray[Any]]:
     """Return the numbers of one column of several tables as floats with exact differences.
 
-    Also return the numbers of the first table to summarize: floats, or known microseconds.
+    Also return the numbers of the first table to summarize: floats, or microseconds.
     """
     if any(column.is_time for column in columns):
         times = [
@@ -304,7 +304,7 @@ def read_differences(columns: Sequence[Column]) -> tuple[list[Floats], NDArray[A
         first = known.min() if len(known) else np.int64(0)
         return [
             np.where(side == NO_TIME, np.nan, (side - first).astype(np.float64)) for side in times
-        ], known
+        ], times[0]
     cells = [column.numbers for column in columns]
     are_integers = all(numbers.dtype.kind in "iu" for numbers in cells)
     if are_integers and max(map(find_largest, cells)) > MAX_EXACT:

@@ -16,7 +16,7 @@ from cellworth.data.arguments import Labels, Positions, check_columns, check_cou
 from cellworth.data.arrow import find_common_type
 from cellworth.data.column import find_kind_of_type
 from cellworth.data.file_search import Address, find_files
-from cellworth.data.table_files import TableFile, TextFormat, examine_files, read_batches
+from cellworth.data.table_files import TableFile, TextFormat, examine_files, map_files, read_batches
 from cellworth.data.tables import Table, TableLike, label_array
 from cellworth.data.text import preview
 
@@ -35,8 +35,8 @@ _JSON_STRINGS = {"string", "timestamp[s]"}
 class ShardedTable:
     """A table in Parquet, CSV or JSONL files, divided into shards; made by ``from_files``.
 
-    ``ShardedKNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target must hold classes.
-    The object holds no cells: it is small, and workers on other machines read their shards
+    ``ShardedKNNValuer().fit(table, X_val=..., y_val=...)`` values it; its target holds classes or
+    numbers. The object holds no cells: it is small, and workers on other machines read their shards
     themselves. Rows are numbered from 0, file by file. Values do not depend on the division into
     shards.
 
@@ -111,7 +111,7 @@ class ShardedTable:
             ``.ndjson``; text files may be compressed (``.gz``, ``.bz2``, ``.zst``). An
             address such as ``s3://...`` needs fsspec (``pip install 'cellworth[remote]'``).
         target : str
-            Name of the column of class labels.
+            Name of the column of labels: classes or numbers.
         columns : list of str, default=None
             Columns that are valued, in this order; None means all but the target.
         shards : int, default=None
@@ -203,7 +203,7 @@ class ShardedTable:
         schema = pa.schema([self.schema.field(name) for name in names])
         for position, groups in self.shards[shard]:
             file = self.files[position]
-            yield from read_batches(file, groups, schema, self.storage_options, coded=True)
+            yield from read_batches(file, groups, schema, self.storage_options)
 
     def column(self, name: str) -> Labels:
         """Read one column of all rows, such as the owner of each row, as NumPy has it.
@@ -279,9 +279,8 @@ class ShardedTable:
             for group, n_rows in enumerate(file.group_rows):
                 begin, end = np.searchsorted(positions, [first, first + n_rows])
                 if begin < end:
-                    parts = read_batches(
-                        file, range(group, group + 1), schema, self.storage_options
-                    )
+                    groups = range(group, group + 1)
+                    parts = read_batches(file, groups, schema, self.storage_options)
                     tables = [pa.table(part, names=schema.names).cast(schema) for part in parts]
                     yield pa.concat_tables(tables).take(positions[begin:end] - first)
                 first += n_rows
@@ -298,11 +297,10 @@ class ShardedTable:
     def check_files_unchanged(self) -> None:
         """Raise ValueError if a file was changed.
 
-        Of Parquet, the footer and the size are compared; of a text file, size and time of the last
-        change, and if these differ, the hash of the text.
+        Size and time of the last change are compared, and if these differ, what describes the
+        content: of Parquet the footer, of a text file its hash.
         """
-        for file in self.files:
-            file.check_unchanged(self.storage_options)
+        map_files(TableFile.check_unchanged, self.files, self.storage_options)
 
     @cached_property
     def _starts(self) -> Labels:

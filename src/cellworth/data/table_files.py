@@ -9,10 +9,11 @@ import io
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from cellworth.data.arrow import cast_cells
 from cellworth.data.column import is_text
@@ -30,6 +31,8 @@ _BLOCK = 2**24
 # Bytes from which the delimiter and the decimal mark are found.
 _SAMPLE = 2**18
 _TAIL = 8
+# Files that are asked for at once: a store takes its time to answer, but answers many.
+_FILES_AT_ONCE = 32
 _GZIP = b"\x1f\x8b"
 # What Arrow calls the compressions.
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
@@ -112,10 +115,9 @@ class TableFile:
     names: tuple[str, ...] = ()
     # Columns in the path of the file, with their cell.
     keys: tuple[tuple[str, Any], ...] = ()
-    # The rest is of text files: their format, and size and time of the last change, or what the
-    # store has in their place.
-    text: TextFormat = TextFormat()
+    # Size and time of the last change, or what the store has in their place.
     stamp: str = ""
+    text: TextFormat = TextFormat()  # Of text files
 
     @property
     def n_rows(self) -> int:
@@ -125,16 +127,19 @@ class TableFile:
     def check_unchanged(self, options: Options) -> None:
         """Raise ValueError if the file was changed since it was first examined."""
         path = to_path(self.address, "address", options)
-        if self.kind == "parquet":
+        # Another time may be that of a copy: then the content decides.
+        if get_stamp(path) != self.stamp:
             with path.open("rb") as file:
-                same = _hash_footer(file) == self.digest
-        else:
-            # Another time may be that of a copy: then the content decides.
-            same = get_stamp(path) == self.stamp or hash_file(path) == self.digest
-        if not same:
+                self.check_digest(file)
+
+    def check_digest(self, opened: BinaryIO) -> bytes:
+        """Raise ValueError if the content was changed; return the footer of a Parquet file."""
+        footer, digest = _read_digest(opened, self.kind)
+        if digest != self.digest:
             raise ValueError(
                 f"{self.address} was changed since this ShardedTable was created; create it again."
             )
+        return footer
 
 
 def examine_files(
@@ -146,12 +151,11 @@ def examine_files(
     """
     import pyarrow as pa
 
-    examined = [
-        _examine_parquet(address, options)
-        if find_kind(address) == "parquet"
-        else _examine_text(address, text, options)
-        for address in found
-    ]
+    if find_kind(next(iter(found))) == "parquet":
+        examined = map_files(_examine_parquet, found, options)
+    else:
+        # One after the other: a JSONL file is held in memory.
+        examined = [_examine_text(address, text, options) for address in found]
     for name in next(iter(found.values())):
         texts = [None if keys[name] == _NULL_KEY else keys[name] for keys in found.values()]
         cells = pa.array(texts, pa.string())
@@ -167,6 +171,12 @@ def examine_files(
     return examined
 
 
+def map_files(work: Callable[..., Any], files: Iterable[Any], options: Options) -> list[Any]:
+    """Call a function for each file; many wait for their store at the same time."""
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        return list(pool.map(lambda file: work(file, options), files))
+
+
 def check_names(names: Sequence[str], address: str) -> None:
     """Check that each column has a name of its own."""
     for position, name in enumerate(names):
@@ -180,23 +190,23 @@ def check_names(names: Sequence[str], address: str) -> None:
 
 
 def read_batches(
-    file: TableFile, groups: range, schema: pa.Schema, options: Options, *, coded: bool = False
+    file: TableFile, groups: range, schema: pa.Schema, options: Options
 ) -> Iterator[list[pa.Array]]:
     """Yield the columns of some row groups in batches of rows, cast to the types of a schema.
 
-    A column that is neither in the file nor in its path is missing. If ``coded``, strings are read
-    as dictionaries from Parquet, which is faster.
+    A column that is neither in the file nor in its path is missing. Strings are read as
+    dictionaries from Parquet, which is faster.
     """
     import pyarrow as pa
 
-    file.check_unchanged(options)
     keys = dict(file.keys)
     stored = pa.schema([field for field in schema if field.name not in keys])
     if file.kind == "parquet":
         there = [name for name in stored.names if name in file.names]
-        texts = [name for name in there if coded and is_text(schema.field(name).type)]
+        texts = [name for name in there if is_text(schema.field(name).type)]
         parts = _read_parquet(file, groups, there, options, texts)
     else:
+        file.check_unchanged(options)
         parts = _read_text(file, groups, stored, options)
     for part in parts:
         cells = []
@@ -213,43 +223,50 @@ def read_batches(
 
 
 def _examine_parquet(address: str, options: Options) -> tuple[TableFile, pa.Schema]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     path = to_path(address, "address", options)
-    with path.open("rb") as file, _name_problem(address), _open_parquet(file) as parquet:
-        metadata, schema = parquet.metadata, parquet.schema_arrow
-        rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-        digest = _hash_footer(file)
+    stamp = get_stamp(path)
+    with path.open("rb") as file, _name_problem(address):
+        footer, digest = _read_digest(file, "parquet")
+        metadata = pq.read_metadata(pa.BufferReader(footer))
+    schema = metadata.schema.to_arrow_schema()
+    rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
     check_names(schema.names, address)
-    return TableFile(address, "parquet", rows, digest, tuple(schema.names)), schema
+    return TableFile(address, "parquet", rows, digest, tuple(schema.names), stamp=stamp), schema
 
 
 def _read_parquet(
     file: TableFile, groups: range, names: list[str], options: Options, coded: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    with ExitStack() as stack:
-        # Arrow reads local files itself, without holding the GIL.
-        source: Any = file.address
-        if is_address(file.address):
-            source = stack.enter_context(to_path(file.address, "address", options).open("rb"))
-        stack.enter_context(_name_problem(file.address))
-        parquet = stack.enter_context(_open_parquet(source, coded))
-        yield from parquet.iter_batches(
-            batch_size=_BATCH, row_groups=list(groups), columns=names, use_threads=False
-        )
-
-
-def _open_parquet(source: Any, coded: Sequence[str] = ()) -> Any:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(coded))
+    with ExitStack() as stack:
+        source: Any = stack.enter_context(to_path(file.address, "address", options).open("rb"))
+        # The footer is read once, to see that it is the one that was examined.
+        metadata = pq.read_metadata(pa.BufferReader(file.check_digest(source)))
+        if not is_address(file.address):
+            # Arrow reads local files itself, without holding the GIL.
+            source = file.address
+        stack.enter_context(_name_problem(file.address))
+        settings: Any = {"pre_buffer": False, "read_dictionary": list(coded)}
+        parquet = stack.enter_context(pq.ParquetFile(source, metadata=metadata, **settings))
+        yield from parquet.iter_batches(_BATCH, list(groups), names, use_threads=False)
 
 
-def _hash_footer(file: BinaryIO) -> str:
+def _read_digest(file: BinaryIO, kind: Kind) -> tuple[bytes, str]:
+    """Return the footer of a Parquet file, and the hash of it and the size; else of all bytes."""
+    if kind != "parquet":
+        return b"", hashlib.file_digest(cast("Any", file), "sha256").hexdigest()
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - _TAIL, 0))
     length = int.from_bytes(file.read(4), "little")
     # A truncated file has no valid length.
     file.seek(max(size - _TAIL - length, 0))
-    return hashlib.sha256(size.to_bytes(8, "little") + file.read(length)).hexdigest()
+    footer = file.read(length + _TAIL)
+    return footer, hashlib.sha256(size.to_bytes(8, "little") + footer[:length]).hexdigest()
 
 
 # CSV and JSON lines.
@@ -257,7 +274,7 @@ def _hash_footer(file: BinaryIO) -> str:
 
 def _examine_text(address: str, text: TextFormat, options: Options) -> tuple[TableFile, pa.Schema]:
     text, path = _find_format(address, text, options), to_path(address, "address", options)
-    kind, digest, stamp = find_kind(address), hash_file(path), get_stamp(path)
+    kind, stamp, digest = find_kind(address), get_stamp(path), hash_file(path)
     file = TableFile(address, kind, (), digest, text=text, stamp=stamp)
     if kind == "jsonl":
         table = _read_json(file, None, options)

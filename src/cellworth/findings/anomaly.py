@@ -26,6 +26,7 @@ from cellworth.findings.features import (
 )
 from cellworth.findings.trees import compute_log_ratios
 from cellworth.knn.distances import quantile_scale
+from cellworth.sampling.statistics import NumberSummary
 
 Counts = NDArray[np.int32]
 # Which of several regressions each row uses, that of its own level, and its target in it; in the
@@ -369,7 +370,7 @@ def measure_isolation(column: FeatureColumn) -> Floats:
     if column.numbers is None or column.known.sum() < 2:
         return away
     ascending = scale_to_one(column.numbers[column.order])
-    scale = quantile_scale(ascending)
+    scale = quantile_scale(NumberSummary.from_cells(ascending))
     if scale > 0:
         steps = np.diff(ascending)
         nearest = np.minimum(np.append(np.inf, steps), np.append(steps, np.inf))
@@ -431,7 +432,7 @@ def _standardize(numbers: Floats, groups: Levels) -> Floats:
     """Return the distance of numbers from the mean of the others of their group."""
     numbers = _center(scale_to_one(numbers))
     # Numbers that are far off, at most 1% on each side, would spoil means.
-    reach = _FAR_OFF * (quantile_scale(numbers) or float(np.std(numbers)))
+    reach = _FAR_OFF * (quantile_scale(NumberSummary.from_cells(numbers)) or float(np.std(numbers)))
     low, high = np.percentile(numbers, (1, 99)).tolist()
     numbers = np.clip(numbers, min(-reach, low), max(reach, high))
     scale = float(np.std(numbers))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Floats, Integers, Positions, check_count
 from cellworth.knn.distances import Columns, ColumnScales
-from cellworth.knn.draws import DrawnCoalitions, QueryBatch, Steps, find_steps
+from cellworth.knn.draws import DrawnCoalitions, QueryBatch
 from cellworth.knn.exact import Chances, RadiusVotes, choose_chances, score_vote
 from cellworth.sampling.passes import LARGEST, TARGET_BITS, UNITS
 from cellworth.sampling.semivalues import Semivalue, inside_chances
@@ -646,29 +646,22 @@ def count_votes_in_rows(ranker: Ranker, batch: QueryBatch, shard: Shard) -> Floa
     """
     from cellworth.knn import kernels
 
-    # One player has all columns, and joins in one step.
-    n_rows, n_queries = shard.n_rows, len(batch.labels)
-    steps = Steps(np.array([0, 1]), *find_steps(np.ones((1, 1), dtype=bool)))
-    no_order, no_draw = (np.zeros(shape, dtype=np.int64) for shape in ((n_queries, 1), n_queries))
-    on_all = batch._replace(orders=no_order, draws=no_draw)
-    one_player = np.zeros_like(ranker.players)
+    rows, scales, n_rows = shard.rows, ranker.scales, shard.n_rows
     n_nearest = min(ranker.n_neighbors, n_rows)
-    no_classes, keys = np.zeros((2, 1, n_rows), dtype=np.int64)
-    distances, last = np.empty((1, n_rows)), np.empty(n_rows)
-    scores = np.empty(n_queries)
+    # One player has all columns.
+    one_player, lines = np.zeros_like(ranker.players), np.empty((2, n_rows))
+    scores = np.empty(len(batch.labels))
     for query, label in enumerate(batch.labels.tolist()):
-        kernels.fill_keys(
-            shard.rows, ranker.scales, one_player, on_all, steps, (query, query + 1, 0, 1),
-            no_classes[0], (0, 0, 0), last, distances, keys,
-        )  # fmt: skip
-        farthest = np.partition(distances[0], n_nearest - 1)[n_nearest - 1]
+        kernels.measure(rows, scales, one_player, batch, query, 0, n_rows, lines)
+        distances = lines[0]
+        farthest = np.partition(distances, n_nearest - 1)[n_nearest - 1]
         if ranker.within is not None:
             # All rows up to the limit vote, and none tie.
             farthest = ranker.within.limit + 0.5
-            n_nearest = int((distances[0] < farthest).sum())
+            n_nearest = int((distances < farthest).sum())
         surely, tied = (
             np.diff(np.append(0, np.cumsum(among))[shard.starts])
-            for among in (distances[0] < farthest, distances[0] == farthest)
+            for among in (distances < farthest, distances == farthest)
         )
         scores[query] = score_vote(surely, tied, n_nearest - int(surely.sum()), label)
     return scores

@@ -56,10 +56,7 @@ def sample_distances(rows, scales, players, batch, steps, query, origins, ordina
             measure(rows, scales, players, batch, query, first, width, block)
             add_everything(steps, draw, width, block)
             for s in range(ordinals.shape[0]):
-                apply_steps(
-                    block, batch.orders[query], steps.bases, steps.firsts, steps.toggles,
-                    steps.starts[draw] + s, line[:width],
-                )  # fmt: skip
+                _apply(steps, steps.starts[draw] + s, block, batch.orders[query], line[:width])
                 if is_second:
                     _as_ordinals(line[:width], origins[s], ordinals[s, first : first + width])
                 else:
@@ -113,10 +110,7 @@ def count(rows, starts, targets, scales, players, batch, steps, ends, counts, ne
                 add_everything(steps, draw, width, block)
                 for pair in range(batch.pair_starts[query], batch.pair_starts[query + 1]):
                     s = steps.starts[draw] + pair - batch.pair_starts[query]
-                    apply_steps(
-                        block, batch.orders[query], steps.bases, steps.firsts, steps.toggles, s,
-                        line[:width],
-                    )  # fmt: skip
+                    _apply(steps, s, block, batch.orders[query], line[:width])
                     _as_ordinals(line[:width], origins[pair], ordinals[:width])
                     ordinal = ordinals[:width].view(np.int32)
                     reached = _choose_steps(kept, pair, first, buffer[:width])
@@ -206,10 +200,7 @@ def accumulate(
                         None if kept is None else kept[0], pair, first, buffer[:width]
                     )
                     if kept is None:
-                        apply_steps(
-                            block, order, steps.bases, steps.firsts, steps.toggles, s,
-                            line[:width],
-                        )  # fmt: skip
+                        _apply(steps, s, block, order, line[:width])
                         _as_ordinals(line[:width], origins[pair], ordinals[:width])
                         _find_steps(ordinal, end, bits[pair - before], reached)
                     _find_bins(reached, bins[pair - before], positions[:width])
@@ -233,6 +224,54 @@ def accumulate(
                 _add_sums(dense[draw], sums, order, units[:width], cells, at)
                 if recorded:
                     _record(own_cells, seen, query, weight, first, width, totals, into)
+
+
+@kernel
+def add_draws(by_draw, first, sums, squares, units):
+    """Add the values of a round to the sums of a shard, in one pass over them.
+
+    Parameters
+    ----------
+    by_draw : (n_draws, n_strata, n_results, n_rows) int64
+        Values in fixed point, of one or two draws; two become their difference, over all strata.
+    first : (n_strata, n_results, n_rows) int64
+        The first draw is added to it, in units of a query with one draw; without rows it is not.
+    sums : (n_results + 1, n_rows) int64
+        All values are added to it; the last line is for the sums of rows.
+    squares : (n_results + 1, n_rows) float64, of two draws; their squared difference is added
+    units : float, units of fixed point
+    """
+    n_draws, n_strata, n_results, n_rows = by_draw.shape
+    of_rows = np.empty(_ROWS_AT_ONCE, dtype=np.int64)
+    for begin in range(0, n_rows, _ROWS_AT_ONCE):
+        some = slice(begin, min(begin + _ROWS_AT_ONCE, n_rows))
+        width = some.stop - begin
+        of_rows[:width] = 0
+        for result in range(n_results):
+            own, rows = by_draw[0, 0, result, some], sums[n_results, some]
+            for stratum in range(n_strata if first.shape[2] else 0):
+                line = first[stratum, result, some]
+                for _ in range(n_draws):
+                    _add(by_draw[0, stratum, result, some], line)
+            for stratum in range(1, n_strata):
+                for draw in range(n_draws):
+                    _add(by_draw[draw, stratum, result, some], by_draw[draw, 0, result, some])
+            for draw in range(n_draws):
+                _add(by_draw[draw, 0, result, some], sums[result, some])
+                _add(by_draw[draw, 0, result, some], rows)
+            if n_draws == 2:
+                _subtract(by_draw[1, 0, result, some], own)
+                _add(own, of_rows[:width])
+                _add_squares(own, units, squares[result, some])
+        if n_draws == 2:
+            _add_squares(of_rows[:width], units, squares[n_results, some])
+
+
+@kernel
+def _add_squares(numbers, units, line):
+    for i in range(line.shape[0]):
+        value = numbers[i] / units
+        line[i] += value * value
 
 
 @kernel
@@ -279,6 +318,11 @@ def _make_buffers(batch):
     """Return buffers for distances by player and in total, and for those of a coalition."""
     block = np.empty((batch.orders.shape[1] + 1, _ROWS_AT_ONCE))
     return block, np.empty(_ROWS_AT_ONCE)
+
+
+@kernel
+def _apply(steps, s, block, order, line):
+    apply_steps(block, order, steps.bases, steps.firsts, steps.toggles, s, line)
 
 
 @kernel

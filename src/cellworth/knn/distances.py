@@ -25,7 +25,7 @@ from cellworth.data.arguments import (
 from cellworth.data.column import Coder, Column, find_common_kind, read_differences
 from cellworth.data.tables import Table
 from cellworth.data.text import preview
-from cellworth.sampling.statistics import CategorySummary, NumberSummary
+from cellworth.sampling.statistics import CategorySummary, NumberSummary, limit_keys
 from cellworth.valuation.column_info import ReadAs, name_kind
 
 # Largest distance in a column, a thousand scales squared. Integers that hold larger distances
@@ -77,15 +77,11 @@ class ColumnScales(NamedTuple):
         weight = float(self.number_weights[at]) / self.unit
         return weight**-0.5 if weight > 0 else 0.0
 
-    def mismatch(self, at: int) -> float:
-        """Return the distance of two different categories."""
-        return float(self.category_weights[at]) / self.unit
-
     def describe(self, position: int, column: Column) -> tuple[ReadAs, str]:
         """Return what a column of the user's table is read as, and the distance of two cells."""
         part, at = self.where(position)
         if part == "categories":
-            return "category", f"0 or {self.mismatch(at):.3g}"
+            return "category", f"0 or {float(self.category_weights[at]) / self.unit:.3g}"
         scale, read_as = self.scale(at), name_kind(column) if column.is_time else "number"
         if scale in (0, 1) and (scale == 0 or read_as == "number"):
             return read_as, "difference²" if scale else "0"
@@ -269,7 +265,7 @@ def scale_column(
         return _scale_categories(position, codes, counts)
     cells, known = read_differences(columns)
     if not isinstance(summary, NumberSummary):
-        summary = NumberSummary.from_cells(known)
+        summary = NumberSummary.from_cells(known, limit_keys(len(columns[0].cells)))
     return _scale_numbers(position, cells, summary, scale, columns[0].name)
 
 
@@ -282,7 +278,8 @@ def _scale_numbers(
     """
     if summary.count == 0:
         return ScaledColumn("numbers", position, cells)
-    scale_length = _compute_scale(summary, scale)
+    robust = quantile_scale(summary) if scale == "robust" else 0.0
+    scale_length = robust or (math.sqrt(summary.variance()) if scale else 0.0) or 1.0
     if not _NARROWEST < scale_length < 1 / _NARROWEST:
         raise ValueError(
             f"the scale of column {name!r} must be between {_NARROWEST:g} and {1 / _NARROWEST:g}, "
@@ -300,20 +297,8 @@ def _scale_numbers(
     return ScaledColumn("numbers", position, cells, weight, missing, max(largest, missing))
 
 
-def _compute_scale(numbers: NumberSummary, scale: Scale) -> float:
-    scale_length = _between_quantiles(numbers) if scale == "robust" else 0.0
-    if scale_length > 0:
-        return scale_length
-    scale_length = 1.0 if scale is None else math.sqrt(numbers.variance())
-    return scale_length if scale_length > 0 else 1.0
-
-
-def quantile_scale(known: Floats) -> float:
+def quantile_scale(numbers: NumberSummary) -> float:
     """Return a robust scale of numbers; 0 if the quantiles are equal."""
-    return _between_quantiles(NumberSummary.from_cells(known))
-
-
-def _between_quantiles(numbers: NumberSummary) -> float:
     for low, high, of_normal in _QUANTILES:
         # If half of the rows have the same value, the next pair of percentiles is used.
         below, above = numbers.percentile(low), numbers.percentile(high)

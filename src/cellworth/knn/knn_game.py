@@ -695,14 +695,9 @@ class ShardedKNNGame:
         columns = Axis.from_groups(table.names, column_groups, what="column")
         summary = summarize_table(table, column_types, executor, show_progress=show_progress)
         layout, queries = Layout.from_summary(
-            table,
-            summary,
-            X_val,
-            y_val,
-            column_types=column_types,
-            scale=scale,
-            classification=classes,
-        )
+            table, summary, X_val, y_val,
+            column_types=column_types, scale=scale, classification=classes,
+        )  # fmt: skip
         is_class = layout.target_scale is None
         if is_class and agreement.radius is None:
             warn_too_many_neighbors(n_neighbors, table.shape[0])

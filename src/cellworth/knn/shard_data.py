@@ -32,7 +32,7 @@ from cellworth.knn.shard_layout import (
     ColumnLayout,
     Layout,
     TableSummary,
-    summarize_shard,
+    summarize_shards,
 )
 from cellworth.runtime.checkpoint import check_folder
 from cellworth.runtime.executors import Executor
@@ -42,6 +42,8 @@ from cellworth.runtime.workers import Interrupts, map_unordered, release_memory
 _FORMAT = "cellworth shard"
 _VERSION = 1
 _MANIFEST = "manifest.json"
+# Summaries of columns that the driver merges: workers merge those of several shards before.
+_MAX_SUMMARIES = 128
 # Files that this process has written or compared with their hash, each with size and time.
 _verified: set[tuple[Path, str]] = set()
 
@@ -125,8 +127,7 @@ def take_rows(shard: StoredShard, ids: Integers) -> Columns:
     """Return the rows of a shard at these positions of the table, in this order."""
     found = np.flatnonzero(np.isin(shard.positions, ids))
     found = found[np.argsort(shard.positions[found], kind="stable")]
-    columns = shard.rows.take(found)
-    return columns._replace(numbers=columns.numbers.astype(np.float64))
+    return shard.rows.take(found)
 
 
 def _make_filler(
@@ -203,8 +204,9 @@ def summarize_table(
     show_progress: bool,
 ) -> TableSummary:
     """Summarize all shards, each read once."""
-    work = partial(summarize_shard, table, column_types=column_types)
-    each = _each_shard(table, work, executor, "columns", show_progress)
+    shards = range(0, table.n_shards, -(-table.n_shards // _MAX_SUMMARIES))
+    work = partial(summarize_shards, table, step=shards.step, column_types=column_types)
+    each = _each_shard(shards, work, executor, "columns", show_progress)
     merged: TableSummary = reduce(TableSummary.merge, (summary for _, summary in each))
     return merged
 
@@ -241,9 +243,10 @@ class PreparedShards:
     def sample(self, ids: Integers, executor: Executor, *, show_progress: bool) -> Columns:
         """Return the rows at these sorted positions; this opens all shards."""
         work = partial(_take_sample, self, ids)
-        each = _each_shard(self.table, work, executor, "rows", show_progress)
+        each = _each_shard(range(self.table.n_shards), work, executor, "rows", show_progress)
         found = [columns for _, columns in sorted(each, key=lambda pair: pair[0])]
-        return Columns(*(np.concatenate(arrays, axis=1) for arrays in zip(*found, strict=True)))
+        numbers, categories = (np.concatenate(part, axis=1) for part in zip(*found, strict=True))
+        return Columns(numbers.astype(np.float64), categories)
 
     @cached_property
     def _sha256(self) -> str:
@@ -265,26 +268,28 @@ def _take_sample(prepared: PreparedShards, ids: Integers, number: int) -> Column
 
 
 def _each_shard(
-    table: ShardedTable,
+    shards: range,
     work: Callable[[int], Any],
     executor: Executor,
     title: str,
     show_progress: bool,
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the number and the result of each shard, in order of completion."""
+    """Yield the number and the result of each shard, or of the first of some, as they are done."""
     interrupts = Interrupts()
     with (
         interrupts.watch(),
         ProgressReporter(
             f"preparing {title}",
             shown=show_progress,
-            n_tasks=table.n_shards,
-            describe=lambda progress: f"{progress.tasks} of {table.n_shards} shards",
+            n_tasks=len(shards),
+            describe=lambda progress: (
+                f"{min(progress.tasks * shards.step, shards.stop)} of {shards.stop} shards"
+            ),
             where={"executor": executor},
         ) as reporter,
         executor.start(work, title) as pool,
     ):
-        for number, answer in map_unordered(pool, range(table.n_shards), interrupts):
+        for number, answer in map_unordered(pool, shards, interrupts):
             reporter.advance()
             yield number, answer
     release_memory()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -26,7 +27,13 @@ from cellworth.knn.distances import (
     scale_column,
     stack_columns,
 )
-from cellworth.sampling.statistics import AT_ONCE, MAX_KEYS, CategorySummary, NumberSummary
+from cellworth.sampling.statistics import (
+    AT_ONCE,
+    MAX_EXACT,
+    CategorySummary,
+    NumberSummary,
+    limit_keys,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,11 +118,6 @@ class Layout:
     dtype: np.dtype[Any]  # float32 if all numbers of training rows are exact in it, else float64
     target: str
     target_scale: TargetScale | None = None  # For a numeric target
-
-    @property
-    def n_rows(self) -> int:
-        """Number of training rows in all shards."""
-        return sum(self.class_counts)
 
     @classmethod
     def from_summary(
@@ -218,7 +220,7 @@ def _read_labels(
     if isinstance(summary.labels, NumberSummary) and not labels:
         if classification:
             raise ValueError(
-                f"the target {table.target!r} has more than {MAX_KEYS} different labels, "
+                f"the target {table.target!r} has more than {MAX_EXACT} different labels, "
                 f"{_NO_LABELS}"
             )
         labels = list(summary.labels.ends)
@@ -311,18 +313,28 @@ def summarize_shard(
     names, type_ = table.names.tolist(), types[table.target]
     are_numbers = find_kind_of_type(type_) in ("number", "boolean")
     target = Column(table.target, (), type_, "numeric" if are_numbers else "categorical")
-    summarizers = [
-        *(_make_summarizer(Column(name, (), types[name], column_type.get(name))) for name in names),
-        _make_summarizer(target, _MAX_LABELS, _NO_LABELS),
-    ]
+    columns = [Column(name, (), types[name], column_type.get(name)) for name in names]
+    limits = limit_keys(table.shape[0]), _MAX_CATEGORIES, _NO_CATEGORIES
+    summarizers = [_make_summarizer(column, *limits) for column in columns]
+    # Labels are counted in a table of any size: they may be classes.
+    summarizers.append(_make_summarizer(target, MAX_EXACT, _MAX_LABELS, _NO_LABELS))
     unlabelled, first = None, table.rows(shard).start
     for batch in table.batches(shard, [*names, table.target]):
         missing = [each.add(cells, first) for each, cells in zip(summarizers, batch, strict=True)]
         unlabelled = missing[-1] if unlabelled is None else unlabelled
         first += len(batch[-1])
     digest = hashlib.sha256("".join(each.digest() for each in summarizers).encode())
-    *columns, labels = (each.summary() for each in summarizers)
-    return TableSummary(tuple(columns), labels, unlabelled, {shard: digest.hexdigest()})
+    *found, labels = (each.summary() for each in summarizers)
+    return TableSummary(tuple(found), labels, unlabelled, {shard: digest.hexdigest()})
+
+
+def summarize_shards(
+    table: ShardedTable, first: int, step: int, column_types: ColumnTypes | None
+) -> TableSummary:
+    """Summarize some shards from the first on, so that one summary is sent and not several."""
+    shards = range(first, min(first + step, table.n_shards))
+    each = (summarize_shard(table, shard, column_types) for shard in shards)
+    return reduce(TableSummary.merge, each)
 
 
 def find_encoding(column: Column) -> Encoding:
@@ -333,35 +345,29 @@ def find_encoding(column: Column) -> Encoding:
     return "floats" if column.is_quantity else "codes"
 
 
-def _make_summarizer(
-    column: Column, most: int | None = None, advice: str = ""
-) -> _NumberSummarizer | _CategorySummarizer:
+def _make_summarizer(column: Column, most_keys: int, most: int, advice: str) -> _Summarizer:
     if find_encoding(column) != "codes":
-        return _NumberSummarizer(column)
-    return _CategorySummarizer(column, most or _MAX_CATEGORIES, advice or _NO_CATEGORIES)
+        return _NumberSummarizer(column, most_keys)
+    return _CategorySummarizer(column, most, advice)
 
 
 class _NumberSummarizer:
-    def __init__(self, column: Column) -> None:
-        self._column, self._integral = column, column.is_time
+    def __init__(self, column: Column, most: int) -> None:
+        self._column, self._integral, self._most = column, column.is_time, most
         self._digest = hashlib.sha256(find_encoding(column).encode())
         nothing = np.empty(0, dtype=np.int64 if self._integral else np.float64)
-        self._summary, self._waiting = NumberSummary.from_cells(nothing), [nothing]
+        self._summary, self._waiting = NumberSummary.from_cells(nothing, most), [nothing]
 
     def add(self, array: pa.Array, first: int) -> int | None:
         """Add cells; return the position of the first missing one, if any."""
-        cells = known = replace(self._column, cells=array).read_part()
+        cells = replace(self._column, cells=array).read_part()
         missing = cells == NO_TIME if self._integral else np.isnan(cells)
-        if self._integral:
-            known = cells[~missing]
-            n_missing = self._summary.n_missing + len(cells) - len(known)
-            self._summary = replace(self._summary, n_missing=n_missing)
-        else:
+        if not self._integral:
             # Equal numbers must have equal bytes: -0.0 becomes 0.0, and all NaN become the same.
             cells += 0.0
             cells[missing] = np.nan
         self._digest.update(_plain(cells))
-        self._waiting.append(known)
+        self._waiting.append(cells)
         if sum(map(len, self._waiting)) >= AT_ONCE:
             self.summary()
         return _find_first(missing, first)
@@ -371,7 +377,7 @@ class _NumberSummarizer:
 
     def summary(self) -> NumberSummary:
         waiting, self._waiting = np.concatenate(self._waiting), self._waiting[:1]
-        self._summary = self._summary.merge(NumberSummary.from_cells(waiting))
+        self._summary = self._summary.merge(NumberSummary.from_cells(waiting, self._most))
         return self._summary
 
 
@@ -407,6 +413,9 @@ class _CategorySummarizer:
             dict(zip(values, self._firsts, strict=True)),
             n_missing,
         )
+
+
+_Summarizer = _NumberSummarizer | _CategorySummarizer
 
 
 def _find_first(marked: Mask, first: int) -> int | None:

@@ -136,18 +136,9 @@ class KNNShardAlgorithm:
         if record.sums.size:
             # In units of a query with one draw.
             _append(state, "query_sums", record.sums[:: task.n_draws] * task.n_draws)
-        by_draw = sums.reshape(task.n_draws, n_strata, *shape)
-        if record.squares.size:
-            if "first" not in state:
-                state["first"] = np.zeros(by_draw[0].shape, dtype=np.int64)
-            # In units of a query with one draw.
-            for _ in range(task.n_draws):
-                state["first"] += by_draw[0]
-        # In place, because a shard's values take most of the memory.
-        cells = by_draw[:, 0]
-        for stratum in range(1, n_strata):
-            cells += by_draw[:, stratum]
-        self._add_draws(rows, task, cells, state)
+        if record.squares.size and "first" not in state:
+            state["first"] = np.zeros((n_strata, *shape), dtype=np.int64)
+        self._add_draws(rows, sums.reshape(task.n_draws, n_strata, *shape), state, task.records)
         state["rounds"] = state["rounds"] + 1
         n_rounds = int(state["rounds"][0])
         if n_rounds == self.schedule.n_observed_parts:
@@ -157,33 +148,21 @@ class KNNShardAlgorithm:
         return state
 
     def _add_draws(
-        self, rows: NumberedShard, task: Task, cells: NDArray[np.int64], state: ShardState
+        self, rows: NumberedShard, by_draw: NDArray[np.int64], state: ShardState, records: bool
     ) -> None:
-        """Add values of shape (n_draws, n_results, n_rows), and squared differences of draws.
+        """Add values of shape (n_draws, n_strata, n_results, n_rows), and differences of draws."""
+        from cellworth.knn import binned_kernels as bin_kernels
 
-        The last line of the sums is for the sums of rows.
-        """
-        n_draws, n_results, n_rows = cells.shape
+        n_draws, _, n_results, n_rows = by_draw.shape
         if "sums" not in state:
             state["sums"] = np.zeros((n_results + 1, n_rows), dtype=np.int64)
             if n_draws > 1:
                 state["draw_squares"] = np.zeros((n_results + 1, n_rows))
-        sums, units = state["sums"], self.ranker.units
-        # Line by line, because a shard's values take most of the memory.
-        for line in range(n_results):
-            added = cells[:, line].sum(axis=0)
-            sums[line] += added
-            sums[-1] += added
-        if n_draws > 1:
-            squares, of_rows = state["draw_squares"], np.zeros(n_rows, dtype=np.int64)
-            difference = cells[0]
-            difference -= cells[1]
-            for line in range(n_results):
-                squares[line] += as_floats(difference[line], units) ** 2
-                of_rows += difference[line]
-            squares[-1] += as_floats(of_rows, units) ** 2
-        else:
-            difference = np.broadcast_to(np.int64(0), cells[0].shape)
+        first = state["first"] if records and "first" in state else by_draw[0, :, :, :0]
+        squares = state["draw_squares"] if n_draws > 1 else np.zeros((0, 0))
+        bin_kernels.add_draws(by_draw, first, state["sums"], squares, self.ranker.units)
+        # The kernel leaves the difference of two draws.
+        difference = by_draw[0, 0] if n_draws > 1 else np.zeros_like(by_draw[0, 0])
         _append(state, "column_differences", difference.sum(axis=1))
         if rows.codes is not None:
             _append(state, "code_differences", rows.codes.sums(difference))

@@ -1,4 +1,4 @@
-"""Exact mergeable statistics of columns: the same sums and quantiles for any sharding."""
+"""Mergeable statistics of columns: the same exact sums and the same quantiles for any sharding."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import Integers
+from cellworth.data.column import NO_TIME
 
-# Most distinct keys; beyond it, low bits are dropped until there are fewer.
-MAX_KEYS = 2**16
+# In tables of up to this many rows, all distinct numbers are kept, and percentiles are exact.
+MAX_EXACT = 2**16
+# Most keys of other columns, of which low bits are dropped: their summaries have at most 16 kB.
+MAX_KEYS = 900
 # Numbers sorted together: a larger batch joins counts less often.
 AT_ONCE = 2**17
 _IN_CACHE = 2**13
@@ -22,6 +25,7 @@ _IN_CACHE = 2**13
 _UNIT_BITS = 1074
 _MAGNITUDE = 2**63 - 1
 _LOW = 2**32 - 1
+_Counted = tuple[int, Integers, Integers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,25 +44,31 @@ class NumberSummary:
     ends: tuple[float, float]
     # Whether all numbers are exact as float32.
     narrow: bool
-    # Low bits dropped from keys: the fewest that leave at most 65,536 distinct keys.
+    # Most distinct numbers that are all kept.
+    most: int
+    # Low bits dropped from keys: none if all numbers are kept, else the fewest that leave at most
+    # MAX_KEYS distinct keys.
     shift: int
     # Sorted distinct keys, in the order of the numbers, and how often each occurs.
     keys: Integers
     counts: Integers
 
     @classmethod
-    def from_cells(cls, cells: NDArray[Any]) -> NumberSummary:
-        """Summarize finite float64 numbers, in which NaN is a missing value, or int64 numbers."""
+    def from_cells(cls, cells: NDArray[Any], most: int = MAX_EXACT) -> NumberSummary:
+        """Summarize finite float64 numbers, NaN if missing, or int64 numbers, NO_TIME if missing.
+
+        If there are more than ``most`` different numbers, they are counted in buckets.
+        """
         parts = [cells[i : i + AT_ONCE] for i in range(0, max(len(cells), 1), AT_ONCE)]
-        return reduce(cls.merge, map(_summarize_part, parts))
+        return reduce(cls.merge, (_summarize_part(part, most) for part in parts))
 
     def merge(self, other: NumberSummary) -> NumberSummary:
-        """Return the summary of the numbers of both."""
+        """Return the summary of the numbers of both, in which as many distinct numbers are kept."""
         known = [part for part in (self, other) if part.count]
         shift = max(self.shift, other.shift)
         keys = np.concatenate([part.keys >> (shift - part.shift) for part in (self, other)])
         counts, order = np.concatenate([self.counts, other.counts]), np.argsort(keys, kind="stable")
-        shift, keys, counts = _drop_low_bits(shift, keys[order], counts[order])
+        shift, keys, counts = _drop_low_bits(shift, keys[order], counts[order], self.most)
         return NumberSummary(
             self.integral,
             self.count + other.count,
@@ -67,6 +77,7 @@ class NumberSummary:
             self.squares + other.squares,
             (min(p.ends[0] for p in known), max(p.ends[1] for p in known)) if known else (0, 0),
             self.narrow and other.narrow,
+            self.most,
             shift,
             keys,
             counts,
@@ -105,10 +116,11 @@ class NumberSummary:
     def percentile(self, percent: float) -> float:
         """Return a percentile, with linear interpolation.
 
-        Up to 65,536 distinct numbers, the result equals ``np.percentile`` to the last bit. Beyond
-        that, the numbers of one key are assumed to be evenly spaced: the interquartile range of a
-        million draws (normal, lognormal, heavy tails, timestamps) is exact to 3 in 100,000.
-        Integers are counted from the smallest.
+        If all distinct numbers are kept, the result equals ``np.percentile`` to the last bit.
+        Otherwise, powers of two are divided into buckets of equal width, whose numbers are assumed
+        to be evenly spaced: a percentile is off by less than the width of its bucket. The
+        interquartile range of a million draws (normal, lognormal, heavy tails, timestamps) is exact
+        to 3 in 10,000. Integers are counted from the smallest.
         """
         position = (self.count - 1) * (percent / 100)
         before = math.floor(position)
@@ -130,7 +142,7 @@ class NumberSummary:
 
     @property
     def distinct(self) -> dict[float, int]:
-        """How often each number occurs; nothing if there are more than 65,536 different ones."""
+        """How often each number occurs; nothing if not all of them are kept."""
         if self.shift:
             return {}
         numbers = self.keys if self.integral else _flip_bits(self.keys).view(np.float64)
@@ -171,10 +183,15 @@ class CategorySummary:
         )
 
 
-def _summarize_part(cells: NDArray[Any]) -> NumberSummary:
+def limit_keys(n_rows: int) -> int:
+    """Return how many distinct numbers of a column are kept in a table of so many rows."""
+    return MAX_EXACT if n_rows <= MAX_EXACT else MAX_KEYS
+
+
+def _summarize_part(cells: NDArray[Any], most: int) -> NumberSummary:
     integral = cells.dtype.kind == "i"
     # Adding zero turns -0.0 into 0.0.
-    known = cells if integral else cells[~np.isnan(cells)] + 0.0
+    known = cells[cells != NO_TIME] if integral else cells[~np.isnan(cells)] + 0.0
     keys, counts = np.unique(
         known if integral else _flip_bits(known.view(np.int64)), return_counts=True
     )
@@ -182,7 +199,7 @@ def _summarize_part(cells: NDArray[Any]) -> NumberSummary:
     numbers = keys if integral else _flip_bits(keys).view(np.float64)
     parts = (slice(i, i + _IN_CACHE) for i in range(0, len(keys), _IN_CACHE))
     sums = [(_sum_integers if integral else _sum_floats)(keys[p], counts[p]) for p in parts]
-    shift, *fitted = _drop_low_bits(0, keys, counts)
+    shift, *fitted = _drop_low_bits(0, keys, counts, most)
     with np.errstate(over="ignore"):
         narrow = not integral and bool((numbers.astype(np.float32) == numbers).all())
     return NumberSummary(
@@ -193,6 +210,7 @@ def _summarize_part(cells: NDArray[Any]) -> NumberSummary:
         sum(squares for _, squares in sums),
         (numbers[0].item(), numbers[-1].item()) if len(numbers) else (0, 0),
         narrow,
+        most,
         shift,
         *fitted,
     )
@@ -249,16 +267,18 @@ def _find_starts(ordered: Integers) -> Integers:
     return np.flatnonzero(np.concatenate([ordered[:1] == ordered[:1], changes]))
 
 
-def _drop_low_bits(shift: int, keys: Integers, counts: Integers) -> tuple[int, Integers, Integers]:
-    """Count sorted keys after dropping the fewest low bits that leave at most MAX_KEYS.
+def _drop_low_bits(shift: int, keys: Integers, counts: Integers, most: int) -> _Counted:
+    """Count sorted keys; if there are too many, drop the fewest low bits that leave MAX_KEYS.
 
     The result is the number of low bits dropped, sorted distinct keys, and how often each occurs.
+    It follows from the numbers alone: a part of them never drops more bits than all.
     """
-    drop = 0
-    if len(keys) > MAX_KEYS:
+    drop, limit = 0, MAX_KEYS if shift else most
+    if len(keys) > limit:
         # Where two neighbors differ in a bit that is kept, a new key begins.
         apart = (keys[1:] ^ keys[:-1]).view(np.uint64)
-        drop = int(np.partition(apart, -MAX_KEYS)[-MAX_KEYS]).bit_length()
-        keys = keys >> drop
+        if np.count_nonzero(apart) >= limit:
+            drop = int(np.partition(apart, -MAX_KEYS)[-MAX_KEYS]).bit_length()
+            keys = keys >> drop
     starts = _find_starts(keys)
     return shift + drop, keys[starts], np.add.reduceat(counts, starts)
