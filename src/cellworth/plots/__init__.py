@@ -15,7 +15,6 @@ True
 """
 
 from cellworth.plots.cell_plots import beeswarm, scatter
-from cellworth.plots.curve_plots import convergence
 from cellworth.plots.figure_style import style
 from cellworth.plots.heatmap_plot import heatmap
 from cellworth.plots.value_plots import bar, compare, owners, waterfall
@@ -24,7 +23,6 @@ __all__ = [
     "bar",
     "beeswarm",
     "compare",
-    "convergence",
     "heatmap",
     "owners",
     "scatter",

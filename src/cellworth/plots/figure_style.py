@@ -30,7 +30,6 @@ NEGATIVE, POSITIVE = "#d55e00", "#0072b2"
 ZERO = "#f7f7f7"
 # They also differ in lightness, for prints without colors.
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
-DASHES = ("-", (0, (5, 1.5)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 GRAY, PALE_GRAY = "0.45", "0.75"
 SMALL, SMALLEST, TITLE = 9.0, 6.0, 11.0
 _FONTS = ("Inter", "Source Sans 3", "Helvetica Neue", "Arial", "Liberation Sans", "DejaVu Sans")
