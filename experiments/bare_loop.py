@@ -96,7 +96,7 @@ def compare_shards(n_rows, n_queries, rounds):
     X_val, y_val = mixture.queries(n_queries)
     settings = {"sampler": PermutationSampler(1), "n_passes": 1, "random_state": 0}
     runtime = Runtime(executor=Serial(), progress=False)
-    bare, whole = [], []
+    bare, in_shards = [], []
     with tempfile.TemporaryDirectory() as home:
         for size in (2000, *[n_rows] * rounds):
             folder = Path(home) / str(size)
@@ -106,23 +106,23 @@ def compare_shards(n_rows, n_queries, rounds):
             table = ShardedTable.from_files(folder, target="label")
             valuer = ShardedKNNValuer(10, runtime=runtime, **settings)
             valuer.fit(table, X_val=X_val, y_val=y_val, n_validation=None)
-            whole.append(cpu_seconds() - began)
+            in_shards.append(cpu_seconds() - began)
             n_pairs = valuer.valuation_.provenance.tally.utilities
             asked = X_val.combine_chunks().columns, pa.array(y_val)
             bare.append(count_files(folder, *asked, n_pairs // n_queries))
         of_summary = len(pickle.dumps(summarize_shards(table, 0, 1, None)))
         files = sum(file.stat().st_size for file in folder.glob("*"))
     # In the first round, kernels are compiled.
-    whole_best, bare_best = min(whole[1:]), min(bare[1:])
+    run_best, bare_best = min(in_shards[1:]), min(bare[1:])
     of_pair, n_cells = 1e9 / n_rows / n_pairs, math.prod(table.shape)
     values = Path(str(valuer.valuation_.moments.folder))
     result = sum(file.stat().st_size for file in values.rglob("*") if file.is_file())
     measured = {
         "rows": n_rows,
         "queries": n_queries,
-        "run, ns per row and coalition": whole_best * of_pair,
+        "run, ns per row and coalition": run_best * of_pair,
         "bare loop, ns": bare_best * of_pair,
-        "ratio": whole_best / bare_best,
+        "ratio": run_best / bare_best,
     }
     hours = measured["run, ns per row and coalition"] * n_pairs / 3600
     n_columns = table.shape[1]
