@@ -185,11 +185,12 @@ TYPED = {
     "reference/agreements.md": "2.5% 97.5%",
     "reference/bibliography.md": "10.24432",
     "reference/extending.md": "3% 91.8%",
-    "reference/files.md": "1.1 1.2",
+    "reference/files.md": "1.1 1.2 512_MB",
     "reference/models.md": "20_ms",
     "reference/nearest-neighbors.md": "0.6 1% 1.349 2% 5% 99%",
     "reference/owners.md": "0.01",
     "reference/report.md": "4_MB",
+    "reference/sharded-tables.md": "128_MB 512_MB",
 }
 
 

@@ -69,7 +69,7 @@ class Toy:
         firsts = np.array([cut[0] for cut in cuts if len(cut)])
         owners = np.searchsorted(firsts, ids, side="right") - 1
         parts = {
-            int(shard): (ids[owners == shard], np.flatnonzero(owners == shard))
+            int(shard): {"near": ids[owners == shard], "ranks": np.flatnonzero(owners == shard)}
             for shard in np.unique(owners)
         }
         return RoundResult(counts.cumsum(), parts, {"round": number, "smallest": drawn})
@@ -88,7 +88,7 @@ class Toy:
             got *= np.uint64(31)
             got += below[bins(mixed(ids, number))].astype(np.uint64)
             if part is not None:
-                near, ranks = part
+                near, ranks = part["near"], part["ranks"]
                 got[np.searchsorted(ids, near)] += ranks.astype(np.uint64) * np.uint64(7)
             return state
 
@@ -102,10 +102,11 @@ class Toy:
         return Tally(new=len(reports)), largest
 
     def write(self, rows, state, shard, folder):
-        np.save(folder / f"{shard:04d}.npy", state["got"])
+        file = f"{shard:04d}.npy"
+        np.save(folder / file, state["got"])
         # Nobody may need it any more.
         state["got"][:] = 0
-        return {"shard": shard, "n_rows": len(rows[1])}
+        return {"shard": shard, "n_rows": len(rows[1]), "file": file}
 
     def _logged(self, *names):
         if self.log is None:

@@ -1,6 +1,5 @@
-"""Rows of one shard: sorted by class, stored in files, sampled by position."""
+"""Rows of one shard: sorted by class, sampled by position."""
 
-import json
 import pickle
 from contextlib import contextmanager
 
@@ -10,13 +9,7 @@ import pytest
 
 from cellworth import ShardedTable
 from cellworth.knn.binned import sample_positions
-from cellworth.knn.shard_data import (
-    PreparedShards,
-    StoredShard,
-    read_shard,
-    summarize_table,
-    take_rows,
-)
+from cellworth.knn.shard_data import read_shard, sample_shards, summarize_table, take_rows
 from cellworth.knn.shard_layout import Layout
 from cellworth.runtime import Serial
 from sharded_tables import KINDS, summarise_all, table_of_all_sorts, write
@@ -36,18 +29,6 @@ def rows(tmp_path_factory):
     return np.array(rows["y"].to_pylist()), table, layout
 
 
-def assert_same_rows(one, other):
-    for left, right in zip(
-        (*one.rows, one.starts, one.positions),
-        (*other.rows, other.starts, other.positions),
-        strict=True,
-    ):
-        assert left.dtype == right.dtype
-        assert left.flags["C_CONTIGUOUS"]
-        assert right.flags["C_CONTIGUOUS"]
-        np.testing.assert_array_equal(left, right)
-
-
 def test_rows_are_sorted_by_class_and_keep_their_order(rows):
     labels, table, layout = rows
     positions = []
@@ -61,86 +42,12 @@ def test_rows_are_sorted_by_class_and_keep_their_order(rows):
     assert [set(part.tolist()) for part in positions] == [set(range(500)), set(range(500, 1200))]
 
 
-def test_a_stored_shard_equals_the_one_that_was_read(rows, tmp_path):
-    _, table, layout = rows
-    part = read_shard(table, 1, layout)
-    part.save(tmp_path / "shard", of=layout.sha256())
-    again = StoredShard.open(tmp_path / "shard", of=layout.sha256())
-    assert_same_rows(part, again)
-    read_shard(table, 0, layout).save(tmp_path / "shard", of="other")
-    assert_same_rows(StoredShard.open(tmp_path / "shard", of="other"), read_shard(table, 0, layout))
-    assert len(list((tmp_path / "shard").iterdir())) == 5
-
-
-def test_a_shard_can_be_prepared_again_while_it_is_read(rows, tmp_path):
-    _, table, layout = rows
-    part = read_shard(table, 0, layout)
-    part.save(tmp_path)
-    read = StoredShard.open(tmp_path)
-    before = sorted(tmp_path.iterdir())
-    part.save(tmp_path)
-    assert sorted(tmp_path.iterdir()) == before
-    assert_same_rows(read, part)
-    # Only the manifest names the current files, and it is replaced last.
-    (tmp_path / "numbers-000000000000.npy").write_bytes(b"what a stopped machine leaves")
-    assert_same_rows(StoredShard.open(tmp_path), part)
-    part.save(tmp_path)
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_a_shard_without_numeric_columns_is_stored(tmp_path):
-    folder = write(pa.table({"c": list("aab"), "y": [0, 1, 1]}), tmp_path / "table")
-    table = ShardedTable.from_files(folder, target="y")
-    layout, _ = Layout.from_summary(table, summarise_all(table), pa.table({"c": ["a"]}), [1])
-    part = read_shard(table, 0, layout)
-    part.save(tmp_path / "shard")
-    assert_same_rows(part, StoredShard.open(tmp_path / "shard"))
-
-
-def test_incomplete_and_foreign_shards_are_errors(rows, tmp_path):
-    _, table, layout = rows
-    part = read_shard(table, 0, layout)
-    part.save(tmp_path, of="this")
-    with pytest.raises(ValueError, match="must have a shard of this table and layout"):
-        StoredShard.open(tmp_path, of="that")
-    (numbers,) = tmp_path.glob("numbers-*.npy")
-    content = numbers.read_bytes()
-    numbers.write_bytes(content[: len(content) // 2])
-    with pytest.raises((ValueError, EOFError)):
-        StoredShard.open(tmp_path, of="this")
-    flipped = bytearray(content)
-    flipped[-3] ^= 1
-    numbers.write_bytes(flipped)
-    with pytest.raises(ValueError, match="does not match its manifest"):
-        StoredShard.open(tmp_path, of="this")
-    np.save(numbers, part.rows.numbers[:, 1:])
-    with pytest.raises(ValueError, match="does not match its manifest"):
-        StoredShard.open(tmp_path, of="this")
-    numbers.unlink()
-    with pytest.raises(FileNotFoundError):
-        StoredShard.open(tmp_path, of="this")
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": "another"}))
-    with pytest.raises(ValueError, match="does not describe a cellworth shard"):
-        StoredShard.open(tmp_path, of="this")
-
-
-def test_a_shard_whose_header_is_no_python_is_prepared_again(rows, tmp_path):
-    _, table, layout = rows
-    shards = PreparedShards(table, layout, tmp_path)
-    expected = shards.open(0)
-    (numbers,) = tmp_path.rglob("000000/numbers-*.npy")
-    # One bit away, a bracket that never closes.
-    numbers.write_bytes(numbers.read_bytes().replace(b")", b"(", 1))
-    assert_same_rows(shards.open(0), expected)
-
-
 def test_rows_are_sampled_by_position(rows):
     _, table, layout = rows
     ids = np.array([0, 3, 499, 500, 777, 1199])
     shards = {shard: read_shard(table, shard, layout) for shard in range(2)}
     for part in shards.values():
         columns = take_rows(part, ids)
-        assert columns.numbers.dtype == np.float64
         positions = part.positions.tolist()
         where = [positions.index(position) for position in ids.tolist() if position in positions]
         np.testing.assert_array_equal(columns.numbers, part.rows.numbers[:, where])
@@ -194,11 +101,10 @@ def test_the_driver_gets_at_most_a_gigabyte_of_the_columns_of_a_billion_rows(tmp
     assert 4_000 < of_column < 16_000, of_column
 
     layout, _ = Layout.from_summary(table, summary, rows.slice(0, 2).drop_columns("y"), [0, 1])
-    shards = PreparedShards(table, layout, tmp_path, durable=False)
     rows_sent, nothing_sent = Counted(), Counted()
     ids = sample_positions(n_rows)
-    shards.sample(ids, rows_sent, show_progress=False)
-    shards.sample(ids[:0], nothing_sent, show_progress=False)
+    sample_shards(table, layout, ids, rows_sent, show_progress=False)
+    sample_shards(table, layout, ids[:0], nothing_sent, show_progress=False)
     of_cell = (sum(rows_sent.sent) - sum(nothing_sent.sent)) / len(ids) / n_columns
     assert of_cell == pytest.approx(8, rel=0.01)
     # At most 128 summaries, however many shards there are, and a row in 1,024.

@@ -91,8 +91,9 @@ def test_rounds_over_shards_tell_the_same(lines, tmp_path):
         *("start", "checkpoint", "end"),
         *("start", "resume", "checkpoint", "end"),
     ]
-    assert [line["done"] for line in told if line["event"] in ("end", "resume")] == [1, 0.5, 1]
-    assert told[4]["message"].endswith("resumed after 2 of 4 rounds (50%)")
+    assert [line["done"] for line in told if line["event"] in ("end", "resume")] == [1, 0.25, 1]
+    # Two rounds were counted, and are added up again.
+    assert told[4]["message"].endswith("resumed after 1 of 4 rounds (25%)")
     assert told[-1]["tasks"] == 2 * 4 * N_SHARDS
 
 

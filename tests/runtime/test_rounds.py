@@ -1,6 +1,5 @@
 """Rounds over shards: the same numbers from any sharding, any executor, in any number of goes."""
 
-import json
 import signal
 import threading
 import weakref
@@ -23,8 +22,6 @@ from cellworth.runtime import (
     Threads,
     rounds,
 )
-from cellworth.runtime.checkpoint import ShardCheckpoint
-from cellworth.runtime.shard_algorithm import ShardCache
 from cellworth.runtime.workers import Interrupts, WorkerPool, map_unordered
 from toy_shards import Toy
 
@@ -87,7 +84,9 @@ def test_a_run_in_two_goes_does_nothing_twice(truth, tmp_path):
     toy = replace(toy, seconds=0.0)
     second, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
     assert np.array_equal(got, truth(N_ROUNDS))
-    assert toy.n("count") == toy.n("accumulate") == N_ROUNDS * N_SHARDS
+    assert toy.n("count") == N_ROUNDS * N_SHARDS
+    # States are not written after a few seconds: results of rounds are added up again.
+    assert toy.n("accumulate") == (2 + N_ROUNDS) * N_SHARDS
     assert len(second.reports) == N_ROUNDS
     # The first go slept while two threads counted all shards twice; that counts, too.
     assert second.seconds > N_SHARDS * 0.02
@@ -168,8 +167,7 @@ def test_what_was_settled_before_an_error_counts_once(executor, truth, tmp_path)
     assert np.array_equal(got, truth(N_ROUNDS))
     settled = broken.done + whole.done
     assert {shard for shard in range(N_SHARDS) if settled["accumulate", shard, 2] > 1} == {3}
-    # One round is looked at again, no more.
-    assert sum(whole.done["count", 0, number] for number in range(N_ROUNDS)) == N_ROUNDS - 2
+    assert whole.n("count") == 0
 
 
 def latest_state(folder, shard):
@@ -187,32 +185,35 @@ def flip_a_bit(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("damage", "n_rounds"), [(cut, N_ROUNDS), (flip_a_bit, 3)])
-def test_a_damaged_state_costs_its_shard_one_round(damage, n_rounds, truth, tmp_path):
+@pytest.mark.usefixtures("stored")
+@pytest.mark.parametrize("damage", [cut, flip_a_bit])
+def test_a_damaged_state_costs_its_shard_one_round(damage, truth, tmp_path):
     folder = tmp_path / "checkpoint"
     toy_shards.run(Toy(N_SHARDS), 3, Serial(), tmp_path, folder)
     damage(latest_state(folder, 4))
     toy = Watched(N_SHARDS)
     with pytest.warns(UserWarning, match="its content is computed again"):
-        _, got = toy_shards.run(toy, n_rounds, Serial(), tmp_path, folder)
-    assert np.array_equal(got, truth(n_rounds))
+        _, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS))
     settled = {(name[1], name[2]) for name in toy.done if name[0] == "accumulate"}
     assert {(shard, number) for shard, number in settled if number < 3} == {(4, 2)}
 
 
 @pytest.mark.slow
-def test_a_shard_without_any_sound_state_begins_anew(truth, tmp_path):
+@pytest.mark.usefixtures("stored")
+def test_a_run_without_any_state_of_a_shard_begins_anew(truth, tmp_path):
     folder = tmp_path / "checkpoint"
     toy_shards.run(Toy(N_SHARDS), N_ROUNDS, Serial(), tmp_path, folder)
     for path in folder.glob("shard-000001-*"):
         path.unlink()
     toy = Watched(N_SHARDS)
-    _, got = toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path, folder)
-    assert np.array_equal(got, truth(N_ROUNDS))
-    assert {name[1] for name in toy.done if name[0] == "accumulate"} == {1}
+    _, got = toy_shards.run(toy, N_ROUNDS + 1, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(N_ROUNDS + 1))
+    assert toy.n("count") == toy.n("accumulate") == (N_ROUNDS + 1) * N_SHARDS
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("stored")
 def test_states_of_long_ago_are_removed(truth, tmp_path):
     folder = tmp_path / "checkpoint"
     toy_shards.run(Toy(N_SHARDS), 1, Serial(), tmp_path, folder)
@@ -239,6 +240,7 @@ def test_what_a_round_told_is_found_again_if_its_file_is_gone(truth, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("stored")
 def test_a_folder_keeps_two_states_of_a_shard(tmp_path):
     folder = tmp_path / "checkpoint"
     toy_shards.run(Toy(N_SHARDS), 6, Threads(2), tmp_path, folder)
@@ -253,6 +255,7 @@ def test_a_folder_of_another_run_is_refused(tmp_path):
         toy_shards.run(Toy(4), 1, Serial(), tmp_path, folder)
 
 
+@pytest.mark.usefixtures("stored")
 def test_a_state_of_another_run_is_refused(tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     toy_shards.run(Toy(N_SHARDS), 1, Serial(), tmp_path, one)
@@ -286,9 +289,8 @@ def test_a_signal_ends_a_run_after_a_whole_round(executor, sent, truth, tmp_path
     toy = Signalled(N_SHARDS, moment=(3, 3), sent=sent)
     finished, got = toy_shards.run(toy, N_ROUNDS, executor, tmp_path, folder)
     assert finished.interrupted
-    # Shards settle a round when they are looked at for the next.
-    assert len(finished.reports) == 2
-    assert np.array_equal(got, truth(2))
+    assert len(finished.reports) == 3
+    assert np.array_equal(got, truth(3))
     finished, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, executor, tmp_path, folder)
     assert not finished.interrupted
     assert np.array_equal(got, truth(N_ROUNDS))
@@ -393,6 +395,9 @@ class Batches(WorkerPool):
     def submit(self, requests):
         self._numbers += requests
 
+    def forget(self):
+        self._numbers.clear()
+
     def wait_for_answers(self, seconds=None):
         numbers, self._numbers = self._numbers, []
         return [(number, self.living.born(np.zeros(1))) for number in numbers]
@@ -410,22 +415,50 @@ def test_answers_are_let_go_before_the_next_ones_come():
 def test_a_round_opens_a_shard_once(tmp_path):
     toy = Watched(N_SHARDS)
     toy_shards.run(toy, N_ROUNDS, Serial(), tmp_path)
-    # One pass for each round, one that settles the last and one that publishes; where a pass turns
-    # around, a shard is still open.
-    assert toy.done["open"] <= (N_ROUNDS + 2) * (N_SHARDS - 1) + 1
+    # One pass for each round, and one that adds them up; where a pass turns around, a shard is
+    # still open.
+    assert toy.done["open"] <= (N_ROUNDS + 1) * (N_SHARDS - 1) + 1
 
 
-def test_a_bench_publishes_again_what_was_changed_on_the_way(truth, tmp_path):
-    toy, folder = Toy(1), tmp_path / "checkpoint"
-    toy_shards.run(toy, 2, Serial(), tmp_path, folder)
-    run = json.loads((folder / "manifest.json").read_text())["sha256"]
-    cache = ShardCache(toy, ShardCheckpoint(folder, run, durable=False))
-    for _ in range(2):
-        cache.write(0, 2, tmp_path / "results")
-        assert np.array_equal(toy_shards.results(tmp_path / "results"), truth(2))
+def test_a_result_that_is_gone_is_written_again(truth, tmp_path):
+    folder = tmp_path / "checkpoint"
+    toy_shards.run(Toy(N_SHARDS), 2, Serial(), tmp_path, folder)
+    (tmp_path / "results" / "0003.npy").unlink()
+    toy = Watched(N_SHARDS)
+    _, got = toy_shards.run(toy, 2, Serial(), tmp_path, folder)
+    assert np.array_equal(got, truth(2))
+    assert toy.n("accumulate") == 2
+    assert toy.n("count") == 0
 
 
-def test_nothing_is_left_of_a_run_without_checkpoint(monkeypatch, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", [Serial(), Threads(2), Processes(2)], ids=str)
+def test_states_that_do_not_fit_into_memory_are_written_and_it_is_said(
+    executor, truth, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(rounds, "MAX_WAITING_BYTES", 0)
+    # Three of the seven shards fit; 8 bytes for each of 143 rows.
+    monkeypatch.setattr(rounds, "MAX_KEPT_BYTES", 3 * 143 * 8)
     monkeypatch.setattr(rounds.tempfile, "tempdir", str(tmp_path))
-    toy_shards.run(Toy(2), 1, Serial(), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["results"]
+    with caplog.at_level("INFO", logger="cellworth"):
+        _, got = toy_shards.run(Toy(N_SHARDS), N_ROUNDS, executor, tmp_path)
+    assert np.array_equal(got, truth(N_ROUNDS))
+    said = [record.message for record in caplog.records if "do not fit" in record.message]
+    assert len(said) == 1
+    assert {path.name for path in tmp_path.iterdir()} <= {"results"}
+
+
+@pytest.mark.slow
+def test_a_run_without_checkpoint_writes_nothing_but_its_result(monkeypatch, truth, tmp_path):
+    monkeypatch.setattr(rounds.tempfile, "tempdir", str(tmp_path))
+    seen = []
+    given = {"stop": LargeStates(int(truth(3).max())), "on_round": lambda _: seen.append(files())}
+
+    def files():
+        return [path.relative_to(tmp_path) for path in tmp_path.rglob("*")]
+
+    toy_shards.run(Toy(2), None, Threads(2), tmp_path, **given)
+    # While rounds are done, there is an empty folder for results.
+    assert len(seen) == 3
+    assert {len(found) for found in seen} == {1}
+    assert len(files()) == 3

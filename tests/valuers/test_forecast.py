@@ -1,7 +1,6 @@
 """What a run will do and how long it takes, said before its first task."""
 
 import math
-import re
 
 import numpy as np
 import pytest
@@ -12,22 +11,16 @@ from cellworth import (
     KNNValuer,
     ModelValuer,
     Runtime,
-    ShardedKNNValuer,
-    ShardedTable,
 )
-from cellworth.knn import BinnedRanks
 from cellworth.runtime import (
     MaxSeconds,
     MaxTasks,
     MaxUtilities,
     Serial,
     TargetStandardError,
-    Threads,
 )
-from cellworth.sampling import GaussianProcess, PermutationSampler
-from experiments import mixture
+from cellworth.sampling import GaussianProcess
 from experiments.baselines import LeverageSampler
-from matrices import rarely
 
 X, Y = load_iris(return_X_y=True)
 DATA = {"X": X, "y": Y, "X_val": X, "y_val": Y, "row_groups": np.arange(150) % 6}
@@ -120,21 +113,3 @@ def test_a_deadline_is_the_time_and_without_an_end_there_is_none():
     assert str(endless).endswith("any number of fits, until its stopping rule is met")
     assert timed.is_long
     assert not endless.is_long
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_passes", [2, *rarely(1)])
-def test_rounds_over_shards_need_so_much_disk(tmp_path, monkeypatch, n_passes):
-    monkeypatch.setattr(mixture, "CHUNK", 20_000)
-    folder = mixture.write(tmp_path / "rows", 4000, 8, rows_per_group=250)
-    X_val, y_val = mixture.queries(128)
-    rows = ShardedTable.from_files(folder, target="label", shards=8)
-    found = []
-    runtime = Runtime(Threads(2), checkpoint=tmp_path / "run", on_start=found.append)
-    ShardedKNNValuer(
-        sampler=PermutationSampler(1), ranking=BinnedRanks(100), n_passes=n_passes, random_state=0,
-        runtime=runtime,
-    ).fit(rows, X_val=X_val, y_val=y_val)  # fmt: skip
-    size = sum(path.stat().st_size for path in (tmp_path / "run").rglob("*") if path.is_file())
-    expected = float(re.search(r"8 shards, .* per worker, ([\d.]+) MB of disk", found[0].size)[1])
-    assert size / 1e6 == pytest.approx(expected, rel=0.2)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Codes, Floats, Positions
 from cellworth.data.holdings import Runs
-from cellworth.data.io import AnyPath
+from cellworth.data.io import AnyPath, Plain
+from cellworth.data.sharded_table import ShardedTable
 from cellworth.knn.binned import (
     Near,
     PreparedBatch,
@@ -25,7 +26,8 @@ from cellworth.knn.binned import (
     Summary,
     count_votes_in_summary,
 )
-from cellworth.knn.shard_data import PreparedShards
+from cellworth.knn.shard_data import read_shard
+from cellworth.knn.shard_layout import Layout
 from cellworth.knn.tasks import (
     Task,
     TaskSchedule,
@@ -57,6 +59,14 @@ class NumberedShard(NamedTuple):
     shard: Shard
     codes: CellCodes | None
 
+    @property
+    def nbytes(self) -> int:
+        """Size of all arrays."""
+        shard, codes = self.shard, self.codes
+        arrays = [*shard.rows, shard.starts, shard.positions, shard.targets]
+        arrays += [] if codes is None else [codes.row_lines[:], codes.lines, codes.names]
+        return sum(array.nbytes for array in arrays if array is not None)
+
 
 @dataclass(frozen=True, eq=False)
 class KNNShardAlgorithm:
@@ -69,19 +79,22 @@ class KNNShardAlgorithm:
     cells with the same code, by pass and, for observed queries, by query.
     """
 
-    shards: PreparedShards
+    table: ShardedTable
+    layout: Layout
     ranker: Ranker
     schedule: TaskSchedule
     codes: CellCodes | None = None
+    # Whether results must survive a crash of the machine, and not only killed processes.
+    durable: bool = True
 
     @property
     def n_shards(self) -> int:
         """Number of shards."""
-        return self.shards.table.n_shards
+        return self.table.n_shards
 
     def open(self, shard: int) -> NumberedShard:
-        """Memory-map the rows of a shard."""
-        rows = self.shards.open(shard)
+        """Read the rows of a shard."""
+        rows = read_shard(self.table, shard, self.layout)
         return NumberedShard(shard, rows, self.codes and self.codes.take(rows.positions))
 
     def prepare(self, number: int) -> PreparedBatch:
@@ -112,7 +125,7 @@ class KNNShardAlgorithm:
         variance = self.schedule.variance([task.part], sums)
         n_ranked = {"n_ranked": self.schedule.n_ranked(task)}
         report = vars(totals) | n_ranked | vars(variance)
-        return RoundResult(far, near, report)
+        return RoundResult(far, {n: _as_plain(each) for n, each in near.items()}, report)
 
     def initial_state(self, rows: NumberedShard) -> ShardState:
         """Return the state before the first round."""
@@ -123,7 +136,7 @@ class KNNShardAlgorithm:
         rows: NumberedShard,
         prepared: PreparedBatch,
         shared: Floats,
-        part: Near,
+        part: Plain,
         state: ShardState,
     ) -> ShardState:
         """Add a round to the sums of a shard; the last round of a pass closes the pass."""
@@ -132,7 +145,7 @@ class KNNShardAlgorithm:
         shape = self.schedule.n_results, rows.shard.n_rows
         sums = np.zeros((n_strata * task.n_draws, *shape), dtype=np.int64)
         record = self._record(rows, task, state)
-        self.ranker.accumulate(rows.shard, prepared, shared, part, into=sums, record=record)
+        self.ranker.accumulate(rows.shard, prepared, shared, Near(**part), into=sums, record=record)
         if record.sums.size:
             # In units of a query with one draw.
             _append(state, "query_sums", record.sums[:: task.n_draws] * task.n_draws)
@@ -208,9 +221,9 @@ class KNNShardAlgorithm:
         entry = write_groups(
             folder,
             shard,
-            self.shards.table.rows(shard).start,
+            self.table.rows(shard).start,
             self._groups(rows.shard, state),
-            durable=self.shards.durable,
+            durable=self.durable,
         )
         names = ("column_sums", "column_differences")
         return entry | {name: state[name] for name in names} | _sums_by_code(rows, state)
@@ -363,14 +376,16 @@ class KNNGroupAlgorithm(KNNShardAlgorithm):
         rows: NumberedShard,
         prepared: PreparedBatch,
         shared: Floats,
-        part: Near,
+        part: Plain,
         state: ShardState,
     ) -> ShardState:
         """Add a round to the sums by code; the last round of a pass closes the pass."""
         task, batch = self.schedule(prepared.number), prepared.batch
         record = _with_codes(QueryRecord.nothing(len(batch.labels)), cast(CellCodes, rows.codes))
         no_cells = np.zeros((1, self.schedule.n_results, 0), dtype=np.int64)
-        self.ranker.accumulate(rows.shard, prepared, shared, part, into=no_cells, record=record)
+        self.ranker.accumulate(
+            rows.shard, prepared, shared, Near(**part), into=no_cells, record=record
+        )
         by_draw = record.sums.reshape(-1, task.n_draws, record.sums.shape[1])
         if task.records and self.observes_codes:
             _append(state, "query_sums", by_draw[:, 0] * task.n_draws)
@@ -520,6 +535,10 @@ def fold_rounds(
         )
         rounds.append(added)
     return reduce(PassSums.merge, rounds).close_pass()
+
+
+def _as_plain(near: Near) -> Plain:
+    return {name: array for name, array in near._asdict().items() if array is not None}
 
 
 def _with_codes(record: QueryRecord, codes: CellCodes) -> QueryRecord:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import socket
 import time
 import warnings
@@ -13,7 +12,8 @@ from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -49,13 +49,11 @@ VERSION = 1
 _MANIFEST = "manifest.json"
 _STATE = "state.npz"
 _ANSWERS = "answers-*.npz"
-_SHARDS = "shard-*.npz"
-_SHARD = re.compile(r"shard-(?P<shard>\d{6})-(?P<rounds>\d{8})\.npz")
+_RESULT = "round-{:08d}.npz"
+_ENTRY = "entry-{:06d}.npz"
 _CONTENT = "content"
 _REPORT = "report"
 _SECONDS = "seconds"
-# A round is counted while the one before it is accumulated; so far may one shard be ahead.
-MAX_IN_FLIGHT = 2
 # Writing takes at most this share of the time; more frequent answers share a file.
 _SHARE_OF_TIME = 0.05
 # Answers of so many bytes get their own file.
@@ -387,48 +385,65 @@ def explain_disk_errors(folder: AnyPath) -> Iterator[None]:
 
 
 class ShardCheckpoint(RunFiles):
-    """States of the shards of one run.
+    """What the workers of a run over shards write, besides values.
 
-    The state after n rounds is written once, under its own key, and never changed. A process
-    that finds it does not compute it again, so a round counts once even if workers are killed.
+    Results of rounds, as long as they are not in the states of all shards; these states, some
+    rounds apart; and entries of the results of shards. All are the same on every machine.
     """
-
-    def holds(self, shard: int, rounds: int) -> bool:
-        """Return whether the state of a shard after so many rounds is stored."""
-        return self.head(_shard_key(shard, rounds)) is not None
 
     def read(self, shard: int, rounds: int) -> ShardState:
         """Read the state after so many rounds and verify its checksums."""
-        key = _shard_key(shard, rounds)
+        return self._read(_shard_key(shard, rounds), _CONTENT)[0]
+
+    def write(self, shard: int, rounds: int, state: ShardState) -> None:
+        """Write a state."""
+        self.put(_shard_key(shard, rounds), add_prefix(_CONTENT, state))
+
+    def read_result(self, number: int) -> tuple[NDArray[Any], dict[int, Plain]]:
+        """Return what all shards, and what single shards need of a round."""
+        key = _RESULT.format(number)
+        shards = self._read(key, _CONTENT)[0]["shards"]
+        shared, *parts = self._read(key, _CONTENT, *map(str, shards))
+        return shared["shared"], dict(zip(shards, parts, strict=True))
+
+    def write_result(
+        self, number: int, shared: NDArray[Any], per_shard: Mapping[int, Plain]
+    ) -> None:
+        """Write what shards need of a round."""
+        content: Plain = {"shards": list(per_shard), "shared": shared}
+        parts = [add_prefix(str(shard), part) for shard, part in per_shard.items()]
+        self.put(_RESULT.format(number), reduce(or_, parts, add_prefix(_CONTENT, content)))
+
+    def read_entry(self, shard: int, rounds: int, into: AnyPath) -> Plain | None:
+        """Return the entry of the result of a shard after so many rounds, if it is in a folder."""
+        key = _ENTRY.format(shard)
+        if (self.head(key) or {}).get("rounds") != rounds:
+            return None
+        (entry,) = self._read(key, _CONTENT)
+        return entry if (into / str(entry.get("file", ""))).exists() else None
+
+    def write_entry(self, shard: int, rounds: int, entry: Plain) -> None:
+        """Write the entry of the result of a shard."""
+        self.put(_ENTRY.format(shard), {"rounds": rounds} | add_prefix(_CONTENT, entry))
+
+    def find(self, n_shards: int) -> tuple[list[list[int]], set[int]]:
+        """Return, by shard, the numbers of rounds of its states, and the rounds with a result."""
+        states: list[list[int]] = [[0] for _ in range(n_shards)]
+        for key in self.keys("shard-*.npz"):
+            states[int(key[6:12])].append(int(key[-12:-4]))
+        return states, {int(key[-12:-4]) for key in self.keys("round-*.npz")}
+
+    def drop_before(self, rounds: int) -> None:
+        """Delete states after fewer rounds, and the results that later states include."""
+        for key in (*self.keys("shard-*.npz"), *self.keys("round-*.npz")):
+            if int(key[-12:-4]) < rounds:
+                self.drop(key)
+
+    def _read(self, key: str, *prefixes: str) -> list[Plain]:
         try:
-            return self.get(key, _CONTENT)[1]
+            return self.get(key, *prefixes)[1:]
         except FileNotFoundError as error:
             raise DamagedFileError(self.folder / key, "it is missing") from error
-
-    def write(self, shard: int, rounds: int, state: ShardState, complete: int) -> None:
-        """Write a state; delete states older than the rounds that all shards have."""
-        self.put(_shard_key(shard, rounds), add_prefix(_CONTENT, state))
-        # Keep the previous state: if this one is damaged, one round is lost and not the run.
-        before = min(complete, rounds - 1)
-        for old in range(max(before - MAX_IN_FLIGHT - 1, 1), before):
-            self.drop(_shard_key(shard, old))
-
-    def find(self, n_shards: int) -> list[range]:
-        """Return, by shard, the consecutive numbers of rounds with a state, the latest last.
-
-        A shard without any state has accumulated 0 rounds.
-        """
-        kept: list[list[int]] = [[] for _ in range(n_shards)]
-        for key in self.keys(_SHARDS):
-            match = _SHARD.fullmatch(key)
-            if match is not None and self.head(key) is not None:
-                kept[int(match["shard"])].append(int(match["rounds"]))
-        found = [_latest_consecutive(rounds) for rounds in kept]
-        for shard, there in enumerate(kept):
-            for old in set(there).difference(found[shard]):
-                # Left by a process that was believed to be dead.
-                self.drop(_shard_key(shard, old))
-        return found
 
 
 def _shard_key(shard: int, rounds: int) -> str:
@@ -444,61 +459,61 @@ def check_folder(folder: AnyPath, what: str = "run") -> None:
         )
 
 
-def _latest_consecutive(rounds: list[int]) -> range:
-    if not rounds:
-        return range(1)
-    first = last = rounds[-1]
-    while first - 1 in rounds:
-        first -= 1
-    return range(first, last + 1)
-
-
 class RoundsCheckpoint:
-    """Checkpoint of a run over shards: reports of rounds, states of shards, and how far they are.
+    """How far a run over shards is: reports of rounds and, with a folder, what resumes it.
 
     ``identity`` holds everything that determines what rounds compute and report; the checkpoint of
-    another run raises an error. ``durable`` says whether the folder must outlive the run.
+    another run raises an error.
     """
 
-    # Rounds that all shards have accumulated and that have a report.
+    # Rounds that have a report, and a result that all shards have added up or that waits for them.
     complete: int
-    # Before that round, the state of some shard has been deleted.
-    earliest: int
+    # By shard, the rounds that it has added up.
+    added: list[int]
 
     def __init__(
-        self, folder: AnyPath | str, identity: Mapping[str, Any], n_shards: int, *, durable: bool
+        self, folder: AnyPath | str | None, identity: Mapping[str, Any], n_shards: int
     ) -> None:
-        self._directory = DirectoryCheckpoint(folder)
-        self._directory.open(identity)
         self._began, self._seconds_before = time.perf_counter(), 0.0
-        self._reports: dict[int, Plain] = {}
-        self._log = CheckpointLog() if durable else None
-        files = self._directory.files
-        self.states: ShardCheckpoint = ShardCheckpoint(files.folder.absolute(), files.run, durable)
-        self._n_shards = n_shards
-        for number, load in self._directory.answers():
-            record = load()
-            if record is not None:
-                self._reports[number] = remove_prefix(_REPORT, record)
-                self._seconds_before = max(self._seconds_before, float(record[_SECONDS]))
-        self.find_states()
+        self._n_shards, self._reports = n_shards, dict[int, Plain]()
+        self._log = CheckpointLog()
+        self.states: ShardCheckpoint | None = None
+        self._directory: DirectoryCheckpoint | None = None
+        if folder is not None:
+            self._directory = DirectoryCheckpoint(folder)
+            self._directory.open(identity)
+            files = self._directory.files
+            self.states = ShardCheckpoint(files.folder.absolute(), files.run)
+            for number, load in self._directory.answers():
+                record = load()
+                if record is not None:
+                    self._reports[number] = remove_prefix(_REPORT, record)
+                    self._seconds_before = max(self._seconds_before, float(record[_SECONDS]))
+        self.find_complete()
 
-    def find_states(self) -> None:
-        """Find out how far the shards are, from their states in the folder."""
-        found = self.states.find(self._n_shards)
-        unknown = next(n for n in range(len(self._reports) + 1) if n not in self._reports)
-        self._accumulated = [rounds[-1] for rounds in found]
-        self.complete = min(*self._accumulated, unknown)
-        self.earliest = max(rounds[0] for rounds in found)
+    def find_complete(self) -> None:
+        """Find out how far the run is, from the files in the folder."""
+        self.complete, self.added = 0, [0] * self._n_shards
+        if self.states is None:
+            return
+        states, results = self.states.find(self._n_shards)
+        known = next(n for n in range(len(self._reports) + 1) if n not in self._reports)
+        for self.complete in range(known, -1, -1):
+            # Since then, all results are there.
+            since = self.complete
+            while since - 1 in results:
+                since -= 1
+            usable = [[n for n in own if since <= n <= self.complete] for own in states]
+            if all(usable):
+                self.added = [max(own) for own in usable]
+                break
+        # The latest that all shards have.
+        self._stored = min(self.added)
 
-    def find_pending(self, number: int) -> list[int]:
-        """Return the shards that have not accumulated a round."""
-        return [shard for shard, rounds in enumerate(self._accumulated) if rounds <= number]
-
-    def record_accumulated(self, shard: int, number: int) -> None:
-        """Record that a shard has accumulated a round."""
-        self._accumulated[shard] = max(self._accumulated[shard], number + 1)
-        self.complete = max(self.complete, min(self._accumulated))
+    @property
+    def n_visits(self) -> int:
+        """How often a shard counted or added a round."""
+        return self.complete * self._n_shards + sum(self.added)
 
     @property
     def seconds(self) -> float:
@@ -506,14 +521,25 @@ class RoundsCheckpoint:
         return self._seconds_before + time.perf_counter() - self._began
 
     def record_report(self, number: int, report: Plain) -> None:
-        """Write the report of a round, before any shard accumulates the round."""
-        if number not in self._reports:
+        """Record that a round is complete; its result has been written."""
+        self.complete = number + 1
+        if number in self._reports:
+            return
+        self._reports[number] = report
+        if self._directory is not None:
             record = add_prefix(_REPORT, report) | {_SECONDS: self.seconds}
             self._directory.write_answer(number, record)
             self._directory.flush()
-            self._reports[number] = report
-            if self._log is not None:
-                self._log.record(self._directory, rounds=number + 1)
+            self._log.record(self._directory, rounds=number + 1)
+
+    def record_states(self, rounds: int) -> None:
+        """Record that the states of all shards after so many rounds were written.
+
+        Those before stay, with the results since: if a state is damaged, no round is lost.
+        """
+        if self.states is not None:
+            self.states.drop_before(self._stored)
+            self._stored = rounds
 
     def reports(self, n_rounds: int) -> tuple[Plain, ...]:
         """Return the reports of the first rounds."""

@@ -3,9 +3,10 @@
 To add an executor, write a class with the one method of :class:`Executor`:
 
 1. ``start(work, title)`` is a context manager. It starts workers and yields a
-   :class:`~cellworth.runtime.workers.WorkerPool` (``capacity``, ``submit``, ``wait_for_answers``).
-   If your workers return futures, yield a ``FuturePool``: it needs a function that sends requests,
-   one that reads a finished future, and one that counts workers. It sends lost requests again.
+   :class:`~cellworth.runtime.workers.WorkerPool` (``capacity``, ``submit``, ``wait_for_answers``,
+   ``forget``). If your workers return futures, yield a ``FuturePool``: it needs a function that
+   sends requests, one that reads a finished future, and one that counts workers. It sends lost
+   requests again.
 2. In another process, call ``attempt_in_worker(work, request)``, with ``threadpool_limits(1)`` or
    one thread per library: otherwise sums round differently.
    Rounds over shards send :class:`~cellworth.runtime.workers.Request` objects. Without further

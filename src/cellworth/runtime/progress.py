@@ -232,10 +232,6 @@ class ProgressReporter:
             bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}{postfix}",
         )
 
-    def expect(self, n_tasks: int) -> None:
-        """Set how many more tasks the run has."""
-        self._n_tasks = self._latest.tasks + n_tasks
-
     def advance(self, n_tasks: int = 1) -> None:
         """Report that more tasks are done."""
         seconds = time.perf_counter() - self._began

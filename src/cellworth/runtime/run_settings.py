@@ -36,7 +36,7 @@ class Runtime:
         Folder in which the run is recorded, or the address of one in an object store, such as
         ``"s3://bucket/run1"``. The next ``fit`` resumes a run that was killed or stopped by its
         budget. For a :class:`~cellworth.ShardedTable` it is a folder that all workers share, and
-        it also holds the prepared rows and the result.
+        it also holds the result.
     progress : bool, default=True
         Whether runs longer than two seconds show a progress bar. Without a terminal or notebook, a
         line goes to stderr every 30 seconds instead, unless a log handler gets it.

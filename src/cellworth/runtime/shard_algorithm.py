@@ -7,16 +7,15 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-from cellworth.data.io import AnyPath, Plain
+from numpy.typing import NDArray
+
+from cellworth.data.io import AnyPath, Plain, n_bytes
 from cellworth.runtime.checkpoint import (
-    MAX_IN_FLIGHT,
     RoundsCheckpoint,
     ShardCheckpoint,
     ShardState,
@@ -25,8 +24,10 @@ from cellworth.runtime.checkpoint import (
 from cellworth.runtime.executors import Executor
 from cellworth.runtime.progress import Progress, ProgressReporter, ShardSummary
 from cellworth.runtime.stopping import StoppingRule
-from cellworth.runtime.workers import Interrupts, WorkerPool
+from cellworth.runtime.workers import Interrupts
 
+# Rows that a process keeps in memory from round to round, if they are not more; and states.
+MAX_KEPT_BYTES = 2**29
 _SECONDS_TO_KEEP = 60.0
 
 
@@ -35,15 +36,15 @@ class RoundResult:
     """Result of a round over all shards."""
 
     # Sent to every shard; a few megabytes.
-    shared: Any
+    shared: NDArray[Any]
     # What only one shard needs; a shard may need nothing.
-    per_shard: Mapping[int, Any]
+    per_shard: Mapping[int, Plain]
     # Small arrays and plain values for the driver process.
     report: Plain
 
     def __sizeof__(self) -> int:
-        """Return the size of the shared part: Dask uses it to keep tasks near their data."""
-        return int(getattr(self.shared, "nbytes", 0))
+        """Return the size of what shards need; Dask uses it to keep tasks near their data."""
+        return self.shared.nbytes + sum(map(n_bytes, self.per_shard.values()))
 
 
 class ShardAlgorithm(Protocol):
@@ -59,7 +60,7 @@ class ShardAlgorithm(Protocol):
         """Number of shards of the table."""
 
     def open(self, shard: int, /) -> Any:
-        """Open the rows of a shard; they stay in memory between rounds if there is room."""
+        """Read the rows of a shard; with ``nbytes``, they may stay in memory between rounds."""
 
     def prepare(self, number: int, /) -> Any:
         """Compute the input that every shard needs for a round; a few megabytes."""
@@ -79,7 +80,7 @@ class ShardAlgorithm(Protocol):
     def accumulate(
         self, rows: Any, prepared: Any, shared: Any, own: Any, state: ShardState, /
     ) -> ShardState:
-        """Add a round to a shard's state (second phase); it may be changed in place."""
+        """Add a round to a shard's state (second phase); the state may be changed in place."""
 
     def measure(self, state: ShardState, /) -> Plain:
         """Return what a stopping rule needs to know of a shard's state; a few numbers."""
@@ -92,36 +93,37 @@ class ShardAlgorithm(Protocol):
     def write(self, rows: Any, state: ShardState, shard: int, folder: AnyPath, /) -> dict[str, Any]:
         """Write the result of a shard into a folder; return a small entry, also of arrays.
 
-        It may change the state. A repeated call with the same input writes the same files.
+        Its ``file``, if any, is the name of what was written. The state may be changed. A repeated
+        call with the same input writes the same files.
         """
 
 
 @dataclass(eq=False)
 class _CachedShard:
-    """Rows of a shard, and its latest state with the number of rounds in it."""
+    """Rows of a shard."""
 
+    # Nothing yet.
     rows: Any = None
-    state: tuple[int, ShardState] | None = None
     n_users: int = 0
     opening: threading.Lock = field(default_factory=threading.Lock)
-    updating: threading.Lock = field(default_factory=threading.Lock)
 
 
 class ShardCache:
-    """Rows and states of the shards of one run in one process; safe for many threads.
+    """Rows of the shards of one run in one process; safe for many threads.
 
-    Everything in it can be loaded again: rows from their files, states from the checkpoint.
-    Pickled to another process, it arrives empty; pickled there again, it is the same object. It
-    holds as many shards as threads were at work at a time.
+    Everything in it can be read or computed again. Pickled to another process, it arrives empty;
+    pickled there again, it is the same object. It holds as many shards as threads were at work at a
+    time, and more while their rows are within MAX_KEPT_BYTES.
     """
 
     def __init__(
         self,
         algorithm: ShardAlgorithm,
-        states: ShardCheckpoint,
+        states: ShardCheckpoint | None,
         name: str | None = None,
     ) -> None:
         self.algorithm = algorithm
+        # Of a run with a checkpoint.
         self.states = states
         self.name: str = name or uuid4().hex
         self.last_used: float = time.monotonic()
@@ -131,71 +133,33 @@ class ShardCache:
         self._prepared: dict[int, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without rows and states."""
+        """Pickle without rows."""
         return _unpickle_cache, (self.algorithm, self.states, self.name)
 
-    def keep_prepared(self, number: int, prepared: Any) -> None:
-        """Keep the input of a round while it may be in flight."""
+    def keep_prepared(self, number: int, prepared: Any, since: int) -> None:
+        """Keep the input of a round until rounds since then are added up."""
         with self._lock:
             self._prepared[number] = prepared
-            for old in sorted(self._prepared)[:-MAX_IN_FLIGHT]:
+            for old in [each for each in self._prepared if each < since]:
                 del self._prepared[old]
 
-    def get_prepared(self, number: int) -> Any:
+    def get_prepared(self, number: int, since: int) -> Any:
         """Return the input of a round; compute it again if this process did not count it."""
         with self._lock:
             found = self._prepared.get(number)
         if found is None:
             found = self.algorithm.prepare(number)
-            self.keep_prepared(number, found)
+            self.keep_prepared(number, found, since)
         return found
 
-    def accumulate(self, shard: int, number: int, shared: Any, own: Any, complete: int) -> None:
-        """Add a round to a shard's state, unless the checkpoint has that state already.
-
-        ``own`` is what only this shard needs; all shards have accumulated ``complete`` rounds.
-        """
-        if self.states.holds(shard, number + 1):
-            return
-        with self.hold(shard) as held, held.updating:
-            state = self._get_state(held, shard, number)
-            # If the update fails, the half-changed state must not be used again.
-            held.state = None
-            prepared = self.get_prepared(number)
-            state = self.algorithm.accumulate(held.rows, prepared, shared, own, state)
-            self.states.write(shard, number + 1, state, complete)
-            held.state = number + 1, state
-
-    def write(self, shard: int, rounds: int, into: AnyPath) -> dict[str, Any]:
-        """Write the result of a shard after so many rounds."""
-        check_folder(self.states.folder)
-        if isinstance(into, Path):
-            check_folder(into, "results")
-        with self.hold(shard) as held, held.updating:
-            state = self._get_state(held, shard, rounds)
-            # Writing may change it.
-            held.state = None
-            return self.algorithm.write(held.rows, state, shard, into)
-
-    def measure(self, shard: int, rounds: int) -> Plain:
-        """Measure the state of a shard after so many rounds."""
-        with self.hold(shard) as held, held.updating:
-            state = self._get_state(held, shard, rounds)
-            held.state = rounds, state
-            return self.algorithm.measure(state)
-
-    def _get_state(self, held: _CachedShard, shard: int, rounds: int) -> ShardState:
-        if held.state is not None and held.state[0] == rounds:
-            return held.state[1]
-        # Free the old state before loading another: both may be large.
-        held.state = None
-        if rounds == 0:
-            return self.algorithm.initial_state(held.rows)
-        return self.states.read(shard, rounds)
+    def check_folder(self) -> None:
+        """Raise if this machine cannot see the checkpoint of the run."""
+        if self.states is not None:
+            check_folder(self.states.folder)
 
     @contextmanager
-    def hold(self, shard: int) -> Iterator[_CachedShard]:
-        """Open a shard and keep it open in here; afterwards it may be evicted."""
+    def hold(self, shard: int) -> Iterator[Any]:
+        """Yield the rows of a shard, which stay in memory in here; afterwards they may go."""
         with self._lock:
             held = self._shards.setdefault(shard, _CachedShard())
             self._shards.move_to_end(shard)
@@ -207,7 +171,7 @@ class ShardCache:
             with held.opening:
                 if held.rows is None:
                     held.rows = self.algorithm.open(shard)
-            yield held
+            yield held.rows
         finally:
             with self._lock:
                 held.n_users -= 1
@@ -221,9 +185,14 @@ class ShardCache:
         return not busy and time.monotonic() - self.last_used > _SECONDS_TO_KEEP
 
     def _evict(self) -> None:
-        idle = [shard for shard, held in self._shards.items() if held.n_users == 0]
-        for shard in idle[: max(len(self._shards) - self._most_users, 0)]:
-            del self._shards[shard]
+        # Rows of unknown size are not kept.
+        sizes = {
+            shard: getattr(held.rows, "nbytes", math.inf) if held.rows else 0
+            for shard, held in self._shards.items()
+        }
+        for shard in [shard for shard, held in self._shards.items() if held.n_users == 0]:
+            if len(sizes) > self._most_users and sum(sizes.values()) > MAX_KEPT_BYTES:
+                del self._shards[shard], sizes[shard]
 
 
 # Dask drops the cache object from workers that are idle for a moment, and its contents with it.
@@ -246,7 +215,9 @@ class ShardRunResult:
     seconds: float
 
 
-def _unpickle_cache(algorithm: ShardAlgorithm, states: ShardCheckpoint, name: str) -> ShardCache:
+def _unpickle_cache(
+    algorithm: ShardAlgorithm, states: ShardCheckpoint | None, name: str
+) -> ShardCache:
     with _holding:
         if name not in _held:
             _held.clear()
@@ -290,10 +261,6 @@ class RunContext:
         """The algorithm of the run."""
         return self.cache.algorithm
 
-    def start_workers(self) -> AbstractContextManager[WorkerPool]:
-        """Start workers that have rows and states of shards in a cache of their process."""
-        return self.executor.start(partial(_answer, self.cache), self.title)
-
     def needs_measures(self, number: int) -> bool:
         """Return whether the states of shards are measured after so many rounds."""
         ends_pass = number > 0 and number % self.rounds_per_pass == 0
@@ -301,7 +268,7 @@ class RunContext:
 
     def needs_round(self, number: int, measures: Sequence[Plain] | None = None) -> bool:
         """Return whether a round is to be done, given the reports of all rounds before it."""
-        if number < self.checkpoint.earliest or not number:
+        if not number:
             return True
         if number >= self.stop.most_tasks:
             return False
@@ -315,16 +282,7 @@ class RunContext:
         summary = self.algorithm.summarize(self.checkpoint.reports(number), measures)
         return Progress(number, time.perf_counter() - self.began, None, summary)
 
-    def may_need_round(self, number: int) -> bool:
-        """Return whether a round may be needed, as long as earlier reports are missing."""
-        return number < max(self.checkpoint.earliest, self.stop.most_tasks)
-
-    def begin(self) -> None:
-        """Set the number of phases that the reporter expects, if a rule limits it."""
-        n_rounds = max(self.stop.most_tasks, self.checkpoint.earliest) - self.checkpoint.complete
-        if math.isfinite(n_rounds):
-            self.reporter.expect(2 * max(int(n_rounds), 0) * self.algorithm.n_shards)
-
-
-def _answer(cache: ShardCache, request: Callable[..., Any], *inputs: Any) -> Any:
-    return request(cache, *inputs)
+    def report(self, n_counted: int) -> None:
+        """Show how often shards have counted or added a round; so many count the next one."""
+        n_visits = self.checkpoint.n_visits + n_counted
+        self.reporter.show(Progress(n_visits, time.perf_counter() - self.began, None))

@@ -153,6 +153,10 @@ class WorkerPool(ABC):
         """Requests that may be in flight, enough to keep all workers busy; it may change."""
         return 1
 
+    @abstractmethod
+    def forget(self) -> None:
+        """Give up all requests in flight: their answers are not returned."""
+
     def find_worker(self, locality: int) -> str:
         """Return the worker or machine that requests with this locality are sent to.
 
@@ -184,6 +188,10 @@ class SerialPool(WorkerPool):
     def submit(self, requests: Mapping[int, Any]) -> None:
         """Queue requests."""
         self._waiting.extend(requests.items())
+
+    def forget(self) -> None:
+        """Empty the queue."""
+        self._waiting.clear()
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Answer the first request, however long it takes."""
@@ -220,6 +228,10 @@ class FuturePool(WorkerPool):
         for number, future in self._send(requests):
             self._in_flight[number] = requests[number], future
             future.add_done_callback(lambda done, number=number: self._ready.put((number, done)))
+
+    def forget(self) -> None:
+        """Drop the futures in flight; a cluster does not begin tasks that are not wanted."""
+        self._in_flight.clear()
 
     def wait_for_answers(self, seconds: float | None = None) -> Answers:
         """Wait for answers; return none if the time is up or a worker died."""
@@ -383,27 +395,32 @@ def map_unordered(
     pending = requests if isinstance(requests, deque) else deque(requests)
     in_flight: dict[int, Any] = {}
     numbers = count()
-    while pending or in_flight:
-        sent: dict[int, Any] = {}
-        capacity = pool.capacity
-        while pending and (
-            len(in_flight) + len(sent) < capacity
-            or (pool.keeps_answers and as_request(pending[0]).keep)
-        ):
-            sent[next(numbers)] = pending.popleft()
-        pool.submit(sent)
-        in_flight |= sent
-        with interrupts.allow():
-            # A list would hold its answers while the next ones come.
-            done = iter(pool.wait_for_answers())
-        for number, answer in done:
-            request = in_flight.pop(number)
-            is_stored = isinstance(answer, LazyAnswer) and not as_request(request).keep
-            loaded = answer.load() if is_stored else answer
-            if isinstance(loaded, LostAnswer):
-                pending.appendleft(request)
-            else:
-                yield request, unwrap(loaded)
+    try:
+        while pending or in_flight:
+            sent: dict[int, Any] = {}
+            capacity = pool.capacity
+            while pending and (
+                len(in_flight) + len(sent) < capacity
+                or (pool.keeps_answers and as_request(pending[0]).keep)
+            ):
+                sent[next(numbers)] = pending.popleft()
+            pool.submit(sent)
+            in_flight |= sent
+            with interrupts.allow():
+                # A list would hold its answers while the next ones come.
+                done = iter(pool.wait_for_answers())
+            for number, answer in done:
+                request = in_flight.pop(number)
+                is_stored = isinstance(answer, LazyAnswer) and not as_request(request).keep
+                loaded = answer.load() if is_stored else answer
+                if isinstance(loaded, LostAnswer):
+                    pending.appendleft(request)
+                else:
+                    yield request, unwrap(loaded)
+    except KeyboardInterrupt:
+        # The pool answers other requests now.
+        pool.forget()
+        raise
 
 
 def as_request(request: Any) -> Request:

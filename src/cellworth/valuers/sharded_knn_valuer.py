@@ -6,29 +6,27 @@ import hashlib
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
-from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import ColumnTypes, Floats, Labels
 from cellworth.data.blocks import Axis, Blocks, Groups, NumberedAxis
-from cellworth.data.io import AnyPath, RemotePath, describe, make_folder
+from cellworth.data.io import AnyPath, describe, get_size, make_folder, to_path
 from cellworth.data.owners import Owners, check_owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import TableLike, VectorLike
 from cellworth.data.text import format_count
 from cellworth.findings.fit_checks import warn_of_data, warn_of_target
 from cellworth.findings.levels import read_levels
-from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
+from cellworth.knn.binned import BinnedRanks, Ranker, get_units, n_nearest, sample_positions
 from cellworth.knn.knn_game import ShardedKNNGame, sample_rows
-from cellworth.knn.shard_data import PreparedShards
+from cellworth.knn.shard_data import sample_shards
 from cellworth.knn.shard_tasks import (
     CellCodes,
     KNNGroupAlgorithm,
@@ -38,9 +36,10 @@ from cellworth.knn.shard_tasks import (
 )
 from cellworth.knn.tasks import WeightedQueries
 from cellworth.runtime.checkpoint import DirectoryCheckpoint
+from cellworth.runtime.executors import Processes, Serial, Threads
 from cellworth.runtime.forecast import Forecast
-from cellworth.runtime.rounds import run_rounds
-from cellworth.runtime.shard_algorithm import ShardRunResult
+from cellworth.runtime.rounds import MAX_WAITING_BYTES, run_rounds
+from cellworth.runtime.shard_algorithm import MAX_KEPT_BYTES, ShardRunResult
 from cellworth.sampling.moments import Counts, append_margins, append_pairs
 from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.valuation.column_info import ColumnTable
@@ -59,9 +58,12 @@ from cellworth.valuers.settings import check_flag, check_stop
 
 # Work of a default run: about an hour on two cores.
 _MAX_WORK = 2**37
-# Memory of a process with all libraries, and of a pair of query and coalition in a round.
+# Memory of a process with all libraries.
 _BYTES_OF_PROCESS = 4e8
-_BYTES_OF_PAIR = 2**14
+# A request to a cluster and its answer, as they are pickled.
+_BYTES_OF_REQUEST = 600
+# Arrow reads the end of a Parquet file when it opens it: for labels, and for the other columns.
+_BYTES_OF_OPENING = 2**17
 
 
 class ShardedKNNValuer(NeighborValuer):
@@ -296,9 +298,13 @@ class ShardedRun(NeighborRun):
         if self.folder is not None:
             # Raises an error for the checkpoint of another run, before rows are prepared.
             DirectoryCheckpoint(self.folder / "run").open(identity)
-        with _make_folders(self.folder) as (home, rows):
+        with ExitStack() as temporary:
+            home = self.folder
+            if home is None:
+                home = Path(tempfile.mkdtemp(prefix="cellworth-values-"))
+                temporary.callback(shutil.rmtree, home, ignore_errors=True)
             finished = run_rounds(
-                self._phases(rows),
+                self._phases(),
                 self.effort.make_stop(n_parts),
                 rounds_per_pass=n_parts,
                 on_round=runtime.on_round,
@@ -312,48 +318,70 @@ class ShardedRun(NeighborRun):
             )
             valuation = self._valuation(finished, home / "values", columns)
             valuation.save(home / "values")
-            if self.folder is None and isinstance(home, Path):
-                if isinstance(valuation.moments, StoredMoments):
-                    # Lists of rows and the like use these files, too.
-                    valuation.moments.delete_with_last_copy(home)
-                else:
-                    shutil.rmtree(home, ignore_errors=True)
+            if self.folder is None and isinstance(valuation.moments, StoredMoments):
+                # Lists of rows and the like use these files, too.
+                temporary.pop_all()
+                valuation.moments.delete_with_last_copy(Path(str(home)))
         return valuation
 
     def forecast(self) -> Forecast:
-        """Return the size and the expected time of the run, with memory and disk in words."""
-        schedule, layout = self.schedule, self.game.layout
-        n_rows, n_columns = self.game.table.shape
-        of_row = n_columns * layout.dtype.itemsize + 8 * (layout.target_scale is not None)
-        n_pairs = schedule.queries.n_queries * schedule.n_coalitions / len(schedule.parts)
-        held = stored = written = 0
-        if not self.blocks.rows.grouped:
-            # A pass has sums and, for two draws, squares of their differences; the values of a
-            # round are kept by draw. The first pass also has sums and squares by stratum, from
-            # which the variances between queries follow. Of finished passes there are means and
-            # variances.
-            n_strata, n_draws = schedule.n_kept_strata, schedule(0).n_draws
-            several = self.effort.n_passes != 1
-            finished = 2 * several + n_strata
-            held = max(n_draws + (2 + n_draws) * n_strata, 2 * n_draws + finished)
-            stored = max(n_draws + 2 * n_strata, n_draws * several + finished, 2 + n_strata)
-            written = 2 + (n_strata > 0)
-        n_results, n_shards = schedule.n_results, self.game.table.n_shards
-        memory = _BYTES_OF_PROCESS + n_pairs * _BYTES_OF_PAIR
-        memory += math.ceil(n_rows / n_shards) * (of_row + 8 * n_results * held + 8)
-        # While a state is written, the one before it is still there.
-        disk = n_rows * (of_row + 16 * n_results * stored + 8 * (n_results + 1) * written)
-        known = self.effort.forecast(schedule, self.game.shape, self.settings.threads)
-        shards = format_count(n_shards, "shard")
-        needs = f"{_format_bytes(memory)} of memory per worker, {_format_bytes(disk)} of disk"
-        return replace(known, size=f"{known.size}, {shards}, {needs}")
+        """Return the size and the expected time of the run, with bytes and memory in words."""
+        schedule, table, executor = self.schedule, self.game.table, self.settings.threads
+        known = self.effort.forecast(schedule, self.game.shape, executor)
+        (n_rows, _), n_shards, n_parts = table.shape, table.n_shards, len(schedule.parts)
+        stop = self.effort.make_stop(n_parts)
+        # Sampling errors are mostly small after the first pass.
+        n_rounds = n_parts if stop.needs_errors else stop.most_tasks
+        result = schedule.queries.n_queries * schedule.n_coalitions / n_parts * self._bytes_of_pair
+        prepared, held, values = self._bytes_of_row
+        kept = min(n_rows * prepared, MAX_KEPT_BYTES)
+        # One pass for a sample, one for the first round; then what is not kept is read again.
+        n_reads = 2 + n_rounds * (1 - kept / (n_rows * prepared))
+        files = (to_path(file.address, "address", table.storage_options) for file in table.files)
+        read = n_reads * (sum(map(get_size, files)) + n_shards * _BYTES_OF_OPENING)
+        written = n_rows * values + n_rounds * result * (self.folder is not None)
+        # Of a cluster: the sample comes from shards, and goes to workers.
+        sent = 16 * self.game.table.shape[1] * len(sample_positions(n_rows))
+        sent += n_shards * (n_rounds + 2) * _BYTES_OF_REQUEST
+        sent *= not isinstance(executor, Serial | Threads | Processes)
+        memory = _BYTES_OF_PROCESS + kept + 2 * min(n_rounds * result, MAX_WAITING_BYTES)
+        memory += known.n_cores * (math.ceil(n_rows / n_shards) * (prepared + held) + result)
+        # What is written is read once for its hash, or to be added up.
+        counts = {"read": read + written, "written": written, "sent": sent, "of memory": memory}
+        needs = ", ".join(f"{_format_bytes(count)} {what}" for what, count in counts.items())
+        return replace(known, size=f"{known.size}, {format_count(n_shards, 'shard')}, {needs}")
 
-    def _phases(self, folder: Path) -> KNNShardAlgorithm:
+    @property
+    def _bytes_of_pair(self) -> float:
+        """Bytes that the result of a round has for a pair of query and coalition."""
+        bins, n_rows = self.ranking or BinnedRanks(), self.game.shape[0]
+        nearest = n_nearest(bins, n_rows, self.game.n_neighbors)
+        if self.game.layout.target_scale is not None:
+            return 24 * bins.n_bins(n_rows) + 16 * nearest
+        return 16 * bins.n_bins(n_rows) + 8 * nearest
+
+    @property
+    def _bytes_of_row(self) -> tuple[int, int, int]:
+        """Bytes of a row as kernels take it, of its largest state, and of its values in files."""
+        schedule, layout = self.schedule, self.game.layout
+        n_columns = self.game.table.shape[1]
+        prepared = n_columns * layout.dtype.itemsize + 8 + 8 * (layout.target_scale is not None)
+        if self.blocks.rows.grouped:
+            return prepared, 0, 0
+        # A pass has sums and, for two draws, squares of their differences; the values of a round
+        # are kept by draw. The first pass also has sums and squares by stratum, from which the
+        # variances between queries follow. Of finished passes there are means and variances.
+        n_strata, n_draws = schedule.n_kept_strata, schedule(0).n_draws
+        finished = 2 * (self.effort.n_passes != 1) + n_strata
+        held = max(n_draws + (2 + n_draws) * n_strata, 2 * n_draws + finished)
+        n_written = 2 + (n_strata > 0)
+        return prepared, 8 * schedule.n_results * held, 8 * (schedule.n_results + 1) * n_written
+
+    def _phases(self) -> KNNShardAlgorithm:
         game, n_rows = self.game, self.game.shape[0]
-        is_scratch = isinstance(self.folder, RemotePath)
-        durable = self.folder is not None and not is_scratch
-        shards = PreparedShards(game.table, game.layout, folder, durable, is_scratch)
-        sample = shards.sample(
+        sample = sample_shards(
+            game.table,
+            game.layout,
             sample_positions(n_rows),
             self.settings.threads,
             show_progress=self.settings.runtime.progress,
@@ -372,7 +400,8 @@ class ShardedRun(NeighborRun):
             game.radius,
         )
         kind = KNNGroupAlgorithm if self.blocks.rows.grouped else KNNShardAlgorithm
-        return kind(shards, ranker, self.schedule, self._codes())
+        durable = self.folder is not None
+        return kind(game.table, game.layout, ranker, self.schedule, self._codes(), durable)
 
     def _codes(self) -> CellCodes | None:
         """Return codes of cells that are added up: those of row groups, or of owners."""
@@ -459,28 +488,3 @@ def _format_bytes(count: float) -> str:
         if count >= size:
             return f"{count / size:,.3g} {unit}"
     return f"{count / 1e6:.3g} MB"
-
-
-@contextmanager
-def _make_folders(folder: AnyPath | None) -> Iterator[tuple[AnyPath, Path]]:
-    """Yield the folder of a run and that of its prepared rows; delete temporary ones.
-
-    Without a folder, that of the run is temporary, but is deleted here only after an error.
-    """
-    home = Path(tempfile.mkdtemp(prefix="cellworth-values-")) if folder is None else folder
-    home.mkdir(parents=True, exist_ok=True)
-    if isinstance(home, Path):
-        # Workers that do not see this folder raise an error instead of writing elsewhere.
-        rows = home / "rows"
-        rows.mkdir(exist_ok=True)
-    else:
-        rows = Path(tempfile.gettempdir()) / f"cellworth-rows-{uuid4().hex}"
-    try:
-        yield home, rows
-    except BaseException:
-        if folder is None:
-            shutil.rmtree(home, ignore_errors=True)
-        raise
-    finally:
-        if not isinstance(folder, Path):
-            shutil.rmtree(rows, ignore_errors=True)
