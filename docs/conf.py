@@ -82,6 +82,13 @@ html_theme_options = {
     "logo": {"text": "cellworth"},
     "icon_links": [{"name": "Source", "url": urls["Source"], "icon": "fa-brands fa-github"}],
     "header_links_before_dropdown": 6,
+    # The list of versions is read when a page is opened; a build needs no network.
+    "switcher": {
+        "json_url": urls["Documentation"] + "versions.json",
+        "version_match": os.environ.get("CELLWORTH_DOCS", "dev"),
+    },
+    "check_switcher": False,
+    "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
     "navbar_align": "left",
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
