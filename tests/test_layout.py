@@ -16,21 +16,21 @@ PACKAGE = ROOT / "src" / "cellworth"
 FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
-    "cellworth": 43,
-    "cli": 2254,
+    "cellworth": 44,
+    "cli": 2333,
     "data": 2992,
     "findings": 3399,
     "games": 892,
     "knn": 3895,
     "payouts": 1894,
     "plots": 910,
-    "report": 955,
+    "report": 996,
     "runtime": 2347,
     "sampling": 1455,
     "valuation": 1405,
     "valuers": 2270,
 }
-MAX_CODE_LINES_IN_ALL = 24_711
+MAX_CODE_LINES_IN_ALL = 24_832
 
 
 @cache

@@ -22,6 +22,7 @@ _MODULES = {
     "explain_column": "findings",
     "explain_row": "findings",
     "load": "valuation",
+    "look": "report",
     "value_game": "valuers",
 }
 _SUBPACKAGES = (

@@ -13,6 +13,7 @@ from cellworth.findings import DataWarning as DataWarning
 from cellworth.findings import audit as audit
 from cellworth.findings import explain_column as explain_column
 from cellworth.findings import explain_row as explain_row
+from cellworth.report import look as look
 from cellworth.runtime import Runtime as Runtime
 from cellworth.valuation import Valuation as Valuation
 from cellworth.valuation import load as load
@@ -41,6 +42,7 @@ __all__ = [
     "games",
     "knn",
     "load",
+    "look",
     "payouts",
     "plots",
     "report",

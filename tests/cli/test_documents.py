@@ -24,6 +24,7 @@ def test_documents_have_the_listed_fields(home, tmp_path):
     at = tmp_path
     runs = {
         "audit": ["audit", home.table, "--target", "label", "--id", "name"],
+        "look": ["look", home.table, "--target", "label", "--id", "name", "-o", at / "look.html"],
         "value": ["value", *home.asked, "-o", at / "v", "--checkpoint", at / "run"],
         "forecast": ["value", *home.asked, "--dry-run"],
         "resume": ["resume", at / "run"],

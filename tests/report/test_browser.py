@@ -198,8 +198,9 @@ def test_the_keyboard_is_enough(open_page, files):
 def test_rows_that_share_an_id_have_marks_of_their_own(open_page, files):
     page = open_page(files / "twins.html")
     page.select_option("#row-order", "table")
-    positions = page.evaluate(
-        "PAGE.listed['lowest-cells'].map((line) => [line.position, line.column])"
+    positions = page.eval_on_selector_all(
+        "#lowest-cells tbody tr",
+        "all => all.map(({dataset}) => [Number(dataset.position), dataset.column])",
     )
     page.select_option("#lowest-cells tbody tr:nth-child(1) select.mark", "wrong")
     marked = page.eval_on_selector_all(

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cellworth import KNNValuer, Owners, audit, report, value_game
+from cellworth import KNNValuer, Owners, report, value_game
 from cellworth.games import TableGame
 from cellworth.report import heatmap_data
 from cellworth.sampling.moments import WIDTH_95
@@ -44,7 +44,7 @@ def test_figures_are_those_of_the_valuation(summary):
 
 def test_the_first_sentence_is_the_verdict_of_an_audit(summary):
     valuation, X, y = flowers()
-    assert summary["verdict"] == f"{audit(X, y).title.removesuffix('.')}."
+    assert summary["verdict"] == "Nothing looks wrong in 24 rows \N{MULTIPLICATION SIGN} 3 columns."
     page = report.render(summary)
     first = page.index('<p class="verdict">')
     assert first < page.index('<p class="statement">')

@@ -10,7 +10,7 @@ import re
 import pandas as pd
 import pytest
 
-from cellworth import audit, report
+from cellworth import audit, look, report
 from cellworth.payouts import Policy, split_revenue
 from cellworth.report.page import visible
 from report_tables import HOSTILE, flowers, hostile
@@ -18,11 +18,12 @@ from report_tables import HOSTILE, flowers, hostile
 TAGS = set(
     (  # noqa: SIM905 (words are read more easily)
         "html head meta title style body a header div p span button h1 nav ul li main section h2 "
-        "h3 strong svg rect line dl dt dd table thead tbody tfoot tr th td "
+        "h3 h4 strong svg rect line dl dt dd table thead tbody tfoot tr th td "
         "select option form label input details summary fieldset legend output canvas noscript "
         "bdi br code pre footer script"
     ).split()
 )
+TIMES = "\N{MULTIPLICATION SIGN}"
 VOID = {"meta", "input", "br"}
 
 
@@ -189,4 +190,19 @@ def test_the_page_of_an_audit_lists_first_rows_and_counts_the_others(tmp_path):
     assert listed == list(range(1000, 1010))
     assert "and 15 more" in line
     assert html.unescape(found[0].advice) in html.unescape(line)
-    assert found.title in page
+    assert f'<p class="lead">One finding in 200 rows {TIMES} 2 columns: missing mark.' in page
+
+
+def test_a_page_of_hostile_chapters_has_known_elements_and_loads_nothing():
+    _, X, y, owners = hostile()
+    page = look(X, y, owners=owners, title=HOSTILE[0], on_audit=None).html
+    reader = Reader(page)
+    assert reader.open == []
+    assert {tag for tag, _ in reader.elements} <= TAGS
+    assert sum(tag == "script" for tag, _ in reader.elements) == 2
+    names = {name for _, attributes in reader.elements for name in attributes}
+    assert not [name for name in names if name.startswith("on") or name in ("style", "src")]
+    ids = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [a["href"] for tag, a in reader.elements if "href" in a]
+    assert {link.removeprefix("#") for link in links} <= set(ids)

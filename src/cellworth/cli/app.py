@@ -141,6 +141,11 @@ owners: Decorator = click.option(
     help="Column with the owner of each row, which is not a feature, or a file of owners and their "
     "cells.",
 )  # fmt: skip
+fixed: Decorator = click.option(
+    "--fix", "fixed", type=STORED, metavar="FILE",
+    help="Write TABLE with repairs that lose nothing: case and blanks of frequent contents, marks "
+    "and codes of missing values. They are listed on stderr.",
+)  # fmt: skip
 force: Decorator = click.option("--force", is_flag=True, help="Replace an existing result.")
 
 

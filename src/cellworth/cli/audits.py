@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -11,6 +12,7 @@ from typing import Any, get_args
 import click
 import numpy as np
 import pyarrow as pa
+from click.core import ParameterSource
 
 from cellworth import report as reports
 from cellworth.cli.app import (
@@ -18,6 +20,7 @@ from cellworth.cli.app import (
     note,
     print_result,
     shorten_path,
+    shows_progress,
     wants_json,
 )
 from cellworth.cli.folders import (
@@ -27,21 +30,26 @@ from cellworth.cli.folders import (
 )
 from cellworth.cli.input_files import (
     STDIN,
+    InputTable,
     TextOptions,
     check_column,
     keep_stdin,
     read_input,
     read_table,
 )
+from cellworth.cli.runs import read_owners, summarize_valuation
 from cellworth.cli.verdicts import WRITERS, write_verdict
 from cellworth.data.file_search import split_suffixes
 from cellworth.data.io import AnyPath, jsonable, write_atomically
+from cellworth.data.owners import Owners, list_keys, parse_toml
 from cellworth.data.tables import Table
 from cellworth.data.text import format_count, visible_text
 from cellworth.findings.data_audit import Audit, audit, list_lines
 from cellworth.findings.finding import Finding, FindingKind
 from cellworth.findings.fixing import Fixed, write_plain
 from cellworth.findings.reference_checks import ROWS_DRAWN
+from cellworth.report.look_page import make_look
+from cellworth.runtime.run_settings import Runtime
 from cellworth.valuation import load
 
 ANY = "any"
@@ -54,6 +62,7 @@ _LISTED = 20
 _MAX_CELLS = 100_000
 # Options of text files, in the order of a TextFormat; categories are read as text.
 _TEXT_OPTIONS = ("delimiter", "encoding", "decimal", "missing", "categorical")
+_NOT_REPEATED = {"table", "output", "force", "fixed", "json"}
 # Options of ``check`` that limit a table.
 _LIMITS = ("shares", "max_findings", "min_rows")
 
@@ -70,25 +79,88 @@ def audit_table(
     """Find out what is wrong with a table: the command ``audit``."""
     check_list_file(output, (".html", *LIST_FORMATS), force=force)
     check_list_file(fixed, (".csv",), force=force, option="--fix")
-    found, _, _ = _run_audit(table, valuation=None if values is None else load(values), **asked)
+    found = _run_audit(table, valuation=None if values is None else load(values), **asked).audit
     if output is not None:
-        called = "stdin" if table == STDIN else PurePath(table).name or table
-        _write_findings(output, found, title=f"Audit of {called}")
+        _write_findings(output, found, title=f"Audit of {_name(table)}")
         count = format_count(len(found), "finding is", "findings are")
         note(f"{count} in {shorten_path(output.absolute())}.")
     if output is None or wants_json():
         lines = list_lines(found, more="-o FILE lists all")
         print_result("audit", found.to_dict(), map(visible_text, lines))
     if fixed is not None:
-        made = found.fix()
-        _write_fixed(fixed, table, made, TextOptions(asked["delimiter"], asked["encoding"]))
-        for line in made.list_lines():
-            note(visible_text(line))
+        _write_fixed(fixed, table, found.fix(), asked)
 
 
-def _write_fixed(path: AnyPath, table: str, fixed: Fixed, text: TextOptions) -> None:
+def look_at_table(
+    *, table: str, owners: str | None, fixed: AnyPath | None, output: AnyPath, force: bool,
+    **asked: Any,
+) -> None:  # fmt: skip
+    """Audit and value a table, and write both to one page: the command ``look``."""
+    check_list_file(output, (".html",), force=force)
+    check_list_file(fixed, (".csv",), force=force, option="--fix")
+    plain = None if owners is None else parse_toml(read_owners(owners), "--owners")
+    if plain is not None:
+        # Names of owners are text, as for cellworth value.
+        asked["categorical"] += tuple(plain[name] for name in ("source",) if name in plain)
+        asked["keys"] = list_keys(plain, "--owners")
+    audited = _run_audit(table, **asked)
+    found, train, val = audited.audit, audited.table, audited.val
+    if not wants_json():
+        # At once: values take a minute.
+        print_result("look", {}, map(visible_text, list_lines(found, more=f"{output} lists all")))
+    if fixed is not None:
+        _write_fixed(fixed, table, found.fix(), asked)
+    holders = (
+        None if plain is None else Owners.from_plain(plain, train.delivered, called="--owners")
+    )
+    commands = {
+        # The columns that only name owners were not audited.
+        "audit": _repeat(table, "audit", *(f"--drop={name}" for name in asked.get("keys", ()))),
+        "value": _repeat(table, "value", "-o", "values") + "\ncellworth report values",
+        "look": _repeat(table, "look"),
+    }
+    made = make_look(
+        found, train.X, train.y, {} if val is None else {"X_val": val.X, "y_val": val.y},
+        owners=holders, title=f"A look at {_name(table)}", code={"commands": commands},
+        runtime=Runtime(progress=shows_progress()),
+    )  # fmt: skip
+    made.save(output)
+    document = {
+        "output": shorten_path(output.absolute()),
+        "audit": found.to_dict(),
+        "values": made.valuation and summarize_valuation(made.valuation),
+        "shares": made.payout
+        and dict(zip(made.payout.owners, map(str, made.payout.amounts), strict=True)),
+    }
+    shown = [repr(part) for part in (made.valuation, made.payout) if part is not None]
+    print_result("look", document, [line for part in shown for line in ("", part)])
+    note(f"The page is in {shorten_path(output.absolute())}.")
+
+
+def _repeat(table: str, name: str, *more: str) -> str:
+    """Return another command with the options that were given to this one, if it has them."""
+    context = click.get_current_context()
+    commands: Any = context.find_root().command
+    known = {option.name for option in commands.get_command(context, name).params}
+    words = ["cellworth", name, table]
+    for option in context.command.params:
+        source: Any = context.get_parameter_source(str(option.name))
+        if source is ParameterSource.COMMANDLINE and option.name in known - _NOT_REPEATED:
+            held: Any = context.params[option.name]
+            for one in held if option.multiple else [held]:
+                words += option.opts[:1] if one is True else [option.opts[0], str(one)]
+    return shlex.join([*words, *more])
+
+
+def _name(table: str) -> str:
+    return "stdin" if table == STDIN else PurePath(table).name or table
+
+
+def _write_fixed(path: AnyPath, table: str, fixed: Fixed, asked: Mapping[str, Any]) -> None:
     """Write a text file again, every cell as it was written but those that were changed."""
     from pyarrow import csv
+
+    text = TextOptions(asked["delimiter"], asked["encoding"])
 
     if table == STDIN or split_suffixes(table)[0] not in (".csv", ".tsv"):
         raise click.UsageError(
@@ -108,6 +180,8 @@ def _write_fixed(path: AnyPath, table: str, fixed: Fixed, text: TextOptions) -> 
     kept = cells.take(fixed.rows) if len(fixed.rows) < cells.num_rows else cells
     with write_atomically(path) as file:
         csv.write_csv(kept, file, csv.WriteOptions(quoting_style="needed"))
+    for line in fixed.list_lines():
+        note(visible_text(line))
 
 
 def check_input(
@@ -130,19 +204,31 @@ def check_input(
             "no limit was given; give --reference, --max, --max-findings or --min-rows."
         )
     asked["quick"] = asked["quick"] or not limits_findings
-    found, y, n_reference = _run_audit(table, **asked)
+    audited = _run_audit(table, **asked)
+    found, reference = audited.audit, audited.reference
     checks: list[dict[str, Any]] = []
-    if asked["reference"] is not None:
-        checks += _check_differences(found, asked["reference"], n_reference, asked["false_alarms"])
+    if reference is not None:
+        n_rows = reference.X.shape[0]
+        checks += _check_differences(found, asked["reference"], n_rows, asked["false_alarms"])
     checks += _check_table(found, limits)
     if keep is not None and all(one["passed"] for one in checks):
-        _keep_reference(keep, found.table, y, asked["target"])
+        _keep_reference(keep, found.table, audited.table.y, asked["target"])
     document = {"passed": all(one["passed"] for one in checks), "checks": checks}
     for output in outputs:
         write_verdict(output, document, table)
     print_result("check", document, map(visible_text, _list_checks(checks)))
     if not document["passed"]:
         click.get_current_context().exit(CHECK_FAILED)
+
+
+@dataclass(frozen=True, eq=False)
+class _Audited:
+    """An audit, and the tables that were read for it."""
+
+    audit: Audit
+    table: InputTable
+    val: InputTable | None
+    reference: InputTable | None
 
 
 def _run_audit(
@@ -154,33 +240,26 @@ def _run_audit(
     protected: tuple[str, ...],
     row_id: str | None,
     drop: tuple[str, ...],
+    keys: Sequence[str] = (),
     **options: Any,
-) -> tuple[Audit, Any, int]:
-    """Read the tables and audit the first one.
-
-    Returns the audit, the labels and the number of rows of the reference.
-    """
+) -> _Audited:
+    """Read the tables and audit the first one."""
     text = TextOptions(*(options.pop(name) for name in _TEXT_OPTIONS))
-
-    def read(path: str, like: Any = None) -> tuple[Table, Any]:
-        found = read_input(path, target=target, row_id=row_id, drop=drop, text=text, like=like)
-        return found.X, found.y
-
+    given: dict[str, Any] = {"target": target, "row_id": row_id, "drop": drop, "keys": keys}
     with TemporaryDirectory() as folder:
-        X, y = read(str(keep_stdin(Path(folder, "table"))) if table == STDIN else table)
-    X_val, y_val, X_ref, y_ref = None, None, None, None
+        path = str(keep_stdin(Path(folder, "table"))) if table == STDIN else table
+        read = read_input(path, text=text, **given)
+    held_out = ref = None
     if val is not None:
-        X_val, y_val = read(val, like=X.native.schema)
+        held_out = read_input(val, text=text, **given, like=read.X.native.schema)
+        options |= {"X_val": held_out.X, "y_val": held_out.y}
     if reference is not None:
         # With the types of X, text in a column of numbers would be an error, no finding.
-        X_ref, y_ref = read(reference, like=pa.schema([]))
+        ref = read_input(reference, text=text, **given, like=pa.schema([]))
+        options["reference"] = ref.X if ref.y is None else (ref.X, ref.y)
     for name in protected:
-        check_column(X.names.tolist(), name, table, "--protected")
-    found = audit(
-        X, y, X_val=X_val, y_val=y_val, reference=X_ref if y_ref is None else (X_ref, y_ref),
-        protected=protected, **options,
-    )  # fmt: skip
-    return found, y, 0 if X_ref is None else X_ref.shape[0]
+        check_column(read.X.names.tolist(), name, table, "--protected")
+    return _Audited(audit(read.X, read.y, protected=protected, **options), read, held_out, ref)
 
 
 def _keep_reference(path: AnyPath, table: Table, y: Any, target: str | None) -> None:

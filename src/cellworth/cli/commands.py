@@ -30,6 +30,34 @@ def main(debug: bool) -> None:
 
 @main.command(
     epilog=app.example(
+        "cellworth look adult.csv.gz --target income -o adult.html",
+        "cellworth look sales.csv --target sold --owners shop --fix fixed.csv",
+    )
+)
+@click.argument("table")
+@app.audit_options
+@app.owners
+@app.fixed
+@click.option(
+    "-o", "--output", type=app.STORED, default=Path("look.html"), show_default=True,
+    help="The file.",
+)  # fmt: skip
+@app.force
+@app.json_output
+def look(**arguments: Any) -> None:
+    """Look at TABLE: what is wrong with it, what its cells are worth, and who gets what.
+
+    The findings of cellworth audit come first, then the values of nearest neighbors, in about a
+    minute, and with --owners the share of each; all of it is on one page, which needs no network.
+    Without --target, only the findings. TABLE is as for cellworth value, and is read into memory.
+    """
+    from cellworth.cli.audits import look_at_table
+
+    look_at_table(**arguments)
+
+
+@main.command(
+    epilog=app.example(
         "cellworth value adult.csv.gz --target income --val new.csv --val-rows 200 -o values"
     )
 )
@@ -126,11 +154,7 @@ def info(**arguments: Any) -> None:
     help="Folder of the values of TABLE; findings tell what their cells are worth, and a .csv or "
     ".parquet file lists cells.",
 )
-@click.option(
-    "--fix", "fixed", type=app.STORED, metavar="FILE",
-    help="Write TABLE with repairs that lose nothing: case and blanks of frequent contents, marks "
-    "and codes of missing values. They are listed on stderr.",
-)  # fmt: skip
+@app.fixed
 @click.option("-o", "--output", type=app.STORED, help="File: .html, .csv, .parquet or .json.")
 @app.force
 @app.json_output

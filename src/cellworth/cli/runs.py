@@ -210,12 +210,7 @@ def make_request(
             raise click.UsageError("--val is a table, or at least 2 folds.")
     if val is None and asked["val_rows"] is not None and asked["model"] != KNN:
         raise click.UsageError("--val-rows draws rows of --val; give both.")
-    if owners is not None:
-        # A column that names owners is a file of one line.
-        is_file = owners.endswith(".toml")
-        owners = (
-            read_text_file(owners, "--owners") if is_file else tomli_w.dumps({"source": owners})
-        )
+    owners = None if owners is None else read_owners(owners)
     folder = output or Path(_name_output(table))
     if table == STDIN:
         # Beside the result; if that is in an object store, here.
@@ -231,6 +226,13 @@ def make_request(
         output=str(folder.absolute()),
         **asked,
     )
+
+
+def read_owners(given: str) -> str:
+    """Return the content of a file of owners; a column that names them is a file of one line."""
+    if given.endswith(".toml"):
+        return read_text_file(given, "--owners")
+    return tomli_w.dumps({"source": given})
 
 
 def _make_agreed_request(

@@ -18,10 +18,13 @@ Examples
 """
 
 from cellworth.report.build import save, summarize, write_audit
+from cellworth.report.look_page import Look, look
 from cellworth.report.page import render
 from cellworth.report.payout_pages import write_payout, write_statement
 
 __all__ = [
+    "Look",
+    "look",
     "render",
     "save",
     "summarize",

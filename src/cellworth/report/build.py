@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import html
 import math
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from cellworth.data.arguments import Labels, check_count
-from cellworth.data.io import hash_json, jsonable, to_path, write_atomically
+from cellworth.data.io import hash_json, jsonable, to_path
 from cellworth.data.owners import Owners
 from cellworth.data.tables import TableLike, VectorLike
-from cellworth.findings.data_audit import Audit, audit
+from cellworth.data.text import format_count
+from cellworth.findings import data_audit
+from cellworth.findings.data_audit import Audit
 from cellworth.findings.finding import Finding
+from cellworth.payouts.payout import Payout
 from cellworth.report.heatmap_data import MAX_CELLS, QUANTILE, pack_cells
-from cellworth.report.page import render, text_of, write_page
+from cellworth.report.page import Page, fill_template, render, start_upper, text_of
+from cellworth.report.payout_pages import summarize_payout
 from cellworth.report.sections import (
     Subject,
     list_cells,
@@ -33,6 +36,7 @@ from cellworth.valuation.valuation import Valuation, name_of_score
 
 # An audit lists this many findings, this many unusual cells, and this many rows of each.
 _FINDINGS, _UNUSUAL, _ROWS = 500, 100, 10
+_TIMES = "\N{MULTIPLICATION SIGN}"
 # Errors below this share of a large value are rounding.
 _ROUNDING = 1e-12
 
@@ -48,6 +52,8 @@ def save(
     title: str | None = None,
     cells: bool = True,
     before: Valuation | None = None,
+    audit: Audit | None = None,
+    payout: Payout | None = None,
 ) -> None:
     """Write a report of a valuation: one HTML file for any browser.
 
@@ -73,10 +79,15 @@ def save(
         be guessed.
     before : Valuation, default=None
         An earlier valuation, such as last month's; a section says how columns changed since then.
+    audit : Audit, default=None
+        What :func:`~cellworth.audit` found in the table. The report then begins with a chapter of
+        it, unless ``cells=False``. None: one sentence says what a quick audit of X finds.
+    payout : Payout, default=None
+        Who gets what; the report then ends with a chapter of it.
 
     See Also
     --------
-    summarize, write_payout, cellworth.plots.heatmap
+    cellworth.look, summarize, write_payout, cellworth.plots.heatmap
 
     Examples
     --------
@@ -90,12 +101,12 @@ def save(
     ...     print((Path(folder) / "report.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
-    file_path = to_path(path, "path")
+    to_path(path, "path")
     summary = summarize(
-        valuation, X, y, owners=owners, k=k, title=title, cells=cells, before=before
-    )
-    with write_atomically(file_path) as file:
-        file.write(render(summary).encode())
+        valuation, X, y, owners=owners, k=k, title=title, cells=cells, before=before, audit=audit,
+        payout=payout,
+    )  # fmt: skip
+    Page(render(summary)).save(path)
 
 
 def summarize(
@@ -108,12 +119,14 @@ def summarize(
     title: str | None = None,
     cells: bool = True,
     before: Valuation | None = None,
+    audit: Audit | None = None,
+    payout: Payout | None = None,
 ) -> dict[str, Any]:
     """Return the contents of a report as plain data, ready for JSON.
 
     Parameters
     ----------
-    valuation, X, y, owners, k, title, cells, before
+    valuation, X, y, owners, k, title, cells, before, audit, payout
         As in :func:`~cellworth.report.save`.
 
     Returns
@@ -122,7 +135,8 @@ def summarize(
         ``verdict`` (what an audit of the table says in one sentence), ``figures`` (score, baseline,
         total and its error, shares of cells whose interval has zero or is below it), ``columns``,
         ``changes``, ``column_info`` (how each was interpreted), ``cells``, ``rows``, ``owners``,
-        ``provenance`` and ``heatmap`` (packed). What is unknown or hidden is None.
+        ``provenance``, ``heatmap`` (packed), and the chapters ``audit`` and ``payout``. What is
+        unknown or hidden is None.
         Without cells there is no ``values_hash``, and ``provenance`` has no hash.
 
     See Also
@@ -140,6 +154,7 @@ def summarize(
     """
     subject = Subject.from_table(valuation, X, y)
     k = check_count(k, "k")
+    seen = data_audit.audit(X, y, quick=True) if audit is None and X is not None else audit
     summary: dict[str, Any] = {
         "title": title or f"Value of each {'cell' if subject.of_cells else 'block'}",
         "shape": list(valuation.shape),
@@ -149,13 +164,16 @@ def summarize(
         "has_classes": subject.target is None or bool(subject.classes),
         "status": valuation.status,
         "values_hash": None,
-        "verdict": None if X is None else _read_verdict(audit(X, y, quick=True)),
+        "verdict": None if seen is None else _read_verdict(seen),
         "figures": _compute_figures(valuation),
         "columns": list_columns(valuation),
         "changes": None if before is None else list_changes(before, valuation),
         "column_info": _list_column_info(valuation, cells=cells),
         "owners": list_owners(valuation, owners),
         "provenance": public_provenance(valuation.provenance),
+        "audit": None,
+        "payout": None if payout is None else summarize_payout(payout),
+        "code": None,
         "cells": None,
         "rows": None,
         "heatmap": None,
@@ -169,27 +187,10 @@ def summarize(
         wanted = np.array([line["position"] for line in (*listed, *rows)], dtype=np.intp)
         heatmap = pack_cells(subject, owners, wanted)
         summary |= {"cells": listed, "rows": rows, "heatmap": heatmap}
+        summary["audit"] = None if audit is None else summarize_audit(audit)
         summary["values_hash"] = _hash_values(valuation)
         summary["provenance"] = jsonable(valuation.provenance.to_dict())
     return summary
-
-
-@dataclass(frozen=True)
-class InlinePage:
-    """A page of HTML that notebooks show in a frame of its own."""
-
-    html: str
-    height: int
-
-    def __repr__(self) -> str:
-        return f"<page of {len(self.html):,} characters; a notebook shows it>"
-
-    def _repr_html_(self) -> str:
-        # The page has scripts; in its frame they cannot reach the notebook.
-        return (
-            f'<iframe srcdoc="{html.escape(self.html)}" title="Report" sandbox="allow-scripts" '
-            f'style="width:100%;height:{self.height}px;border:0"></iframe>'
-        )
 
 
 def write_audit(
@@ -222,10 +223,15 @@ def write_audit(
     ...     print((Path(folder) / "audit.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
+    summary = {"title": title, "audit": summarize_audit(found)}
+    Page(fill_template("audit.html.j2", summary)).save(path)
+
+
+def summarize_audit(found: Audit) -> dict[str, Any]:
+    """Return the contents of the chapter of an audit as plain data."""
     counts = Counter(finding.kind for finding in found.findings)
     ids = found.table.row_ids
-    summary = {
-        "title": title,
+    return {
         "verdict": _read_verdict(found),
         "checked": ", ".join(found.checked),
         "n_findings": len(found.findings),
@@ -234,12 +240,18 @@ def write_audit(
         "findings": [_summarize_finding(each, ids) for each in found.findings[:_FINDINGS]],
         "unusual": [_summarize_finding(each, ids) for each in found.unusual[:_UNUSUAL]],
     }
-    write_page(path, "audit.html.j2", summary)
 
 
 def _read_verdict(found: Audit) -> str:
     """Return the first sentence of an audit: what it found, or that nothing looks wrong."""
-    return f"{found.title.removesuffix('.')}."
+    counts = Counter(finding.kind for finding in found.findings)
+    listed = ", ".join(
+        f"{n:,} {_TIMES} {kind}" if n > 1 else kind for kind, n in counts.most_common()
+    )
+    said = start_upper(format_count(len(found), "finding")) if listed else "Nothing looks wrong"
+    n_rows, n_columns = found.table.shape
+    size = f"{format_count(n_rows, 'row')} {_TIMES} {format_count(n_columns, 'column')}"
+    return f"{said} in {size}{f': {listed}' if listed else ''}."
 
 
 def _summarize_finding(finding: Finding, row_ids: Labels) -> dict[str, Any]:

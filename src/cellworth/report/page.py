@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import math
 import os
@@ -60,34 +61,49 @@ def render(summary: Mapping[str, Any]) -> str:
     >>> valuation = value_game(TableGame([[0.0, 0.0], [0.0, 3.0]]), (1, 1))
     >>> page = report.render(report.summarize(valuation, None, title="<b>"))
     >>> print(page[page.index("<h1>") : page.index("</h1>")])
-    <h1>&lt;b&gt;
+    <h1><bdi>&lt;b&gt;</bdi>
     """
-    script, style = _read_files(_SCRIPTS), _read_files(_STYLES)
     unit = Unit.fitting(summary["figures"]["size"])
-    page = _make_environment().get_template("report.html.j2")
-    text: str = page.render(
-        summary,
-        policy=_make_policy(script, style),
-        script=_mark_safe(script),
-        style=_mark_safe(style),
-        data=_mark_safe(_make_data(summary, unit)),
-        unit=unit,
-        bars=draw_column_bars(summary["columns"]),
-        change_bars=draw_column_bars((summary["changes"] or {"columns": ()})["columns"]),
-        score=draw_score_bar(summary["figures"]),
-        provenance_text=json.dumps(summary["provenance"], indent=2, sort_keys=True),
-    )
-    return text
+    more = {
+        "data": _mark_safe(_make_data(summary, unit)),
+        "unit": unit,
+        "bars": draw_column_bars(summary["columns"]),
+        "change_bars": draw_column_bars((summary["changes"] or {"columns": ()})["columns"]),
+        "provenance_text": json.dumps(summary["provenance"], indent=2, sort_keys=True),
+    }
+    return fill_template("report.html.j2", {**summary, **more}, _read_files(_SCRIPTS))
 
 
-def write_page(path: str | os.PathLike[str], template: str, summary: Mapping[str, Any]) -> None:
-    """Write an HTML page that needs no script: that of an audit, a payout or a statement."""
-    file_path = to_path(path, "path")
-    style = _read_files(_STYLES)
-    page = _make_environment().get_template(template)
-    text = page.render(summary, policy=_make_policy("", style), style=_mark_safe(style))
-    with write_atomically(file_path) as file:
-        file.write(text.encode())
+def fill_template(template: str, summary: Mapping[str, Any], script: str = "") -> str:
+    """Return an HTML page; that of an audit, a payout or a statement needs no script."""
+    style, found = _read_files(_STYLES), _make_environment().get_template(template)
+    more = {"policy": _make_policy(script, style)}
+    more |= {"script": _mark_safe(script), "style": _mark_safe(style)}
+    page: str = found.render({**summary, **more})
+    return page
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of HTML: a file for any browser, which notebooks show in a frame of its own."""
+
+    html: str
+    height: int = 720
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self.html):,} characters; a notebook shows it>"
+
+    def _repr_html_(self) -> str:
+        # The page has scripts; in its frame they cannot reach the notebook.
+        return (
+            f'<iframe srcdoc="{html.escape(self.html)}" title="Report" sandbox="allow-scripts" '
+            f'style="width:100%;height:{self.height}px;border:0"></iframe>'
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to one HTML file; an existing one is replaced."""
+        with write_atomically(to_path(path, "path")) as file:
+            file.write(self.html.encode())
 
 
 @dataclass(frozen=True)
@@ -134,33 +150,12 @@ def _make_data(summary: Mapping[str, Any], unit: Unit) -> str:
         "power": unit.power,
         "unit": unit.name,
         "of_cells": summary["of_cells"],
-        "listed": _list_cells(summary),
         "heatmap": summary["heatmap"],
     }
     text = json.dumps(plain, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-def _list_cells(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cells of the lists by the ids of their HTML tables, with complete row ids."""
-    if summary["cells"] is None:
-        return {}
-    has_errors = summary["heatmap"]["error"] is not None
-    lists = {"lowest-cells": summary["cells"], "lowest-rows": summary["rows"]}
-    return {
-        name: [_make_mark(line, has_errors=has_errors) for line in lines]
-        for name, lines in lists.items()
-    }
-
-
-def _make_mark(line: Mapping[str, Any], *, has_errors: bool) -> dict[str, Any]:
-    """Return what a mark keeps of a cell, with as many digits as the heat map has."""
-    kept = {key: line[key] for key in ("row", "position", "column", "cell")}
-    error = round_digits(line["error"], 2) if has_errors else None
-    value = line.get("lowest_value", line.get("value"))
-    return kept | {"value": round_digits(value, 3), "error": error}
 
 
 def _make_policy(script: str, style: str) -> str:
@@ -245,14 +240,6 @@ def draw_bars(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, float | None
     return bars
 
 
-def draw_score_bar(figures: Mapping[str, Any]) -> dict[str, float] | None:
-    """Return the widths of a bar for baseline and score; None unless 0 <= baseline <= score."""
-    score, baseline = figures["score"], figures["baseline"]
-    if score is None or baseline is None or not 0 <= baseline <= score or score == 0:
-        return None
-    return {"baseline": round(_WIDTH * baseline / score, 2), "width": _WIDTH}
-
-
 def number(value: float | None, digits: int = 4) -> str:
     """Format a figure of the whole table with this many significant digits."""
     if value is None:
@@ -296,11 +283,6 @@ def timestamp(created: str) -> str:
     except ValueError:
         return created
     return f"{when.day} {when:%B %Y, %H:%M} UTC"
-
-
-def round_digits(value: float | None, digits: int) -> float | None:
-    """Round to this many significant digits."""
-    return None if value is None else float(f"{value:.{digits - 1}e}")
 
 
 def sort_value(text: str | None) -> str | None:

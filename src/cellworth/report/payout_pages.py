@@ -21,12 +21,13 @@ from cellworth.payouts.facts import SHARED
 from cellworth.payouts.payout import Payout, Statement
 from cellworth.payouts.policy import describe_shared
 from cellworth.report.page import (
+    Page,
     Unit,
     count_decimals,
     draw_bars,
+    fill_template,
     start_upper,
     text_of,
-    write_page,
 )
 from cellworth.report.sections import plain, sum_by_column
 from cellworth.valuation.valuation import Valuation, format_score
@@ -106,12 +107,18 @@ def write_payout(
     ...     print((Path(folder) / "payout.html").read_text(encoding="utf-8")[:15])
     <!doctype html>
     """
+    content = summarize_payout(payout) | {"digest": digest, "head": _read_head(payout.agreement)}
+    title = title or f"Payout of {content['amount']} {payout.currency}"
+    page = fill_template("payout.html.j2", {"title": title, "payout": content})
+    Page(page).save(path)
+
+
+def summarize_payout(payout: Payout) -> dict[str, Any]:
+    """Return the contents of the chapter of a payout as plain data."""
     lines = _list_owners(payout)
-    # As many digits as the amounts have.
-    amount = _money(payout.amount.quantize(payout.amounts[0]))
-    summary = {
-        "title": title or f"Payout of {amount} {payout.currency}",
-        "amount": amount,
+    return {
+        # As many digits as the amounts have.
+        "amount": _money(payout.amount.quantize(payout.amounts[0])),
         "currency": payout.currency,
         "lines": lines,
         "bars": draw_bars([line["drawn"] for line in lines]),
@@ -128,11 +135,8 @@ def write_payout(
         "checks": [*_check_sums(payout), _check_facts(payout)],
         "open": [*_list_unchecked(payout), *_ALWAYS_OPEN],
         "record": _make_record(payout),
-        "digest": digest,
-        "head": _read_head(payout.agreement),
         "run": _describe_run(payout.valuation),
     }
-    write_page(path, "payout.html.j2", summary)
 
 
 def write_statement(
@@ -180,7 +184,7 @@ def write_statement(
     False
     """
     summary = _summarize_statement(statement) | {"digest": digest, "head": _read_head(agreement)}
-    write_page(path, "statement.html.j2", summary)
+    Page(fill_template("statement.html.j2", summary)).save(path)
 
 
 def write_statements(payout: Payout, folder: Path, *, digest: str | None = None) -> None:

@@ -526,7 +526,7 @@ class Valuation:
         check_count(height, "height")
         # By name: a method may lead to a page, but values do not depend on it.
         build = importlib.import_module("cellworth.report.build")
-        return build.InlinePage(build.render(build.summarize(self, X, y)), height)
+        return build.Page(build.render(build.summarize(self, X, y)), height)
 
     @property
     def _indexable(self) -> Any:

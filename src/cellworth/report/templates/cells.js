@@ -29,6 +29,13 @@ class Cells {
     return claims[lines[this.rowLines[row]][column]].map((position) => names[position]);
   }
 
+  /* The column in which a row is lowest. */
+  lowestOf(row) {
+    const value = (j) => Number(this.values.plain(row * this.nColumns + j) || "Infinity");
+    const columns = this.plain.columns.map((_, j) => j);
+    return this.plain.columns[columns.reduce((best, j) => (value(j) < value(best) ? j : best), 0)];
+  }
+
   /* All that is shown of a cell. */
   describe(row, column) {
     const i = row * this.nColumns + column;
@@ -57,6 +64,11 @@ class Cells {
       error: this.error ? this.error.plain(i) : "",
       position: this.positions[row],
     };
+  }
+
+  /* The same for a cell by the position of its row in the table, and the name of its column. */
+  listed({ position, column }) {
+    return this.marked(this.positions.indexOf(position), this.plain.columns.indexOf(column));
   }
 
   /* Whether a cell is of the chosen owner; all are, while none is chosen. */

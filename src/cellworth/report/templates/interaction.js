@@ -8,7 +8,7 @@ Object.assign(HeatMap.prototype, {
       document.getElementById(id)?.addEventListener("change", () => this.choose());
     }
     document.getElementById("only-rows").addEventListener("input", () => this.choose());
-    document.querySelector("#map form").addEventListener("submit", (event) => event.preventDefault());
+    document.getElementById("which-cells").addEventListener("submit", (event) => event.preventDefault());
     const ticks = [...document.querySelectorAll("input.column")];
     const tickAll = (checked) => { ticks.forEach((tick) => { tick.checked = checked; }); this.choose(); };
     ticks.forEach((tick) => tick.addEventListener("change", () => this.choose()));

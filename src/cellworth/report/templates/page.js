@@ -30,16 +30,16 @@ function wireTheme(redraw) {
   matchMedia("print").addEventListener("change", redraw);
 }
 
-function wireCopy() {
-  const button = document.getElementById("copy");
-  const record = document.getElementById("record");
-  const message = document.getElementById("copied");
+/* Each button copies what stands below it. */
+function wireCopy(button) {
+  const text = button.parentElement.nextElementSibling;
+  const message = button.nextElementSibling;
   button.addEventListener("click", async () => {
     try {
-      await navigator.clipboard.writeText(record.textContent);
+      await navigator.clipboard.writeText(text.textContent);
       message.textContent = "Copied.";
     } catch {
-      getSelection().selectAllChildren(record);
+      getSelection().selectAllChildren(text);
       message.textContent = "Selected: press Ctrl+C to copy.";
     }
   });
@@ -55,6 +55,18 @@ function wireSections() {
     }
   }, { rootMargin: "-20% 0px -70% 0px" });
   for (const id of links.keys()) watch.observe(document.getElementById(id));
+}
+
+/* A row by its id: the heat map shows it, with the cursor on its lowest cell. */
+function wireSearch(form) {
+  const message = form.querySelector("output");
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const id = form.querySelector("input").value.trim();
+    const row = map.cells.ids.indexOf(id);
+    message.textContent = row < 0 ? `No row of the heat map has the id ${shortened(id, 60)}.` : "";
+    if (row >= 0) map.showCell(map.cells.positions[row], map.cells.lowestOf(row));
+  });
 }
 
 async function openMap() {
@@ -76,12 +88,11 @@ async function openMap() {
 document.documentElement.classList.add("scripted");
 let map = null;
 wireTheme(() => map && map.recolor());
-wireCopy();
+document.querySelectorAll(".copy").forEach(wireCopy);
+wireFilter(document.getElementById("which-findings"));
 wireSections();
 marks.remember();
-const show = (position, column) => map && map.showCell(position, column);
 document.querySelectorAll("table.sortable").forEach(makeSortable);
-for (const [id, listed] of Object.entries(PAGE.listed)) wireList(document.getElementById(id), listed, show);
 document.querySelectorAll("table.foldable").forEach(makeFoldable);
 if (document.getElementById("marked")) {
   marks.listeners.push(listMarks);
@@ -93,6 +104,10 @@ if (PAGE.heatmap) {
   /* After the first paint: what can be read at once must not wait for it. */
   requestAnimationFrame(() => setTimeout(async () => {
     map = await openMap();
+    if (map) {
+      wireSearch(document.getElementById("find-row"));
+      for (const id of ["lowest-cells", "lowest-rows"]) wireList(document.getElementById(id), map);
+    }
     document.documentElement.dataset.map = map ? "ready" : "missing";
   }));
 }

@@ -49,18 +49,36 @@ function makeFoldable(table) {
   table.parentElement.after(button);
 }
 
-/* Lists of cells and rows to look at: a mark beside each cell, a way to the heat map. */
-function wireList(table, listed, show) {
+/* Findings of one kind, or that hold some text. */
+function wireFilter(form) {
+  if (!form) return;
+  const [kind, text] = form.elements, message = form.querySelector("output");
+  const rows = [...document.querySelector("#findings tbody").rows];
+  const filter = () => {
+    const wanted = text.value.trim().toLowerCase();
+    for (const row of rows) {
+      const has = row.textContent.toLowerCase().includes(wanted);
+      row.hidden = !has || (kind.value !== "" && row.querySelector("th").textContent !== kind.value);
+    }
+    message.textContent = `${rows.filter((row) => !row.hidden).length} of ${counted(rows.length, "finding")}`;
+  };
+  form.addEventListener("submit", (event) => event.preventDefault());
+  form.addEventListener("input", filter);
+  filter();
+}
+
+/* Lists of cells and rows to look at: a mark beside each cell, a way to the heat map, which knows them. */
+function wireList(table, map) {
   for (const row of table.tBodies[0].rows) {
-    const cell = listed[Number(row.dataset.index)];
+    const cell = { position: Number(row.dataset.position), column: map.cells.plain.columns[row.dataset.column] };
     const choice = row.querySelector(".mark");
     if (choice) {
-      choice.addEventListener("change", () => marks.set(cell, choice.value));
+      choice.addEventListener("change", () => marks.set(map.cells.listed(cell), choice.value));
       const refresh = () => { choice.value = marks.of(cell); };
       marks.listeners.push(refresh);
       refresh();
     }
     const find = row.querySelector(".find");
-    if (find) find.addEventListener("click", () => show(cell.position, cell.column));
+    if (find) find.addEventListener("click", () => map.showCell(cell.position, cell.column));
   }
 }
