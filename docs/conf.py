@@ -76,19 +76,18 @@ html_baseurl = urls["Documentation"]
 html_static_path = ["_static"]
 html_css_files = ["cellworth.css"]
 # What a link shows in a chat: the template layout.html names the picture.
-html_context = {"card": urls["Documentation"] + "_static/social-card.png"}
+html_context = {
+    "card": urls["Documentation"] + "_static/social-card.png",
+    # The list is read when a page is opened, so that a build needs no network.
+    "versions": urls["Documentation"] + "versions.json",
+    "shown_version": os.environ.get("CELLWORTH_DOCS", "dev"),
+}
 html_logo = html_favicon = "_static/logo.svg"
 html_theme_options = {
     "logo": {"text": "cellworth"},
     "icon_links": [{"name": "Source", "url": urls["Source"], "icon": "fa-brands fa-github"}],
     "header_links_before_dropdown": 6,
-    # The list of versions is read when a page is opened; a build needs no network.
-    "switcher": {
-        "json_url": urls["Documentation"] + "versions.json",
-        "version_match": os.environ.get("CELLWORTH_DOCS", "dev"),
-    },
-    "check_switcher": False,
-    "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
+    "navbar_end": ["versions", "theme-switcher", "navbar-icon-links"],
     "navbar_align": "left",
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],

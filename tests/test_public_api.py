@@ -106,7 +106,12 @@ def test_all_names_can_be_imported_where_no_heavy_package_is_installed():
 
 WITHOUT_NUMBA_AND_PYARROW = """
 import sys
-sys.modules.update(numba=None, pyarrow=None)
+class WithoutPyArrow:
+    def find_spec(name, *_):
+        if name.partition(".")[0] == "pyarrow":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, WithoutPyArrow)
+sys.modules["numba"] = None
 from sklearn.datasets import load_wine
 from sklearn.tree import DecisionTreeClassifier
 from cellworth import ModelValuer, audit, report
@@ -116,7 +121,8 @@ assert "missing code" in {finding.kind for finding in audit(X, y, quick=True)}
 valuer = ModelValuer(DecisionTreeClassifier(random_state=0), estimator="exact")
 groups = {"row_groups": [i % 2 for i in range(89)], "column_groups": [j % 2 for j in range(13)]}
 valuer.fit(X[::2], y[::2], X_val=X[1::2], y_val=y[1::2], **groups)
-print(*valuer.valuation_.provenance.versions, len(report.render(valuer.valuation_, X[::2], y[::2])))
+page = report.render(report.summarize(valuer.valuation_, X[::2], y[::2]))
+print(*valuer.valuation_.provenance.versions, len(page))
 """
 
 
