@@ -76,8 +76,8 @@ def test_a_document_has_the_findings_the_values_and_the_shares(table, tmp_path):
     found = json.loads(fine("look", *asked(table), "--owners", "shop", "-o", path, "--json"))
     assert found["audit"]["findings"][0]["kind"] == "missing code"
     assert found["values"]["shape"] == [40, 3]
-    assert set(found["shares"]) == {"1", "2"}
-    assert sum(map(Decimal, found["shares"].values())) == 100
+    assert {line["owner"] for line in found["shares"]} == {"1", "2"}
+    assert sum(Decimal(line["amount"]) for line in found["shares"]) == 100
 
 
 def test_findings_are_printed_before_values_are_computed(table, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cellworth import KNNValuer, report
+from cellworth import KNNValuer, look, report
 from cellworth.payouts import Policy, split_revenue
 from cellworth.report.page import visible
 from report_tables import DATA, census, flowers, hostile, quirks
@@ -72,6 +72,7 @@ def files(tmp_path_factory):
     report.save(fitted.valuation_, folder / "twins.html", twins, y)
     valuation, X, y, owners = hostile()
     report.save(valuation, folder / "owners.html", X, y, owners=owners, cells=False)
+    look(X, y, owners=owners, on_audit=None).save(folder / "look.html")
     payout = split_revenue(valuation, owners, amount="1000.00", policy=Policy(game="cells"))
     report.write_payout(payout, folder / "payout.html", digest="0123456789abcdef" * 4)
     statement = payout.statement(owners.names[1])
@@ -304,6 +305,54 @@ def test_a_hostile_table_injects_nothing(open_page, files):
     assert page.inner_text("#marks-count") == "15 cells marked: 15 reviewed."
     assert page.evaluate("window.injected") is None
     assert page.locator("img, iframe, object, embed, link, a[href^=javascript]").count() == 0
+
+
+def test_findings_are_shown_by_kind_and_by_text(open_page, files):
+    page = open_page(files / "look.html")
+    kinds = page.locator("#findings tbody th").all_inner_texts()
+    shown = page.locator("#findings tbody tr:visible")
+    assert len(kinds) == shown.count() > 1
+    page.select_option("#which-findings select", kinds[0])
+    assert shown.count() == kinds.count(kinds[0]) < len(kinds)
+    assert page.inner_text("#which-findings output").startswith(f"{shown.count()} of ")
+    page.fill("#which-findings input", "no such text")
+    assert shown.count() == 0
+
+
+def test_a_row_is_found_by_its_id_at_its_lowest_cell(open_page, files):
+    valuation, X, _ = flowers()
+    page = open_page(files / "flowers.html")
+    page.fill("#find-row input", "017")
+    page.keyboard.press("Enter")
+    lowest = X.columns[valuation.values[17].argmin()]
+    assert page.inner_text("#status").startswith(f"row 017, column {lowest}, ")
+    page.fill("#find-row input", "99")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#find-row output") == "No row of the heat map has the id 99."
+
+
+def test_the_code_of_a_chapter_is_copied(open_page, files):
+    page = open_page(files / "look.html", permissions=["clipboard-read", "clipboard-write"])
+    page.click("#wrong summary")
+    page.click("#wrong .copy")
+    page.wait_for_function("document.querySelector('#wrong [role=status]').textContent")
+    assert page.evaluate("navigator.clipboard.readText()") == page.inner_text("#wrong-code")
+    assert "found = audit(X, y)" in page.inner_text("#wrong-code")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_nothing_serious_in_a_look_and_nothing_is_too_wide(
+    open_page, files, scheme, width
+):
+    source = needed(AXE and Path(AXE).read_text(encoding="utf-8"), "AXE names no axe.min.js")
+    page = open_page(files / "look.html", color_scheme=scheme)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.click("#wrong summary")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate(source)
+    found = page.evaluate("axe.run().then((result) => result.violations)")
+    assert [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] != "minor"] == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

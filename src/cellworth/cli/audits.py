@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -79,7 +79,7 @@ def audit_table(
     """Find out what is wrong with a table: the command ``audit``."""
     check_list_file(output, (".html", *LIST_FORMATS), force=force)
     check_list_file(fixed, (".csv",), force=force, option="--fix")
-    found = _run_audit(table, valuation=None if values is None else load(values), **asked).audit
+    found, *_ = _run_audit(table, valuation=None if values is None else load(values), **asked)
     if output is not None:
         _write_findings(output, found, title=f"Audit of {_name(table)}")
         count = format_count(len(found), "finding is", "findings are")
@@ -98,30 +98,29 @@ def look_at_table(
     """Audit and value a table, and write both to one page: the command ``look``."""
     check_list_file(output, (".html",), force=force)
     check_list_file(fixed, (".csv",), force=force, option="--fix")
-    plain = None if owners is None else parse_toml(read_owners(owners), "--owners")
-    if plain is not None:
-        # Names of owners are text, as for cellworth value.
-        asked["categorical"] += tuple(plain[name] for name in ("source",) if name in plain)
-        asked["keys"] = list_keys(plain, "--owners")
-    audited = _run_audit(table, **asked)
-    found, train, val = audited.audit, audited.table, audited.val
+    plain = {} if owners is None else parse_toml(read_owners(owners), "--owners")
+    # Names of owners are text, as for cellworth value.
+    asked["categorical"] += tuple(plain[name] for name in ("source",) if name in plain)
+    keys = list_keys(plain, "--owners")
+    found, train, val, _ = _run_audit(table, keys=keys, **asked)
     if not wants_json():
         # At once: values take a minute.
         print_result("look", {}, map(visible_text, list_lines(found, more=f"{output} lists all")))
     if fixed is not None:
         _write_fixed(fixed, table, found.fix(), asked)
-    holders = (
-        None if plain is None else Owners.from_plain(plain, train.delivered, called="--owners")
-    )
     commands = {
         # The columns that only name owners were not audited.
-        "audit": _repeat(table, "audit", *(f"--drop={name}" for name in asked.get("keys", ()))),
+        "audit": _repeat(table, "audit", *(f"--drop={name}" for name in keys)),
         "value": _repeat(table, "value", "-o", "values") + "\ncellworth report values",
         "look": _repeat(table, "look"),
     }
+    held = None
+    if owners is not None:
+        named = Owners.from_plain(plain, train.delivered, called="--owners")
+        held = named.check_covered("--owners")
     made = make_look(
         found, train.X, train.y, {} if val is None else {"X_val": val.X, "y_val": val.y},
-        owners=holders, title=f"A look at {_name(table)}", code={"commands": commands},
+        owners=held, title=f"A look at {_name(table)}", code={"commands": commands},
         runtime=Runtime(progress=shows_progress()),
     )  # fmt: skip
     made.save(output)
@@ -129,8 +128,7 @@ def look_at_table(
         "output": shorten_path(output.absolute()),
         "audit": found.to_dict(),
         "values": made.valuation and summarize_valuation(made.valuation),
-        "shares": made.payout
-        and dict(zip(made.payout.owners, map(str, made.payout.amounts), strict=True)),
+        "shares": made.payout and made.payout.to_frame("pyarrow").to_pylist(),
     }
     shown = [repr(part) for part in (made.valuation, made.payout) if part is not None]
     print_result("look", document, [line for part in shown for line in ("", part)])
@@ -204,31 +202,20 @@ def check_input(
             "no limit was given; give --reference, --max, --max-findings or --min-rows."
         )
     asked["quick"] = asked["quick"] or not limits_findings
-    audited = _run_audit(table, **asked)
-    found, reference = audited.audit, audited.reference
+    found, read, _, reference = _run_audit(table, **asked)
     checks: list[dict[str, Any]] = []
     if reference is not None:
         n_rows = reference.X.shape[0]
         checks += _check_differences(found, asked["reference"], n_rows, asked["false_alarms"])
     checks += _check_table(found, limits)
     if keep is not None and all(one["passed"] for one in checks):
-        _keep_reference(keep, found.table, audited.table.y, asked["target"])
+        _keep_reference(keep, found.table, read.y, asked["target"])
     document = {"passed": all(one["passed"] for one in checks), "checks": checks}
     for output in outputs:
         write_verdict(output, document, table)
     print_result("check", document, map(visible_text, _list_checks(checks)))
     if not document["passed"]:
         click.get_current_context().exit(CHECK_FAILED)
-
-
-@dataclass(frozen=True, eq=False)
-class _Audited:
-    """An audit, and the tables that were read for it."""
-
-    audit: Audit
-    table: InputTable
-    val: InputTable | None
-    reference: InputTable | None
 
 
 def _run_audit(
@@ -242,8 +229,11 @@ def _run_audit(
     drop: tuple[str, ...],
     keys: Sequence[str] = (),
     **options: Any,
-) -> _Audited:
-    """Read the tables and audit the first one."""
+) -> tuple[Audit, InputTable, InputTable | None, InputTable | None]:
+    """Read the tables and audit the first one.
+
+    Returns the audit, the table, its validation rows and the reference.
+    """
     text = TextOptions(*(options.pop(name) for name in _TEXT_OPTIONS))
     given: dict[str, Any] = {"target": target, "row_id": row_id, "drop": drop, "keys": keys}
     with TemporaryDirectory() as folder:
@@ -259,7 +249,7 @@ def _run_audit(
         options["reference"] = ref.X if ref.y is None else (ref.X, ref.y)
     for name in protected:
         check_column(read.X.names.tolist(), name, table, "--protected")
-    return _Audited(audit(read.X, read.y, protected=protected, **options), read, held_out, ref)
+    return audit(read.X, read.y, protected=protected, **options), read, held_out, ref
 
 
 def _keep_reference(path: AnyPath, table: Table, y: Any, target: str | None) -> None:
