@@ -76,12 +76,18 @@ html_baseurl = urls["Documentation"]
 html_static_path = ["_static"]
 html_css_files = ["cellworth.css"]
 # What a link shows in a chat: the template layout.html names the picture.
-html_context = {"card": urls["Documentation"] + "_static/social-card.png"}
+html_context = {
+    "card": urls["Documentation"] + "_static/social-card.png",
+    # The list is read when a page is opened, so that a build needs no network.
+    "versions": urls["Documentation"] + "versions.json",
+    "shown_version": os.environ.get("CELLWORTH_DOCS", "dev"),
+}
 html_logo = html_favicon = "_static/logo.svg"
 html_theme_options = {
     "logo": {"text": "cellworth"},
     "icon_links": [{"name": "Source", "url": urls["Source"], "icon": "fa-brands fa-github"}],
     "header_links_before_dropdown": 6,
+    "navbar_end": ["versions", "theme-switcher", "navbar-icon-links"],
     "navbar_align": "left",
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
@@ -96,10 +102,10 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 
 def setup(app):
-    """Show commands as in a terminal, link to notebooks, and write the report of the home page."""
+    """Show commands as in a terminal, link to notebooks, and write a live page."""
     app.connect("source-read", _link_to_notebook)
     app.connect("sphinx-click-process-epilog", _as_in_a_terminal)
-    app.connect("build-finished", _run_home_page)
+    app.connect("build-finished", _run_readme)
 
 
 def _link_to_notebook(app, page, source):
@@ -116,13 +122,13 @@ def _link_to_notebook(app, page, source):
         )
 
 
-def _run_home_page(app, error):
-    """Run the first example of the home page where the pages are: it saves the report there."""
+def _run_readme(app, error):
+    """Run README's first example beside the pages: it saves what the home page opens."""
     if error is None and app.builder.name == "html":
-        page = (Path(__file__).parent / "index.md").read_text(encoding="utf-8")
-        code = page.split("```python\n", 1)[1].split("```", 1)[0]
+        readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+        code = readme.split("```python\n", 1)[1].split("```", 1)[0]
         with chdir(app.outdir), redirect_stdout(StringIO()):
-            exec(compile(code, "index.md", "exec"), {})  # noqa: S102 (our own page)
+            exec(compile(code, "README.md", "exec"), {})  # noqa: S102 (our own page)
 
 
 def _as_in_a_terminal(app, context, lines):

@@ -15,7 +15,8 @@ How to write a page. All blocks of a page run in order, in one new folder:
 - ``...`` in what is shown matches anything.
 - ``<!-- file: owners.toml -->`` before a block of any language writes it to the folder instead.
 - ``<!-- data: adult_train.csv -->`` anywhere copies a table of the shared data to the folder
-  (``adult_train.csv.gz`` as it is, without ``.gz`` decompressed).
+  (``adult_train.csv.gz`` as it is, without ``.gz`` decompressed); ``raha_hospital_dirty.csv as
+  hospital.csv`` gives it another name.
 - ``<!-- not run: reason -->`` before a block keeps it from running; its syntax is still looked at.
 - ``<!-- needs: mlflow==3.17.2 -->`` before a block keeps it from running, too, but for a test that
   installs these packages (requirements of pip, with spaces between them).
@@ -159,11 +160,12 @@ def _surroundings(commands):
         log.handlers[:], log.level = handlers, level
 
 
-def _copy_data(name):
+def _copy_data(said):
+    name, _, called = said.partition(" as ")
     if (DATA / name).is_file():
-        shutil.copyfile(DATA / name, name)
+        shutil.copyfile(DATA / name, called or name)
     else:
-        Path(name).write_bytes(gzip.decompress((DATA / f"{name}.gz").read_bytes()))
+        Path(called or name).write_bytes(gzip.decompress((DATA / f"{name}.gz").read_bytes()))
 
 
 def _run_blocks(blocks, needs):

@@ -85,6 +85,9 @@ FINE = {
         "<!-- file: new/owners.toml -->", block("toml", "a = 1"),
         block("console", "$ cat new/owners.toml\na = 1"),
     ),
+    "data of another name": (
+        "<!-- data: wine.csv as a.csv -->", block("console", "$ wc -l a.csv\n179 ...")
+    ),
     "data decompressed": ("<!-- data: wine.csv -->", block("console", "$ wc -l wine.csv\n179 ...")),
     "a directive": (block("{toctree}", "a"), "````{grid}\n```python\nprint(1)\n```\n````"),
     "a picture": (

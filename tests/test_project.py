@@ -1,5 +1,6 @@
 """Files about the project agree with pyproject.toml, and with each other."""
 
+import json
 import os
 import re
 import shutil
@@ -75,6 +76,52 @@ def test_every_supported_python_is_tested_on_three_systems():
     stated = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     assert set(stated) <= set(matrix["python"])
     assert {system.split("-")[0] for system in matrix["system"]} == {"ubuntu", "macos", "windows"}
+
+
+def test_a_release_is_published_after_all_tests_and_an_installation_from_the_test_index():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+
+    def before(name):
+        needs = jobs[name].get("needs", [])
+        needs = [needs] if isinstance(needs, str) else needs
+        return {*needs, *(one for need in needs for one in before(need))}
+
+    assert before("publish") == {"tests", "nightly", "build", "test-index", "stranger"}
+    assert {"publish"} <= before("docs") & before("notes")
+    index = jobs["test-index"]["steps"][-1]["with"]["repository-url"]
+    assert index.startswith("https://test.pypi.org")
+    for name in ("tests", "nightly", "docs"):
+        called = yaml.safe_load((ROOT / jobs[name]["uses"]).read_text())
+        # YAML 1.1 reads "on" as true.
+        assert "workflow_call" in called[True]
+
+
+def test_the_site_has_all_versions_and_at_its_address_the_newest_release(tmp_path):
+    every = tmp_path / "every"
+    every.mkdir()
+
+    def publish(version):
+        built = tmp_path / "built"
+        shutil.rmtree(built, ignore_errors=True)
+        built.mkdir()
+        (built / "index.html").write_text(version)
+        (built / f"only-in-{version}.html").touch()
+        script = [sys.executable, ROOT / "docs" / "versions.py", built, every, version]
+        subprocess.run(script, check=True)  # noqa: S603 (our own script)
+        listed = json.loads((every / "versions.json").read_text())
+        return (every / "index.html").read_text(), [one["version"] for one in listed]
+
+    assert publish("dev") == ("dev", ["dev"])
+    assert publish("v0.9.0") == ("v0.9.0", ["v0.9.0", "dev"])
+    assert not (every / "only-in-dev.html").exists()
+    assert publish("v0.10.0") == ("v0.10.0", ["v0.10.0", "v0.9.0", "dev"])
+    assert publish("v0.9.1") == ("v0.10.0", ["v0.10.0", "v0.9.1", "v0.9.0", "dev"])
+    assert publish("dev") == ("v0.10.0", ["v0.10.0", "v0.9.1", "v0.9.0", "dev"])
+    assert (every / "v0.9.1" / "only-in-v0.9.1.html").exists()
+    newest, *others = json.loads((every / "versions.json").read_text())
+    assert newest["preferred"] is True
+    assert not any("preferred" in one for one in others)
+    assert newest["url"] == DOCUMENTATION + "v0.10.0/"
 
 
 @pytest.mark.nightly

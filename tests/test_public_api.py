@@ -104,6 +104,36 @@ def test_all_names_can_be_imported_where_no_heavy_package_is_installed():
     run_python(f"{blocked}; import cellworth; print(cellworth.__version__)")
 
 
+WITHOUT_NUMBA_AND_PYARROW = """
+import sys
+class WithoutPyArrow:
+    def find_spec(name, *_):
+        if name.partition(".")[0] == "pyarrow":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, WithoutPyArrow)
+sys.modules["numba"] = None
+from sklearn.datasets import load_wine
+from sklearn.tree import DecisionTreeClassifier
+from cellworth import ModelValuer, audit, report
+X, y = load_wine(return_X_y=True)
+X[[3, 30, 90], 0] = 999
+assert "missing code" in {finding.kind for finding in audit(X, y, quick=True)}
+valuer = ModelValuer(DecisionTreeClassifier(random_state=0), estimator="exact")
+groups = {"row_groups": [i % 2 for i in range(89)], "column_groups": [j % 2 for j in range(13)]}
+valuer.fit(X[::2], y[::2], X_val=X[1::2], y_val=y[1::2], **groups)
+page = report.render(report.summarize(valuer.valuation_, X[::2], y[::2]))
+print(*valuer.valuation_.provenance.versions, len(page))
+"""
+
+
+@pytest.mark.slow
+def test_models_and_audits_run_without_numba_and_tables_in_memory_without_pyarrow():
+    *versions, length = run_python(WITHOUT_NUMBA_AND_PYARROW).split()
+    assert "scikit-learn" in versions
+    assert "numba" not in versions
+    assert int(length) > 10_000
+
+
 def cpu_seconds(*arguments):
     """CPU time of a Python process."""
     resource = pytest.importorskip("resource", reason="Windows does not tell it")

@@ -30,7 +30,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("docs", "examples"):
         shutil.copytree(ROOT / name, folder / name, ignore=BUILT_BY_SPHINX)
-    for name in ("CHANGELOG.md", "pyproject.toml"):
+    for name in ("CHANGELOG.md", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     html = folder / "html"
     done = subprocess.run(  # noqa: S603 (this interpreter, our own pages)

@@ -3,17 +3,24 @@
     python docs/images/draw.py
 
 They are saved beside this file. Folders here have the pictures that pages make themselves
-(``python tests/pages.py --pictures PAGE``).
+(``python tests/pages.py --pictures PAGE``). The home page's table is in the folder CELLWORTH_DATA.
 """
 
+import gzip
+import os
+import shutil
 from collections.abc import Callable
+from contextlib import chdir
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
+from PIL import Image
 from sklearn.datasets import load_wine
 
 from cellworth import KNNValuer, Owners, explain_row, payouts, plots, value_game
@@ -103,15 +110,47 @@ def cluster() -> Figure:
     return ax.figure
 
 
-def home() -> Figure:
-    """Draw the values of the wine table of the home page around one of its wrong cells."""
-    X, y = _read_wine()
-    alcohol, hue = X["alcohol"].to_numpy().copy(), X["hue"].to_numpy().copy()
-    alcohol[[3, 30, 90]], hue[100] = 999, 100 * hue[100]
-    for name, column in (("alcohol", alcohol), ("hue", hue)):
-        X = X.set_column(X.column_names.index(name), name, pa.array(column))
-    valuation = KNNValuer(5).fit(X, y, row_groups=[n // 6 for n in range(len(y))]).valuation_
-    return plots.heatmap(valuation, ax=_make_axes()).figure
+def home() -> Image.Image:
+    """Photograph the page that the code of the home page writes: its head, findings, heat map."""
+    home_page = (HERE.parent / "index.md").read_text(encoding="utf-8")
+    code = home_page.split("```python\n", 1)[1].split("```", 1)[0]
+    with TemporaryDirectory() as folder, chdir(folder):
+        table = Path(os.environ["CELLWORTH_DATA"], "raha_hospital_dirty.csv.gz")
+        Path("hospital.csv").write_bytes(gzip.decompress(table.read_bytes()))
+        exec(compile(code, "index.md", "exec"), {})  # noqa: S102 (our own page)
+        return _stack(_photograph(Path("hospital.html").resolve()))
+
+
+def _photograph(page: Path) -> list[Image.Image]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        window = browser.new_page(viewport={"width": 620, "height": 900}, device_scale_factor=1.5)
+        window.goto(page.as_uri())
+        window.wait_for_timeout(1000)
+        parts = [
+            window.locator(part).first.screenshot()
+            for part in ("header", "#findings table", "#map-box")
+        ]
+        browser.close()
+    return [Image.open(BytesIO(part)).convert("RGB") for part in parts]
+
+
+def _stack(parts: list[Image.Image]) -> Image.Image:
+    """Put parts of a page below each other; of the last, the heat map, only its upper third."""
+    parts[-1] = parts[-1].crop((0, 0, parts[-1].width, parts[-1].height // 3))
+    width = max(part.width for part in parts)
+    picture = Image.new(
+        "RGB", (width, sum(part.height + 12 for part in parts)), parts[0].getpixel((0, 0))
+    )
+    top = 0
+    for part in parts:
+        picture.paste(part, ((width - part.width) // 2, top))
+        top += part.height + 12
+    return picture.quantize(128, dither=Image.Dither.NONE)
 
 
 def social_card() -> Figure:
@@ -227,7 +266,8 @@ if __name__ == "__main__":
     for draw in (four_corners, one_pair_of_orders, sums_are_not_enough):
         name = draw.__name__.replace("_", "-")
         draw().savefig(HERE / f"{name}.png", dpi=110, metadata={"Software": None})
-    for draw in (cluster, home, explain_a_row, split_revenue):
+    for draw in (cluster, explain_a_row, split_revenue):
         name = draw.__name__.replace("_", "-")
         with plots.style():
             draw().savefig(HERE / f"{name}.png", dpi=150, metadata={"Software": None})
+    home().save(HERE / "home.png", optimize=True)

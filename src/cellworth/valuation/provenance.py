@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, Self
 
 from cellworth.data.io import jsonable
@@ -121,7 +122,8 @@ class Provenance:
 @cache
 def versions() -> tuple[tuple[str, str], ...]:
     """Return the versions of Python and of the packages that affect the results."""
-    packages = ((package, version(package)) for package in _PACKAGES)
+    # Audits and models run without numba.
+    packages = ((each, version(each)) for each in _PACKAGES if each != "numba" or find_spec(each))
     return (("python", platform.python_version()), *packages)
 
 
