@@ -269,11 +269,8 @@ class _RoundLoop:
             folder = Path(self.closing.enter_context(made))
             self.spilled = ShardCheckpoint(folder, "", durable=False)
             size = n_bytes(answer) * self.context.algorithm.n_shards / 1e6
-            self.context.reporter.announce(
-                "spilled",
-                f"unfinished values of about {size:,.0f} MB do not fit into "
-                f"{MAX_KEPT_BYTES / 1e6:,.0f} MB of memory; the rest is written to {folder}",
-            )
+            text = f"unfinished values ({size:,.0f} MB) do not fit into memory; some go to {folder}"
+            self.context.reporter.announce("spilled", text)
         self.spilled.write(shard, 0, answer)
         return LazyAnswer(partial(self.spilled.read, shard, 0))
 

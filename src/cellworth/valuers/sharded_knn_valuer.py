@@ -44,7 +44,7 @@ from cellworth.sampling.moments import Counts, append_margins, append_pairs
 from cellworth.sampling.passes import PassSums, QueryVariance, as_floats
 from cellworth.valuation.column_info import ColumnTable
 from cellworth.valuation.sharded_valuation import ShardedValuation, StoredMoments
-from cellworth.valuation.storage import ValueFile
+from cellworth.valuation.storage import GROUP_ROWS, ValueFile
 from cellworth.valuation.valuation import Valuation
 from cellworth.valuers.identity import environment
 from cellworth.valuers.knn_valuer import (
@@ -59,7 +59,7 @@ from cellworth.valuers.settings import check_flag, check_stop
 # Work of a default run: about an hour on two cores.
 _MAX_WORK = 2**37
 # Memory of a process with all libraries.
-_BYTES_OF_PROCESS = 4e8
+_BYTES_OF_PROCESS = 4.75e8
 # A request to a cluster and its answer, as they are pickled.
 _BYTES_OF_REQUEST = 600
 # Arrow reads the end of a Parquet file when it opens it: for labels, and for the other columns.
@@ -331,7 +331,8 @@ class ShardedRun(NeighborRun):
         (n_rows, _), n_shards, n_parts = table.shape, table.n_shards, len(schedule.parts)
         stop = self.effort.make_stop(n_parts)
         # Sampling errors are mostly small after the first pass.
-        n_rounds = n_parts if stop.needs_errors else stop.most_tasks
+        is_open = stop.needs_errors or math.isinf(stop.most_tasks)
+        n_rounds = n_parts if is_open else stop.most_tasks
         result = schedule.queries.n_queries * schedule.n_coalitions / n_parts * self._bytes_of_pair
         prepared, held, values = self._bytes_of_row
         kept = min(n_rows * prepared, MAX_KEPT_BYTES)
@@ -345,7 +346,10 @@ class ShardedRun(NeighborRun):
         sent += n_shards * (n_rounds + 2) * _BYTES_OF_REQUEST
         sent *= not isinstance(executor, Serial | Threads | Processes)
         memory = _BYTES_OF_PROCESS + kept + 2 * min(n_rounds * result, MAX_WAITING_BYTES)
-        memory += known.n_cores * (math.ceil(n_rows / n_shards) * (prepared + held) + result)
+        n_own = math.ceil(n_rows / n_shards)
+        of_thread = n_own * (prepared + held) + result
+        # While they are written, there are three copies of values.
+        memory += known.n_cores * (of_thread + 3 * min(n_own, GROUP_ROWS) * values)
         # What is written is read once for its hash, or to be added up.
         counts = {"read": read + written, "written": written, "sent": sent, "of memory": memory}
         needs = ", ".join(f"{_format_bytes(count)} {what}" for what, count in counts.items())
@@ -356,9 +360,8 @@ class ShardedRun(NeighborRun):
         """Bytes that the result of a round has for a pair of query and coalition."""
         bins, n_rows = self.ranking or BinnedRanks(), self.game.shape[0]
         nearest = n_nearest(bins, n_rows, self.game.n_neighbors)
-        if self.game.layout.target_scale is not None:
-            return 24 * bins.n_bins(n_rows) + 16 * nearest
-        return 16 * bins.n_bins(n_rows) + 8 * nearest
+        is_target = self.game.layout.target_scale is not None
+        return 8 * ((2 + is_target) * bins.n_bins(n_rows) + (1 + is_target) * nearest)
 
     @property
     def _bytes_of_row(self) -> tuple[int, int, int]:
