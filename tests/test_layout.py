@@ -17,18 +17,18 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 43,
-    "cli": 2254,
-    "data": 2992,
-    "findings": 3399,
+    "cli": 2250,
+    "data": 3024,
+    "findings": 3381,
     "games": 892,
     "knn": 3895,
-    "payouts": 1894,
+    "payouts": 1891,
     "plots": 910,
     "report": 955,
     "runtime": 2347,
     "sampling": 1455,
-    "valuation": 1405,
-    "valuers": 2270,
+    "valuation": 1406,
+    "valuers": 2262,
 }
 MAX_CODE_LINES_IN_ALL = 24_711
 

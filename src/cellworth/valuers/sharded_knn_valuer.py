@@ -23,7 +23,7 @@ from cellworth.data.io import AnyPath, RemotePath, describe, make_folder
 from cellworth.data.owners import Owners, check_owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import TableLike, VectorLike
-from cellworth.data.text import format_count
+from cellworth.data.text import format_bytes, format_count
 from cellworth.findings.fit_checks import warn_of_data, warn_of_target
 from cellworth.findings.levels import read_levels
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, sample_positions
@@ -347,7 +347,7 @@ class ShardedRun(NeighborRun):
         disk = n_rows * (of_row + 16 * n_results * stored + 8 * (n_results + 1) * written)
         known = self.effort.forecast(schedule, self.game.shape, self.settings.threads)
         shards = format_count(n_shards, "shard")
-        needs = f"{_format_bytes(memory)} of memory per worker, {_format_bytes(disk)} of disk"
+        needs = f"{format_bytes(memory)} of memory per worker, {format_bytes(disk)} of disk"
         return replace(known, size=f"{known.size}, {shards}, {needs}")
 
     def _phases(self, folder: Path) -> KNNShardAlgorithm:
@@ -454,13 +454,6 @@ class ShardedRun(NeighborRun):
     @property
     def _units(self) -> float:
         return get_units(self.game.layout.target_scale)
-
-
-def _format_bytes(count: float) -> str:
-    for unit, size in (("TB", 1e12), ("GB", 1e9)):
-        if count >= size:
-            return f"{count / size:,.3g} {unit}"
-    return f"{count / 1e6:.3g} MB"
 
 
 @contextmanager
