@@ -127,7 +127,7 @@ def test_a_deadline_is_the_time_and_without_an_end_there_is_none():
 def test_rounds_over_shards_need_so_much_disk(tmp_path, monkeypatch, n_passes):
     monkeypatch.setattr(mixture, "CHUNK", 20_000)
     folder = mixture.write(tmp_path / "rows", 4000, 8, rows_per_group=250)
-    X_val, y_val = mixture.queries(128)
+    X_val, y_val = mixture.queries(48)
     rows = ShardedTable.from_files(folder, target="label", shards=8)
     found = []
     runtime = Runtime(Threads(2), checkpoint=tmp_path / "run", on_start=found.append)
