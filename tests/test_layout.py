@@ -17,18 +17,18 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 44,
-    "cli": 2324,
-    "data": 2996,
-    "findings": 3399,
+    "cli": 2320,
+    "data": 3028,
+    "findings": 3381,
     "games": 892,
     "knn": 3802,
-    "payouts": 1894,
+    "payouts": 1891,
     "plots": 840,
     "report": 995,
     "runtime": 2406,
     "sampling": 1457,
-    "valuation": 1405,
-    "valuers": 2261,
+    "valuation": 1406,
+    "valuers": 2253,
 }
 MAX_CODE_LINES_IN_ALL = 24_715
 

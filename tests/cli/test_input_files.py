@@ -1,11 +1,14 @@
 """Files become tables; an error says in a sentence what is wrong."""
 
 import gzip
+import json
+import os
 import re
 import warnings
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
@@ -172,3 +175,32 @@ def test_categories_are_what_is_written(tmp_path):
     assert train.X.column(0).tolist() == ["01", "1", "001", None, None]
     val = read_input(tmp_path / "v.csv", like=train.X.native.schema, **how)
     assert val.X.column(0).tolist() == ["1", "01"]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.jsonl.gz", "t.parquet"])
+def test_a_table_beyond_memory_is_refused_by_name_before_it_is_read(tmp_path, monkeypatch, name):
+    pytest.importorskip("resource")
+    line = json.dumps({"a": 1, "label": 2}) if "json" in name else "1,2"
+    text = ("" if "json" in name else "a,label\n") + f"{line}\n" * 30_000
+    path = tmp_path / name
+    if name == "t.parquet":
+        pq.write_table(pa.table({"a": [1] * 300_000, "label": [2] * 300_000}), path)
+    else:
+        path.write_bytes(gzip.compress(text.encode()) if "gz" in name else text.encode())
+    read_table(path)
+    # 400 kB; the text has 120 kB, or 1 MB with the names.
+    sizes = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 100}
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+    with pytest.raises(MemoryError, match=rf"{name} does not fit .* of 0.41 MB\); give fewer"):
+        read_table(path)
+
+
+def test_memory_that_is_full_while_a_file_is_read_names_the_file(tmp_path, monkeypatch):
+    (tmp_path / "t.csv").write_text(TEXT)
+
+    def fill(*_, **__):
+        raise pa.ArrowMemoryError("malloc of size 131072 failed")
+
+    monkeypatch.setattr(pa.csv, "read_csv", fill)
+    with pytest.raises(MemoryError, match=r"t.csv does not fit into memory .malloc of size 131072"):
+        read_table(tmp_path / "t.csv")

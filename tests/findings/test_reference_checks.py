@@ -15,8 +15,9 @@ from cellworth.findings.reference_checks import (
     BothTables,
     compute_counts_p_value,
 )
+from matrices import rarely
 
-N = 1500
+N = 900
 # Each comparison trains dozens of models.
 pytestmark = pytest.mark.slow
 
@@ -301,7 +302,7 @@ def measure_p_values(n_draws, n_new, n_ref):
     return np.array(p_values)
 
 
-@pytest.mark.parametrize("sizes", [(60, 60), (30, 99)], ids=str)
+@pytest.mark.parametrize("sizes", [(60, 60), *rarely(((30, 99),))], ids=str)
 def test_p_values_hold_for_ties_and_discrete_columns(sizes):
     p_values = measure_p_values(300, *sizes)
     assert p_values.shape[1] >= 25
@@ -310,8 +311,9 @@ def test_p_values_hold_for_ties_and_discrete_columns(sizes):
     assert (p_values < 0.5).mean(axis=0).max() >= 0.3
 
 
-def test_p_values_of_rows_and_labels_hold_for_discrete_columns():
+@pytest.mark.parametrize("n_draws", [8, *rarely(50)])
+def test_p_values_of_rows_and_labels_hold_for_discrete_columns(n_draws):
     # The last ones: all cells, four columns, rows and labels.
-    p_values = measure_p_values(50, 110, 120)[:, -7:]
-    assert (p_values < 0.05).mean(axis=0).max() <= 0.12
+    p_values = measure_p_values(n_draws, 110, 120)[:, -7:]
+    assert (p_values < 0.05).mean(axis=0).max() <= (0.12 if n_draws > 8 else 1 / 8)
     assert (p_values < 0.05).mean() <= 0.07

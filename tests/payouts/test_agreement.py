@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_wine
-from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from cellworth import KNNValuer, ModelValuer, OutOfBagValuer, Owners, Runtime
@@ -225,7 +224,7 @@ VALUERS = [
     (KNNValuer(3), DATA | {"row_groups": [0, 1] * 30, "column_types": {NAMES[0]: "categorical"}}),
     (ModelValuer(TREE, estimator="exact"), SMALL | {"row_groups": [0, 1, 2] * 4}),
     (ModelValuer(TREE, stop=MaxTasks(1), random_state=0), SMALL),
-    (ModelValuer(LogisticRegression(), scoring="neg_log_loss", stop=MaxTasks(1)), SMALL),
+    (ModelValuer(TREE, scoring="neg_log_loss", stop=MaxTasks(1)), SMALL),
     (
         ModelValuer(TREE, estimator="exact"),
         SMALL | {"row_groups": [0, 1, 2] * 4, "sample_weight": range(12)},

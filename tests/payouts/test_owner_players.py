@@ -324,7 +324,7 @@ def fitted_score(model, there, rows, *, columns=True):
     ("model", "n_owners"),
     [
         (LogisticRegression(), 2),
-        pytest.param(TREE, 7, marks=pytest.mark.slow),
+        pytest.param(TREE, 5, marks=pytest.mark.slow),
     ],
 )
 def test_models_equal_enumeration_with_irregular_owners(model, n_owners):

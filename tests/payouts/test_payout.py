@@ -27,8 +27,8 @@ from cellworth.valuation.provenance import Provenance, Session
 from owned_cells import assign_cells
 
 CENT = Decimal("0.01")
-thousand = settings(max_examples=1000, derandomize=True, deadline=None)
-hundreds = settings(max_examples=200, derandomize=True, deadline=None)
+many = settings(max_examples=300, derandomize=True, deadline=None)
+hundred = settings(max_examples=100, derandomize=True, deadline=None)
 
 
 def rules(**given):
@@ -92,7 +92,7 @@ def sums(cells, whose):
 
 
 @pytest.mark.slow
-@thousand
+@many
 @given(tables(), st.integers(0, 10**9), st.sampled_from(["floor", "carry", "signed"]))
 def test_payouts_add_up_to_the_cent_and_follow_their_policy(table, cents, negative):
     cells, whose = table
@@ -117,7 +117,7 @@ def test_payouts_add_up_to_the_cent_and_follow_their_policy(table, cents, negati
 
 
 @pytest.mark.slow
-@hundreds
+@hundred
 @given(tables(), st.randoms(use_true_random=False), st.integers(1, 10**6))
 def test_names_orders_of_assignment_and_orders_of_rows_change_no_amount(table, random, cents):
     cells, whose = table
@@ -145,7 +145,7 @@ def test_names_orders_of_assignment_and_orders_of_rows_change_no_amount(table, r
 
 
 @pytest.mark.slow
-@hundreds
+@hundred
 @given(tables(), st.data(), st.integers(1, 10**6))
 def test_an_owner_who_splits_itself_moves_no_share_of_others(table, data, cents):
     """Signed: shares are equal; amounts differ by a cent at most, over which remainders compete."""

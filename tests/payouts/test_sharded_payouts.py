@@ -142,16 +142,16 @@ def test_holdings_come_back_from_plain_text():
 def test_a_table_in_shards_is_valued_and_paid_for(tmp_path, monkeypatch):
     monkeypatch.setattr(shard_tasks, "GROUP_ROWS", 4)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(700, 3))
+    X = rng.normal(size=(140, 3))
     y = (X[:, 0] + 0.3 * X[:, 1] > 0).astype(int)
     columns = {name: X[:, position] for position, name in enumerate("abc")}
-    write(pa.table(columns | {"y": y}), tmp_path / "table", cuts=(90, 370))
+    write(pa.table(columns | {"y": y}), tmp_path / "table", cuts=(18, 74))
     table = ShardedTable.from_files(tmp_path / "table", target="y")
     X_val = pa.table({name: cells[:40] for name, cells in columns.items()})
     valuer = ShardedKNNValuer(5, random_state=0, n_passes=2)
     valuation = valuer.fit(table, X_val=X_val, y_val=y[:40]).valuation_
-    owners = Owners(table).assign("ann", rows=slice(0, 100)).assign("bob", rows=slice(100, 700))
+    owners = Owners(table).assign("ann", rows=slice(0, 20)).assign("bob", rows=slice(20, 140))
     payout = split_revenue(valuation, owners, amount="100.00", policy=CELLS)
     rows = valuation.rows().values
-    np.testing.assert_allclose(payout.values, [rows[:100].sum(), rows[100:].sum()], atol=1e-12)
+    np.testing.assert_allclose(payout.values, [rows[:20].sum(), rows[20:].sum()], atol=1e-12)
     assert sum(payout.amounts) == 100

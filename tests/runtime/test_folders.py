@@ -158,6 +158,16 @@ def test_a_torn_part_that_another_process_set_aside_is_no_error(tmp_path, hasty)
     assert loads[1]() is not None
 
 
+def test_a_file_under_the_name_of_another_is_damaged(tmp_path):
+    files = checkpoint.RunFiles(tmp_path, "this run")
+    for key in ("one.npz", "two.npz"):
+        files.put(key, {"sums": np.zeros(2)})
+    (tmp_path / "two.npz").write_bytes((tmp_path / "one.npz").read_bytes())
+    assert files.get("one.npz")
+    with pytest.raises(checkpoint.DamagedFileError, match="it was written as one"):
+        files.get("two.npz")
+
+
 # A full disk
 
 

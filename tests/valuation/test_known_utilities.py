@@ -7,7 +7,7 @@ from sklearn.naive_bayes import GaussianNB
 
 from cellworth import KNNValuer, ModelValuer, Runtime, load, value_game
 from cellworth.games import ModelGame, TableGame
-from cellworth.runtime import MaxTasks, MaxUtilities
+from cellworth.runtime import MaxTasks, MaxUtilities, Serial
 from cellworth.sampling import (
     AntitheticPermutations,
     Banzhaf,
@@ -65,11 +65,13 @@ def test_values_of_all_coalitions_are_those_of_a_new_exact_run(semivalue):
 
 
 def test_no_utility_is_computed_again_and_validation_errors_stay():
-    valuation = value_game(Counted())
+    # Where a utility is slow, as on a busy machine, processes would be the default.
+    here = Runtime(Serial())
+    valuation = value_game(Counted(), runtime=here)
     n_asked = Counted.n_asked
     again = value_game(valuation.utilities, semivalue=Banzhaf())
     assert Counted.n_asked == n_asked
-    anew = value_game(Counted(), semivalue=Banzhaf(), estimator="exact")
+    anew = value_game(Counted(), semivalue=Banzhaf(), estimator="exact", runtime=here)
     np.testing.assert_allclose(again.values, anew.values, atol=1e-12)
     np.testing.assert_allclose(again.validation_se, anew.validation_se, rtol=1e-6)
 

@@ -139,6 +139,20 @@ def test_values_within_a_radius_are_those_of_enumeration(kind, radius, ranking, 
     assert found.provenance.problem_spec["radius"] == radius
 
 
+def test_rows_at_the_radius_vote():
+    distances = np.sqrt(((X - X_VAL[:, np.newaxis]) ** 2).sum(axis=2))
+    y, y_val = (np.array(["abc".index(label) for label in each]) for each in (Y, Y_VAL))
+
+    def accuracy(near):
+        votes = np.array([np.bincount(y[rows], minlength=y.max() + 1) for rows in near])
+        most = votes == votes.max(axis=1, keepdims=True)
+        return (most / most.sum(axis=1, keepdims=True))[np.arange(len(y_val)), y_val].mean()
+
+    found = fit(NeighborAgreement(gains=GAIN_CHOICES["matches"], radius=1.0), 5)
+    assert found.scores.accuracy == pytest.approx(accuracy(distances <= 1.0))
+    assert accuracy(distances < 1.0) != accuracy(distances <= 1.0)
+
+
 def weigh(distances):
     """Weights of votes, also for users who ask for a single distance."""
     return 1.0 / (1.0 + distances) ** 2

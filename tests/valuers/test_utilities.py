@@ -153,6 +153,17 @@ def test_a_deadline_is_met_within_about_one_utility(executor):
     assert Slow.asked - asked <= n_threads * (0.5 / Slow.seconds + 1) + 4
 
 
+def test_a_clock_that_is_put_back_does_not_make_a_run_longer(monkeypatch):
+    now, asked = time.time, Slow.asked
+    monkeypatch.setattr(time, "time", lambda: now() - 86_400 * (Slow.asked > asked + 4))
+    with pytest.warns(UserWarning, match="the budget ended before the first task"):
+        value_game(
+            Slow(GAME.table), stop=MaxSeconds(0.3), random_state=0, runtime=Runtime(Serial())
+        )
+    # A request is not left before its end: it takes about a second.
+    assert Slow.asked - asked <= 1.3 / Slow.seconds + 6
+
+
 @pytest.mark.slow
 def test_what_was_computed_before_a_deadline_is_kept(tmp_path):
     game, runtime = Slow(GAME.table), Runtime(Serial(), tmp_path)

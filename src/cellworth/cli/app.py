@@ -438,7 +438,9 @@ def _format_error(error: BaseException) -> str:
         return _show(f"{where}{error.strerror}")
     # A KeyError would print the repr of its sentence.
     message = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return _show(" ".join(str(message).split())) or type(error).__name__
+    # Python gives no reason when memory is full.
+    bare = "memory is full; give fewer rows" if isinstance(error, MemoryError) else ""
+    return _show(" ".join(str(message).split())) or bare or type(error).__name__
 
 
 def _raise(

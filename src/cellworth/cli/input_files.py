@@ -27,7 +27,7 @@ from cellworth.data.table_files import (
     TextFormat,
     check_names,
     examine_files,
-    format_read_error,
+    name_problem,
     read_text,
 )
 from cellworth.data.tables import Table, label_array, series_array
@@ -209,19 +209,13 @@ def _find_kind(path: str) -> str:
 
 
 def _read_binary(path: str, kind: str, text: TextFormat) -> Any:
-    try:
-        with to_path(path, "table").open("rb") as file:
-            if kind == "excel":
-                return _read_excel(file, path, text)
-            if kind == "arrow":
-                return _read_arrow(file)
-            # Arrow reads local files itself.
-            return read_parquet(file if is_address(path) else path)
-    except (ValueError, OSError, EOFError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
-        reason = format_read_error(error)
-        raise ValueError(f"{path} cannot be read ({reason}); fix it, or save it again.") from error
+    with to_path(path, "table").open("rb") as file, name_problem(path):
+        if kind == "excel":
+            return _read_excel(file, path, text)
+        if kind == "arrow":
+            return _read_arrow(file)
+        # Arrow reads local files itself.
+        return read_parquet(file if is_address(path) else path)
 
 
 def _read_arrow(file: Any) -> Any:
@@ -249,23 +243,24 @@ def _read_excel(file: Any, path: str, text: TextFormat) -> Any:
         book = load_workbook(file, read_only=True, data_only=True)
     # openpyxl raises many types for a damaged or encrypted file.
     except Exception as error:
-        raise ValueError(
+        raise OSError(
             "it is damaged, or protected by a password, or no .xlsx file at all"
         ) from error
     if len(book.sheetnames) > 1:
         listed = preview(book.sheetnames)
-        raise ValueError(f"it has the sheets {listed}; save the one that holds the table as CSV")
+        raise OSError(f"it has the sheets {listed}; save the one that holds the table as CSV")
     rows = list(book[book.sheetnames[0]].iter_rows(values_only=True))
     names = [] if not rows else ["" if name is None else str(name) for name in rows[0]]
     while names and not names[-1]:
         names.pop()
     if not names:
-        raise ValueError("the sheet is empty")
+        raise OSError("the sheet is empty")
     columns = {}
     for position, name in enumerate(names):
         cells = [row[position] if position < len(row) else None for row in rows[1:]]
-        known = ["" if cell is None else cell for cell in cells]
-        cells = [None if cell == "" or str(cell) in text.missing else cell for cell in known]
+        cells = [
+            None if cell is None or str(cell) in ("", *text.missing) else cell for cell in cells
+        ]
         columns[position] = _make_column(cells, as_text=name in text.as_text)
     filled = [i for i in range(len(rows) - 1) if any(columns[j][i].is_valid for j in columns)]
     return pa.table(list(columns.values()), names=names).take(pa.array(filled, "int64"))

@@ -23,6 +23,8 @@ import joblib
 import numpy as np
 from numpy.typing import NDArray
 
+from cellworth.data.text import format_bytes
+
 # s3://bucket/x, also in a chain such as simplecache::s3://bucket/x. A pathlib.Path leaves one slash
 # of two. One letter is a drive of Windows, and a colon without a slash is part of a name.
 _ADDRESS = re.compile(
@@ -360,6 +362,26 @@ def hash_file(path: AnyPath) -> str:
     """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(cast("Any", file), "sha256").hexdigest()
+
+
+def check_memory(n_bytes: float) -> None:
+    """Raise MemoryError if this process cannot have so much memory, as far as the system tells."""
+    limits = [math.inf]
+    # No container, or one without a limit.
+    with suppress(OSError, ValueError):
+        limits.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    # Windows has neither, macOS no /proc.
+    with suppress(ImportError, OSError):
+        import resource
+
+        page = os.sysconf("SC_PAGE_SIZE")
+        limits.append(os.sysconf("SC_PHYS_PAGES") * page)
+        n_used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        limits.append(resource.getrlimit(resource.RLIMIT_AS)[0] - n_used * page)
+    # Where there is no limit, getrlimit returns -1.
+    limit = min(each for each in limits if each > 0)
+    if n_bytes > limit:
+        raise MemoryError(f"it needs at least {format_bytes(n_bytes)}, of {format_bytes(limit)}")
 
 
 @contextmanager

@@ -344,7 +344,8 @@ def _read_one_dimensional(y: Any, called: str) -> NDArray[Any]:
             f"{called} must be a one-dimensional array of one label per row, got shape "
             f"{array.shape}."
         )
-    if np.iscomplexobj(array):
+    # Of labels as objects, the first tells: all must be of one type.
+    if any(map(np.iscomplexobj, array[:1])):
         raise ValueError(f"Complex data not supported: {called} holds complex numbers.")
     if array.dtype.kind == "O" and all(isinstance(label, str) for label in array.tolist()):
         return np.array(array.tolist())

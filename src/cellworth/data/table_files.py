@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from cellworth.data.arrow import cast_cells
 from cellworth.data.column import is_text
 from cellworth.data.file_search import DELIMITERS, Kind, find_kind, split_suffixes
-from cellworth.data.io import Options, get_stamp, hash_file, is_address, to_path
+from cellworth.data.io import Options, check_memory, get_stamp, hash_file, is_address, to_path
 from cellworth.data.text import NUMBER
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _examine_parquet(address: str, options: Options) -> tuple[TableFile, pa.Sche
 
     path = to_path(address, "address", options)
     stamp = get_stamp(path)
-    with path.open("rb") as file, _name_problem(address):
+    with path.open("rb") as file, name_problem(address):
         footer, digest = _read_digest(file, "parquet")
         metadata = pq.read_metadata(pa.BufferReader(footer))
     schema = metadata.schema.to_arrow_schema()
@@ -250,7 +250,7 @@ def _read_parquet(
         if not is_address(file.address):
             # Arrow reads local files itself, without holding the GIL.
             source = file.address
-        stack.enter_context(_name_problem(file.address))
+        stack.enter_context(name_problem(file.address))
         settings: Any = {"pre_buffer": False, "read_dictionary": list(coded)}
         parquet = stack.enter_context(pq.ParquetFile(source, metadata=metadata, **settings))
         yield from parquet.iter_batches(_BATCH, list(groups), names, use_threads=False)
@@ -300,7 +300,23 @@ def read_text(address: str, text: TextFormat, options: Options) -> pa.Table:
     """Read a CSV or JSONL file at once."""
     text, kind = _find_format(address, text, options), find_kind(address)
     file = TableFile(address, kind, (), "", text=text)
+    _check_size(file, options)
     return _read_json(file, None, options) if kind == "jsonl" else _read_csv(file, options)
+
+
+def _check_size(file: TableFile, options: Options) -> None:
+    """Check that the cells of a text file fit into memory, before any is kept.
+
+    A small compressed file may hold much, and Arrow may end the process when memory does.
+    """
+    # Each cell of JSON has its name.
+    between = (file.text.delimiter or ":").encode()
+    n_bytes = 0
+    with _open_text(file.address, file.text, options) as source:
+        while part := source.read(_BLOCK):
+            # A number has 8 bytes.
+            n_bytes += max(len(part), 8 * (part.count(between) + part.count(b"\n")))
+            check_memory(n_bytes)
 
 
 def _read_csv(file: TableFile, options: Options) -> pa.Table:
@@ -462,13 +478,18 @@ def _check_header(names: list[str], address: str) -> None:
 
 
 @contextmanager
-def _name_problem(address: str, text: TextFormat | None = None) -> Iterator[None]:
+def name_problem(address: str, text: TextFormat | None = None) -> Iterator[None]:
     """Raise ValueError with the name of a file, and what may be set, if it cannot be read."""
     import pyarrow as pa
 
     try:
         yield
-    except (pa.ArrowInvalid, UnicodeError, OSError) as error:
+    except MemoryError as error:
+        raise MemoryError(
+            f"{address} does not fit into memory ({format_read_error(error) or 'it is full'}); "
+            "give fewer of its rows, or value it in shards."
+        ) from error
+    except (pa.ArrowInvalid, UnicodeError, OSError, EOFError) as error:
         if getattr(error, "errno", None) is not None:
             # The disk or the network failed, not the file.
             raise
@@ -506,7 +527,7 @@ def _open_text(
 
     packed = split_suffixes(address)[1]
     encoding = codecs.lookup(text.encoding).name
-    with to_path(address, "address", options).open("rb") as raw, _name_problem(address, text):
+    with to_path(address, "address", options).open("rb") as raw, name_problem(address, text):
         source = pa.PythonFile(raw, mode="r")
         if packed:
             source = pa.CompressedInputStream(source, _CODECS[packed])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -32,6 +33,19 @@ def shorten(text: str, most: int = _MAX_CHARACTERS, words: int | None = None) ->
     if end == len(text) <= most:
         return text
     return f"{text[: min(end, most - 1)]}…"
+
+
+def format_bytes(count: float) -> str:
+    """Return a number of bytes in MB, GB or TB."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9)):
+        if count >= size:
+            return f"{count / size:,.3g} {unit}"
+    return f"{count / 1e6:.3g} MB"
+
+
+def format_interval(middle: float, half: float) -> str:
+    """Return an interval by its ends, with four decimals."""
+    return "not known" if math.isnan(half) else f"{middle - half:.4f} to {middle + half:.4f}"
 
 
 def preview(labels: Iterable[Any]) -> str:

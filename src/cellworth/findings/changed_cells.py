@@ -62,12 +62,12 @@ def set_cells(table: Table, rows: Positions, columns: Positions, values: Sequenc
 def _set_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
     """Set values of a column, as they are or cast to its type; the type must not change."""
     arrow = series.implementation.is_pyarrow()
-    for scatter in (_scatter_in_arrow,) if arrow else (_scatter_plain, _scatter_after_cast):
+    for scatter in (_scatter_in_arrow,) if arrow else (nw.Series.scatter, _scatter_after_cast):
         try:
             with warnings.catch_warnings():
                 # Some versions of pandas warn where others raise.
                 warnings.simplefilter("error")
-                changed = scatter(series, rows, values)
+                changed = scatter(series, rows.tolist(), values)
         # Libraries raise various errors; one message below replaces them.
         except Exception:  # noqa: S112
             continue
@@ -77,18 +77,14 @@ def _set_in_series(series: nw.Series[Any], rows: Positions, values: list[Any]) -
     raise ValueError(_describe_misfit(values, series.name, series.dtype))
 
 
-def _scatter_plain(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
-    return series.scatter(rows.tolist(), values)
-
-
 def _scatter_after_cast(
-    series: nw.Series[Any], rows: Positions, values: list[Any]
+    series: nw.Series[Any], rows: list[int], values: list[Any]
 ) -> nw.Series[Any]:
     made = nw.new_series("values", values, backend=series.implementation)
-    return series.scatter(rows.tolist(), made.cast(series.dtype))
+    return series.scatter(rows, made.cast(series.dtype))
 
 
-def _scatter_in_arrow(series: nw.Series[Any], rows: Positions, values: list[Any]) -> nw.Series[Any]:
+def _scatter_in_arrow(series: nw.Series[Any], rows: list[int], values: list[Any]) -> nw.Series[Any]:
     """Append the values to the column, in its type, and take them from there."""
     import pyarrow as pa
 

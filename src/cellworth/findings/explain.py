@@ -100,7 +100,9 @@ class Explanation:
         if self.cells is None:
             return self.parts.to_frame(backend)
         name = backend or self.parts.backend or default_backend()
-        cells = self.cells if name == "pandas" else _cast_to_one_type(self.cells)
+        # Columns of other libraries have one type.
+        as_is = name == "pandas" or len({type(cell) for cell in self.cells if cell is not None}) < 2
+        cells = tuple(cell if cell is None or as_is else str(cell) for cell in self.cells)
         return _add_cells(self.parts, cells).to_frame(name)
 
     def __repr__(self) -> str:
@@ -117,7 +119,7 @@ class Explanation:
     def _title(self) -> str:
         both = math.hypot(self.sampling_se, self.validation_se or 0.0)
         # Smaller ones are rounding.
-        is_error = both > _NEGLIGIBLE * max(_find_largest(self.parts), abs(self.value))
+        is_error = both > _NEGLIGIBLE * max(self.parts.find_largest(), abs(self.value))
         error = f" +- {both:.2g}" if is_error else ""
         return f"{self.side} {self.label!r} is worth {self.value:.4g}{error}, of which"
 
@@ -127,7 +129,7 @@ class Explanation:
         return _add_cells(self.parts, tuple(map(format_cell, self.cells)))
 
     def _notes(self, parts: ValueList) -> Iterator[str]:
-        rest, negligible = parts.values[_PARTS_PRINTED:], _NEGLIGIBLE * _find_largest(parts)
+        rest, negligible = parts.values[_PARTS_PRINTED:], _NEGLIGIBLE * parts.find_largest()
         for side, signed in (
             ("above", rest[rest > negligible]),
             ("below", rest[rest < -negligible]),
@@ -273,13 +275,6 @@ def _add_cells(parts: ValueList, cells: tuple[Any, ...]) -> ValueList:
     return replace(parts, labels=dict(parts.labels) | {"cell": object_array(cells)})
 
 
-def _cast_to_one_type(cells: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return cells as they are if they have one type, else as strings."""
-    if len({type(cell) for cell in cells if cell is not None}) <= 1:
-        return cells
-    return tuple(None if cell is None else str(cell) for cell in cells)
-
-
 def _compare_labels(explained: Explanation, table: Table, position: int, y: VectorLike) -> str:
     """Say how often other rows have the row's label: all, and those near it in one column."""
     target, classes = read_target(y, table)
@@ -321,8 +316,3 @@ def _find_near(away: Floats, others: Mask) -> Mask:
 
 def _take_first(parts: ValueList) -> ValueList:
     return parts.part(np.arange(min(len(parts), _PARTS_PRINTED)))
-
-
-def _find_largest(parts: ValueList) -> float:
-    """Return the size of the largest part that is known."""
-    return float(np.fmax.reduce(np.abs(parts.values), initial=0.0))

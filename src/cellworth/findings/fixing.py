@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -221,12 +222,10 @@ def list_replacements(finding: Finding, cells: Sequence[Any]) -> list[Any]:
 
 def _look_up(content: Any, replacements: Mapping[Any, Any]) -> Any:
     """Return the replacement of a content; numbers may be stored as strings."""
-    if content in replacements or not isinstance(content, str):
-        return replacements.get(content, content)
-    try:
-        return replacements.get(float(content), content)
-    except ValueError:
-        return content
+    is_text = isinstance(content, str) and content not in replacements
+    with suppress(ValueError):
+        return replacements.get(float(content) if is_text else content, content)
+    return content
 
 
 def write_plain(cell: Any) -> str | None:

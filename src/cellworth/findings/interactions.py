@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from cellworth.data.arguments import Floats, Mask
 from cellworth.data.tables import frame
+from cellworth.data.text import format_interval
 from cellworth.data.views import View
 from cellworth.games.game import Game, compute_utility
 from cellworth.sampling.moments import WIDTH_95
@@ -82,7 +83,9 @@ class PairInteractions:
         columns = {
             "players": [f"{self.names[i]}, {self.names[j]}" for i, j in shown],
             "interaction": [f"{self.values[pair]:.4f}" for pair in shown],
-            "95% interval": [self._write_interval(pair) for pair in shown],
+            "95% interval": [
+                format_interval(self.values[pair], WIDTH_95 * self.errors[pair]) for pair in shown
+            ],
         }
         left = len(pairs) - len(shown)
         more = (f"and {left} more pairs",) if left else ()
@@ -91,10 +94,6 @@ class PairInteractions:
     def _sort_pairs(self) -> list[tuple[int, int]]:
         pairs = combinations(range(len(self.names)), 2)
         return sorted(pairs, key=lambda pair: -abs(float(self.values[pair])))
-
-    def _write_interval(self, pair: tuple[int, int]) -> str:
-        value, half = self.values[pair], WIDTH_95 * self.errors[pair]
-        return "not known" if np.isnan(half) else f"{value - half:.4f} to {value + half:.4f}"
 
 
 def measure_interactions(

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cellworth.data.arguments import MISSING, Floats, Integers, Positions
-from cellworth.data.equal_rows import mix_bits
 from cellworth.findings.finding import NO_ROWS, Action, Finding
-from cellworth.findings.levels import ColumnLevels, draw_rows
+from cellworth.findings.levels import ColumnLevels, draw_rows, hash_rows
 
 # At most and at least this many rows decide whether a column alone predicts the target.
 _MAX_ROWS, _MIN_ROWS = 5000, 50
@@ -66,10 +65,7 @@ def find_leaks(
 def _draw_distinct_rows(columns: Sequence[ColumnLevels]) -> Positions:
     rows = draw_rows(columns[0].n_rows, _MAX_ROWS)
     # Any column would predict the label of a copied row.
-    hashes = np.zeros(len(rows), dtype=np.uint64)
-    for position, column in enumerate(columns):
-        hashes += mix_bits(column.codes[rows].astype(np.uint64), position)
-    return rows[np.unique(hashes, return_index=True)[1]]
+    return rows[np.unique(hash_rows(columns)[rows], return_index=True)[1]]
 
 
 def _predict_from_others(column: ColumnLevels, rows: Positions, heights: Floats) -> Floats:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from rapidfuzz import process
 from rapidfuzz.distance import OSA
 
-from cellworth.data.arguments import Positions
 from cellworth.data.text import format_count, list_first, preview, shorten
 from cellworth.findings.certainty import MAX_DOUBT
 from cellworth.findings.finding import Action, Finding
@@ -101,19 +100,16 @@ def find_stored_quantities(column: ColumnLevels) -> Iterator[Finding]:
         if not (_mark(text) or (len(rows) > 1 and _NUMBERED.fullmatch(text.strip())))
     }
     if strange:
-        yield _describe_strays(column.name, strange)
+        rows = np.sort(np.concatenate(list(strange.values())))
+        yield Finding(
+            "text among numbers", (column.name,), rows,
+            f"{_list_texts(list(strange))} in {format_count(len(rows), 'cell')} of {column.name} "
+            f"{'is' if len(strange) == 1 else 'are'} no number; the others are numbers stored as "
+            "text.",
+            Action("check", text="correct them, or make them missing values"), 0.02,
+        )  # fmt: skip
     elif column.kind == "text":
         yield from _find_quantities(column)
-
-
-def _describe_strays(name: str, strange: Mapping[str, Positions]) -> Finding:
-    rows = np.sort(np.concatenate(list(strange.values())))
-    return Finding(
-        "text among numbers", (name,), rows,
-        f"{_list_texts(list(strange))} in {format_count(len(rows), 'cell')} of {name} "
-        f"{'is' if len(strange) == 1 else 'are'} no number; the others are numbers stored as text.",
-        Action("check", text="correct them, or make them missing values"), 0.02,
-    )  # fmt: skip
 
 
 def _find_quantities(column: ColumnLevels) -> Iterator[Finding]:
@@ -191,7 +187,7 @@ def find_mixed_shapes(column: ColumnLevels) -> Iterator[Finding]:
     levels_of: dict[str, list[int]] = defaultdict(list)
     for level, text in enumerate(column.strings):
         if not _mark(text):
-            levels_of[_shape(text)].append(level)
+            levels_of[_DIGIT_RUN.sub("9", _LETTERS.sub("a", " ".join(text.split())))].append(level)
     sizes = {shape: int(column.counts[levels].sum()) for shape, levels in levels_of.items()}
     n_known, usual = sum(sizes.values()), max(sizes, key=sizes.__getitem__, default="")
     # Few contents, such as '<=50K' beside '>50K', are categories and no format.
@@ -215,10 +211,6 @@ def find_mixed_shapes(column: ColumnLevels) -> Iterator[Finding]:
             Action("check", text="write them as the others are written"),
             share / (share + 0.03),
         )  # fmt: skip
-
-
-def _shape(text: str) -> str:
-    return _DIGIT_RUN.sub("9", _LETTERS.sub("a", " ".join(text.split())))
 
 
 def find_garbled(column: ColumnLevels) -> Iterator[Finding]:
@@ -424,19 +416,15 @@ def _find_foreign(column: ColumnLevels, where: dict[str, list[ColumnLevels]]) ->
         for home in where[text] if is_rare[level] and text in where and _is_word(text) else []:
             shared = sum(home in where.get(strings[other], []) for other in usual) / len(usual)
             if home is not column and shared < 0.1:
-                yield _describe_foreign(column, level, home.name, shared + 0.02)
+                rows = column.rows_of([level])
+                yield Finding(
+                    "wrong column", (column.name,), rows,
+                    f"{text!r} in {format_count(len(rows), 'cell')} of {column.name} is a "
+                    f"content of {home.name}.",
+                    Action("set missing", {text: None}, "correct it"),
+                    1.0 - (0.98 - shared) * _measure_closed(column) ** 2,
+                )  # fmt: skip
                 break
-
-
-def _describe_foreign(column: ColumnLevels, level: int, home: str, doubt: float) -> Finding:
-    rows = column.rows_of([level])
-    return Finding(
-        "wrong column", (column.name,), rows,
-        f"{column.strings[level]!r} in {format_count(len(rows), 'cell')} of {column.name} is "
-        f"a content of {home}.",
-        Action("set missing", {column.strings[level]: None}, "correct it"),
-        1.0 - (1.0 - doubt) * _measure_closed(column) ** 2,
-    )  # fmt: skip
 
 
 def _list_texts(texts: Sequence[str]) -> str:

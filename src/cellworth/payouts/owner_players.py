@@ -26,6 +26,7 @@ from cellworth.data.holdings import Holdings
 from cellworth.data.owners import CELLS, UNASSIGNED, Owners, check_owners
 from cellworth.data.problem import Problem
 from cellworth.data.tables import TableLike, VectorLike, frame
+from cellworth.data.text import format_interval
 from cellworth.data.views import View
 from cellworth.findings.interactions import PairInteractions, measure_interactions
 from cellworth.games.game import EmptyPolicy
@@ -488,10 +489,8 @@ class SourceComparison:
             added, half = getattr(self, name), WIDTH_95 * getattr(self, f"{name}_se")
             columns[name] = [f"{gain:.4f}" for gain in added]
             # Two columns of one table must have different names.
-            columns[f"95% interval{' ' if name == 'shared' else ''}"] = [
-                "not known" if np.isnan(error) else f"{gain - error:.4f} to {gain + error:.4f}"
-                for gain, error in zip(added, half, strict=True)
-            ]
+            blank = " " if name == "shared" else ""
+            columns[f"95% interval{blank}"] = list(map(format_interval, added, half))
         first = f"Base {self.base_score:.4f}, with all sources {self.full_score:.4f} {self.scored}"
         return View(first, columns, numbers=self.alone)
 

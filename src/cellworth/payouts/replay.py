@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -287,10 +287,9 @@ def _follow_months(path: Path, month: _Month) -> bool:
 
 def _read_previous_digest(path: Path) -> Any:
     """Return the digest that a bundle names; None if it cannot be read, which is its own matter."""
-    try:
+    with suppress(DifferenceError, OSError, ValueError):
         return read_json(path / PAYOUT).get("previous")
-    except (DifferenceError, OSError, ValueError):
-        return None
+    return None
 
 
 def _compare_months(before: _Month, month: _Month) -> None:

@@ -534,7 +534,8 @@ class StoredList(ValueList):
         rows, columns = np.divmod(positions, self._width)
         return {"row": rows, "column": self._column_labels[columns]}
 
-    def _largest(self) -> float:
+    def find_largest(self) -> float:
+        """Return the largest absolute value."""
         return self._moments.largest(f"{self._side}mean")
 
     def _has_errors(self) -> bool:

@@ -19,6 +19,7 @@ from cellworth.data.arguments import Floats
 from cellworth.data.blocks import Axis, Blocks
 from cellworth.data.io import (
     AnyPath,
+    check_memory,
     get_size,
     hash_file,
     read_hashed,
@@ -94,6 +95,8 @@ def read_parquet(source: Any) -> pa.Table:
     # Threads of Arrow abort a process that ends soon after (1 in 3 with pyarrow 16, 1 in 50 with
     # 26), and read_table cannot do without them.
     with pq.ParquetFile(source) as file:
+        # A small file may repeat a cell without an end.
+        check_memory(file.metadata.num_rows * file.metadata.num_columns)
         return file.read(use_threads=False)
 
 

@@ -141,7 +141,7 @@ class ValueList:
         if not self._has_errors():
             del columns["sampling_se"]
         # Four digits of the largest value.
-        largest = self._largest()
+        largest = self.find_largest()
         digits = _DIGITS_PRINTED - 1 - math.floor(math.log10(largest)) if largest > 0 else 1
         decimals = max(digits, 0)
         for name in {"value", "sampling_se", "validation_se"} & set(columns):
@@ -157,7 +157,7 @@ class ValueList:
     def _first(self) -> ValueList:
         return self.part(np.arange(min(len(self), _ROWS_PRINTED)))
 
-    def _largest(self) -> float:
+    def find_largest(self) -> float:
         """Return the largest absolute value."""
         sizes = np.abs(self.values[np.isfinite(self.values)])
         return float(sizes.max()) if len(sizes) else 0.0

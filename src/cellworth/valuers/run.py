@@ -442,7 +442,10 @@ def scores_of_game(game: Any, score: float) -> Scores | None:
         if scoring in ("accuracy", "balanced_accuracy"):
             figures["accuracy"] = score
     elif scoring == "neg_mean_squared_error":
-        figures = _of_squared_error(score, _variance(problem))
+        # All folds have the same weight.
+        mean = np.mean(np.concatenate([fold.target for fold in problem.folds]))
+        variance = np.mean([np.mean((fold.target - mean) ** 2) for fold in problem.folds])
+        figures = _of_squared_error(score, float(variance))
     elif scoring == "r2":
         figures["r2"] = score
     n_rows = sum(len(fold.target) for fold in problem.folds)
@@ -479,9 +482,3 @@ def _majority_of_folds(
     labels = [np.searchsorted(classes, fold.target).astype(np.float64) for fold in problem.folds]
     how = BALANCED if balanced else AGREEMENT
     return _majority(counts, labels, [query_weights([each], how)[0] for each in groups or labels])
-
-
-def _variance(problem: Problem) -> float:
-    """Return the variance of validation targets; all folds have the same weight."""
-    mean = float(np.mean(np.concatenate([fold.target for fold in problem.folds])))
-    return float(np.mean([np.mean((fold.target - mean) ** 2) for fold in problem.folds]))

@@ -21,7 +21,7 @@ from cellworth.data.io import AnyPath, describe, get_size, make_folder, to_path
 from cellworth.data.owners import Owners, check_owners
 from cellworth.data.sharded_table import ShardedTable
 from cellworth.data.tables import TableLike, VectorLike
-from cellworth.data.text import format_count
+from cellworth.data.text import format_bytes, format_count
 from cellworth.findings.fit_checks import warn_of_data, warn_of_target
 from cellworth.findings.levels import read_levels
 from cellworth.knn.binned import BinnedRanks, Ranker, get_units, n_nearest, sample_positions
@@ -352,7 +352,7 @@ class ShardedRun(NeighborRun):
         memory += known.n_cores * (of_thread + 3 * min(n_own, GROUP_ROWS) * values)
         # What is written is read once for its hash, or to be added up.
         counts = {"read": read + written, "written": written, "sent": sent, "of memory": memory}
-        needs = ", ".join(f"{_format_bytes(count)} {what}" for what, count in counts.items())
+        needs = ", ".join(f"{format_bytes(count)} {what}" for what, count in counts.items())
         return replace(known, size=f"{known.size}, {format_count(n_shards, 'shard')}, {needs}")
 
     @property
@@ -484,10 +484,3 @@ class ShardedRun(NeighborRun):
     @property
     def _units(self) -> float:
         return get_units(self.game.layout.target_scale)
-
-
-def _format_bytes(count: float) -> str:
-    for unit, size in (("TB", 1e12), ("GB", 1e9)):
-        if count >= size:
-            return f"{count / size:,.3g} {unit}"
-    return f"{count / 1e6:.3g} MB"

@@ -69,12 +69,12 @@ def look_up(
 ) -> Answer:
     """Compute one utility of a request after the other until the deadline."""
     found = []
-    _, coalitions = request
-    for coalition in coalitions:
+    for coalition in request[1]:
         if time.time() >= deadline:
             break
         leave_if_cancelled()
-        known = Known.of(compute_utility(game, *_members(coalition, shape)))
+        bits = np.unpackbits(np.frombuffer(coalition, dtype=np.uint8)).astype(bool)
+        known = Known.of(compute_utility(game, bits[: shape[0]], bits[shape[0] : sum(shape)]))
         if known.deviations is not None:
             pooled = pool_deviations(known.deviations, most_deviations)
             known = known._replace(deviations=pooled)
@@ -108,7 +108,9 @@ class UtilityPlanner:
         self._designed = sampler if isinstance(sampler, DesignedTasks) else None
         self._estimate = estimate
         self._most_utilities = stop.most_utilities
+        # Workers elsewhere only share the time of day; here it may be set while a run goes on.
         self.deadline: float = time.time() + stop.most_seconds
+        self._ends: float = time.monotonic() + stop.most_seconds
         self._known = dict(known)
         self._met = set(self._known)
         self._kept: dict[bytes, Known] = {}
@@ -218,7 +220,7 @@ class UtilityPlanner:
         tally = Tally(len(pairs), new=len(new), reused=len(pairs) - len(missing))
         self._tally = self._tally.merge(tally)
         spent = max(self._tally.new, self._tally.utilities / LOOKUPS_PER_UTILITY)
-        if self._ended or spent > self._most_utilities or time.time() >= self.deadline:
+        if self._ended or spent > self._most_utilities or time.monotonic() >= self._ends:
             return None
         self._met.update(coalitions)
         kept = {
@@ -229,7 +231,7 @@ class UtilityPlanner:
 
     def _requests(self, number: int, missing: list[bytes]) -> Iterator[tuple[UtilityRequest, Any]]:
         for start in range(0, len(missing), self._per_request):
-            if self._ended or time.time() >= self.deadline:
+            if self._ended or time.monotonic() >= self._ends:
                 self._ended = True
                 return
             wanted = tuple(missing[start : start + self._per_request])
@@ -331,11 +333,6 @@ def pack_coalitions(pairs: Iterable[tuple[Mask, Mask]]) -> list[bytes]:
         return []
     bits: NDArray[np.uint8] = np.packbits(np.concatenate(sides, axis=1), axis=1)
     return [line.tobytes() for line in bits]
-
-
-def _members(coalition: bytes, shape: tuple[int, int]) -> tuple[Mask, Mask]:
-    bits = np.unpackbits(np.frombuffer(coalition, dtype=np.uint8)).astype(bool)
-    return bits[: shape[0]], bits[shape[0] : sum(shape)]
 
 
 def _stack(deviations: list[Deviations | None]) -> Deviations:
