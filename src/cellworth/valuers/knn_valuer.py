@@ -425,6 +425,7 @@ class NeighborRun(ABC):
     def _describe_tasks(self) -> dict[str, Any]:
         """Return what determines the tasks beside the problem, for the identity of the run."""
         return {
+            "method": self.method["name"],
             "sampler": describe(self.effort.sampler),
             "seed": self.schedule.seed,
             "parts_per_pass": len(self.schedule.parts),
@@ -487,7 +488,6 @@ class MemoryRun(NeighborRun):
 
     def _value(self, columns: ColumnTable) -> Valuation:
         tasks, schedule, effort, problem = self.tasks, self.schedule, self.effort, self.game.problem
-        method = {"method": self.method["name"]}
         runtime = self.settings.runtime
         forecast = effort.forecast(schedule, self.game.shape, self.settings.threads)
         runtime.announce(forecast)
@@ -496,10 +496,10 @@ class MemoryRun(NeighborRun):
             planner=TaskPlanner(PassSums),
             stop=effort.make_stop(len(schedule.parts)),
             executor=self.settings.threads,
-            identity=run_identity(self.problem_spec, self.game, self._describe_tasks() | method),
+            identity=run_identity(self.problem_spec, self.game, self._describe_tasks()),
             title=type(schedule.sampler).__name__,
             tasks_per_round=len(schedule.parts),
-            describe=partial(_describe_passes, schedule),
+            describe=lambda progress: f"{progress.tasks / len(schedule.parts):.1f} passes",
             share_done=partial(_expect_share_done, schedule, effort),
             errors_from=1 if schedule.draws else None,
             checkpoint=self.settings.checkpoint,
@@ -575,12 +575,11 @@ class Effort:
         n_passes = n_passes if draws else 1
         stop = None if valuer.stop is None else check_stop(valuer.stop)
         per_pass = _work_per_query(size, sampler, column_semivalue)
-        by_default = n_passes is None and stop is None
         if wanted == "auto":
             # The same for any stop and n_passes, so that a run can be resumed with others.
             n_used = _affordable_queries(sampler, size, per_pass)
             n_used = min(max(n_used, _MIN_QUERIES), size.n_given)
-        if by_default and n_passes is None:
+        if n_passes is None and stop is None:
             stop = TargetPrecision()
             n_passes = _MAX_PASSES
             if wanted == "auto":
@@ -644,21 +643,15 @@ def _work_per_query(size: Size, sampler: ColumnSampler, column_semivalue: Semiva
 
 def _count_draws(sampler: ColumnSampler, n_queries: int) -> int:
     """Return the number of draws of a pass: the first validation rows are drawn twice."""
-    return n_queries + (
-        0 if isinstance(sampler, ExhaustiveSampler) else min(n_queries, DRAWN_TWICE)
-    )
+    draws = not isinstance(sampler, ExhaustiveSampler)
+    return n_queries + draws * min(n_queries, DRAWN_TWICE)
 
 
 def _affordable_queries(sampler: ColumnSampler, size: Size, per_draw: float) -> int:
     """Return the number of validation rows that a default run can afford."""
     n_draws = int(size.most_work / per_draw)
     draws = not isinstance(sampler, ExhaustiveSampler)
-    return min(max(n_draws - DRAWN_TWICE, n_draws // 2) if draws else n_draws, size.n_given)
-
-
-def _describe_passes(schedule: TaskSchedule, progress: Progress) -> str:
-    """Return the text beside the progress bar."""
-    return f"{progress.tasks / len(schedule.parts):.1f} passes"
+    return max(n_draws - DRAWN_TWICE, n_draws // 2) if draws else n_draws
 
 
 def _expect_share_done(schedule: TaskSchedule, effort: Effort, progress: Progress) -> float:
