@@ -190,3 +190,13 @@ def test_few_passes_do_not_hide_the_validation_error():
         valuer = KNNValuer(3, sampler=PermutationSampler(1), n_passes=2, random_state=seed)
         reported = valuer.fit(**data, owners=owners).valuation_.owners().validation_se
         assert (reported > 0.4 * exact).all()
+
+
+def test_amounts_vary_by_the_sampling_errors_of_owners_of_columns():
+    data = {"X": X[::2], "y": y[::2], "X_val": X[1::2], "y_val": y[1::2]}
+    owners = Owners(X[::2]).assign("ann", columns=NAMES[0]).assign("bob", columns=NAMES[1:])
+    valuer = KNNValuer(3, sampler=PermutationSampler(1), n_passes=4, random_state=0)
+    valuation = valuer.fit(**data, owners=owners).valuation_
+    payout = split_revenue(valuation, owners, amount="1", policy=CELLS)
+    assert payout.errors.sampling == pytest.approx(valuation.owners().sampling_se)
+    assert payout.errors.sampling.min() > 0
