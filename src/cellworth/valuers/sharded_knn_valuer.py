@@ -328,7 +328,7 @@ class ShardedRun(NeighborRun):
         """Return the size and the expected time of the run, with bytes and memory in words."""
         schedule, table, executor = self.schedule, self.game.table, self.settings.threads
         known = self.effort.forecast(schedule, self.game.shape, executor)
-        (n_rows, _), n_shards, n_parts = table.shape, table.n_shards, len(schedule.parts)
+        (n_rows, n_columns), n_shards, n_parts = table.shape, table.n_shards, len(schedule.parts)
         stop = self.effort.make_stop(n_parts)
         # Sampling errors are mostly small after the first pass.
         is_open = stop.needs_errors or math.isinf(stop.most_tasks)
@@ -342,7 +342,7 @@ class ShardedRun(NeighborRun):
         read = n_reads * (sum(map(get_size, files)) + n_shards * _BYTES_OF_OPENING)
         written = n_rows * values + n_rounds * result * (self.folder is not None)
         # Of a cluster: the sample comes from shards, and goes to workers.
-        sent = 16 * self.game.table.shape[1] * len(sample_positions(n_rows))
+        sent = (8 + self.game.layout.dtype.itemsize) * n_columns * len(sample_positions(n_rows))
         sent += n_shards * (n_rounds + 2) * _BYTES_OF_REQUEST
         sent *= not isinstance(executor, Serial | Threads | Processes)
         memory = _BYTES_OF_PROCESS + kept + 2 * min(n_rounds * result, MAX_WAITING_BYTES)
