@@ -17,15 +17,15 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # Ceilings only fall. A change that needs more takes it from elsewhere, or says why in its commit.
 MAX_CODE_LINES = {
     "cellworth": 44,
-    "cli": 2320,
-    "data": 3028,
+    "cli": 2319,
+    "data": 3031,
     "findings": 3381,
     "games": 892,
     "knn": 3802,
     "payouts": 1891,
     "plots": 840,
     "report": 995,
-    "runtime": 2406,
+    "runtime": 2404,
     "sampling": 1457,
     "valuation": 1406,
     "valuers": 2249,

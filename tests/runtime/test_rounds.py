@@ -329,7 +329,7 @@ def test_a_second_signal_ends_a_run_while_results_are_written(tmp_path):
 
 
 def test_a_run_without_a_whole_round_has_nothing_to_tell(tmp_path):
-    with pytest.raises(KeyboardInterrupt, match="before its first round"):
+    with pytest.raises(KeyboardInterrupt, match="before the first round"):
         toy_shards.run(Signalled(N_SHARDS, moment=(3, 0)), N_ROUNDS, Serial(), tmp_path)
 
 

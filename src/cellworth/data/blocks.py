@@ -102,7 +102,12 @@ class NumberedAxis(Axis):
         return np.arange(self.n_players)
 
     # Every player holds one row.
-    ids = codes = labels
+    ids = labels
+
+    @property
+    def codes(self) -> Positions:
+        """Position of the player that holds each id: its own."""
+        return np.arange(self.n_players)
 
     @property
     def grouped(self) -> bool:

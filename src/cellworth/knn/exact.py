@@ -371,7 +371,7 @@ class SortedRows:
         self._parts = [slice(start, min(start + at_once, n_coalitions)) for start in starts]
         self._weights = weights
         # Queries that are valued together: several, if all coalitions of each fit.
-        self.n_queries = max(at_once // n_coalitions, 1)
+        self.n_queries: int = max(at_once // n_coalitions, 1)
         shape = min(at_once, self.n_queries * n_coalitions), n_rows
         self._has_few = (
             n_results > _MIN_RESULTS_OF_FEW

@@ -165,9 +165,7 @@ def _run_until_interrupted(loop: _RoundLoop) -> bool:
     except KeyboardInterrupt as signal:
         rounds = context.checkpoint.complete
         if not rounds:
-            raise KeyboardInterrupt(
-                "the run was interrupted before its first round was done"
-            ) from signal
+            raise KeyboardInterrupt("interrupted before the first round was done") from signal
         text = f"interrupted after {rounds} rounds, which are added up now"
         context.reporter.log("interrupted", text, rounds=rounds)
         return True
