@@ -18,7 +18,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_CODE_LINES = {
     "cellworth": 44,
     "cli": 2319,
-    "data": 3031,
+    "data": 3033,
     "findings": 3381,
     "games": 892,
     "knn": 3802,
@@ -28,9 +28,9 @@ MAX_CODE_LINES = {
     "runtime": 2404,
     "sampling": 1457,
     "valuation": 1406,
-    "valuers": 2249,
+    "valuers": 2246,
 }
-MAX_CODE_LINES_IN_ALL = 24_711
+MAX_CODE_LINES_IN_ALL = 24_710
 
 
 @cache

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from cellworth import KNNValuer, Owners, Runtime, ShardedKNNValuer, ShardedTable, load
-from cellworth.knn import shard_data
 from cellworth.payouts import Agreement, OwnerValuer, verify_bundle
 from cellworth.runtime import MaxTasks, Threads
 from cellworth.sampling import PermutationSampler
@@ -81,8 +80,6 @@ def start_over_shards(folder):
 
 
 def resume_over_shards(folder, n_tasks=4):
-    # As a process that has not seen the files.
-    shard_data._verified.clear()
     valuer = ShardedKNNValuer(
         2, sampler=PermutationSampler(2), stop=MaxTasks(n_tasks), random_state=0,
         runtime=Runtime(Threads(1), checkpoint=folder, progress=False),

@@ -675,3 +675,9 @@ def test_validation_rows_that_are_drawn_twice_count_once(ranking):
     drawn = KNNValuer(3, ranking=ranking, **sampled).fit(**data).valuation_
     assert drawn.score == pytest.approx(exact.score, abs=1e-6)
     assert drawn.total == pytest.approx(exact.total, abs=1e-6)
+
+
+def test_a_class_may_have_fewer_rows_than_there_are_folds():
+    """A warning of scikit-learn would be an error here."""
+    X, y = np.arange(12.0)[:, np.newaxis], list("aaaaaabbbbbc")
+    assert KNNValuer(1).fit(X, y, cv=3).valuation_.shape == (12, 1)

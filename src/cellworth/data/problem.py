@@ -244,7 +244,10 @@ def _make_folds(
         groups = _read_entries(groups, table, "groups", "X")
     try:
         splitter = check_cv(cv, target, classifier=classes is not None)
-        parts = list(splitter.split(np.zeros((n_rows, 1)), target, groups))
+        with warnings.catch_warnings():
+            # A class of fewer rows than folds is no mistake; dirty labels have many.
+            warnings.filterwarnings("ignore", "The least populated class", UserWarning)
+            parts = list(splitter.split(np.zeros((n_rows, 1)), target, groups))
     except ValueError as error:
         raise ValueError(
             f"cv={cv!r} cannot split X with n_samples={n_rows} rows ({error}); "

@@ -577,7 +577,8 @@ class Effort:
         per_pass = _work_per_query(size, sampler, column_semivalue)
         if wanted == "auto":
             # The same for any stop and n_passes, so that a run can be resumed with others.
-            n_used = _affordable_queries(sampler, size, per_pass)
+            n_draws = int(size.most_work / per_pass)
+            n_used = max(n_draws - DRAWN_TWICE, n_draws // 2) if draws else n_draws
             n_used = min(max(n_used, _MIN_QUERIES), size.n_given)
         if n_passes is None and stop is None:
             stop = TargetPrecision()
@@ -645,13 +646,6 @@ def _count_draws(sampler: ColumnSampler, n_queries: int) -> int:
     """Return the number of draws of a pass: the first validation rows are drawn twice."""
     draws = not isinstance(sampler, ExhaustiveSampler)
     return n_queries + draws * min(n_queries, DRAWN_TWICE)
-
-
-def _affordable_queries(sampler: ColumnSampler, size: Size, per_draw: float) -> int:
-    """Return the number of validation rows that a default run can afford."""
-    n_draws = int(size.most_work / per_draw)
-    draws = not isinstance(sampler, ExhaustiveSampler)
-    return max(n_draws - DRAWN_TWICE, n_draws // 2) if draws else n_draws
 
 
 def _expect_share_done(schedule: TaskSchedule, effort: Effort, progress: Progress) -> float:
