@@ -100,7 +100,7 @@ def look_at_table(
     check_list_file(fixed, (".csv",), force=force, option="--fix")
     plain = {} if owners is None else parse_toml(read_owners(owners), "--owners")
     # Names of owners are text, as for cellworth value.
-    asked["categorical"] += tuple(plain[name] for name in ("source",) if name in plain)
+    asked["categorical"] += (plain["source"],) if "source" in plain else ()
     keys = list_keys(plain, "--owners")
     found, train, val, _ = _run_audit(table, keys=keys, **asked)
     if not wants_json():

@@ -81,7 +81,6 @@ _MAX_COALITIONS = 1000
 # With more columns, adding up the values of all of them takes longer than more orders.
 _MAX_COLUMNS_OF_QUADRATURE = 100
 _MAX_PASSES = 100
-# Sampling errors are small beside validation errors after one to three passes.
 NValidation = int | Literal["auto"] | None
 
 
